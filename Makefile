@@ -1,0 +1,116 @@
+# samplegate: what can be done, `make` alone lists it. Needs python3.11+ with venv, make and (for the tests) git; no compiler, no node.
+.DEFAULT_GOAL := help
+SHELL := /bin/sh
+
+VENV := .venv
+BIN := $(VENV)/bin
+# PYTHON=... chooses the interpreter of a new environment; without it the first fitting one on the PATH is taken.
+PYTHON ?=
+PIP_FLAGS := --quiet --quiet --no-input --disable-pip-version-check --progress-bar off
+LOCKED := --require-hashes --only-binary :all:
+SOURCES := proxy tests $(wildcard bench)
+ENVS := tests/real/.envs
+
+.PHONY: help install dev counterparts demo test unit check format lint types coverage bench lock lock-npm build clean
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+# --- environments: each has a stamp, so that a target with nothing to do does nothing -------------------------------------------------
+
+install: $(VENV)/.installed ## make .venv/ with the gate and what it needs to run
+dev: $(VENV)/.dev ## the same, and what checks and tests need
+counterparts: $(ENVS)/sdk1/.installed $(ENVS)/sdk2/.installed tests/real/node_modules/.installed ## the real servers and clients that tests/real talks to
+
+$(BIN)/python:
+	@set -e; found=''; \
+	for p in $(PYTHON) python3 python3.13 python3.12 python3.11; do \
+	  if "$$p" -c 'import ensurepip, sys, venv; sys.exit(not (3, 11) <= sys.version_info[:2])' >/dev/null 2>&1; then found="$$p"; break; fi; \
+	done; \
+	if [ -z "$$found" ]; then \
+	  echo "make: no python 3.11 or newer with venv was found on the PATH; Debian: apt-get install python3 python3-venv; macOS: brew install python@3.13" >&2; \
+	  exit 1; \
+	fi; \
+	echo "making $(VENV) with $$("$$found" --version)"; "$$found" -m venv $(VENV)
+
+$(VENV)/.installed: requirements.lock requirements-build.lock pyproject.toml | $(BIN)/python
+	@echo "installing what the gate needs (a minute or two the first time)"
+	@$(BIN)/python -m pip install $(PIP_FLAGS) $(LOCKED) -r requirements.lock -r requirements-build.lock
+	@$(BIN)/python -m pip install $(PIP_FLAGS) --no-deps --no-build-isolation --no-index -e .
+	@touch $@
+
+$(VENV)/.dev: requirements-dev.lock $(VENV)/.installed
+	@echo "installing what checks and tests need"
+	@$(BIN)/python -m pip install $(PIP_FLAGS) $(LOCKED) -r requirements-dev.lock
+	@touch $@
+
+$(ENVS)/%/.installed: tests/real/%.lock | $(BIN)/python
+	@echo "installing the counterpart $*"
+	@rm -rf $(@D) && $(BIN)/python -m venv $(@D)
+	@$(@D)/bin/python -m pip install $(PIP_FLAGS) $(LOCKED) -r $<
+	@touch $@
+
+# node and npm come from a wheel, in the version the lock names: the machine needs none, and one it has is left alone
+NPM := $(BIN)/python tests/real/node.py npm --prefix tests/real
+tests/real/node_modules/.installed: tests/real/package.json tests/real/package-lock.json $(ENVS)/node/.installed
+	@echo "installing the counterparts from npm"
+	@$(NPM) ci --ignore-scripts
+	@touch $@
+
+# --- using it -------------------------------------------------------------------------------------------------------------------------
+
+demo: install ## a server that samples and elicits, a client that can do neither, and the gate between them
+	@$(BIN)/samplegate demo
+
+bench: dev ## what the gate costs, beside the floor, the bare server and the fastest other proxy
+	@$(BIN)/python bench/run.py
+
+# --- checks ---------------------------------------------------------------------------------------------------------------------------
+
+test: dev counterparts ## every test, the real counterparts too
+	@$(BIN)/python -m pytest $(ARGS)
+
+unit: dev ## the tests without the real counterparts
+	@$(BIN)/python -m pytest -m 'not real' $(ARGS)
+
+check: lint types test ## what has to hold before a change lands: format, lint, types, imports, tests, documentation
+
+format: dev ## write the format and what lint can mend
+	@$(BIN)/ruff check --quiet --fix-only $(SOURCES)
+	@$(BIN)/ruff format $(SOURCES)
+
+lint: dev ## format and lint, nothing is written
+	@$(BIN)/ruff format --check $(SOURCES) || { echo "lint: the files above are not formatted; run 'make format'" >&2; exit 1; }
+	@$(BIN)/ruff check $(SOURCES)
+
+types: dev ## mypy --strict and pyright
+	@$(BIN)/mypy
+	@$(BIN)/python -m pyright
+
+coverage: dev counterparts ## the tests, and which lines they do not reach
+	@$(BIN)/coverage erase
+	@$(BIN)/coverage run -m pytest $(ARGS)
+	@$(BIN)/coverage combine --quiet
+	@$(BIN)/coverage report
+
+# --- locks ----------------------------------------------------------------------------------------------------------------------------
+
+COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-annotate \
+	--no-emit-index-url --no-emit-find-links $(UPGRADE)
+
+lock: dev lock-npm ## write the lock files again (UPGRADE=--upgrade takes the newest releases)
+	@$(COMPILE) pyproject.toml -o requirements.lock
+	@$(COMPILE) --group build -c requirements.lock -o requirements-build.lock
+	@$(COMPILE) pyproject.toml --group dev -c requirements.lock -o requirements-dev.lock
+	@for name in sdk1 sdk2 node; do $(COMPILE) tests/real/$$name.in -o tests/real/$$name.lock || exit 1; done
+
+lock-npm: dev $(ENVS)/node/.installed ## write the npm lock again
+	@rm -f tests/real/package-lock.json
+	@$(NPM) install --package-lock-only --ignore-scripts
+
+build: dev ## the wheel and the source archive, in dist/
+	@$(BIN)/python -m hatchling build
+
+clean: ## remove what was made, the environments too
+	rm -rf $(VENV) $(ENVS) tests/real/node_modules dist .mypy_cache .pytest_cache .ruff_cache .hypothesis .coverage .coverage.* htmlcov
+	find proxy tests bench -name __pycache__ -type d -prune -exec rm -rf {} +
