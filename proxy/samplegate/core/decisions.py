@@ -1,0 +1,160 @@
+"""What may be decided about a request, and what may come of it. Not how: ``decide.py`` decides, ``gate.py`` acts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, Literal, TypeAlias
+
+
+class Reason(StrEnum):
+    """Why, in one word of a finite set: told to the server, a label in metrics."""
+
+    RULE = "rule"  # a rule took it and could be carried out
+    NO_RULE = "no_rule"  # no rule matched
+    CANNOT = "cannot"  # the rule's effect could not be carried out (its `otherwise`)
+    NOT_OFFERED = "not_offered"  # a kind or mode that we did not declare
+    MALFORMED = "malformed"
+    TIMEOUT = "timeout"
+    MODEL = "model"  # the model failed or refused
+    CLIENT = "client"  # the client answered with an error, or with something that does not fit
+    RECORDS = "records"  # the decision log could not be written
+    ROUNDS = "rounds"  # the server asked again too often
+    SHUTDOWN = "shutdown"
+    ERROR = "error"  # a fault of the gate's own
+
+
+@dataclass(frozen=True, slots=True)
+class Allowed:
+    """A model is to answer. ``models`` are our names, best first; ``params`` is what the model is asked, already within the rule's bounds."""
+
+    models: tuple[str, ...]
+    params: Mapping[str, Any]
+    """MCP's createMessage params after the rule's `with` (max_tokens, temperature, stopSequences, systemPrompt)."""
+    timeout: float | None
+    """The rule's own limit in seconds, None for none."""
+    changed: tuple[str, ...] = ()
+    """What the rule's bounds changed, for the log: names of params."""
+
+
+@dataclass(frozen=True, slots=True)
+class FixedAnswer:
+    """The operator's own words answer. ``result`` is the whole result in the newest shape (a createMessage or an elicitation result)."""
+
+    result: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Forwarded:
+    """The client is to answer."""
+
+    verify: bool
+    timeout: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class DenyAs:
+    """Refused by a rule."""
+
+    as_: Literal["cancel", "decline"]
+
+
+@dataclass(frozen=True, slots=True)
+class LeftOpen:
+    """Nobody is to answer: Unanswered."""
+
+
+Act: TypeAlias = Allowed | FixedAnswer | Forwarded | DenyAs | LeftOpen
+
+
+@dataclass(frozen=True, slots=True)
+class Shadow:
+    """What a shadow rule would have done."""
+
+    rule: str
+    effect: str
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One rule that was looked at, for `explain`."""
+
+    rule: str
+    effect: str
+    taken: bool
+    why: str
+    """Which condition did not hold, with the value met; or why the effect could not be carried out."""
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What is to be done with one request."""
+
+    act: Act
+    effect: Literal["allow", "answer", "forward", "deny", "none"]
+    rule: str | None
+    reason: Reason
+    detail: str = ""
+    """For the log and stderr; the server sees it only with `explain_to_server`."""
+    on_timeout: Literal["next", "unanswered", "deny"] = "unanswered"
+    index: int = -1
+    """The place of the rule, so that `on_timeout: next` can go on behind it."""
+    shadows: tuple[Shadow, ...] = ()
+
+
+DecidedBy: TypeAlias = Literal["policy", "human", "client", "timeout"]
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """``result`` is the JSON of the result to release, already in the shape of the negotiated revision."""
+
+    result: bytes
+    decided_by: DecidedBy
+
+
+@dataclass(frozen=True, slots=True)
+class Denied:
+    """Refused by a rule or by whoever was asked. ``action``: what an elicitation is answered."""
+
+    reason: Reason
+    action: Literal["cancel", "decline"] = "cancel"
+    error: bytes | None = None
+    """The client's own error object, released verbatim (R118)."""
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Unanswered:
+    """Nobody answered: sampling gets an error, an elicitation `cancel`, never accept."""
+
+    reason: Reason
+    error: bytes | None = None
+    detail: str = ""
+    code: int = -1
+    """The error's code: -1, or -32602 for what was not declared or is malformed (R8, R12, R31)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Withdrawn:
+    """Whoever asked or called took it back: nothing is sent."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sealed:
+    """Modern forward: the exchange ends here with the forwarded keys and this requestState; the client's retry reopens the round."""
+
+    keys: frozenset[str]
+    state: str
+
+
+Outcome: TypeAlias = Answered | Denied | Unanswered | Withdrawn
+
+
+@dataclass(frozen=True, slots=True)
+class Situation:
+    """What a decision depends on besides the request and the policy."""
+
+    can_forward: bool = True
+    """Whether the client can be asked this kind, mode and sub-capability at all."""

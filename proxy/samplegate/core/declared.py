@@ -1,0 +1,93 @@
+"""Capabilities as they stand on the wire: what a client declared, and the same object rewritten to what the gate offers.
+
+Not which capabilities are offered: ``capabilities.py`` derives that from the policy. Only the members that differ are spliced (DESIGN 3).
+"""
+
+from __future__ import annotations
+
+from samplegate.core.capabilities import Offer
+from samplegate.core.eras import TASKS_EXTENSION, has_elicitation, has_modes
+from samplegate.core.frames import lookup, members, splice
+from samplegate.core.requests import ClientCapabilities
+
+
+def read(raw: bytes | None) -> ClientCapabilities:
+    """What a ``capabilities`` object declares. Raises frames.Malformed for twins on the way."""
+    if raw is None or raw[:1] != b"{":
+        return ClientCapabilities()
+    at = members(raw)
+    sampling = _object(raw, "sampling")
+    elicitation = _object(raw, "elicitation")
+    modes = {} if elicitation is None else members(elicitation)
+    sub = {} if sampling is None else members(sampling)
+    return ClientCapabilities(
+        sampling=sampling is not None,
+        sampling_tools="tools" in sub,
+        sampling_context="context" in sub,
+        form=elicitation is not None and ("form" in modes or "url" not in modes),  # T24: {} is form only
+        url="url" in modes,
+        roots="roots" in at,
+    )
+
+
+def _object(raw: bytes, name: str) -> bytes | None:
+    value = lookup(raw, name)
+    return value if value is not None and value[:1] == b"{" else None
+
+
+def rewrite(raw: bytes | None, client: ClientCapabilities, offer: Offer, revision: str) -> bytes:
+    """The client's capabilities as the gate declares them to the server: sampling and elicitation as offered, nothing that slips past policy."""
+    text = raw if raw is not None and raw[:1] == b"{" else b"{}"
+    text = _sampling(text, client, offer, revision)
+    text = _elicitation(text, client, offer, revision)
+    return _tasks(text)
+
+
+def _sampling(text: bytes, client: ClientCapabilities, offer: Offer, revision: str) -> bytes:
+    if not offer.sampling:
+        return splice(text, ("sampling",), None)
+    tools = offer.sampling_tools and has_modes(revision)
+    context = offer.sampling_context and has_modes(revision)
+    if (client.sampling, client.sampling_tools, client.sampling_context) == (True, tools, context):
+        return text
+    parts = [b'"tools":{}'] * tools + [b'"context":{}'] * context
+    return splice(text, ("sampling",), b"{" + b",".join(parts) + b"}")
+
+
+def _elicitation(text: bytes, client: ClientCapabilities, offer: Offer, revision: str) -> bytes:
+    url = offer.url and has_modes(revision)
+    if not (offer.form or url) or not has_elicitation(revision):
+        return splice(text, ("elicitation",), None)
+    if (client.form, client.url) == (offer.form, url):
+        return text
+    if not has_modes(revision):
+        return splice(text, ("elicitation",), b"{}")
+    parts = [b'"form":{}'] * offer.form + [b'"url":{}'] * url
+    return splice(text, ("elicitation",), b"{" + b",".join(parts) + b"}")
+
+
+def _tasks(text: bytes) -> bytes:
+    """Requests borne by tasks would pass no policy, so they are not declared (R106, R108)."""
+    for kind in ("sampling", "elicitation"):
+        if lookup(text, "tasks", "requests", kind) is not None:
+            text = splice(text, ("tasks", "requests", kind), None)
+    return without_tasks_extension(text)
+
+
+def without_tasks_extension(capabilities: bytes) -> bytes:
+    """Capabilities of either side without the Tasks extension of the modern era (R108)."""
+    if lookup(capabilities, "extensions", TASKS_EXTENSION) is None:
+        return capabilities
+    return splice(capabilities, ("extensions", TASKS_EXTENSION), None)
+
+
+def withheld(client: ClientCapabilities, offer: Offer) -> list[str]:
+    """What the client declared and the policy keeps from the server, by name."""
+    pairs = (
+        ("sampling", client.sampling, offer.sampling),
+        ("sampling.tools", client.sampling_tools, offer.sampling_tools),
+        ("sampling.context", client.sampling_context, offer.sampling_context),
+        ("elicitation.form", client.form, offer.form),
+        ("elicitation.url", client.url, offer.url),
+    )
+    return [name for name, has, offered in pairs if has and not offered]

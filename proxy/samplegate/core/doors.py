@@ -1,0 +1,116 @@
+"""The doors through which a server's requests come (T3), read into the items of a round. Nothing is decided here.
+
+A pushed request, the ``inputRequests`` of an ``input_required`` result, the elicitations of a -32042 error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+import msgspec
+
+from samplegate.core import frames
+from samplegate.core.capabilities import Offer
+from samplegate.core.parse import parse
+from samplegate.core.requests import ElicitationRequest, Malformed, Origin, Request
+from samplegate.core.rounds import ELICITATION, ROOTS, SAMPLING, Item
+
+KINDS: Final = frozenset({SAMPLING, ELICITATION})
+MAX_KEYS: Final = 64  # requests in one round; real ones have one to three
+URL_ELICITATION_REQUIRED: Final = -32042
+INPUT_REQUIRED: Final = "input_required"
+
+
+def item(method: str, params: bytes | None, origin: Origin, offer: Offer) -> Item:
+    """One request, parsed, with whether it was declared at its grain (R8, R31, R61)."""
+    parsed = parse(method, params, origin)
+    return Item(method, params, parsed, _offered(method, parsed, offer))
+
+
+def _offered(method: str, request: Request | Malformed, offer: Offer) -> bool:
+    if isinstance(request, Malformed):
+        return offer.sampling if method == SAMPLING else offer.form or offer.url
+    if isinstance(request, ElicitationRequest):
+        return offer.url if request.mode == "url" else offer.form
+    asks_tools = "tools" in request.params or "toolChoice" in request.params
+    return offer.sampling and (offer.sampling_tools or not asks_tools)
+
+
+@dataclass(frozen=True, slots=True)
+class InputRequired:
+    """An ``input_required`` result, taken apart."""
+
+    items: Mapping[str, Item]
+    roots: Mapping[str, bytes]
+    """Keys that ask for roots, with the entry as it stands."""
+    entries: Mapping[str, bytes]
+    """Every key's entry as the server wrote it."""
+    state: bytes | None
+    """``requestState`` as raw JSON, None if there was none (T9)."""
+
+
+def result_type(result: bytes) -> str | None:
+    """``resultType`` of a result, None where it has none. Raises frames.Malformed for a result of two readings."""
+    return frames.string(frames.lookup(result, "resultType"))
+
+
+def may_say(text: bytes, word: bytes) -> bool:
+    """Cheap and safe: False only if no JSON spelling of ``word`` can stand in the text."""
+    return word in text or b"\\u" in text
+
+
+def input_required(result: bytes, origin: Origin, offer: Offer) -> InputRequired | str:
+    """The requests of an ``input_required`` result (R60), or what is wrong with it."""
+    state = frames.lookup(result, "requestState")
+    asked = frames.lookup(result, "inputRequests")
+    if state is not None and frames.string(state) is None:
+        return "its requestState is not a string"
+    if asked is None or asked == b"null":
+        return InputRequired({}, {}, {}, state) if state is not None else "it has neither inputRequests nor requestState"
+    if asked[:1] != b"{":
+        return "its inputRequests is not an object"
+    entries = {key: asked[m.start : m.end] for key, m in frames.members(asked).items()}
+    if not entries and state is None:
+        return "it has neither inputRequests nor requestState"
+    if len(entries) > MAX_KEYS:
+        return f"it asks {len(entries)} things at once, more than {MAX_KEYS}"
+    return _sorted(entries, origin, offer, state)
+
+
+def _sorted(entries: Mapping[str, bytes], origin: Origin, offer: Offer, state: bytes | None) -> InputRequired | str:
+    items: dict[str, Item] = {}
+    roots: dict[str, bytes] = {}
+    for key, raw in entries.items():
+        if raw[:1] != b"{":
+            return "an entry of its inputRequests is not an object"
+        method = frames.string(frames.lookup(raw, "method"))
+        if method == ROOTS:
+            roots[key] = raw
+        elif method in KINDS:
+            items[key] = item(method, frames.lookup(raw, "params"), origin, offer)
+        else:
+            return "an entry of its inputRequests is neither sampling, elicitation nor roots"
+    return InputRequired(items, roots, entries, state)
+
+
+def url_elicitations(error: bytes, origin: Origin, offer: Offer) -> Mapping[str, Item] | None:
+    """The elicitations of a -32042 error (R44), None if the error is another one. Any spelling of the number counts."""
+    code = frames.lookup(error, "code")
+    if code is None or not _is_code(code):
+        return None
+    raw = frames.lookup(error, "data", "elicitations")
+    try:
+        entries = [] if raw is None else msgspec.json.decode(raw, type=list[msgspec.Raw])
+    except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
+        entries = []
+    items = {str(number): item(ELICITATION, bytes(params), origin, offer) for number, params in enumerate(entries[:MAX_KEYS])}
+    return items if entries and len(entries) <= MAX_KEYS else {"0": item(ELICITATION, b"{}", origin, offer)}
+
+
+def _is_code(raw: bytes) -> bool:
+    try:
+        return float(raw) == URL_ELICITATION_REQUIRED
+    except ValueError:
+        return False

@@ -1,0 +1,335 @@
+"""The modern era's calls: rounds inside ``input_required`` results, answered by retries that the client never sees (R60 to R70).
+
+What the client must answer is handed on under a state that only this gate can open; its retry reopens the round. Not the legacy doors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+import msgspec
+
+from samplegate.core import declared, doors, frames, seal, shapes
+from samplegate.core.capabilities import Offer, unsolicited
+from samplegate.core.decisions import Answered, Reason, Unanswered, Withdrawn
+from samplegate.core.eras import CALLS, META, META_CAPABILITIES, META_VERSION
+from samplegate.core.frames import Frame
+from samplegate.core.inflight import Pending, call_of
+from samplegate.core.match import Rulebook
+from samplegate.core.progress import Progress
+from samplegate.core.requests import Call, ClientCapabilities, Origin
+from samplegate.core.rounds import (
+    ROOTS,
+    SAMPLING,
+    Effect,
+    ForwardRound,
+    Item,
+    Later,
+    Note,
+    Open,
+    Release,
+    Returned,
+    Round,
+    Seen,
+    Settled,
+    ToClient,
+    ToServer,
+    Withdraw,
+)
+from samplegate.core.state import SERVER_LANE, State
+
+Effects = list[Effect]
+BAD_PARAMS: Final = -32602
+INTERNAL: Final = -32603
+METHOD_NOT_FOUND: Final = -32601
+MAX_DECLARATIONS: Final = 256  # kept; a client varies them by tool at most
+MAX_ROUNDS: Final = 10  # questions in one call, as the SDKs' own clients count (R66)
+MAX_WAITS: Final = 100  # states without questions in a row: eight minutes at the longest pause
+FIRST_PAUSE: Final = 0.25
+LONGEST_PAUSE: Final = 5.0
+
+
+@dataclass(slots=True)
+class Asked:
+    """A round that waits for its outcomes, and the call it belongs to."""
+
+    pending: Pending
+    round: Round
+    entries: Mapping[str, bytes]
+    state: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Declaration:
+    """What a request's envelope declares, and what the gate makes of it under one policy."""
+
+    book: Rulebook
+    revision: str
+    client: ClientCapabilities
+    offer: Offer
+    line: bytes | None
+    """The capabilities as the server is to see them, None where they stay as they came."""
+
+
+@dataclass(slots=True)
+class Exchange:
+    """The modern calls of a session."""
+
+    state: State
+    progress: Progress
+    open: dict[str, Asked] = field(default_factory=dict)
+    _paused: dict[str, Pending] = field(default_factory=dict)
+    _declarations: dict[tuple[bytes, bytes | None, Call | None], Declaration] = field(default_factory=dict)
+
+    # -- the client's requests -------------------------------------------------------------------------------------------------------------
+
+    def request(self, lane: int, f: Frame, meta: bytes, now: float) -> Effects:
+        """A request with the modern envelope: our capabilities in place, and no answers in it that passed no policy."""
+        assert f.id is not None and f.payload is not None
+        if f.method.startswith("tasks/"):  # the extension was not offered, so the method does not exist here (R108)
+            return [ToClient(lane, frames.error(f.id, METHOD_NOT_FOUND, f"method not found: {f.method[:100]} (tasks are not relayed)"))]
+        declaration = self._declaration(frames.fields(meta), call_of(f.method, f.payload))
+        params, line = f.payload, f.raw
+        if declaration.line is not None:
+            params = frames.splice(params, (META,), frames.splice(meta, (META_CAPABILITIES,), declaration.line))
+            line = frames.splice(f.raw, ("params",), params)
+        pending = Pending(lane, f.id, f.id, f.method, now, f, params, True, declaration.revision, declaration.client, declaration.offer)
+        if f.method in CALLS and _brings_answers(params):
+            return self._returns(pending, params, f, now)
+        return self.state.send(pending, line)
+
+    def _declaration(self, meta: Mapping[str, msgspec.Raw], call: Call | None) -> Declaration:
+        """What this request declares; a client declares the same with every request, so it is worked out once for each call it makes."""
+        raw = meta.get(META_CAPABILITIES)
+        key = (bytes(meta[META_VERSION]), None if raw is None else bytes(raw), call)
+        known = self._declarations.get(key)
+        if known is None or known.book is not self.state.book:
+            if len(self._declarations) >= MAX_DECLARATIONS:
+                self._declarations.clear()
+            known = self._declarations[key] = self._declare(*key)
+        return known
+
+    def _declare(self, version: bytes, raw: bytes | None, call: Call | None) -> Declaration:
+        revision, client = frames.string(version) or "", declared.read(raw)
+        offer = self.state.offer("modern", revision, client, call)
+        wanted = None if raw is None else declared.rewrite(raw, client, offer, revision)
+        return Declaration(self.state.book, revision, client, offer, wanted if wanted != raw else None)
+
+    def _returns(self, pending: Pending, params: bytes, f: Frame, now: float) -> Effects:
+        """A call that brings ``requestState`` or ``inputResponses`` along."""
+        state = frames.lookup(params, "requestState")
+        answers = frames.lookup(params, "inputResponses")
+        bare = frames.splice(frames.splice(params, ("requestState",), None), ("inputResponses",), None)
+        pending.params = bare
+        if state is not None:
+            return self._reopen(pending, bare, state, answers, now)
+        if answers is None:
+            return self.state.send(pending, frames.splice(f.raw, ("params",), params))
+        assert pending.call is not None
+        match unsolicited(self.state.book, server=self.state.server, caller=self.state.caller, call=pending.call, revision=pending.revision):
+            case "pass":
+                note = Note("answers.unsolicited", {"server": self.state.server, "method": f.method, "passed": True}, warn=False)
+                return [note, *self.state.send(pending, frames.splice(f.raw, ("params",), params))]
+            case "refuse":
+                note = Note("answers.unsolicited", {"server": self.state.server, "method": f.method, "passed": False})
+                return [note, ToClient(pending.lane, frames.error(pending.id, BAD_PARAMS, "inputResponses that nobody asked for are not taken here"))]
+            case "strip":
+                note = Note("answers.unsolicited", {"server": self.state.server, "method": f.method, "passed": False})
+                return [note, *self.state.send(pending, frames.splice(f.raw, ("params",), bare))]
+
+    def _reopen(self, pending: Pending, bare: bytes, state: bytes, answers: bytes | None, now: float) -> Effects:
+        """The client comes back with a sealed round (R68): a state that our key does not open for this very call is an error."""
+        text = frames.string(state)
+        opened = None if text is None else seal.unseal(text, self._binding(pending), key=self.state.key, now=self.state.epoch + now)
+        if opened is None:
+            fault = "requestState is not one of ours for this call, or it is too old"
+            return [Note("state.refused", {"server": self.state.server}), ToClient(pending.lane, frames.error(pending.id, BAD_PARAMS, fault))]
+        replies = {} if answers is None or answers[:1] != b"{" else {k: answers[m.start : m.end] for k, m in frames.members(answers).items()}
+        pending.rounds, pending.started = opened.rounds, min(now, opened.started - self.state.epoch)
+        origin = self._origin(pending)
+        items: dict[str, Item] = {}
+        roots = frozenset(key for key, sealed in opened.keys.items() if sealed.method == ROOTS)
+        for key, sealed in opened.keys.items():
+            if key not in roots:
+                items[key] = doors.item(sealed.method, bytes(sealed.params), origin, pending.offer)
+        seen = {key: Seen(s.decision_id, s.effect, s.rule) for key, s in opened.keys.items() if s.forwarded}
+        returned = Returned({key: replies[key] for key in replies if key in seen or key in roots}, seen)
+        self.state.inflight.add(pending)
+        return self._open(pending, items, {}, roots, opened.state, returned)
+
+    # -- the server's answers --------------------------------------------------------------------------------------------------------------
+
+    def answered(self, pending: Pending, f: Frame) -> Effects | None:
+        """A result for a modern request that is not simply passed on; None for all others."""
+        if not doors.may_say(f.raw, b"input_required") and not doors.may_say(f.raw, b"task"):
+            return self._discovered(pending, f) if pending.method == "server/discover" else None
+        assert f.payload is not None
+        kind = doors.result_type(f.payload)
+        if kind == "task":
+            return self._fail(pending, "the server made a task of the call, which was not offered to it")
+        if kind != doors.INPUT_REQUIRED:
+            return self._discovered(pending, f) if pending.method == "server/discover" else None
+        if pending.call is None:
+            return self._fail(pending, "the server asked for input where the protocol has none")
+        asked = doors.input_required(f.payload, self._origin(pending), pending.offer)
+        if isinstance(asked, str):
+            return self._fail(pending, f"the server asked for input in a way that cannot be read: {asked}")
+        if not asked.entries:
+            return self._pause(pending, asked.state)
+        if asked.roots and not pending.client.roots:
+            return self._fail(pending, "the server asked for roots, which the client did not declare")
+        pending.rounds += 1
+        pending.waits = 0
+        if pending.rounds > MAX_ROUNDS:
+            return self._fail(pending, f"the server asked for input more than {MAX_ROUNDS} times in one call")
+        return self._open(pending, asked.items, asked.entries, frozenset(asked.roots), frames.string(asked.state), None)
+
+    def _open(
+        self, pending: Pending, items: Mapping[str, Item], entries: Mapping[str, bytes], roots: frozenset[str], state: str | None, back: Returned | None
+    ) -> Effects:
+        origin = self._origin(pending)
+        round = Round(
+            self.state.new_round(), "input_required", pending.lane, origin, pending.client, items, None, pending.started, roots=roots, returned=back
+        )
+        self.open[round.id] = Asked(pending, round, entries, state)
+        pending.round = round.id
+        return [Open(round)]
+
+    def _discovered(self, pending: Pending, f: Frame) -> Effects | None:
+        """What a server says of itself, without the Tasks extension (R108)."""
+        assert f.payload is not None
+        raw = frames.lookup(f.payload, "capabilities")
+        if raw is None or (without := declared.without_tasks_extension(raw)) == raw:
+            return None
+        self.state.inflight.remove(pending)
+        line = frames.splice(f.raw, ("result", "capabilities"), without)
+        return [ToClient(pending.lane, line if pending.id == pending.wire_id else frames.splice(line, ("id",), frames.dump(pending.id)))]
+
+    def _pause(self, pending: Pending, state: bytes | None) -> Effects:
+        """A state without questions means "come back": retried by us after a pause, never shown to the client."""
+        pending.waits += 1
+        if pending.waits > MAX_WAITS:
+            return self._fail(pending, f"the server put the call off more than {MAX_WAITS} times in a row")
+        token = self.state.new_round()
+        self._paused[token] = pending
+        pending.state = state
+        pending.round = token
+        return [Later(min(FIRST_PAUSE * 2.0 ** min(pending.waits - 1, 10), LONGEST_PAUSE), token)]
+
+    def due(self, token: str) -> Effects:
+        """A pause is over."""
+        pending = self._paused.pop(token, None)
+        return [] if pending is None else self._retry(pending, None, pending.state)
+
+    def _retry(self, pending: Pending, responses: bytes | None, state: bytes | None) -> Effects:
+        """The same call again under a new id, with the answers and the server's state byte for byte (R63)."""
+        assert pending.params is not None
+        params = pending.params
+        if responses is not None:
+            params = frames.splice(params, ("inputResponses",), responses)
+        if state is not None:
+            params = frames.splice(params, ("requestState",), state)
+        pending.round = None
+        pending.rewound = True
+        self.state.inflight.rewire(pending, self.state.new_id())
+        return [ToServer(SERVER_LANE, frames.request(pending.wire_id, pending.method, params))]
+
+    def _fail(self, pending: Pending, fault: str) -> Effects:
+        """End the call for what the server did wrong."""
+        self.state.inflight.remove(pending)
+        return [
+            Note("call.failed", {"server": self.state.server, "method": pending.method, "fault": fault}),
+            ToClient(pending.lane, frames.error(pending.id, INTERNAL, f"refused: {fault}")),
+        ]
+
+    # -- the gate's verdicts ---------------------------------------------------------------------------------------------------------------
+
+    def settle(self, settled: Settled, round: str) -> Effects:
+        """Every key is answered: retry. One that can only end the call ends it (R70)."""
+        asked = self.open.pop(round)
+        pending = asked.pending
+        pending.round = None
+        if any(isinstance(release.outcome, Withdrawn) for release in settled.releases.values()) and not _blocked(settled):
+            return []
+        responses: dict[str, bytes] = {}
+        for key, item in asked.round.items.items():
+            release, kind = settled.releases[key], _kind(item)
+            entry = None if isinstance(release.outcome, Withdrawn) else shapes.nested(kind, release)
+            if entry is None:
+                return self._end(asked, *_blocking(asked, settled))
+            responses[key] = entry
+        for key in asked.round.roots:
+            reply = None if asked.round.returned is None else asked.round.returned.replies.get(key)
+            if reply is None:
+                return self._end(asked, "roots", Release(Unanswered(Reason.CLIENT), ""))
+            responses[key] = reply
+        return self._retry(pending, _object(responses), None if asked.state is None else frames.dump(asked.state))
+
+    def _end(self, asked: Asked, kind: str, release: Release) -> Effects:
+        pending = asked.pending
+        self.state.inflight.remove(pending)
+        return [ToClient(pending.lane, shapes.ended_call(pending.id, pending.method, "modern", kind, release))]
+
+    def hand_on(self, verdict: ForwardRound, round: str, now: float) -> Effects:
+        """The keys that the client must answer go to it; the rest waits, sealed, for its return."""
+        asked = self.open.pop(round)
+        pending = asked.pending
+        pending.round = None
+        self.state.inflight.remove(pending)
+        wall = self.state.epoch + now
+        keys = {key: self._sealed(asked, key, verdict) for key in [*asked.round.items, *asked.round.roots]}
+        started = self.state.epoch + pending.started
+        body = seal.SealedRound(wall + seal.LIFETIME, verdict.policy_hash, round, pending.rounds, asked.state, keys, started)
+        state = seal.seal(body, self._binding(pending), key=self.state.key, nonce=verdict.nonce)
+        out = {key: asked.entries[key] for key in asked.entries if key in verdict.keys or key in asked.round.roots}
+        return [ToClient(pending.lane, shapes.input_required(pending.id, out, state))]
+
+    def _sealed(self, asked: Asked, key: str, verdict: ForwardRound) -> seal.SealedKey:
+        if key in asked.round.roots:
+            return seal.SealedKey(ROOTS, msgspec.Raw(b"null"), "", "forward", None, True)
+        item, seen = asked.round.items[key], verdict.seen[key]
+        params = msgspec.Raw(b"null" if item.params is None else item.params)
+        return seal.SealedKey(item.method, params, seen.decision_id, seen.effect, seen.rule, key in verdict.keys)
+
+    def cancelled(self, pending: Pending) -> Effects | None:
+        """The client takes the call back; None if the call is with the server, which then must be told."""
+        if pending.round is None:
+            return None
+        if self._paused.pop(pending.round, None) is not None:
+            return []
+        return [] if self.open.pop(pending.round, None) is None else [Withdraw(pending.round)]
+
+    def _origin(self, pending: Pending) -> Origin:
+        calls = () if pending.call is None else (pending.call,)
+        return Origin(self.state.server, self.state.caller, "modern", pending.revision, calls)
+
+    def _binding(self, pending: Pending) -> seal.Binding:
+        return seal.Binding(self.state.server, self.state.caller, pending.method, seal.params_digest(pending.params))
+
+
+def _brings_answers(params: bytes) -> bool:
+    suspicious = doors.may_say(params, b"requestState") or b"inputResponses" in params
+    return suspicious and not {"requestState", "inputResponses"}.isdisjoint(frames.members(params))
+
+
+def _kind(item: Item) -> str:
+    return "sampling" if item.method == SAMPLING else "elicitation"
+
+
+def _blocked(settled: Settled) -> bool:
+    return any(not isinstance(release.outcome, Withdrawn | Answered) for release in settled.releases.values())
+
+
+def _blocking(asked: Asked, settled: Settled) -> tuple[str, Release]:
+    """The key that ends the call: the first that is neither answered nor withdrawn and has no form in ``inputResponses``."""
+    for key, item in asked.round.items.items():
+        release = settled.releases[key]
+        if not isinstance(release.outcome, Withdrawn) and shapes.nested(_kind(item), release) is None:
+            return _kind(item), release
+    return "input", Release(Unanswered(Reason.ERROR), "")
+
+
+def _object(entries: Mapping[str, bytes]) -> bytes:
+    return b"{" + b",".join(frames.dump(key) + b":" + raw for key, raw in entries.items()) + b"}"

@@ -1,0 +1,89 @@
+"""The requests in flight on both legs of a session, and their ids. A table, not a rule."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import msgspec
+
+from samplegate.core.capabilities import Offer
+from samplegate.core.eras import CALLS
+from samplegate.core.frames import Frame, FrameId, lookup, plain_id, string
+from samplegate.core.requests import Call, ClientCapabilities
+
+
+class Pending(msgspec.Struct, gc=False, eq=False):
+    """A client request that the server has not answered yet. A Struct, since one is made for every frame that passes."""
+
+    lane: int
+    id: FrameId
+    """The client's id."""
+    wire_id: FrameId
+    """The id under which the server knows it now; another one at each retry (R63)."""
+    method: str
+    started: float
+    frame: Frame | None = None
+    """As it came in, where its params may matter later: which tool, which progressToken."""
+    params: bytes | None = None
+    """Modern: what a retry sends, without inputResponses and requestState, our capabilities in place."""
+    modern: bool = False
+    revision: str = ""
+    client: ClientCapabilities = ClientCapabilities()
+    offer: Offer = Offer()
+    rounds: int = 0
+    waits: int = 0
+    """State-only answers in a row."""
+    round: str | None = None
+    state: bytes | None = None
+    """The server's requestState for the next retry, raw."""
+    progress: float | None = None
+    rewound: bool = False
+    """Progress of ours or a retry stands before the server's next value: what does not increase is dropped (R101, T33)."""
+
+    @property
+    def call(self) -> Call | None:
+        """The call that the server may ask during, None for every other method."""
+        return None if self.frame is None else call_of(self.method, self.frame.payload)
+
+    @property
+    def token(self) -> bytes | None:
+        """The client's progressToken, raw JSON, if it gave one."""
+        raw = None if self.frame is None else lookup(self.frame.payload, "_meta", "progressToken")
+        return raw if raw is not None and plain_id(raw) is not None else None
+
+
+def call_of(method: str, params: bytes | None) -> Call | None:
+    """The call that a server may ask during, None for every other method (R59)."""
+    if method not in CALLS:
+        return None
+    tool = string(lookup(params, "name")) if method == "tools/call" else None
+    return Call(method, tool)
+
+
+@dataclass(slots=True)
+class Inflight:
+    """Client requests by both of their ids."""
+
+    asked: dict[tuple[int, FrameId], Pending] = field(default_factory=dict)
+    wire: dict[FrameId, Pending] = field(default_factory=dict)
+
+    def add(self, pending: Pending) -> None:
+        """Take a request in under its two ids."""
+        self.asked[pending.lane, pending.id] = pending
+        self.wire[pending.wire_id] = pending
+
+    def rewire(self, pending: Pending, wire_id: FrameId) -> None:
+        """The request goes to the server again, under a new id."""
+        self.wire.pop(pending.wire_id, None)
+        pending.wire_id = wire_id
+        self.wire[wire_id] = pending
+
+    def remove(self, pending: Pending) -> None:
+        """The request is over."""
+        self.asked.pop((pending.lane, pending.id), None)
+        if self.wire.get(pending.wire_id) is pending:
+            del self.wire[pending.wire_id]
+
+    def calls(self) -> list[Pending]:
+        """The legacy calls during which a server may be asking, oldest first."""
+        return [pending for pending in self.wire.values() if pending.method in CALLS and not pending.modern]

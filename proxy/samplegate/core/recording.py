@@ -1,0 +1,124 @@
+"""From a round and what came of it to the record of the decision log. Values only: ``record.py`` says how a record reads."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from samplegate.core import frames
+from samplegate.core.decisions import Allowed, Answered, DecidedBy, Decision, Denied, Outcome, Reason, Unanswered, Withdrawn
+from samplegate.core.record import Record, Released
+from samplegate.core.requests import ElicitationRequest, Malformed
+from samplegate.core.rounds import Item, Round
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """What came of one request."""
+
+    outcome: Outcome
+    decision: Decision
+    """The decision that was acted on last (`on_timeout: next` may have moved it)."""
+    model: str | None = None
+    input_tokens: int | None = None
+    output_tokens: int | None = None
+    fits: bool | None = None
+    """Whether a client's answer fits what was asked; None where no client answered."""
+    dropped: tuple[str, ...] = ()
+    """Params that the model's provider does not take."""
+    handed_on_to_client: bool = False
+    """A modern forward, recorded at its start."""
+
+    @classmethod
+    def left_to_client(cls, decision: Decision) -> Done:
+        """The client has what it needs to answer by itself (-32042)."""
+        return cls(Answered(b"{}", "client"), decision, handed_on_to_client=True)
+
+    @classmethod
+    def handed_on(cls, decision: Decision) -> Done:
+        """The request goes to the client inside an ``input_required`` result."""
+        return cls(Answered(b"{}", "client"), decision, handed_on_to_client=True)
+
+
+def describe(
+    round: Round, key: str, item: Item, decision_id: str, done: Done, *, policy_hash: str, time: float, duration: float
+) -> Record:
+    """The record of one request: ``time`` in Unix seconds, ``duration`` in seconds."""
+    request, decision, outcome = item.request, done.decision, done.outcome
+    origin = round.origin
+    return Record(
+        decision_id=decision_id,
+        time=time,
+        server=origin.server,
+        caller=origin.caller,
+        era=origin.era,
+        revision=origin.revision,
+        door=round.door,
+        kind="sampling" if item.method.startswith("sampling/") else "elicitation",
+        effect=decision.effect,
+        reason=_reason(done),
+        outcome="forwarded" if done.handed_on_to_client else _released(outcome),
+        policy_hash=policy_hash,
+        round=round.id,
+        key=key or None,
+        mode=request.mode if isinstance(request, ElicitationRequest) else None,
+        calls=origin.calls,
+        rule=decision.rule,
+        detail=_detail(done),
+        shadows=decision.shadows,
+        model=done.model,
+        input_tokens=done.input_tokens,
+        output_tokens=done.output_tokens,
+        duration_ms=duration * 1000,
+        action=_action(item, done),
+        decided_by=None if done.handed_on_to_client else _decided_by(outcome),
+        fits=done.fits,
+        changed=(*(decision.act.changed if isinstance(decision.act, Allowed) else ()), *done.dropped),
+        request=None if isinstance(request, Malformed) else request.params,
+        result=outcome.result if isinstance(outcome, Answered) and not done.handed_on_to_client else None,
+    )
+
+
+def _reason(done: Done) -> Reason:
+    return done.outcome.reason if isinstance(done.outcome, Denied | Unanswered) else done.decision.reason
+
+
+def _released(outcome: Outcome) -> Released:
+    names: Mapping[type[Any], Released] = {Answered: "answered", Denied: "denied", Unanswered: "unanswered", Withdrawn: "withdrawn"}
+    return names[type(outcome)]
+
+
+def _detail(done: Done) -> str:
+    said = done.outcome.detail if isinstance(done.outcome, Denied | Unanswered) else ""
+    return said or done.decision.detail
+
+
+def _decided_by(outcome: Outcome) -> DecidedBy | None:
+    match outcome:
+        case Answered(decided_by=by):
+            return by
+        case Denied(reason=Reason.CLIENT) | Unanswered(reason=Reason.CLIENT):
+            return "client"
+        case Unanswered(reason=Reason.TIMEOUT):
+            return "timeout"
+        case Withdrawn():
+            return None
+        case _:
+            return "policy"
+
+
+def _action(item: Item, done: Done) -> Literal["accept", "decline", "cancel"] | None:
+    """What an elicitation was answered; of a client's own words only one of the three."""
+    if item.method.startswith("sampling/") or done.handed_on_to_client:
+        return None
+    match done.outcome:
+        case Denied(error=None, action=action):
+            return action
+        case Unanswered(error=None):
+            return "cancel"
+        case Answered(result=result):
+            said = frames.string(frames.lookup(result, "action"))
+            return said if said in ("accept", "decline", "cancel") else None
+        case _:
+            return None

@@ -1,0 +1,79 @@
+"""What a server asked, whichever door it came in by: one sampling or elicitation request, checked, with where it came from.
+
+Not the wire: the same values come from a pushed request, from a key of an ``input_required`` result and from a -32042 error (T3).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias
+
+from samplegate.core.eras import Era
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A client request in flight during which a server may ask: tools/call, prompts/get or resources/read."""
+
+    method: str
+    tool: str | None
+    """The tool's name for tools/call, else None."""
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Who asked, during what. Every name comes from our configuration, never from a peer (T36)."""
+
+    server: str
+    caller: str
+    era: Era
+    revision: str
+    calls: tuple[Call, ...] = ()
+    """The client requests it may belong to: one is known, several are candidates, none is none in flight."""
+
+
+@dataclass(frozen=True, slots=True)
+class SamplingRequest:
+    """``sampling/createMessage``. ``params`` is the decoded, checked JSON object; lists and dicts in it are not to be changed."""
+
+    origin: Origin
+    params: Mapping[str, Any]
+    size: int
+    """Bytes of the params as JSON."""
+    kind: Literal["sampling"] = "sampling"
+
+
+@dataclass(frozen=True, slots=True)
+class ElicitationRequest:
+    """``elicitation/create``. ``mode`` is resolved (absent means form, R30)."""
+
+    origin: Origin
+    params: Mapping[str, Any]
+    size: int
+    mode: Literal["form", "url"]
+    kind: Literal["elicitation"] = "elicitation"
+
+
+Request: TypeAlias = SamplingRequest | ElicitationRequest
+
+
+@dataclass(frozen=True, slots=True)
+class Malformed:
+    """A request that no rule is asked about: what is wrong with it, as the JSON-RPC error the specification names."""
+
+    code: int
+    message: str
+    """Names the place and the fault, never the content."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClientCapabilities:
+    """What the client itself declared, at the grain at which requests are asked (R113, T24: ``elicitation: {}`` is form only)."""
+
+    sampling: bool = False
+    sampling_tools: bool = False
+    sampling_context: bool = False
+    form: bool = False
+    url: bool = False
+    roots: bool = False

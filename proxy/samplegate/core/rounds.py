@@ -1,0 +1,162 @@
+"""A round: the requests that must be answered together, and what the session asks of the shell around it. Values only."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal, TypeAlias
+
+from samplegate.core.decisions import Outcome
+from samplegate.core.requests import ClientCapabilities, Malformed, Origin, Request
+
+Side: TypeAlias = Literal["client", "server"]
+Door: TypeAlias = Literal["push", "input_required", "url_error"]
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """One request of a round as it came in, and whether its kind, mode and sub-capability were declared to the server."""
+
+    method: str
+    params: bytes | None
+    request: Request | Malformed
+    offered: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What was decided about a key when the round was sealed: so that the return is recorded under the same name."""
+
+    decision_id: str
+    effect: str
+    rule: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Returned:
+    """A sealed round that the client's retry reopened."""
+
+    replies: Mapping[str, bytes]
+    """The client's results by key, as it wrote them."""
+    seen: Mapping[str, Seen]
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """Requests to be decided, acted on, recorded and released together."""
+
+    id: str
+    door: Door
+    lane: int
+    origin: Origin
+    client: ClientCapabilities
+    items: Mapping[str, Item]
+    asked: float | None
+    """When the server asked, for a peer whose clock runs from its request (the legacy eras); None otherwise."""
+    called: float | None
+    """When the oldest client request that it may belong to came; None with none in flight."""
+    roots: frozenset[str] = frozenset()
+    """Keys that are no request of ours (roots/list): the client answers them, whatever the policy."""
+    returned: Returned | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """What leaves the gate for one key: the outcome, its name in the decision log and who decided."""
+
+    outcome: Outcome
+    decision_id: str
+    explain: str = ""
+    """Rule and reason, said to the server only under `explain_to_server`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """The round is over."""
+
+    releases: Mapping[str, Release]
+
+
+@dataclass(frozen=True, slots=True)
+class ForwardRound:
+    """Modern: the exchange ends and these keys go to the client; ``seen`` is sealed with what is left for the return."""
+
+    keys: frozenset[str]
+    seen: Mapping[str, Seen]
+    policy_hash: str
+    nonce: bytes
+
+
+Verdict: TypeAlias = Settled | ForwardRound
+
+
+@dataclass(frozen=True, slots=True)
+class ToClient:
+    """Write one line to the client."""
+
+    lane: int
+    line: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class ToServer:
+    """Write one line to the server."""
+
+    lane: int
+    line: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Open:
+    """Run a round."""
+
+    round: Round
+
+
+@dataclass(frozen=True, slots=True)
+class Withdraw:
+    """Whoever asked or called took the round back: end its work, send nothing."""
+
+    round: str
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """The client answered a forwarded request. ``payload`` is its result or error as it stands."""
+
+    round: str
+    key: str
+    ok: bool
+    payload: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Later:
+    """Call ``due(token)`` after ``delay`` seconds."""
+
+    delay: float
+    token: str
+
+
+@dataclass(frozen=True, slots=True)
+class Close:
+    """Close a lane."""
+
+    lane: int
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """Something for the log and the counters: never content."""
+
+    event: str
+    fields: Mapping[str, Any] = field(default_factory=dict)
+    warn: bool = True
+
+
+Effect: TypeAlias = ToClient | ToServer | Open | Withdraw | Reply | Later | Close | Note
+
+SAMPLING: Final = "sampling/createMessage"
+ELICITATION: Final = "elicitation/create"
+ROOTS: Final = "roots/list"
+

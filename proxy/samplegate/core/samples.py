@@ -1,0 +1,49 @@
+"""What a sampler is asked and what it may say: the values on both sides of the sampler port. Not a model client."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias
+
+Failure: TypeAlias = Literal[
+    "bad_key", "rate_limited", "refused", "unreachable", "unknown_model", "bad_request", "timeout", "no_case", "empty", "crashed", "error"
+]
+
+
+@dataclass(frozen=True, slots=True)
+class SampleRequest:
+    """One model is asked once. ``params`` are MCP createMessage params, already within the rule's bounds."""
+
+    model: str
+    """Our name of the model."""
+    params: Mapping[str, Any]
+    timeout: float
+    """Seconds until the caller gives up; the HTTP call ends by then."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sampled:
+    """The model answered."""
+
+    text: str
+    model: str
+    """The model that really generated the text, as its provider names it (R1)."""
+    stop_reason: str | None
+    """``endTurn``, ``maxTokens`` or the provider's own word (R5)."""
+    input_tokens: int | None = None
+    output_tokens: int | None = None
+    dropped: tuple[str, ...] = ()
+    """What was asked and the provider does not take, so it was left out: ``temperature``, ``stop``."""
+
+
+@dataclass(frozen=True, slots=True)
+class SampleFailed:
+    """The model did not answer. ``message`` is for the log: it holds no key, no URL query and no content."""
+
+    failure: Failure
+    message: str
+    retry_after: float | None = None
+
+
+SampleResult: TypeAlias = Sampled | SampleFailed

@@ -1,0 +1,94 @@
+"""A forwarded round as a ``requestState`` that only this gate can read, and that fits only the call it was made for (R68, T8).
+
+AES-256-GCM. The text is ``sg1.`` and base64url of nonce and ciphertext; what binds it (server, caller, method, params digest) is the associated
+data, so a state that is shown for anything else does not open. Not a store: nothing is kept in the process.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import json
+from dataclasses import dataclass
+from typing import Any, Final
+
+import msgspec
+
+PREFIX: Final = "sg1."
+NONCE_BYTES: Final = 12  # what AES-GCM takes; random, so one key is good for 2**32 states
+KEY_BYTES: Final = 32
+LIFETIME: Final = 900.0  # seconds that a person at the client has to answer; the server's own state rarely lives longer
+UNBOUND: Final = frozenset({"_meta", "inputResponses", "requestState"})
+"""Members of params that differ from try to try."""
+
+
+class SealedKey(msgspec.Struct, frozen=True, array_like=True):
+    """One request of the sealed round: what was asked, and what was decided."""
+
+    method: str
+    params: msgspec.Raw
+    decision_id: str
+    effect: str
+    rule: str | None
+    forwarded: bool
+
+
+class SealedRound(msgspec.Struct, frozen=True, array_like=True):
+    """All that the return needs."""
+
+    expires: float
+    policy_hash: str
+    round: str
+    rounds: int
+    state: str | None
+    """The server's own requestState, byte for byte."""
+    keys: dict[str, SealedKey]
+    started: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Binding:
+    """What a sealed round belongs to."""
+
+    server: str
+    caller: str
+    method: str
+    digest: str
+
+    def data(self) -> bytes:
+        """The associated data."""
+        return msgspec.json.encode([self.server, self.caller, self.method, self.digest])
+
+
+def params_digest(params: bytes | None) -> str:
+    """SHA-256 of the params as canonical JSON (sorted keys, no space) without what differs from try to try. Raises ValueError."""
+    decoded: Any = {} if params is None else json.loads(params)
+    if isinstance(decoded, dict):
+        decoded = {name: value for name, value in decoded.items() if name not in UNBOUND}
+    text = json.dumps(decoded, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def seal(round: SealedRound, binding: Binding, *, key: bytes, nonce: bytes) -> str:
+    """The round as opaque text."""
+    from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+    sealed = AESGCM(key).encrypt(nonce, msgspec.json.encode(round), binding.data())
+    return PREFIX + base64.urlsafe_b64encode(nonce + sealed).decode()
+
+
+def unseal(text: str, binding: Binding, *, key: bytes, now: float) -> SealedRound | None:
+    """The round, or None: not ours, changed, made for another call, or too old."""
+    if not text.startswith(PREFIX):
+        return None
+    from cryptography.exceptions import InvalidTag
+    from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+    try:
+        data = base64.b64decode(text.removeprefix(PREFIX), altchars=b"-_", validate=True)
+        opened = AESGCM(key).decrypt(data[:NONCE_BYTES], data[NONCE_BYTES:], binding.data())
+        round = msgspec.json.decode(opened, type=SealedRound)
+    except (InvalidTag, binascii.Error, ValueError):
+        return None
+    return round if now < round.expires else None

@@ -1,0 +1,65 @@
+"""The third door: a call that a 2025-11-25 server fails with -32042 until somebody has opened its URLs (R44). Forwarded as it came, or ended without the URLs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from samplegate.core import doors, frames, shapes
+from samplegate.core.decisions import Answered, Reason, Unanswered, Withdrawn
+from samplegate.core.frames import Frame
+from samplegate.core.inflight import Pending
+from samplegate.core.requests import Call, Origin
+from samplegate.core.rounds import Effect, Note, Open, Release, Round, Settled, ToClient, Withdraw
+from samplegate.core.state import State
+
+Effects = list[Effect]
+
+
+@dataclass(slots=True)
+class UrlErrors:
+    """The -32042 errors of a session that are being decided."""
+
+    state: State
+    open: dict[str, tuple[Pending, bytes]] = field(default_factory=dict)
+
+    def arrive(self, pending: Pending, f: Frame) -> Effects | None:
+        """The server fails a call; None if with any other error."""
+        assert f.payload is not None
+        state = self.state
+        calls: tuple[Call, ...] = () if pending.call is None else (pending.call,)
+        origin = Origin(state.server, state.caller, "legacy", state.revision, calls)
+        items = doors.url_elicitations(f.payload, origin, state.offered)
+        if items is None:
+            return None
+        round = Round(state.new_round(), "url_error", pending.lane, origin, state.client, items, asked=None, called=pending.started)
+        line = f.raw if pending.id == pending.wire_id else frames.splice(f.raw, ("id",), frames.dump(pending.id))
+        self.open[round.id] = (pending, line)
+        pending.round = round.id
+        return [Open(round)]
+
+    def settle(self, settled: Settled, round: str) -> Effects:
+        """Every URL was left to the client: the error goes on as it came. Else the call ends, and the URLs stay here."""
+        pending, line = self.open.pop(round)
+        self.state.inflight.remove(pending)
+        releases = settled.releases.values()
+        if any(isinstance(release.outcome, Withdrawn) for release in releases):
+            return []
+        blocking = next((release for release in releases if not _left_to_client(release)), None)
+        if blocking is None:
+            return [ToClient(pending.lane, line)]
+        if isinstance(blocking.outcome, Answered):
+            blocking = Release(Unanswered(Reason.ERROR), blocking.decision_id)
+            return [Note("round.faulty", {"round": round}), ToClient(pending.lane, _ended(pending, blocking))]
+        return [ToClient(pending.lane, _ended(pending, blocking))]
+
+    def cancelled(self, round: str) -> Effects | None:
+        """The client takes the call back; None if the round is not one of these."""
+        return None if self.open.pop(round, None) is None else [Withdraw(round)]
+
+
+def _left_to_client(release: Release) -> bool:
+    return isinstance(release.outcome, Answered) and release.outcome.decided_by == "client"
+
+
+def _ended(pending: Pending, release: Release) -> bytes:
+    return shapes.ended_call(pending.id, pending.method, "legacy", "elicitation", release)
