@@ -1,0 +1,188 @@
+"""The operator's own words as the result of a request, and whether any result fits what was asked. Never a guess: what is open stays open.
+
+Functions that build give the result, or a sentence why there is none. The sentences name fields, never values.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from typing import Any, Final
+
+from samplegate.core import shapes, variables
+from samplegate.core.checking import check
+from samplegate.core.eras import has_modes
+from samplegate.core.forms import MISSING, Field, Form, NotFlat, read_form
+from samplegate.core.policy import AnswerRule, Kind
+from samplegate.core.requests import ElicitationRequest, Request, SamplingRequest
+from samplegate.core.secrecy import secret_fields
+
+Environment = Mapping[str, str]
+_whole: Final = re.compile(r"[+-]?[0-9]{1,100}\Z")
+_ROLES: Final = ("assistant", "user")
+
+
+def suits(content: Any, kind: Kind) -> bool:
+    """Whether an answer's content is of the kind's form: text or blocks for sampling, values by field name for elicitation."""
+    return content is None or isinstance(content, dict) if kind == "elicitation" else isinstance(content, (str, list))
+
+
+def answer(rule: AnswerRule, request: Request, environment: Environment) -> Mapping[str, Any] | str:
+    """The result that an ``answer`` rule gives, or why it cannot."""
+    if not suits(rule.content, request.kind):
+        wanted = "text or content blocks" if request.kind == "sampling" else "values by field name"
+        return f"its content is not {wanted}, which {request.kind} needs"
+    try:
+        return _sampled(rule, request, environment) if request.kind == "sampling" else _filled_in(rule, request, environment)
+    except KeyError as unset:
+        return f"the variable {unset.args[0]} is not set"
+
+
+def _sampled(rule: AnswerRule, request: SamplingRequest, environment: Environment) -> Mapping[str, Any] | str:
+    content = _filled(rule.content, environment)
+    blocks = {"type": "text", "text": content} if isinstance(content, str) else content
+    result = {"role": "assistant", "content": blocks, "model": f"samplegate/{rule.name}", "stopReason": "endTurn"}
+    if not blocks or any(not _is_block(block) for block in _list(blocks)):
+        return "its content is no list of content blocks"
+    shaped = shapes.sampling_result(result, request.origin.revision)
+    if shaped is None:
+        return f"its content has no form in revision {request.origin.revision}"
+    return fits(request, shaped) or result
+
+
+def _filled(value: Any, environment: Environment) -> Any:
+    """``value`` with the variables in all its texts replaced. Raises KeyError with the name of one that is not set."""
+    match value:
+        case str():
+            return variables.fill(value, environment)
+        case list():
+            return [_filled(item, environment) for item in value]
+        case dict():
+            return {name: _filled(item, environment) for name, item in value.items()}
+        case _:
+            return value
+
+
+def _list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [value]
+
+
+def _filled_in(rule: AnswerRule, request: ElicitationRequest, environment: Environment) -> Mapping[str, Any] | str:
+    if request.mode == "url":
+        return "a url is never accepted by a machine"  # R41, T12
+    form = read_form(request.params["requestedSchema"], request.origin.revision)
+    if isinstance(form, NotFlat):
+        return f"the form is not flat: {form.why}"  # T16
+    content = _values(rule, form, environment)
+    if isinstance(content, str):
+        return content
+    misfit = check(form, content)
+    return f"its content does not fit the form: {misfit}" if misfit else {"action": "accept", "content": content}
+
+
+def _values(rule: AnswerRule, form: Form, environment: Environment) -> dict[str, Any] | str:
+    """By field name, in the form's order. Fields that look secret get none, whatever the rule says (R39)."""
+    given: Mapping[str, Any] = rule.content or {}
+    secret = secret_fields(form.schema)
+    values: dict[str, Any] = {}
+    for field in form.fields:
+        is_secret = field.name in secret and field.type != "boolean"  # no secret fits in a yes or no
+        if is_secret and (field.name in given or field.required):
+            return f"field {field.name[:60]!r} looks like a secret, which no machine fills in"
+        if field.name in given:
+            values[field.name] = _typed(given[field.name], field, environment)
+        elif rule.defaults and not is_secret and field.default is not MISSING and field.default is not None:
+            values[field.name] = field.default
+        elif field.required:
+            return f"the required field {field.name[:60]!r} is left open"
+    return values
+
+
+def _typed(value: Any, field: Field, environment: Environment) -> Any:
+    """A value of the rule; one from the environment takes the field's type, and stays text where it has none of that type."""
+    filled = _filled(value, environment)
+    if not isinstance(value, str) or not any(True for _ in variables.names(value)):
+        return filled
+    match field.type:
+        case "boolean":
+            return {"true": True, "false": False}.get(filled.strip().lower(), filled)
+        case "integer" | "number":
+            return _number(filled.strip(), filled)
+        case "multi_enum":
+            return [part.strip() for part in filled.split(",") if part.strip()]
+        case "string" | "enum":
+            return filled
+
+
+def _number(text: str, otherwise: str) -> int | float | str:
+    if _whole.match(text):
+        return int(text)
+    try:
+        number = float(text)
+    except ValueError:
+        return otherwise
+    return number if math.isfinite(number) else otherwise
+
+
+def fits(request: Request, result: Any) -> str | None:
+    """Why a result, a client's or a canned one, is no answer to ``request`` (R34, R36, R6), None if it is one. Names no value."""
+    if not isinstance(result, dict):
+        return "the result is not an object"
+    return _fits_sampling(request, result) if request.kind == "sampling" else _fits_elicitation(request, result)
+
+
+def _fits_elicitation(request: ElicitationRequest, result: Mapping[str, Any]) -> str | None:
+    action, content = result.get("action"), result.get("content")
+    if action in ("decline", "cancel"):
+        return None
+    if action != "accept":
+        return "its action is none of accept, decline, cancel"
+    if request.mode == "url":
+        return None if content is None else "it has content, which the acceptance of a url does not have"
+    form = read_form(request.params["requestedSchema"], request.origin.revision)
+    if isinstance(form, NotFlat):
+        return f"it cannot be checked, as the form is not flat: {form.why}"
+    if content is not None and not isinstance(content, dict):
+        return "its content is not an object"
+    return check(form, content or {})
+
+
+def _fits_sampling(request: SamplingRequest, result: Mapping[str, Any]) -> str | None:
+    revision, content = request.origin.revision, result.get("content")
+    if result.get("role") not in _ROLES or not isinstance(result.get("model"), str):
+        return "it lacks a role or a model"
+    if not isinstance(result.get("stopReason", ""), str):
+        return "its stopReason is not a text"
+    if isinstance(content, list) and not has_modes(revision):
+        return f"its content is a list, which revision {revision} does not have"
+    blocks = _list(content)
+    if not all(_is_block(block) and block["type"] in _known(revision) for block in blocks):
+        return f"its content is none that revision {revision} has"
+    return _fits_tools(request.params, [block["type"] for block in blocks])
+
+
+def _known(revision: str) -> tuple[str, ...]:
+    if has_modes(revision):
+        return ("text", "image", "audio", "tool_use")
+    return ("text", "image") if revision < "2025-03-26" else ("text", "image", "audio")
+
+
+def _is_block(block: Any) -> bool:
+    if not isinstance(block, dict):
+        return False
+    match block:
+        case {"type": "text", "text": str()} | {"type": "image" | "audio", "data": str(), "mimeType": str()}:
+            return True
+        case {"type": "tool_use", "id": str(), "name": str(), "input": dict()}:
+            return True
+        case _:
+            return False
+
+
+def _fits_tools(params: Mapping[str, Any], types: list[str]) -> str | None:
+    """Whether tools are used as they were offered (R9)."""
+    mode = (params.get("toolChoice") or {}).get("mode", "auto")
+    if "tool_use" in types and (not params.get("tools") or mode == "none"):
+        return "it uses a tool, and none may be used"
+    return "it uses no tool, and one must be used" if mode == "required" and "tool_use" not in types else None

@@ -1,0 +1,184 @@
+"""What the gate can promise a server on its policy's behalf, before any request came (R112, R113). Not the wire form: ``declared.py``.
+
+A rule reaches a class of requests unless its match fails on what is known of the class; what is not known may be anything. So nothing is
+declared that no rule could answer, and no rule that may answer goes undeclared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Set
+from dataclasses import dataclass
+from typing import Final, Literal, TypeAlias, assert_never
+
+from samplegate.core import answers, models
+from samplegate.core.eras import LEGACY, Era, era_of, has_elicitation, has_modes
+from samplegate.core.facts import ABSENT, UNKNOWN, Calls, Facts, Known
+from samplegate.core.match import Rulebook
+from samplegate.core.policy import AllowRule, AnswerRule, DenyRule, ForwardRule, Kind, Rule
+from samplegate.core.requests import Call, ClientCapabilities, Request
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """What is declared to a server."""
+
+    sampling: bool = False
+    sampling_tools: bool = False
+    sampling_context: bool = False
+    form: bool = False
+    url: bool = False
+
+
+Class: TypeAlias = Literal["sampling", "sampling with tools", "elicitation by form", "elicitation by url"]
+"""The requests that are declared for one by one."""
+_By: TypeAlias = Literal["gate", "client", "nobody", "otherwise"]
+"""Who answers a class under a rule; ``otherwise``: the rule's effect cannot be carried out for it."""
+
+_CLASSES: Final[tuple[Class, ...]] = ("sampling", "sampling with tools", "elicitation by form", "elicitation by url")
+_OF_SAMPLING: Final = ("max_tokens", "messages", "content_types", "tools", "system_prompt", "hints")
+_OF_FORMS: Final = ("fields", "field_names", "field_types")
+_OF_URLS: Final = ("host", "scheme")
+_ALL: Final = ClientCapabilities(True, True, True, True, True)
+
+
+@dataclass(frozen=True, slots=True)
+class Asker:
+    """Who asks, during what, before it has asked. ``call`` None is any call or none."""
+
+    server: str
+    caller: str
+    era: Era
+    call: Call | None
+
+
+def offer(book: Rulebook, *, server: str, caller: str, era: Era, revision: str, client: ClientCapabilities, call: Call | None) -> Offer:
+    """What reachable rules can allow, answer or forward. ``call`` None is the union over all calls and none: legacy, and modern outside CALLS."""
+    who = Asker(server, caller, era, call)
+    modes = has_modes(revision)
+    tools = modes and _reached(book, who, "sampling with tools", client, {"client"})
+    return Offer(
+        sampling=tools or _reached(book, who, "sampling", client, {"client", "gate"}),
+        sampling_tools=tools,
+        sampling_context=modes and client.sampling_context and (tools or _reached(book, who, "sampling", client, {"client"})),
+        form=has_elicitation(revision) and _reached(book, who, "elicitation by form", client, {"client", "gate"}),
+        url=modes and _reached(book, who, "elicitation by url", client, {"client"}),
+    )
+
+
+def _reached(book: Rulebook, who: Asker, class_: Class, client: ClientCapabilities, wanted: Set[_By]) -> bool:
+    """Whether a rule under which one of ``wanted`` answers is reached before one that surely ends the class."""
+    return any(_by(book, rule, class_, client) in wanted for rule, _ in _reachable(book, who, class_))
+
+
+def _reachable(book: Rulebook, who: Asker, class_: Class) -> Iterator[tuple[Rule, bool]]:
+    """The enforced rules that a request of the class may come to, in order, and whether each surely ends its way."""
+    known = _known(who, class_)
+    for entry in book.entries:
+        if entry.rule.shadow or (verdict := entry.verdict(known)) is False:
+            continue
+        sure = verdict is True and (isinstance(entry.rule, DenyRule) or entry.rule.otherwise != "next")
+        yield entry.rule, sure
+        if sure:
+            return
+
+
+def _known(who: Asker, class_: Class) -> Known:
+    """What is known of every request of a class."""
+    calls: Calls = UNKNOWN if who.call is None else (who.call,)
+    facts: dict[str, object] = {"server": who.server, "caller": who.caller, "era": who.era, "is_url": class_ == "elicitation by url"}
+    match class_:
+        case "sampling" | "sampling with tools":
+            facts |= {**dict.fromkeys((*_OF_FORMS, *_OF_URLS), ABSENT), "kind": "sampling", "mode": ABSENT, "tools": class_ != "sampling"}
+        case "elicitation by form":
+            facts |= {**dict.fromkeys((*_OF_SAMPLING, *_OF_URLS), ABSENT), "kind": "elicitation", "mode": "form"}
+        case "elicitation by url":
+            facts |= {**dict.fromkeys((*_OF_SAMPLING, *_OF_FORMS), ABSENT), "kind": "elicitation", "mode": "url"}
+    return Known(calls, facts)
+
+
+def _by(book: Rulebook, rule: Rule, class_: Class, client: ClientCapabilities) -> _By:
+    match rule:
+        case AllowRule():
+            return "gate" if class_ == "sampling" and models.candidates(book.policy, rule) else "otherwise"
+        case AnswerRule():
+            kind: Kind = "sampling" if class_.startswith("sampling") else "elicitation"
+            return "gate" if class_ != "elicitation by url" and answers.suits(rule.content, kind) else "otherwise"
+        case ForwardRule():
+            return "client" if _declared(class_, client) else "otherwise"
+        case DenyRule():
+            return "nobody"
+        case _ as never:
+            assert_never(never)
+
+
+def _declared(class_: Class, client: ClientCapabilities) -> bool:
+    match class_:
+        case "sampling":
+            return client.sampling
+        case "sampling with tools":
+            return client.sampling and client.sampling_tools
+        case "elicitation by form":
+            return client.form
+        case "elicitation by url":
+            return client.url
+        case _ as never:
+            assert_never(never)
+
+
+def can_forward(request: Request, client: ClientCapabilities) -> bool:
+    """Whether the client declared that it can be asked this, at sub-capability grain (R8, R31, T24)."""
+    if request.kind == "elicitation":
+        return _declared("elicitation by url" if request.mode == "url" else "elicitation by form", client)
+    return _declared("sampling with tools" if _has_tools(request) else "sampling", client)
+
+
+def _has_tools(request: Request) -> bool:
+    """Tools, a choice among them, or the use of one in the messages: a client without ``sampling.tools`` can read none of these."""
+    params = request.params
+    if params.get("tools") is not None or params.get("toolChoice") is not None:
+        return True
+    return not {"tool_use", "tool_result"}.isdisjoint(Facts(request).content_types)
+
+
+def unsolicited(book: Rulebook, *, server: str, caller: str, call: Call, revision: str) -> Literal["pass", "refuse", "strip"]:
+    """What becomes of ``inputResponses`` that a client sends unasked, by the rules that may be come to during ``call`` (DESIGN 3)."""
+    who = Asker(server, caller, era_of(revision), call)
+    rules = [rule for class_ in _CLASSES for rule, _ in _reachable(book, who, class_)]
+    if any(isinstance(rule, DenyRule) or (rule.otherwise == "deny" and not isinstance(rule, ForwardRule)) for rule in rules):
+        return "refuse"
+    return "pass" if rules and all(isinstance(rule, ForwardRule) for rule in rules) else "strip"
+
+
+@dataclass(frozen=True, slots=True)
+class Coverage:
+    """What a policy means to one server for one class of requests. ``str()`` is a line for a person."""
+
+    requests: Class
+    declared: Literal["always", "if the client can", "never"]
+    untaken: Literal["none", "some", "all"]
+    """Which of them may be taken by no rule."""
+
+    def __str__(self) -> str:
+        said = {"always": "declared", "if the client can": "declared if the client declares it", "never": "not declared"}[self.declared]
+        left = {"none": "every request is taken by a rule", "some": "some requests may be taken by no rule", "all": "no rule takes any"}[self.untaken]
+        return f"{self.requests}: {said}; {left}"
+
+
+def describe_offer(
+    book: Rulebook, *, server: str, caller: str = "local", era: Era = "legacy", revision: str = LEGACY[-1], call: Call | None = None
+) -> tuple[Coverage, ...]:
+    """For ``check``: per class of requests, what is declared to the server and whether rules take all of them."""
+    bare, able = (offer(book, server=server, caller=caller, era=era, revision=revision, client=c, call=call) for c in (ClientCapabilities(), _ALL))
+    pairs = ((bare.sampling, able.sampling), (bare.sampling_tools, able.sampling_tools), (bare.form, able.form), (bare.url, able.url))
+    who = Asker(server, caller, era, call)
+    return tuple(
+        Coverage(class_, "always" if without else "if the client can" if full else "never", _untaken(book, who, class_))
+        for class_, (without, full) in zip(_CLASSES, pairs, strict=True)
+    )
+
+
+def _untaken(book: Rulebook, who: Asker, class_: Class) -> Literal["none", "some", "all"]:
+    reached = list(_reachable(book, who, class_))
+    if not reached:
+        return "all"
+    return "none" if reached[-1][1] else "some"

@@ -1,0 +1,155 @@
+"""The decision: a request, a policy and a situation in, a Decision out. Pure; acts on nothing and waits for nothing.
+
+The first rule that matches and can be carried out wins; no rule, no answer. A ``detail`` names rules, fields and types, never content.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias, assert_never
+
+from samplegate.core import answers, models
+from samplegate.core.conditions import shown
+from samplegate.core.decisions import Act, Allowed, Decision, DenyAs, FixedAnswer, Forwarded, LeftOpen, Reason, Shadow, Situation, Step
+from samplegate.core.facts import Facts
+from samplegate.core.match import Rulebook, compile_policy
+from samplegate.core.policy import AllowRule, AnswerRule, DenyRule, ForwardRule, Otherwise, Rule, seconds
+from samplegate.core.requests import Request
+
+__all__ = ["Rulebook", "compile_policy", "decide", "explain"]
+
+Effect: TypeAlias = Literal["allow", "answer", "forward", "deny"]
+
+
+@dataclass(frozen=True, slots=True)
+class Can:
+    """A rule's effect can be carried out."""
+
+    act: Act
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Cannot:
+    """It cannot, as far as known before acting."""
+
+    why: str
+
+
+def decide(book: Rulebook, request: Request, situation: Situation, start: int = 0) -> Decision:
+    """What is to be done with a request. ``start`` is the first rule to look at: ``Decision.index`` + 1 for ``on_timeout: next``."""
+    return _walk(book, request, situation, start, None)
+
+
+def explain(book: Rulebook, request: Request, situation: Situation) -> tuple[Decision, list[Step]]:
+    """The same, with every rule that was looked at and why it did not take the request. The steps show values met; the decision does not."""
+    steps: list[Step] = []
+    return _walk(book, request, situation, 0, steps), steps
+
+
+def _walk(book: Rulebook, request: Request, situation: Situation, start: int, steps: list[Step] | None) -> Decision:
+    facts = Facts(request)
+    shadows: list[Shadow] = []
+    passed = ""
+    for index, entry in book.shortlist(facts) if steps is None else book.every():
+        if index < start:
+            continue
+        rule = entry.rule
+        if not entry.takes(facts):
+            if steps is not None:
+                steps.append(_step(rule, False, entry.matcher.complaint(facts)))
+            continue
+        made = _carry_out(book, rule, facts, situation)
+        if steps is not None:
+            steps.append(_told(rule, made))
+        if rule.shadow:
+            shadows.extend(_shadow(rule, made))
+        elif isinstance(made, Can):
+            return _taken(rule, made, index, tuple(shadows))
+        else:
+            passed = f"rule {shown(rule.name)} could not be carried out: {made.why}"
+            if rule.otherwise != "next":
+                return _left(rule.otherwise, rule, passed, index, tuple(shadows))
+    detail = f"{passed}; no later rule took it" if passed else "no rule matched"
+    return Decision(LeftOpen(), "none", None, Reason.NO_RULE, detail, shadows=tuple(shadows))
+
+
+def _taken(rule: Rule, made: Can, index: int, shadows: tuple[Shadow, ...]) -> Decision:
+    on_timeout: Otherwise = rule.on_timeout if isinstance(rule, (AllowRule, ForwardRule)) else "unanswered"
+    return Decision(made.act, effect_of(rule), rule.name, Reason.RULE, made.why, on_timeout, index, shadows)
+
+
+def _left(otherwise: Literal["unanswered", "deny"], rule: Rule, detail: str, index: int, shadows: tuple[Shadow, ...]) -> Decision:
+    """The ``otherwise`` of a rule that could not be carried out."""
+    if otherwise == "deny":
+        return Decision(DenyAs("cancel"), "deny", rule.name, Reason.CANNOT, detail, index=index, shadows=shadows)
+    return Decision(LeftOpen(), "none", rule.name, Reason.CANNOT, detail, index=index, shadows=shadows)
+
+
+def _carry_out(book: Rulebook, rule: Rule, facts: Facts, situation: Situation) -> Can | Cannot:
+    match rule:
+        case AllowRule():
+            return _allow(book, rule, facts)
+        case AnswerRule():
+            result: Mapping[str, Any] | str = answers.answer(rule, facts.request, book.environment)
+            return Cannot(result) if isinstance(result, str) else Can(FixedAnswer(result))
+        case ForwardRule():
+            if not situation.can_forward:
+                return Cannot("the client did not declare that it can be asked this")
+            return Can(Forwarded(rule.verify, _seconds(rule.timeout)))
+        case DenyRule():
+            return Can(DenyAs(rule.as_))
+        case _ as never:
+            assert_never(never)
+
+
+def _allow(book: Rulebook, rule: AllowRule, facts: Facts) -> Can | Cannot:
+    if not facts.is_sampling:
+        return Cannot("a model answers sampling only")
+    if (unfit := models.unfit(facts)) is not None:
+        return Cannot(unfit)
+    params = facts.request.params
+    choice = models.choose(book.policy, rule, params)
+    if not choice.models:
+        return Cannot("the policy has no model for it")
+    asked = models.bounded(rule.with_, choice.models[0], params)
+    names = tuple(model.name for model in choice.models)
+    return Can(Allowed(names, asked.params, _seconds(rule.with_.timeout), asked.changed), f"model {shown(names[0])}: {choice.why}")
+
+
+def _seconds(span: str | None) -> float | None:
+    return None if span is None else seconds(span)
+
+
+def effect_of(rule: Rule) -> Effect:
+    """The word of a rule's effect."""
+    match rule:
+        case AllowRule():
+            return "allow"
+        case AnswerRule():
+            return "answer"
+        case ForwardRule():
+            return "forward"
+        case DenyRule():
+            return "deny"
+        case _ as never:
+            assert_never(never)
+
+
+def _shadow(rule: Rule, made: Can | Cannot) -> list[Shadow]:
+    """What a shadow rule would have done; one that would have let the request go on has done nothing."""
+    if isinstance(made, Can):
+        return [Shadow(rule.name, effect_of(rule))]
+    return [] if rule.otherwise == "next" else [Shadow(rule.name, "deny" if rule.otherwise == "deny" else "none")]
+
+
+def _told(rule: Rule, made: Can | Cannot) -> Step:
+    why = made.why if isinstance(made, Can) else f"it matches but cannot be carried out: {made.why}; otherwise: {rule.otherwise}"
+    if rule.shadow:
+        return _step(rule, False, f"shadow: {why or 'it matches, and is recorded only'}")
+    return _step(rule, isinstance(made, Can) or rule.otherwise != "next", why)
+
+
+def _step(rule: Rule, taken: bool, why: str) -> Step:
+    return Step(rule.name, effect_of(rule), taken, why)

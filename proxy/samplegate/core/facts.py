@@ -1,0 +1,205 @@
+"""What a policy may ask about a request, each fact worked out once and only when a rule asks. Not the asking: that is ``match.py``.
+
+Two values stand beside the real ones. ABSENT: this request has no such thing (a form has no host), so no condition on it holds.
+UNKNOWN: it may be anything, so a condition on it neither holds nor fails (``Known``; a URL with two readings).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from enum import Enum
+from functools import cached_property
+from typing import Any, Final, Literal, TypeAlias
+
+from samplegate.core import hosts
+from samplegate.core.forms import Field, read_field
+from samplegate.core.patterns import utf8
+from samplegate.core.requests import Call, Request
+
+
+class Special(Enum):
+    """The values that are none."""
+
+    ABSENT = "absent"
+    UNKNOWN = "unknown"
+    NO_CALL = "no call in flight"
+
+
+ABSENT: Final = Special.ABSENT
+UNKNOWN: Final = Special.UNKNOWN
+NO_CALL: Final = Special.NO_CALL
+
+Calls: TypeAlias = tuple[Call, ...] | Literal[Special.UNKNOWN]
+
+
+class During:
+    """The part of the facts that changes from one candidate call to the next."""
+
+    tool: Any = UNKNOWN
+    method: Any = UNKNOWN
+
+    def during(self, call: Call | None) -> None:
+        """Look at the request as one of ``call``; None is no call in flight."""
+        if call is None:
+            self.tool, self.method = NO_CALL, ABSENT
+        else:
+            self.tool, self.method = ABSENT if call.tool is None else call.tool, call.method
+
+
+class Known(During):
+    """What is known before a request comes: the named facts, all others are UNKNOWN."""
+
+    calls: Calls
+
+    def __init__(self, calls: Calls, facts: Mapping[str, object]) -> None:
+        self.calls = calls
+        self.__dict__.update(facts)
+        if calls is not UNKNOWN:
+            self.during(calls[0] if calls else None)
+
+    def __getattr__(self, name: str) -> Any:
+        return UNKNOWN
+
+
+class Facts(During):
+    """The facts of one request. Made for one decision and then dropped: it remembers what it worked out."""
+
+    def __init__(self, request: Request) -> None:
+        origin = request.origin
+        self.request = request
+        self.calls: tuple[Call, ...] = origin.calls
+        self.during(origin.calls[0] if origin.calls else None)
+        self.kind = request.kind
+        self.server = origin.server
+        self.caller = origin.caller
+        self.era = origin.era
+        self.size = request.size
+        self.mode: Any = ABSENT if request.kind == "sampling" else request.mode
+        self.is_url = self.mode == "url"
+        self.is_form = self.mode == "form"
+        self.is_sampling = request.kind == "sampling"
+
+    def _param(self, name: str) -> Any:
+        """A param of sampling; a null counts as absent."""
+        value = self.request.params.get(name) if self.is_sampling else None
+        return ABSENT if value is None else value
+
+    @cached_property
+    def max_tokens(self) -> Any:
+        return self._param("maxTokens")
+
+    @cached_property
+    def messages(self) -> Any:
+        return len(self.request.params["messages"]) if self.is_sampling else ABSENT
+
+    @cached_property
+    def blocks(self) -> tuple[Mapping[str, Any], ...]:
+        """Every content block of every message."""
+        return tuple(_blocks(self.request.params["messages"])) if self.is_sampling else ()
+
+    @cached_property
+    def content_types(self) -> Any:
+        return frozenset(block["type"] for block in self.blocks) if self.is_sampling else ABSENT
+
+    @cached_property
+    def tools(self) -> Any:
+        return bool(self.request.params.get("tools")) if self.is_sampling else ABSENT
+
+    @cached_property
+    def system_prompt(self) -> Any:
+        """UTF-8, "" for none."""
+        return utf8(self.request.params.get("systemPrompt") or "") if self.is_sampling else ABSENT
+
+    @cached_property
+    def texts(self) -> Any:
+        """UTF-8, each text by itself: an anchored expression looks at every one of them."""
+        if not self.is_sampling:
+            return (utf8(self.request.params["message"]),)
+        return tuple(utf8(text) for block in self.blocks for text in _texts(block))
+
+    @cached_property
+    def hints(self) -> Any:
+        """The names of the hints in lower case, without the empty ones (R21)."""
+        return tuple(name.lower() for name in hint_names(self.request.params)) if self.is_sampling else ABSENT
+
+    @cached_property
+    def properties(self) -> Any:
+        """The form's properties by name, whatever they are."""
+        if not self.is_form:
+            return ABSENT
+        found = self.request.params["requestedSchema"].get("properties")
+        return found if isinstance(found, dict) else {}
+
+    @cached_property
+    def fields(self) -> Any:
+        return ABSENT if self.properties is ABSENT else frozenset(self.properties)
+
+    @cached_property
+    def field_names(self) -> Any:
+        """UTF-8, also the names inside nested objects: a rule against secrets is not got round by nesting them."""
+        if not self.is_form:
+            return ABSENT
+        return tuple(utf8(name) for name in _nested_names(self.request.params["requestedSchema"]))
+
+    @cached_property
+    def field_types(self) -> Any:
+        """The types of the flat fields; "" stands for one that is not flat."""
+        if self.properties is ABSENT:
+            return ABSENT
+        revision = self.request.origin.revision
+        found = (read_field(name, schema, revision) for name, schema in self.properties.items())
+        return frozenset(field.type if isinstance(field, Field) else "" for field in found)
+
+    @cached_property
+    def _address(self) -> hosts.Address | None:
+        return hosts.read(self.request.params["url"]) if self.is_url else None
+
+    @cached_property
+    def host(self) -> Any:
+        if not self.is_url:
+            return ABSENT
+        return UNKNOWN if self._address is None else self._address.host or ABSENT
+
+    @cached_property
+    def scheme(self) -> Any:
+        if not self.is_url:
+            return ABSENT
+        return UNKNOWN if self._address is None else self._address.scheme
+
+
+def hint_names(params: Mapping[str, Any]) -> tuple[str, ...]:
+    """The names of a sampling request's model hints, in order, without the empty ones (R21)."""
+    hints = (params.get("modelPreferences") or {}).get("hints") or ()
+    return tuple(name for hint in hints if (name := (hint.get("name") or "").strip()))
+
+
+def _blocks(messages: list[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
+    for message in messages:
+        content = message["content"]
+        yield from content if isinstance(content, list) else (content,)
+
+
+def _texts(block: Mapping[str, Any]) -> Iterator[str]:
+    """The texts of one block: its own, or those of a tool's result, embedded resources included."""
+    if block["type"] == "text":
+        yield block["text"]
+    elif block["type"] == "tool_result":
+        for inner in block["content"]:
+            resource = inner.get("resource")
+            for holder in (inner, resource if isinstance(resource, dict) else {}):
+                if isinstance(text := holder.get("text"), str):
+                    yield text
+
+
+def _nested_names(schema: object) -> Iterator[str]:
+    """The keys of every ``properties`` anywhere in a schema. Depth and size were bounded when it was parsed."""
+    todo: list[object] = [schema]
+    while todo:
+        node = todo.pop()
+        if isinstance(node, dict):
+            names = node.get("properties")
+            if isinstance(names, dict):
+                yield from names
+            todo.extend(node.values())
+        elif isinstance(node, list):
+            todo.extend(node)

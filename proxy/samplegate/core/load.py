@@ -1,0 +1,110 @@
+"""The policy's text -> a Policy, or every problem of it at once with file, line and column. Reads no file and no environment by itself.
+
+The way: ``nodes.py`` makes a tree of the text, ``walk.py`` holds it against the structs of ``policy.py``, ``checks.py`` sees to the rest.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import Literal
+
+import msgspec
+
+from samplegate.core import answerchecks, checks, variables
+from samplegate.core.draft import Draft
+from samplegate.core.nodes import compose
+from samplegate.core.policy import Policy
+from samplegate.core.schema import json_schema
+from samplegate.core.tree import Fault, Mark, Node, Path, Unreadable, dotted
+from samplegate.core.walk import Type, convert, type_of
+
+__all__ = ["Loaded", "PolicyError", "Problem", "json_schema", "load", "problems"]
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """Something wrong with a file, at ``line`` and ``column`` (from 1), at ``place`` of its tree (empty for the whole of it)."""
+
+    file: str
+    line: int
+    column: int
+    place: str
+    what: str
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}:{self.column}: " + (f"{self.place}: " if self.place else "") + self.what
+
+
+class PolicyError(Exception):
+    """The file is wrong. ``problems`` are all of them, in the order of the file; the text has one a line."""
+
+    def __init__(self, problems: tuple[Problem, ...]) -> None:
+        super().__init__("\n".join(map(str, problems)))
+        self.problems = problems
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """A policy that can be used."""
+
+    policy: Policy
+    hash: str
+    """The first 12 hex digits of the SHA-256 of the text: which policy decided, in records and seals."""
+    warnings: tuple[Problem, ...]
+    environment: Mapping[str, str]
+    """Only what the policy names, so that nothing else of the environment travels with it."""
+
+
+def load(text: str, *, file: str, environment: Mapping[str, str], missing: Literal["warn", "error"] = "warn") -> Loaded:
+    """Read and check a policy. ``missing`` says what an unset ``${VAR}`` is. Raises PolicyError with every problem."""
+    try:
+        root, faults = compose(text)
+    except Unreadable as broken:
+        raise PolicyError(problems(file, [broken.fault])) from None
+    draft, found = _read(root, faults)
+    unset = [] if draft is None else _unset(draft, environment)
+    wrong = [*faults, *found, *(unset if missing == "error" else [])]
+    if wrong or draft is None:
+        raise PolicyError(problems(file, wrong))
+    warnings = problems(file, [*draft.warnings, *(unset if missing == "warn" else [])])
+    digest = hashlib.sha256(text.encode()).hexdigest()[:12]
+    return Loaded(draft.policy, digest, warnings, _named(draft.policy, environment))
+
+
+@cache
+def _type() -> Type:
+    return type_of(Policy)
+
+
+def _read(root: Node, faults: Iterable[Fault]) -> tuple[Draft | None, list[Fault]]:
+    """The policy of a tree as far as it goes, and the problems of its types and its meaning."""
+    value, walk = convert(root, _type())
+    broken: set[Path] = walk.broken | {fault.path for fault in faults}
+    try:
+        policy = msgspec.convert(value, Policy, strict=True)
+    except msgspec.ValidationError as problem:  # the walk lets through what msgspec does not: a gap in the walk, told all the same
+        return None, [*walk.faults, *([] if walk.faults else [Fault(Mark(1, 1), (), str(problem))])]
+    if () in broken:
+        return None, walk.faults  # no mapping at all: there is nothing to check
+    draft = Draft(policy, root, broken)
+    checks.check(draft)
+    return draft, [*walk.faults, *draft.problems]
+
+
+def _unset(draft: Draft, environment: Mapping[str, str]) -> list[Fault]:
+    what = "is not set in the environment, so the rule cannot answer; set it or write the value"
+    return [Fault(draft.mark(path), path, f"${{{name}}} {what}") for path, name in answerchecks.unset(draft.policy, environment)]
+
+
+def _named(policy: Policy, environment: Mapping[str, str]) -> dict[str, str]:
+    texts = (text for index, rule in enumerate(policy.rules) for _, text in answerchecks.texts(getattr(rule, "content", None), (index,)))
+    return {name: environment[name] for text in texts for name in variables.names(text) if name in environment}
+
+
+def problems(file: str, faults: Iterable[Fault]) -> tuple[Problem, ...]:
+    """Faults of a file as its problems, in the order of the file, each once."""
+    ordered = sorted(dict.fromkeys(faults), key=lambda fault: (fault.mark.line, fault.mark.column))
+    return tuple(Problem(file, fault.mark.line, fault.mark.column, dotted(fault.path), fault.what) for fault in ordered)

@@ -1,0 +1,198 @@
+"""The policy's schema: what the file may say, as typed values. Not the loader (``load.py``), not the meaning of a match (``match.py``).
+
+Structs of msgspec, not pydantic models: in every wrapped server's start-up pydantic costs 130 ms and 12 MiB, msgspec comes with the frames.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Final, Literal, TypeAlias
+
+import msgspec
+
+Kind: TypeAlias = Literal["sampling", "elicitation"]
+Mode: TypeAlias = Literal["form", "url"]
+ContentType: TypeAlias = Literal["text", "image", "audio", "tool_use", "tool_result"]
+FieldType: TypeAlias = Literal["string", "number", "integer", "boolean", "enum", "multi_enum"]
+Otherwise: TypeAlias = Literal["next", "unanswered", "deny"]
+Names: TypeAlias = str | list[str]
+"""One glob (``*``, ``?``, ``[...]``) or several, of which one must match."""
+
+
+Duration: TypeAlias = Annotated[str, msgspec.Meta(pattern=r"^[0-9]+(\.[0-9]+)?(ms|s|m|h)$")]
+"""A span of time: ``500ms``, ``50s``, ``15m`` or ``1h``."""
+Pattern: TypeAlias = Annotated[str, msgspec.Meta(extra_json_schema={"format": "regex"})]
+"""An RE2 expression, checked when the policy is loaded; it is searched for, not anchored."""
+
+_UNITS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
+
+
+def seconds(span: Duration) -> float:
+    """A Duration in seconds."""
+    unit = "ms" if span.endswith("ms") else span[-1]
+    return float(span.removesuffix(unit)) * _UNITS[unit]
+
+
+class Strict(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, kw_only=True):
+    """A mapping of the file: unknown keys are errors."""
+
+
+class Range(Strict):
+    """A number within bounds, both included."""
+
+    min: int | None = None
+    max: int | None = None
+
+
+class Match(Strict, rename={"not_": "not"}):
+    """The conditions of a rule: all that are given must hold. An empty match holds for everything but ``mode: url`` (DESIGN 3)."""
+
+    kind: Kind | None = None
+    server: Names | None = None
+    caller: Names | None = None
+    tool: Names | None = None
+    """The tool being called; ``none`` for no call in flight."""
+    method: Names | None = None
+    mode: Mode | list[Mode] | None = None
+    era: Literal["legacy", "modern"] | None = None
+    max_tokens: Range | None = None
+    messages: Range | None = None
+    """How many messages."""
+    size: Range | None = None
+    """Bytes of the request's params as JSON."""
+    content_types: list[ContentType] | None = None
+    """Every content block is of one of these types."""
+    tools: bool | None = None
+    """Whether the request brings tools along."""
+    system_prompt: bool | Pattern | None = None
+    """Whether there is one, or an expression found in it."""
+    text: Pattern | None = None
+    """Found in any text of any message; in an elicitation, in its message."""
+    hint: Names | None = None
+    """One of the model hints asked for."""
+    fields: list[str] | None = None
+    """The form has exactly these fields."""
+    has: list[str] | None = None
+    """The form has at least these fields."""
+    field_names: Pattern | None = None
+    """Found in the name of any field of the form."""
+    field_types: list[FieldType] | None = None
+    """Every field of the form is of one of these types."""
+    host: Names | None = None
+    """The host of a URL elicitation, in its ASCII form."""
+    scheme: Names | None = None
+    not_: Match | None = None
+
+
+class Model(Strict):
+    """A model that the gate may call: ``name`` is ours, ``model`` is litellm's or ``scripted``."""
+
+    name: str
+    model: str
+    api_base: str | None = None
+    api_key_env: str | None = None
+    api_key_file: str | None = None
+    max_tokens: Annotated[int, msgspec.Meta(ge=1)] | None = None
+    """The most output tokens it is ever asked for."""
+    cases: str | None = None
+    """``scripted`` only: the file of its cases, relative to the policy."""
+
+
+class Prepend(Strict):
+    """A text put before the server's system prompt."""
+
+    prepend: str
+
+
+class Temperature(Strict):
+    """Bounds that a request's temperature is clamped to; a request without one is left without."""
+
+    min: Annotated[float, msgspec.Meta(ge=0)] | None = None
+    max: Annotated[float, msgspec.Meta(ge=0)] | None = None
+
+
+class StopSequences(Strict):
+    """How many stop sequences are passed on; the rest is dropped and logged."""
+
+    max: Annotated[int, msgspec.Meta(ge=0)]
+
+
+class With(Strict):
+    """How an allowed request is sampled."""
+
+    models: list[str] = []
+    """Our names, in order of preference; empty means every model of the policy."""
+    max_tokens: Annotated[int, msgspec.Meta(ge=1)] | None = None
+    temperature: Temperature | None = None
+    stop_sequences: StopSequences | None = None
+    system_prompt: Literal["keep", "drop"] | Prepend = "keep"
+    timeout: Duration | None = None
+
+
+class RuleBase(Strict, tag_field="effect"):
+    """What every rule has."""
+
+    name: str
+    match: Match = Match()
+    otherwise: Otherwise = "unanswered"
+    """What happens when the effect cannot be carried out, as far as known before acting."""
+    shadow: bool = False
+    """Evaluated and recorded, not enforced."""
+
+
+class AllowRule(RuleBase, tag="allow", rename={"with_": "with"}):
+    """A model answers. Sampling only: the match must say ``kind: sampling``."""
+
+    with_: With = With()
+    on_timeout: Otherwise = "unanswered"
+
+
+class AnswerRule(RuleBase, tag="answer"):
+    """Fixed content answers: text or content blocks for sampling, values by field name for elicitation."""
+
+    content: Any = None
+    defaults: bool = False
+    """Elicitation: what ``content`` leaves open is taken from the schema's defaults."""
+
+
+class ForwardRule(RuleBase, tag="forward"):
+    """The client answers."""
+
+    verify: bool = False
+    """The client's answer is sent on only if it fits what was asked."""
+    timeout: Duration | None = None
+    on_timeout: Otherwise = "unanswered"
+
+
+class DenyRule(RuleBase, tag="deny", rename={"as_": "as"}):
+    """Refused. An elicitation is answered ``cancel``, or ``decline`` where the rule says so."""
+
+    as_: Literal["cancel", "decline"] = "cancel"
+
+
+Rule: TypeAlias = AllowRule | AnswerRule | ForwardRule | DenyRule
+
+
+class Peer(Strict):
+    """What the operator knows about a peer's patience."""
+
+    peer_timeout: Annotated[str, msgspec.Meta(pattern=r"^([0-9]+(\.[0-9]+)?(ms|s|m|h)|none)$")] = "60s"
+    extends_on_progress: bool = False
+
+
+class Server(Peer):
+    """The same for a server, by its configured name."""
+
+    explain_to_server: bool = False
+    """For development: the server is told the rule and the reason."""
+
+
+class Policy(Strict):
+    """A policy file."""
+
+    version: Literal[1]
+    models: list[Model] = []
+    hints: dict[str, Names] = {}
+    """What servers ask for -> our names, in order; a key is a substring or a glob."""
+    rules: list[Rule] = []
+    client: Peer = Peer()
+    servers: dict[str, Server] = {}

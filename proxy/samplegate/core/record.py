@@ -1,0 +1,167 @@
+"""One record of the decision log: what is kept about one request, and its line of JSON. Not the file: ``records/decisions.py`` writes it.
+
+Content is not kept unless asked for. The default is a keyed hash (HMAC-SHA256 with a random key that stays beside the log): it shows
+that two contents were the same, or what one was to whoever has it and the key. A plain hash of a short answer is guessed in no time.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any, Final, Literal, TypeAlias
+
+from samplegate.core.decisions import DecidedBy, Reason, Shadow
+from samplegate.core.eras import Era
+from samplegate.core.requests import Call
+from samplegate.core.secrecy import secret_fields, without_secrets
+from samplegate.core.strictjson import Fault, decode
+
+ContentMode: TypeAlias = Literal["none", "hash", "full"]
+Door: TypeAlias = Literal["push", "input_required", "url_error"]
+Released: TypeAlias = Literal["answered", "denied", "unanswered", "withdrawn", "forwarded"]
+"""What came of it; ``forwarded`` is the first of the two records of a modern forward (DESIGN 4)."""
+
+MAX_NAME: Final = 256  # characters of a name that a peer chose
+MAX_DETAIL: Final = 2_000
+MAX_CALLS: Final = 20
+MAX_FULL: Final = 1024 * 1024  # bytes of one content; beyond it the hash is kept, so that one line stays one quick append
+
+# What could forge a line or drive a terminal that shows the log, and halves of characters that no UTF-8 has.
+_escaped: Final = re.compile("[\x7f-\x9f\xad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ud800-\udfff]")
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One request and what came of it. Times in unix seconds, durations in milliseconds. What is None or empty is left out of the line."""
+
+    decision_id: str
+    time: float
+    server: str
+    caller: str
+    era: Era
+    revision: str
+    door: Door
+    kind: Literal["sampling", "elicitation"]
+    effect: Literal["allow", "answer", "forward", "deny", "none"]
+    reason: Reason
+    outcome: Released
+    policy_hash: str
+    round: str | None = None
+    """The round it was decided in: the same for all its requests."""
+    key: str | None = None
+    """Its key in ``inputRequests``; the server chose it."""
+    mode: Literal["form", "url"] | None = None
+    calls: tuple[Call, ...] = ()
+    """The client requests it may belong to."""
+    rule: str | None = None
+    detail: str = ""
+    shadows: tuple[Shadow, ...] = ()
+    model: str | None = None
+    """The model that really answered (R1)."""
+    input_tokens: int | None = None
+    output_tokens: int | None = None
+    duration_ms: float | None = None
+    action: Literal["accept", "decline", "cancel"] | None = None
+    """What an elicitation was answered."""
+    decided_by: DecidedBy | None = None
+    fits: bool | None = None
+    """Whether a forwarded client's answer fits what was asked."""
+    changed: tuple[str, ...] = ()
+    """The params that the rule's bounds changed."""
+    request: Mapping[str, Any] | None = field(default=None, repr=False)
+    """The params as asked; in the line only as the content mode says."""
+    result: bytes | None = field(default=None, repr=False)
+    """The result's JSON as released; likewise."""
+
+
+def to_json(record: Record, *, content: ContentMode = "none", key: bytes = b"") -> bytes:
+    """One line of UTF-8 JSON without its line end. ``hash`` needs the ``key``; ``full`` is without secret-looking form values (R39)."""
+    line: dict[str, Any] = {
+        "decision_id": record.decision_id,
+        "time": timestamp(record.time),
+        "server": record.server,
+        "caller": record.caller,
+        "era": record.era,
+        "revision": record.revision,
+        "door": record.door,
+        "round": record.round,
+        "key": _clipped(record.key, MAX_NAME),
+        "kind": record.kind,
+        "mode": record.mode,
+        "calls": [_call(call) for call in record.calls[:MAX_CALLS]],
+        "effect": record.effect,
+        "rule": record.rule,
+        "reason": str(record.reason),
+        "detail": _clipped(record.detail, MAX_DETAIL),
+        "changed": list(record.changed),
+        "shadows": [{"rule": shadow.rule, "effect": shadow.effect} for shadow in record.shadows],
+        "model": _clipped(record.model, MAX_NAME),
+        "input_tokens": record.input_tokens,
+        "output_tokens": record.output_tokens,
+        "duration_ms": None if record.duration_ms is None else round(record.duration_ms, 3),
+        "outcome": record.outcome,
+        "action": record.action,
+        "decided_by": record.decided_by,
+        "fits": record.fits,
+        "policy_hash": record.policy_hash,
+        **_contents(record, content, key),
+    }
+    return _dump({name: value for name, value in line.items() if value is not None and value not in ("", [])})
+
+
+def timestamp(seconds: float) -> str:
+    """RFC 3339 in UTC, to the millisecond."""
+    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def content_hash(value: Any, key: bytes) -> str:
+    """``hmac-sha256:`` and the hex of the HMAC over the value's canonical JSON: sorted keys, no blanks, UTF-8."""
+    text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    return "hmac-sha256:" + hmac.new(key, text.encode("utf-8", "surrogatepass"), hashlib.sha256).hexdigest()
+
+
+def _call(call: Call) -> dict[str, str]:
+    found = {"method": _clipped(call.method, MAX_NAME)}
+    return found if call.tool is None else {**found, "tool": _clipped(call.tool, MAX_NAME)}
+
+
+def _clipped(text: str | None, most: int) -> Any:
+    return text if text is None or len(text) <= most else text[: most - 1] + "…"
+
+
+def _contents(record: Record, content: ContentMode, key: bytes) -> dict[str, Any]:
+    """The contents as the mode says. What cannot be read as JSON with one reading is only ever hashed, as it stands."""
+    if content == "none":
+        return {}
+    found: dict[str, Any] = {"request": record.request}
+    legible = content == "full"
+    try:
+        found["result"] = None if record.result is None else decode(record.result)
+    except Fault:
+        found["result"] = (record.result or b"").decode("utf-8", "replace")
+        legible = False
+    kept = {name: value for name, value in found.items() if value is not None}
+    if not legible:
+        return {f"{name}_hash": content_hash(value, key) for name, value in kept.items()}
+    secret = secret_fields((record.request or {}).get("requestedSchema"))
+    shown = {name: _without_query(without_secrets(value, secret)) for name, value in kept.items()}
+    large = {name for name, value in shown.items() if len(_dump(value)) > MAX_FULL}
+    return {f"{name}_hash" if name in large else name: content_hash(kept[name], key) if name in large else shown[name] for name in kept}
+
+
+def _without_query(params: Any) -> Any:
+    """The address of a URL elicitation without its query and fragment, where such requests carry their secrets."""
+    if not isinstance(params, dict) or not isinstance(url := params.get("url"), str):
+        return params
+    bare = re.split(r"[?#]", url, maxsplit=1)[0]
+    return params if bare == url else {**params, "url": bare + "?[removed]"}
+
+
+def _dump(value: Any) -> bytes:
+    text = json.dumps(value, separators=(",", ":"), ensure_ascii=False)
+    return _escaped.sub(lambda found: f"\\u{ord(found[0]):04x}", text).encode()

@@ -1,0 +1,108 @@
+"""JSON with one reading: text that two parsers could understand differently, or that is meant to hurt one, is refused.
+
+Not for frames (``frames.py`` leaves payloads raw): for the few payloads that are decided, where a twin member or a NaN would let
+the peer's parser see something else than the policy did.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from typing import Any, Final
+
+MAX_BYTES: Final = 32 * 1024 * 1024  # some images or sounds, as base64; more is refused before it is decoded
+MAX_DEPTH: Final = 64  # real requests nest below 10, generated schemas below 30
+MAX_VALUES: Final = 250_000  # bounds the memory: three bytes of JSON can become a hundred of Python
+
+_strings: Final = re.compile(rb'"[^"]*"')
+_surrogate: Final = re.compile(rb"\\u[dD][89a-fA-F]")
+
+
+class Fault(ValueError):
+    """What is wrong with a peer's JSON: the place and the fault, never the content."""
+
+
+def decode(text: bytes, *, max_bytes: int = MAX_BYTES, max_depth: int = MAX_DEPTH, max_values: int = MAX_VALUES) -> Any:
+    """The value of one JSON text (RFC 8259). Raises Fault for anything with a second reading or out of bounds.
+
+    Refused: twin members, NaN, infinities and numbers that overflow to them, whole numbers beyond 64 bits, bytes that are not UTF-8. A lone
+    surrogate (a cut emoji) becomes U+FFFD, because what cannot be encoded could be neither matched, sampled nor recorded.
+    """
+    if len(text) > max_bytes:
+        raise Fault(f"it is larger than {max_bytes} bytes")
+    if _separators(text) >= max_values:
+        _count(text, max_values)
+    value = _load(text)
+    if text.count(b"[") + text.count(b"{") > max_depth and _deeper(value, max_depth):
+        raise Fault(f"it nests deeper than {max_depth} levels")
+    return _mended(value) if _surrogate.search(text) else value
+
+
+def _separators(text: bytes) -> int:
+    return text.count(b",") + text.count(b"[") + text.count(b"{")
+
+
+def _count(text: bytes, most: int) -> None:
+    """Raises Fault for too many values: separators inside strings, as in a long prose, do not count."""
+    bare = text.replace(b"\\\\", b"").replace(b'\\"', b"")  # in this order: what is left of a quote is one
+    if bare.count(b'"') > 4 * most or _separators(_strings.sub(b"", bare)) >= most:
+        raise Fault(f"it holds more than {most} values")
+
+
+def _load(text: bytes) -> Any:
+    try:
+        return json.loads(text.decode("utf-8"), object_pairs_hook=_object, parse_constant=_constant, parse_float=_finite, parse_int=_whole)
+    except UnicodeDecodeError:
+        raise Fault("it is not UTF-8") from None
+    except RecursionError:
+        raise Fault("it nests too deep") from None
+    except Fault:
+        raise
+    except ValueError:
+        raise Fault("it is not JSON") from None
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise Fault("a member of an object stands twice")
+    return found
+
+
+def _constant(name: str) -> Any:
+    raise Fault(f"it holds {name}, which is not JSON")
+
+
+def _finite(text: str) -> float:
+    value = float(text)
+    if math.isinf(value):
+        raise Fault("it holds a number too large to be told apart from infinity")
+    return value
+
+
+def _whole(text: str) -> int:
+    """Beyond 64 bits the peers' parsers disagree on the value, and some refuse to write it."""
+    if len(text) > 20 or not -(1 << 63) <= (value := int(text)) < 1 << 64:
+        raise Fault("it holds a whole number beyond 64 bits")
+    return value
+
+
+def _deeper(value: Any, limit: int) -> bool:
+    """True if containers nest more than ``limit`` levels; level by level, so that no depth costs stack."""
+    level = [value] if isinstance(value, (dict, list)) else []
+    for _ in range(limit):
+        level = [child for node in level for child in (node.values() if isinstance(node, dict) else node) if isinstance(child, (dict, list))]
+    return bool(level)
+
+
+def _mended(value: Any) -> Any:
+    match value:
+        case str():
+            return value if value.isascii() else value.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+        case list():
+            return [_mended(item) for item in value]
+        case dict():
+            return _object([(_mended(name), _mended(item)) for name, item in value.items()])
+        case _:
+            return value
