@@ -1,0 +1,148 @@
+"""Acting on one request: a model samples, fixed content answers, the client is asked, a rule refuses. Time-outs are kept here.
+
+Not the decision, and not the record: those stand before and behind, in ``gate.py``.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any, Final, assert_never
+
+import anyio
+
+from samplegate.core import frames, shapes
+from samplegate.core.capabilities import can_forward
+from samplegate.core.decide import Rulebook, decide
+from samplegate.core.decisions import (
+    Allowed,
+    Answered,
+    Decision,
+    Denied,
+    DenyAs,
+    FixedAnswer,
+    Forwarded,
+    LeftOpen,
+    Outcome,
+    Reason,
+    Situation,
+    Unanswered,
+)
+from samplegate.core.answers import fits
+from samplegate.core.patience import Patience
+from samplegate.core.recording import Done
+from samplegate.core.requests import Malformed, Request
+from samplegate.core.rounds import Item, Reply, Round
+from samplegate.core.samples import SampleFailed, SampleRequest
+from samplegate.ports import Ports
+
+MODEL_PATIENCE: Final = 600.0  # seconds for a model where neither the rule nor a peer sets an end: nothing may hang
+
+
+async def act(round: Round, item: Item, decision: Decision, book: Rulebook, ports: Ports) -> Done:
+    """Carry a decision out. On a time-out the rule's ``on_timeout`` says what follows; each further rule gets what time is left."""
+    assert not isinstance(item.request, Malformed) or isinstance(decision.act, LeftOpen)
+    while True:
+        done = await _act_once(round, item, decision, book, ports)
+        timed_out = isinstance(done.outcome, Unanswered) and done.outcome.reason is Reason.TIMEOUT
+        if not timed_out or decision.on_timeout == "unanswered":
+            return done
+        if decision.on_timeout == "deny":
+            return Done(Denied(Reason.TIMEOUT, detail=done.outcome.detail if isinstance(done.outcome, Unanswered) else ""), decision)
+        assert not isinstance(item.request, Malformed)
+        situation = Situation(can_forward=can_forward(item.request, round.client))
+        decision = decide(book, item.request, situation, start=decision.index + 1)
+
+
+async def _act_once(round: Round, item: Item, decision: Decision, book: Rulebook, ports: Ports) -> Done:
+    match decision.act:
+        case DenyAs(as_):
+            return Done(Denied(decision.reason, as_, detail=decision.detail), decision)
+        case LeftOpen():
+            code = shapes.BAD_PARAMS if decision.reason in (Reason.MALFORMED, Reason.NOT_OFFERED) else shapes.REJECTED
+            return Done(Unanswered(decision.reason, detail=decision.detail, code=code), decision)
+        case FixedAnswer(result):
+            return Done(_shaped(item, result, round.origin.revision), decision, model=result.get("model"))
+        case Allowed():
+            return await _sample(round, item, decision, decision.act, book, ports)
+        case Forwarded():
+            return await _ask_client(round, item, decision, decision.act, book, ports)
+        case _:
+            assert_never(decision.act)
+
+
+def _shaped(item: Item, result: Mapping[str, Any], revision: str) -> Outcome:
+    shaped = shapes.sampling_result(result, revision) if item.method.startswith("sampling/") else dict(result)
+    if shaped is None:
+        return Unanswered(Reason.CANNOT, detail=f"the answer's content has no form in revision {revision or 'unknown'}")
+    return Answered(frames.dump(shaped), "policy")
+
+
+async def _sample(round: Round, item: Item, decision: Decision, allowed: Allowed, book: Rulebook, ports: Ports) -> Done:
+    model = allowed.models[0]
+    limit = Patience.of(book.policy, round).limit(allowed.timeout, ports.clock())
+    seconds = MODEL_PATIENCE if limit is None else limit
+    if seconds <= 0:
+        return Done(_late("no time was left to ask a model"), decision, model=model)
+    with anyio.move_on_after(seconds):
+        answer = await ports.sample(SampleRequest(model, allowed.params, seconds))
+        if isinstance(answer, SampleFailed):
+            reason = Reason.TIMEOUT if answer.failure == "timeout" else Reason.MODEL
+            return Done(Unanswered(reason, detail=f"model {model}: {answer.failure}: {answer.message}"), decision, model=model)
+        result: dict[str, Any] = {"role": "assistant", "content": {"type": "text", "text": answer.text}, "model": answer.model}
+        if answer.stop_reason is not None:
+            result["stopReason"] = answer.stop_reason
+        outcome = _shaped(item, result, round.origin.revision)
+        tokens = {"input_tokens": answer.input_tokens, "output_tokens": answer.output_tokens}
+        return Done(outcome, decision, model=answer.model, **tokens, dropped=answer.dropped)
+    return Done(_late(f"model {model} did not answer within {seconds:.3g} s"), decision, model=model)
+
+
+def _late(detail: str) -> Unanswered:
+    return Unanswered(Reason.TIMEOUT, detail=detail)
+
+
+async def _ask_client(round: Round, item: Item, decision: Decision, forwarded: Forwarded, book: Rulebook, ports: Ports) -> Done:
+    """A forwarded request has no limit of ours unless its rule gives one: the peers' own clocks and cancels apply (DESIGN 3)."""
+    with anyio.move_on_after(forwarded.timeout):
+        reply = await ports.ask_client(round)
+        return _replied(item, decision, forwarded, reply)
+    return Done(_late(f"the client did not answer within {forwarded.timeout:.3g} s"), decision)
+
+
+def _replied(item: Item, decision: Decision, forwarded: Forwarded, reply: Reply) -> Done:
+    if not reply.ok:
+        return Done(_client_error(reply.payload), decision)
+    assert not isinstance(item.request, Malformed)
+    return _checked(item.request, decision, forwarded, reply.payload)
+
+
+def _client_error(error: bytes) -> Outcome:
+    """Error -1 is a refusal; any other means that nobody answered. Both are released as they came (R118)."""
+    code = frames.lookup(error, "code")
+    if code is not None and code.strip() == b"-1":
+        return Denied(Reason.CLIENT, error=error)
+    return Unanswered(Reason.CLIENT, error=error, detail="the client answered with an error")
+
+
+def _checked(request: Request, decision: Decision, forwarded: Forwarded, result: bytes) -> Done:
+    """The client's result is released as it came; with ``verify`` only if it fits what was asked (R36)."""
+    problem = _misfit(request, result)
+    if problem is not None and forwarded.verify:
+        return Done(Unanswered(Reason.CLIENT, detail=f"the client's answer does not fit: {problem}"), decision, fits=False)
+    return Done(Answered(result, "client"), decision, fits=problem is None)
+
+
+def _misfit(request: Request, result: bytes) -> str | None:
+    try:
+        return fits(request, json.loads(result))
+    except (ValueError, RecursionError):
+        return "it is not JSON that can be read"
+
+
+def returned(item: Item, decision: Decision, forwarded: Forwarded, result: bytes | None) -> Done:
+    """A key that the client answered in its retry; one that it left out is Unanswered."""
+    if result is None:
+        return Done(Unanswered(Reason.CLIENT, detail="the client came back without an answer to it"), decision)
+    assert not isinstance(item.request, Malformed)
+    return _checked(item.request, decision, forwarded, result)

@@ -1,0 +1,125 @@
+"""``samplegate check``: the problems of policies, of their tests and of the scripts they name, and what each server is told. Runs nothing."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from samplegate.commands import FAILED, OK, UNREADABLE
+from samplegate.commands.files import Sort, Unreadable, complain, count, read, sort_of
+from samplegate.commands.offers import Offered, offers
+from samplegate.core import scripted
+from samplegate.core.cases import load_cases
+from samplegate.core.decide import compile_policy
+from samplegate.core.load import Loaded, PolicyError, Problem, load
+from samplegate.core.nodes import compose
+from samplegate.core.tree import Mark, dotted, find
+from samplegate.core.tree import Path as Place
+
+
+@dataclass(slots=True)
+class Checked:
+    """What there is to say about one file."""
+
+    file: Path
+    sort: Sort = "policy"
+    loaded: Loaded | None = None
+    problems: list[Problem] = field(default_factory=list)
+    offers: list[Offered] = field(default_factory=list)
+    unreadable: str | None = None
+
+
+def command(args: argparse.Namespace) -> int:
+    """Check all files; 0 if none has a problem (warnings are none), 1 if one has, 2 if one cannot be read."""
+    files = [_check(path) for path in dict.fromkeys(args.policies)]
+    if args.json:
+        print(json.dumps({"files": [_json(checked) for checked in files]}, indent=2, ensure_ascii=False))
+    else:
+        for checked in files:
+            print("\n".join(_report(checked)), end="\n" if checked.unreadable is None else "")
+    unreadable = [checked.unreadable for checked in files if checked.unreadable is not None]
+    for message in unreadable:
+        complain(message)
+    return UNREADABLE if unreadable else FAILED if any(checked.problems for checked in files) else OK
+
+
+def _check(path: Path) -> Checked:
+    checked = Checked(path)
+    try:
+        text = read(path)
+        checked.sort = sort_of(path, text)
+        match checked.sort:
+            case "tests":
+                load_cases(text, file=str(path))
+            case "script":
+                scripted.parse(text, file=str(path))
+            case "policy":
+                _check_policy(checked, text)
+    except Unreadable as problem:
+        checked.unreadable = str(problem)
+    except PolicyError as error:
+        checked.problems.extend(error.problems)
+    return checked
+
+
+def _check_policy(checked: Checked, text: str) -> None:
+    checked.loaded = load(text, file=str(checked.file), environment=os.environ)
+    policy = checked.loaded.policy
+    checked.offers = offers(compile_policy(policy, os.environ))
+    for index, model in enumerate(policy.models):
+        if model.cases is not None:
+            checked.problems.extend(_script_problems(checked.file, text, ("models", index, "cases"), model.cases))
+
+
+def _script_problems(policy: Path, text: str, place: Place, name: str) -> tuple[Problem, ...]:
+    """Those of the script that a scripted model names, or that it cannot be read: the place in the policy is then the one to mend."""
+    script = policy.parent / name
+    try:
+        scripted.parse(read(script), file=str(script))
+    except Unreadable as problem:
+        node = find(compose(text)[0], place)
+        mark = Mark(1, 1) if node is None else node.mark
+        return (Problem(str(policy), mark.line, mark.column, dotted(place), f"{problem}; the file is looked for beside the policy"),)
+    except PolicyError as error:
+        return error.problems
+    return ()
+
+
+def _report(checked: Checked) -> Iterator[str]:
+    yield from map(str, checked.problems)
+    if checked.loaded is not None:
+        yield from (_warning(warning) for warning in checked.loaded.warnings)
+    if checked.problems or checked.unreadable is not None:
+        return
+    yield f"{checked.file}: ok{_size(checked)}"
+    for offered in checked.offers:
+        yield from (f"{checked.file}: {offered}: {coverage}" for coverage in offered.requests)
+
+
+def _warning(problem: Problem) -> str:
+    where = f"{problem.file}:{problem.line}:{problem.column}"
+    return f"{where}: warning: {problem.place}{': ' if problem.place else ''}{problem.what}"
+
+
+def _size(checked: Checked) -> str:
+    if checked.loaded is None:
+        return ""
+    policy = checked.loaded.policy
+    return f", {count(len(policy.rules), 'rule')}, {count(len(policy.models), 'model')}, hash {checked.loaded.hash}"
+
+
+def _json(checked: Checked) -> dict[str, Any]:
+    return {
+        "file": str(checked.file),
+        "sort": checked.sort,
+        "hash": None if checked.loaded is None else checked.loaded.hash,
+        "unreadable": checked.unreadable,
+        "problems": [asdict(problem) for problem in checked.problems],
+        "warnings": [] if checked.loaded is None else [asdict(warning) for warning in checked.loaded.warnings],
+        "servers": [{"servers": list(offered.who), "requests": [asdict(coverage) for coverage in offered.requests]} for offered in checked.offers],
+    }

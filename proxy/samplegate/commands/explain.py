@@ -1,0 +1,189 @@
+"""``samplegate explain``: one request put to a policy: which rule takes it, why the earlier ones do not, what comes of it. Nothing is sent."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, assert_never, get_args
+
+import msgspec
+
+from samplegate.commands import FAILED, OK, UNREADABLE
+from samplegate.commands.files import Unreadable, complain, read
+from samplegate.commands.steps import as_json, lines
+from samplegate.core import doors, frames, scenes
+from samplegate.core.capabilities import Offer, can_forward, offer
+from samplegate.core.decide import Rulebook, compile_policy, explain
+from samplegate.core.decisions import Allowed, Decision, DenyAs, FixedAnswer, Forwarded, LeftOpen, Situation, Step
+from samplegate.core.load import PolicyError, load
+from samplegate.core.requests import ClientCapabilities, Malformed, Origin, Request
+from samplegate.core.scenes import Declared, Scene
+
+
+@dataclass(frozen=True, slots=True)
+class Explained:
+    """Everything that is printed."""
+
+    method: str
+    request: Request
+    declared: bool
+    """Whether the server is told that it may ask this."""
+    decision: Decision
+    steps: Sequence[Step]
+
+
+def command(args: argparse.Namespace) -> int:
+    """Decide one request and say why; 1 if the policy or the request has a fault, 2 if a file cannot be read."""
+    try:
+        scene = _scene(args)
+        asked = _asked(args.request)
+        explained = _explain(read(args.policy), args.policy, asked, scene)
+    except Unreadable as problem:
+        complain(str(problem))
+        return UNREADABLE
+    except PolicyError as error:
+        print("\n".join(map(str, error.problems)), file=sys.stderr)
+        return FAILED
+    if isinstance(explained, Malformed):
+        complain(f"{args.request}: malformed: {explained.message}; the server gets error {explained.code}")
+        return FAILED
+    print(json.dumps(_json(explained), indent=2, ensure_ascii=False) if args.json else "\n".join(_report(explained)))
+    return OK
+
+
+def _scene(args: argparse.Namespace) -> Scene:
+    declared = [name for name in args.client.split(",") if name]
+    if unknown := [name for name in declared if name not in get_args(Declared)]:
+        raise Unreadable(f"--client: {unknown[0]!r} is not one of {', '.join(get_args(Declared))}")
+    scene = Scene(
+        server=args.server,
+        caller=args.caller,
+        era=args.era,
+        revision=args.revision,
+        tool=args.tool,
+        method=args.method,
+        client=declared,
+    )
+    if (fault := scenes.fault(scene)) is not None:
+        raise Unreadable(f"--{fault}")
+    return scene
+
+
+def _asked(name: str) -> tuple[str, bytes | None]:
+    """The method and params of the request in a file or on stdin; without the white space between them, for `size` counts bytes as sent."""
+    source = "stdin" if name == "-" else name
+    raw = (sys.stdin.read() if name == "-" else read(Path(name))).encode("utf-8", "replace")
+    try:
+        compact = msgspec.json.format(raw, indent=-1)
+        method = frames.string(frames.lookup(compact, "method"))
+        params = frames.lookup(compact, "params")
+    except (msgspec.DecodeError, frames.Malformed, RecursionError) as problem:
+        raise Unreadable(f"{source}: is no JSON request: {problem}") from None
+    if method is None:
+        raise Unreadable(f"{source}: has no method; give a JSON-RPC request, or an object with method and params")
+    return method, params
+
+
+def _explain(text: str, policy: Path, asked: tuple[str, bytes | None], scene: Scene) -> Explained | Malformed:
+    loaded = load(text, file=str(policy), environment=os.environ)
+    book = compile_policy(loaded.policy, loaded.environment)
+    origin, client = scenes.origin(scene), scenes.capabilities(scene.client or [])
+    item = doors.item(*asked, origin, _offer(book, origin, client))
+    if isinstance(item.request, Malformed):
+        return item.request
+    decision, steps = explain(book, item.request, Situation(can_forward=can_forward(item.request, client)))
+    return Explained(item.method, item.request, item.offered, decision, steps)
+
+
+def _offer(book: Rulebook, origin: Origin, client: ClientCapabilities) -> Offer:
+    """What the server was told: in the legacy eras once for all calls, in the modern one for the call that it asks in."""
+    call = origin.calls[0] if origin.era == "modern" and origin.calls else None
+    return offer(book, server=origin.server, caller=origin.caller, era=origin.era, revision=origin.revision, client=client, call=call)
+
+
+def _report(explained: Explained) -> Iterator[str]:
+    decision = explained.decision
+    yield f"request   {explained.method}, {_where(explained.request.origin)}"
+    yield from (f"rule    {line}" for line in lines(explained.steps))
+    yield f"decision  {decision.effect}{'' if decision.rule is None else f', by {decision.rule}'} ({decision.reason.value})"
+    if decision.detail and not any(step.taken and decision.detail in step.why for step in explained.steps):
+        yield f"because   {decision.detail}"
+    for name, value in _particulars(decision).items():
+        yield f"{name:<9} {value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)}"
+    yield from (f"shadow    {shadow.rule}: {shadow.effect}" for shadow in decision.shadows)
+    yield f"declared  {'yes' if explained.declared else 'no: the server is not told that it may ask this, and so it should not'}"
+    yield f"outcome   {outcome(explained)}"
+
+
+def _json(explained: Explained) -> dict[str, Any]:
+    decision = explained.decision
+    return {
+        "method": explained.method,
+        "effect": decision.effect,
+        "rule": decision.rule,
+        "reason": decision.reason.value,
+        "detail": decision.detail,
+        **_particulars(decision),
+        "shadows": [{"rule": shadow.rule, "effect": shadow.effect} for shadow in decision.shadows],
+        "declared": explained.declared,
+        "outcome": outcome(explained),
+        "rules": as_json(explained.steps),
+    }
+
+
+def _where(origin: Origin) -> str:
+    calls = " or ".join(call.method if call.tool is None else f"{call.method} {call.tool}" for call in origin.calls)
+    return f"server {origin.server}, caller {origin.caller}, {f'during {calls}' if calls else 'no call in flight'}, {origin.era} ({origin.revision})"
+
+
+def _particulars(decision: Decision) -> Mapping[str, Any]:
+    """What the act holds, without the request's own content."""
+    match decision.act:
+        case Allowed(models=models, params=params, timeout=timeout, changed=changed):
+            found = {"models": list(models), "maxTokens": params.get("maxTokens"), "timeout": timeout, "changed": list(changed)}
+            return {name: value for name, value in found.items() if value}
+        case FixedAnswer(result=result):
+            return {"content": result.get("content")}
+        case DenyAs() | Forwarded() | LeftOpen():
+            return {}
+        case _ as never:
+            assert_never(never)
+
+
+def outcome(explained: Explained) -> str:
+    """What goes over the wire (DESIGN 4), as a sentence: a pushed request in the legacy eras, a key of a round in the modern one."""
+    request, modern = explained.request, explained.request.origin.era == "modern"
+    back = "in the gate's retry of the call" if modern else "as the reply to its request"
+    if not explained.declared:
+        return f"Unanswered: {_ended_call(request.origin) if modern else 'the server gets error -32602'}, whatever the rule says"
+    match explained.decision.act:
+        case Allowed(models=models):
+            return f"Answered: what {models[0]} writes goes to the server {back}; if it fails, {_refused(request)}"
+        case FixedAnswer():
+            return f"Answered: {'accept with' if request.kind == 'elicitation' else ''} this content goes to the server {back}".replace("  ", " ")
+        case Forwarded() if modern:
+            return "forwarded: the call ends with input_required, and the client's retry of it brings the answer"
+        case Forwarded():
+            return "forwarded: the client is sent the request, and its reply goes to the server"
+        case DenyAs(as_=action):
+            return f"Denied: {_refused(request, action)}"
+        case LeftOpen():
+            return f"Unanswered: {_refused(request)}"
+        case _ as never:
+            assert_never(never)
+
+
+def _refused(request: Request, action: str = "cancel") -> str:
+    if request.kind == "elicitation":
+        return f"the server gets {action}"
+    return "the server gets error -1" if request.origin.era == "legacy" else _ended_call(request.origin)
+
+
+def _ended_call(origin: Origin) -> str:
+    tools_only = all(call.method == "tools/call" for call in origin.calls)
+    return f"the client's call ends with {'an isError result' if tools_only else 'error -1'}"

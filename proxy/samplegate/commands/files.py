@@ -1,0 +1,66 @@
+"""Reading what the commands are given: the text of a file, what kind of file it is, which test belongs to which policy. Not the meaning of either."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Final, Literal, TypeAlias
+
+from samplegate.core.nodes import compose
+from samplegate.core.tree import Mapping
+from samplegate.core.tree import Unreadable as NoTree
+
+Sort: TypeAlias = Literal["policy", "tests", "script"]
+
+SUFFIX: Final = "_test"
+
+
+class Unreadable(Exception):
+    """A file that cannot be read or written; the text says which and why."""
+
+
+def read(path: Path) -> str:
+    """The text of a UTF-8 file, its line ends as they are. Raises Unreadable."""
+    try:
+        return path.read_bytes().decode("utf-8-sig")
+    except OSError as problem:
+        raise Unreadable(f"{path}: cannot be read: {(problem.strerror or str(problem)).lower()}") from None
+    except UnicodeDecodeError as problem:
+        raise Unreadable(f"{path}: cannot be read: byte {problem.start} is not UTF-8; save it as UTF-8 text") from None
+
+
+def is_test(path: Path) -> bool:
+    """Whether a file is a test file by its name."""
+    return path.stem.endswith(SUFFIX)
+
+
+def sort_of(path: Path, text: str) -> Sort:
+    """What a file is: a test by its name, a script of the built-in model by its `cases` without `version` and `rules`, else a policy."""
+    if is_test(path):
+        return "tests"
+    try:
+        root, _ = compose(text)
+    except NoTree:
+        return "policy"
+    keys = set(root.entries) if isinstance(root, Mapping) else set()
+    return "script" if "cases" in keys and keys.isdisjoint({"version", "rules"}) else "policy"
+
+
+def test_of(policy: Path) -> Path:
+    """Where the cases of a policy stand: ``ci_test.yaml`` beside ``ci.yaml``."""
+    return policy.with_name(f"{policy.stem}{SUFFIX}{policy.suffix}")
+
+
+def policy_of(test: Path) -> Path:
+    """The other way round."""
+    return test.with_name(test.stem.removesuffix(SUFFIX) + test.suffix)
+
+
+def count(number: int, noun: str) -> str:
+    """``1 case`` or ``2 cases``."""
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+def complain(message: str) -> None:
+    """One line on stderr, as every command says what keeps it from working."""
+    print(f"samplegate: {message}", file=sys.stderr)

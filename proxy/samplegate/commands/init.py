@@ -1,0 +1,148 @@
+"""``samplegate init``: writes a starter policy with its test. The starter takes nothing from a client that can answer by itself (DESIGN 6)."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+from pathlib import Path
+from typing import Final
+
+from samplegate.commands import FAILED, OK, UNREADABLE
+from samplegate.commands.files import complain, is_test, test_of
+
+NAME: Final = "samplegate.yaml"
+SUFFIXES: Final = (".yaml", ".yml")
+
+POLICY: Final = """\
+# Which of a server's requests are answered, and by whom. The first rule that matches wins; a request that no rule takes is answered by nobody.
+#   samplegate check {name}      every problem, and what each server is told that it may ask
+#   samplegate test {name}       runs the cases of {test}
+#   samplegate run --policy {name} -- your-server --its-options
+version: 1
+
+{models}
+rules:
+  # Whatever the client can answer it goes on answering. `otherwise: next` is for the client that cannot: the rules below are asked.
+  - name: the client answers what it can
+    effect: forward
+    otherwise: next
+  - name: the client opens links
+    match: {{mode: url}}                # a rule covers links only if it says so
+    effect: forward
+
+{sampling}
+  # A form may be answered in place of a person, by the operator's own words, for one server and exactly these fields:
+  # - name: my server may go on
+  #   match: {{kind: elicitation, mode: form, server: my-server, fields: [confirm]}}
+  #   effect: answer
+  #   content: {{confirm: true}}
+"""
+
+MODELS: Final = """\
+models:
+  - name: {name}
+    model: {model}{key}
+"""
+NO_MODELS: Final = """\
+# The model that answers for a client without one; `model` is what litellm calls it.
+# models:
+#   - name: main
+#     model: openai/gpt-5-mini
+#     api_key_file: model.key         # or api_key_env: OPENAI_API_KEY
+"""
+ALLOW: Final = """\
+  - name: a model answers sampling
+    match: {kind: sampling, content_types: [text], tools: false}
+    effect: allow
+    with: {models: [main], max_tokens: 2000, timeout: 50s}
+"""
+
+TESTS: Final = """\
+# The cases of {name}: samplegate test {name}
+cases:
+  - name: a client that samples does so itself
+    client: [sampling]
+    sampling: Summarize this page
+    expect: {{effect: forward, rule: the client answers what it can}}
+
+  - name: {sampling}
+    sampling: {{text: Summarize this page, maxTokens: 5000}}
+    expect: {expect}
+
+  - name: a client that shows forms does so itself
+    client: [elicitation.form]
+    elicitation: {{message: Go on?, fields: {{confirm: boolean}}}}
+    expect: {{effect: forward, rule: the client answers what it can}}
+
+  - name: a form that nobody can show is answered by nobody
+    elicitation: {{message: Go on?, fields: {{confirm: boolean}}}}
+    expect: {{effect: none}}
+
+  - name: a link goes to a client that opens links
+    client: [elicitation.url]
+    elicitation: {{message: Sign in, url: "https://login.example.com/"}}
+    expect: {{effect: forward, rule: the client opens links}}
+"""
+
+
+def command(args: argparse.Namespace) -> int:
+    """Write both files; nothing that exists is overwritten."""
+    policy: Path = args.path if args.path.suffix in SUFFIXES else args.path / NAME
+    tests = test_of(policy)
+    if args.api_key_file is not None and args.model is None:
+        complain("init: --api-key-file is the key of a model; give --model too")
+        return UNREADABLE
+    if is_test(policy):
+        complain(f"init: {policy} is the name of a test file; leave out _test")
+        return UNREADABLE
+    for path in (policy, tests):
+        if path.exists():
+            complain(f"init: {path}: exists already; remove it or name another file")
+            return FAILED
+    try:
+        policy.parent.mkdir(parents=True, exist_ok=True)
+        key_file = None if args.api_key_file is None else _from_policy(args.api_key_file, policy.parent)
+        _write(policy, policy_text(policy.name, args.model, key_file))
+        _write(tests, tests_text(policy.name, args.model))
+    except OSError as problem:
+        complain(f"init: {problem.filename}: cannot be written: {(problem.strerror or str(problem)).lower()}")
+        return UNREADABLE
+    print(f"wrote {policy}\nwrote {tests}\nnext: samplegate check {policy}\n      samplegate run --policy {policy} -- your-server --its-options")
+    return OK
+
+
+def _write(path: Path, text: str) -> None:
+    with path.open("x", encoding="utf-8", newline="\n") as file:  # not "w": somebody may have been quicker
+        file.write(text)
+
+
+def _from_policy(key_file: str, folder: Path) -> str:
+    """A key's file as the policy says it: relative to itself, where the command line means the current folder."""
+    try:
+        return key_file if Path(key_file).is_absolute() else Path(os.path.relpath(key_file, folder)).as_posix()
+    except ValueError:  # Windows: on another drive
+        return str(Path(key_file).absolute())
+
+
+def policy_text(name: str, model: str | None, api_key_file: str | None) -> str:
+    """The starter policy; without a model its rule for sampling stands commented out."""
+    if model is None:
+        models, sampling = NO_MODELS, "".join(f"  # {line[2:]}\n" for line in ALLOW.splitlines())
+    else:
+        key = "" if api_key_file is None else f"\n    api_key_file: {_quoted(api_key_file)}"
+        models, sampling = MODELS.format(name="main", model=_quoted(model), key=key), ALLOW
+    return POLICY.format(name=name, test=test_of(Path(name)).name, models=models, sampling=sampling)
+
+
+def tests_text(name: str, model: str | None) -> str:
+    """The cases of the starter."""
+    if model is None:
+        return TESTS.format(name=name, sampling="without a model of ours nobody samples for a client that cannot", expect="{effect: none}")
+    expect = "{effect: allow, rule: a model answers sampling, model: main, max_tokens: 2000}"
+    return TESTS.format(name=name, sampling="for a client that cannot, the model does", expect=expect)
+
+
+def _quoted(text: str) -> str:
+    """Text from the command line as a YAML string: JSON's is one, and safe whatever is in it."""
+    return json.dumps(text, ensure_ascii=False)

@@ -1,0 +1,15 @@
+"""``samplegate schema``: prints a JSON Schema, so that an editor completes and checks while one writes."""
+
+from __future__ import annotations
+
+import argparse
+import json
+
+from samplegate.commands import OK
+from samplegate.core import cases, load
+
+
+def command(args: argparse.Namespace) -> int:
+    """Print the schema of the policy, or with ``--tests`` of the test file."""
+    print(json.dumps(cases.json_schema() if args.tests else load.json_schema(), indent=2))
+    return OK

@@ -1,0 +1,78 @@
+"""A real MCP client that declares neither sampling nor elicitation: one connection, one tool call. Knows nothing of the gate."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, Literal, TypeAlias
+
+import anyio
+from mcp import Client
+from mcp.client.stdio import StdioServerParameters, stdio_client
+from mcp.shared.exceptions import MCPError
+from mcp_types import CallToolResult, TextContent
+
+Era: TypeAlias = Literal["legacy", "modern"]
+
+TOOL: Final = "purge_inactive_users"
+PATIENCE: Final = 40.0
+"""Seconds for a whole connection: a cold start of three Python processes on a slow disk takes ten."""
+
+MODES: Final[dict[Era, str]] = {"legacy": "legacy", "modern": "2026-07-28"}
+"""How the SDK's client is told the era: by handshake, or pinned to the stateless revision."""
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What the client saw of its call. ``failure`` is set where there was no good result."""
+
+    revision: str = ""
+    structured: dict[str, Any] | None = None
+    failure: str | None = None
+
+
+def call(command: Sequence[str], environment: dict[str, str], era: Era, ticket: str, stderr: Path) -> Seen:
+    """Start the command, call the tool, end the command. ``stderr`` takes what the command says there."""
+    return anyio.run(_bounded, command, environment, era, ticket, stderr)
+
+
+async def _bounded(command: Sequence[str], environment: dict[str, str], era: Era, ticket: str, stderr: Path) -> Seen:
+    parameters = StdioServerParameters(command=command[0], args=list(command[1:]), env=environment)
+    try:
+        with anyio.fail_after(PATIENCE):
+            return await _call(parameters, era, ticket, stderr)
+    except TimeoutError:
+        return Seen(failure=f"no result within {PATIENCE:.0f} s")
+    except (OSError, MCPError) as problem:
+        return Seen(failure=str(problem))
+    except BaseExceptionGroup as problems:
+        matched, rest = problems.split((OSError, MCPError))
+        if rest is not None:
+            raise
+        return Seen(failure="; ".join(map(str, _leaves(matched))))
+
+
+def _leaves(problem: BaseException | None) -> list[BaseException]:
+    """What a task group wrapped: its own sentence names nothing."""
+    if isinstance(problem, BaseExceptionGroup):
+        return [leaf for inner in problem.exceptions for leaf in _leaves(inner)]
+    return [] if problem is None else [problem]
+
+
+async def _call(parameters: StdioServerParameters, era: Era, ticket: str, stderr: Path) -> Seen:
+    with stderr.open("a", encoding="utf-8") as errors:
+        async with Client(stdio_client(parameters, errlog=errors), mode=MODES[era]) as client:
+            try:
+                await client.list_tools()  # the SDK checks structuredContent only against a tool that it has seen listed
+                return _seen(client.protocol_version, await client.call_tool(TOOL, {"ticket": ticket}))
+            except MCPError as problem:
+                return Seen(client.protocol_version, failure=str(problem))
+
+
+def _seen(revision: str, result: CallToolResult) -> Seen:
+    if result.is_error:
+        return Seen(revision, failure=" ".join(block.text for block in result.content if isinstance(block, TextContent)))
+    if not isinstance(result.structured_content, dict):
+        return Seen(revision, failure="the tool's result has no structuredContent")
+    return Seen(revision, result.structured_content)

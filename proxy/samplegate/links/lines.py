@@ -1,0 +1,113 @@
+"""Chunks of bytes in, whole lines out, in one pass over the bytes whatever their chunking.
+
+Not a reader of what a line says: bytes that are no UTF-8 and no JSON come out as they came in (R89 is the session's to judge).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final, Protocol
+
+MAX_LINE: Final = 256 << 20
+"""Longest line taken, in bytes: well over the tens of MiB that real results reach, well under what would fill a small machine."""
+
+
+class Receiver(Protocol):
+    """What the relay gives for one side. Called from the event loop, synchronously, in the order of the bytes."""
+
+    def received(self, line: bytes) -> None:
+        """Take one line without its end (``\\n`` or ``\\r\\n``), never an empty one."""
+
+    def oversized(self, size: int) -> None:
+        """Learn that a line over the bound was discarded whole; ``size`` is how much of it had been read."""
+
+    def ended(self) -> None:
+        """Learn that nothing more will come: end of input or a broken pipe. Called once, and not after an abort."""
+
+
+class Lines:
+    """Cuts one stream of chunks into lines for a receiver. A line of ``max_line`` bytes is the longest that is delivered."""
+
+    def __init__(self, receiver: Receiver, max_line: int = MAX_LINE) -> None:
+        self._receiver = receiver
+        self._received = receiver.received
+        self._max = max_line
+        self._held = bytearray()
+        """The begin of a line whose end has not come. One growing buffer: a list of chunks is a tenth faster, but lets a
+        peer that sends two bytes at a time make us hold twenty for each of them."""
+        self._skipping = False
+        self._over = False
+        self.over = asyncio.Event()
+        """Set when the receiver will hear nothing more."""
+
+    @property
+    def mid_line(self) -> bool:
+        """True while the end of a begun line is missing."""
+        return self._skipping or bool(self._held)
+
+    def feed(self, chunk: bytes) -> None:
+        """Deliver every line that ``chunk`` completes and keep the rest."""
+        end = chunk.find(b"\n")
+        if end < 0:
+            self._hold(chunk)
+        elif end == len(chunk) - 1 and not self.mid_line:
+            self._deliver(chunk[:-1])
+        else:
+            self._cut(chunk)
+
+    def end(self) -> None:
+        """Deliver what stands after the last line end as a line, then tell the receiver that it is over."""
+        if self._over:
+            return
+        self._complete(b"")
+        if not self._over:
+            self._finish()
+            self._receiver.ended()
+
+    def drop(self) -> None:
+        """Deliver nothing any more, not even the end."""
+        self._finish()
+
+    def _finish(self) -> None:
+        self._over = True
+        self._held = bytearray()
+        self.over.set()
+
+    def _cut(self, chunk: bytes) -> None:
+        first, *others = chunk.split(b"\n")
+        rest = others.pop()
+        self._complete(first)
+        for line in others:
+            self._deliver(line)
+        if rest:
+            self._hold(rest)
+
+    def _complete(self, last: bytes) -> None:
+        if self._skipping:
+            self._skipping = False
+            return
+        if self._held:
+            self._held += last
+            last = bytes(self._held)
+            self._held = bytearray()
+        self._deliver(last)
+
+    def _deliver(self, line: bytes) -> None:
+        if line.endswith(b"\r"):
+            line = line[:-1]
+        if not line or self._over:
+            return
+        if len(line) > self._max:
+            self._receiver.oversized(len(line))
+        else:
+            self._received(line)
+
+    def _hold(self, chunk: bytes) -> None:
+        if self._skipping or self._over:
+            return
+        self._held += chunk
+        size = len(self._held)
+        if size > self._max + 1:  # one more than the bound, because the last byte may be the \r of a line end
+            self._held = bytearray()
+            self._skipping = True
+            self._receiver.oversized(size)

@@ -1,0 +1,174 @@
+"""The gate's counters: one small port, kept in memory, written as Prometheus text on demand. Not a server, and no push to one.
+
+Every metric stands in METRICS; labels come from finite sets that the operator controls, never from a peer. prometheus-client costs
+0.1 s to import, so it is imported when a file is written, or ahead of that by ``preload``.
+"""
+
+from __future__ import annotations
+
+import os
+from bisect import bisect_left
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, Literal
+
+from samplegate.ports import Unavailable
+
+SECONDS: Final = (0.001, 0.005, 0.025, 0.1, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 900.0)  # canned answers to human reviews
+NONE: Final = "none"  # what a label says where there is nothing to say
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """A metric as it stands in the file and in the documentation."""
+
+    name: str
+    type: Literal["counter", "histogram"]
+    labels: tuple[str, ...]
+    help: str
+
+
+METRICS: Final = (
+    Metric(
+        "samplegate_requests_total",
+        "counter",
+        ("server", "kind", "effect", "outcome", "reason", "decided_by"),
+        "Sampling and elicitation requests, by what was decided and what came of it.",
+    ),
+    Metric("samplegate_shadow_decisions_total", "counter", ("server", "kind", "effect"), "What shadow rules would have done."),
+    Metric("samplegate_rounds_total", "counter", ("server", "door"), "Rounds opened, by the door they came in by: push, input_required, url_error."),
+    Metric(
+        "samplegate_request_duration_seconds",
+        "histogram",
+        ("server", "kind", "effect"),
+        "From a request's arrival to its record.",
+    ),
+    Metric("samplegate_frames_dropped_total", "counter", ("server", "side", "reason"), "Lines and frames that were not passed on, nor answered."),
+    Metric("samplegate_frames_refused_total", "counter", ("server", "side", "reason"), "Frames that were answered with an error of the gate's own."),
+    Metric("samplegate_model_calls_total", "counter", ("model", "result"), "Calls of a model, by our name for it; the result is ok or the failure."),
+    Metric("samplegate_model_call_duration_seconds", "histogram", ("model",), "Duration of a model's call."),
+    Metric("samplegate_model_tokens_total", "counter", ("model", "direction"), "Tokens that models reported: input or output."),
+    Metric(
+        "samplegate_records_failed_total", "counter", ("server",), "Records that the decision log would not take; each made its request unanswered."
+    ),
+)
+"""Every metric there is. A rename is a change that the changelog names."""
+
+_TABLE: Final = {metric.name: metric for metric in METRICS}
+
+
+@dataclass(slots=True)
+class _Histogram:
+    counts: list[int]
+    total: float = 0.0
+
+
+class Metrics:
+    """The counters of one process. Not locked: it is used from the event loop's thread only."""
+
+    def __init__(self) -> None:
+        self._counts: dict[str, dict[tuple[str, ...], float]] = {}
+        self._observed: dict[str, dict[tuple[str, ...], _Histogram]] = {}
+
+    def count(self, name: str, amount: float = 1, **labels: object) -> None:
+        """Add to a counter. Labels are the metric's own, all of them; None reads ``none``. Raises ValueError for a metric that is not in METRICS."""
+        series = self._counts.setdefault(name, {})
+        values = _values(name, "counter", labels)
+        series[values] = series.get(values, 0) + amount
+
+    def observe(self, name: str, value: float, **labels: object) -> None:
+        """Put a value, in seconds, into a histogram; otherwise as count."""
+        series = self._observed.setdefault(name, {})
+        values = _values(name, "histogram", labels)
+        found = series.setdefault(values, _Histogram([0] * (len(SECONDS) + 1)))
+        found.counts[bisect_left(SECONDS, value)] += 1
+        found.total += value
+
+    def value(self, name: str, **labels: object) -> float:
+        """How far a counter is, or how many values a histogram holds, over every series that has these labels; for summaries and tests."""
+        metric = _TABLE[name]
+        wanted = [(metric.labels.index(label), _text(value)) for label, value in labels.items()]
+        amounts = dict(self._counts.get(name, {})) | {values: sum(found.counts) for values, found in self._observed.get(name, {}).items()}
+        return sum(amount for values, amount in amounts.items() if all(values[index] == text for index, text in wanted))
+
+    def collect(self) -> Iterator[Any]:
+        """What prometheus-client asks of a collector; for a registry of its own."""
+        from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily
+
+        for metric in METRICS:
+            if metric.type == "counter":
+                counter = CounterMetricFamily(metric.name, metric.help, labels=metric.labels)
+                for values, amount in sorted(self._counts.get(metric.name, {}).items()):
+                    counter.add_metric(values, amount)
+                yield counter
+            else:
+                histogram = HistogramMetricFamily(metric.name, metric.help, labels=metric.labels)
+                for values, found in sorted(self._observed.get(metric.name, {}).items()):
+                    histogram.add_metric(values, _buckets(found), found.total)
+                yield histogram
+
+
+def preload() -> None:
+    """Import what writing a file needs: some 0.1 s that a shutdown has not to spare. May run in a thread."""
+    import tempfile  # noqa: F401 # with the compressors it imports
+
+    import prometheus_client
+
+    prometheus_client.disable_created_metrics()  # type: ignore[no-untyped-call]
+
+
+def file_path(template: str, server: str, pid: int) -> Path:
+    """``--metrics-file`` with ``{server}`` and ``{pid}`` filled in; other braces stay."""
+    safe = "".join(character if character.isalnum() or character in "._-" else "_" for character in server)
+    return Path(template.replace("{server}", safe).replace("{pid}", str(pid)))
+
+
+def write_file(metrics: Metrics, path: Path) -> None:
+    """Write Prometheus text in one step, so that a collector never reads half of it. Raises Unavailable."""
+    preload()
+    from prometheus_client import CollectorRegistry, generate_latest
+
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(metrics)
+    text = generate_latest(registry)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        _replace(path, text)
+    except OSError as problem:
+        raise Unavailable(f"metrics file: {path} cannot be written: {problem.strerror or problem}") from problem
+
+
+def _replace(path: Path, text: bytes) -> None:
+    import tempfile
+
+    fd, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name[:40]}.")  # a collector reads *.prom: not this one
+    temporary = Path(name)
+    try:
+        with os.fdopen(fd, "wb") as file:
+            file.write(text)
+        temporary.chmod(0o644)  # mkstemp's 0600 would hide it from a node exporter of another user; it holds no secret
+        temporary.replace(path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+
+
+def _values(name: str, type: str, labels: dict[str, object]) -> tuple[str, ...]:
+    metric = _TABLE.get(name)
+    if metric is None or metric.type != type or len(labels) != len(metric.labels) or not all(label in labels for label in metric.labels):
+        raise ValueError(f"metric {name}: no {type} of METRICS with labels {sorted(labels)}")
+    return tuple(_text(labels[label]) for label in metric.labels)
+
+
+def _text(value: object) -> str:
+    return NONE if value is None else str(value)
+
+
+def _buckets(found: _Histogram) -> list[tuple[str, float]]:
+    """Cumulative, as the format wants them."""
+    total, out = 0, []
+    for bound, count in zip((*map(repr, SECONDS), "+Inf"), found.counts, strict=True):
+        total += count
+        out.append((bound, float(total)))
+    return out

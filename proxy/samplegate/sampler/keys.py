@@ -1,0 +1,140 @@
+"""Provider keys: where each model's comes from, and which variables a wrapped server must not see. Keys are read and handed on, not kept.
+
+A model with ``api_key_env`` or ``api_key_file`` uses that key only. One without uses the variables that its provider is known by, as litellm does.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from samplegate.core.policy import Model
+
+SCRIPTED: Final = "scripted"
+MAX_KEY_BYTES: Final = 16 * 1024  # the longest real ones are service-account tokens of about 2 KiB
+
+NO_KEY: Final = "none"
+"""What an OpenAI-compatible endpoint at an ``api_base`` of its own gets where the policy names no key: never OPENAI_API_KEY, which is OpenAI's."""
+
+# Provider -> how the names of its variables begin. A provider that is missing here goes by its own name: groq -> GROQ_.
+_PREFIXES: Final[Mapping[str, tuple[str, ...]]] = {
+    "azure": ("AZURE_",),
+    "azure_ai": ("AZURE_",),
+    "bedrock": ("AWS_", "BEDROCK_"),
+    "codestral": ("CODESTRAL_", "MISTRAL_"),
+    "cohere": ("COHERE_", "CO_"),
+    "cohere_chat": ("COHERE_", "CO_"),
+    "dashscope": ("DASHSCOPE_", "QWEN"),
+    "fireworks_ai": ("FIREWORKS",),
+    "gemini": ("GEMINI_", "GOOGLE_"),
+    "github": ("GITHUB_",),
+    "hosted_vllm": ("HOSTED_VLLM_", "VLLM_"),
+    "huggingface": ("HUGGINGFACE_", "HUGGING_FACE_", "HF_"),
+    "openrouter": ("OPENROUTER_", "OR_"),
+    "perplexity": ("PERPLEXITY",),
+    "sagemaker": ("AWS_", "SAGEMAKER_"),
+    "text-completion-openai": ("OPENAI_",),
+    "together_ai": ("TOGETHER",),
+    "vertex_ai": ("VERTEX", "GOOGLE_"),
+    "volcengine": ("VOLCENGINE_", "ARK_"),
+    "watsonx": ("WATSONX_", "WX_"),
+    "xai": ("XAI_",),
+}
+_SECRET: Final = re.compile(r"KEY|TOKEN|SECRET|PASSWORD|CREDENTIAL", re.IGNORECASE)
+_ANY_KEY: Final = re.compile(r"_API_?KEY\Z")
+# Providers that answer nobody without one of these: only for them is a missing key told at start.
+_NEEDED: Final[Mapping[str, tuple[str, ...]]] = {
+    "anthropic": ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN"),
+    "deepseek": ("DEEPSEEK_API_KEY",),
+    "gemini": ("GEMINI_API_KEY", "GOOGLE_API_KEY"),
+    "groq": ("GROQ_API_KEY",),
+    "mistral": ("MISTRAL_API_KEY",),
+    "openai": ("OPENAI_API_KEY",),
+    "openrouter": ("OPENROUTER_API_KEY", "OR_API_KEY"),
+    "xai": ("XAI_API_KEY",),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class NoKey:
+    """Why a model cannot be asked: ``what`` names the variable or file, never what is in it."""
+
+    what: str
+
+
+def provider(model: Model) -> str | None:
+    """The provider that litellm's name of the model begins with, None where it has no prefix."""
+    head, slash, _ = model.model.partition("/")
+    return head.lower() if slash else None
+
+
+def key(model: Model, *, folder: Path, environment: Mapping[str, str]) -> str | NoKey | None:
+    """The key to call ``model`` with; None where its provider's own variables are to be used. Reads the key file, relative to ``folder``."""
+    if model.api_key_env is not None:
+        found = environment.get(model.api_key_env, "").strip()
+        return _checked(found, f"variable {model.api_key_env} (api_key_env)")
+    if model.api_key_file is not None:
+        return _from_file(folder / model.api_key_file, f"file {model.api_key_file} (api_key_file)")
+    if model.api_base is not None and provider(model) == "openai":
+        return NO_KEY
+    return None
+
+
+def problem(model: Model, *, folder: Path, environment: Mapping[str, str]) -> str | None:
+    """What will go wrong with this model's key, as far as can be told at start, else None."""
+    found = key(model, folder=folder, environment=environment)
+    if isinstance(found, NoKey):
+        return found.what
+    needed = _NEEDED.get(provider(model) or "", ())
+    if found is None and needed and not any(environment.get(name, "").strip() for name in needed):
+        return f"no key: {' or '.join(needed)} is not set; set it, or name api_key_env or api_key_file"
+    return None
+
+
+def withheld(environment: Mapping[str, str], models: Sequence[Model]) -> frozenset[str]:
+    """The names of the variables in ``environment`` that hold the gate's own provider keys."""
+    names = {model.api_key_env for model in models if model.api_key_env is not None}
+    for model in models:
+        if model.model != SCRIPTED and model.api_key_env is None and model.api_key_file is None:
+            names.update(_of_provider(environment, model))
+    return frozenset(names & environment.keys())
+
+
+def child_environment(environment: Mapping[str, str], models: Sequence[Model]) -> dict[str, str]:
+    """The environment of the wrapped server: ``environment`` without the gate's provider keys.
+
+    A server that needs the same provider for itself keeps its variable if the policy names another one for the gate (``api_key_env``).
+    """
+    hidden = withheld(environment, models)
+    return {name: value for name, value in environment.items() if name not in hidden}
+
+
+def _of_provider(environment: Mapping[str, str], model: Model) -> set[str]:
+    name = provider(model)
+    if name is None:  # litellm guesses the provider from the model's name: keep back whatever it may find
+        return {variable for variable in environment if _ANY_KEY.search(variable)}
+    prefixes = _PREFIXES.get(name, (re.sub(r"[^A-Z0-9]", "_", name.upper()) + "_",))
+    return {variable for variable in environment if variable.upper().startswith(prefixes) and _SECRET.search(variable)}
+
+
+def _from_file(path: Path, what: str) -> str | NoKey:
+    try:
+        with path.open("rb") as file:
+            raw = file.read(MAX_KEY_BYTES + 1)
+    except OSError as problem:
+        return NoKey(f"{what} cannot be read: {problem.strerror or type(problem).__name__}; give the gate's user read access to it")
+    if len(raw) > MAX_KEY_BYTES:
+        return NoKey(f"{what} is larger than {MAX_KEY_BYTES} bytes; it must hold the key alone")
+    return _checked(raw.decode("utf-8", "replace").strip(), what)
+
+
+def _checked(found: str, what: str) -> str | NoKey:
+    """A key goes into an HTTP header: a line break in it would be another header."""
+    if not found:
+        return NoKey(f"{what} is not set or empty; put the provider's key there")
+    if not found.isascii() or not found.isprintable():
+        return NoKey(f"{what} holds more than one line or characters that are not ASCII; it must hold the key alone")
+    return found

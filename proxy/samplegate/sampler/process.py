@@ -1,0 +1,200 @@
+"""One worker process as the gate sees it: started, asked, cancelled, ended. Not when to start one or what to ask it: that is ``client.py``.
+
+What it answers is checked like a stranger's words: bounded lines, known shapes. Its stderr goes nowhere, for litellm logs keys and content;
+what an operator must know (why it could not start) comes as a frame, in our own words.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from samplegate.core.samples import Sampled, SampleFailed
+
+COMMAND: Final = (sys.executable, "-P", "-W", "ignore", "-m", "samplegate.sampler.worker")
+"""``-P``: the working folder is the wrapped server's, nothing is imported from there."""
+START_TIMEOUT: Final = 60.0  # seconds; the import takes 3 on an idle machine, and tens on one that starts ten of them
+CANCEL_GRACE: Final = 10.0  # a cancelled task ends in milliseconds; litellm stalls its loop for one or two seconds at its first call
+END_GRACE: Final = 0.3  # the gate has 1.8 s to end everything (R90)
+MAX_LINE: Final = 128 * 1024 * 1024  # the largest answer with every character escaped
+MAX_FRAME: Final = 64 * 1024 * 1024  # what a request of 32 MiB can become
+
+
+class Gone(Exception):
+    """The process cannot be asked, or ended before it answered. The message says why and what to do."""
+
+
+class TooLarge(Exception):
+    """The frame is larger than MAX_FRAME."""
+
+
+class Reply(msgspec.Struct):
+    """One line of the worker's."""
+
+    id: int | None = None
+    ready: bool = False
+    died: str | None = None
+    sampled: Sampled | None = None
+    failed: SampleFailed | None = None
+    cancelled: bool = False
+
+
+_replies: Final = msgspec.json.Decoder(Reply)
+
+
+class Child:
+    """A running worker. Made by ``start``."""
+
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
+        assert process.stdin is not None
+        self._process = process
+        self._stdin = process.stdin
+        self._ids = itertools.count(1)
+        self._waiting: dict[int, asyncio.Future[Reply]] = {}
+        self._overdue: dict[int, asyncio.TimerHandle] = {}
+        loop = asyncio.get_running_loop()
+        self._ready: asyncio.Future[None] = loop.create_future()
+        self._why: str | None = None
+        self._reader = loop.create_task(self._read())
+
+    @property
+    def pid(self) -> int:
+        """The process's id."""
+        return self._process.pid
+
+    @property
+    def alive(self) -> bool:
+        """False once it is known to be dead or dying."""
+        return self._why is None
+
+    @staticmethod
+    async def start(environment: Mapping[str, str], command: Sequence[str] = COMMAND) -> Child:
+        """Start one and wait until it can be asked. Raises Gone."""
+        try:
+            process = await asyncio.create_subprocess_exec(
+                *command,
+                stdin=asyncio.subprocess.PIPE,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=asyncio.subprocess.DEVNULL,
+                env=_importable(environment),
+                limit=MAX_LINE,
+            )
+        except OSError as problem:
+            raise Gone(f"its worker cannot be started ({problem.strerror or type(problem).__name__}); check the installation") from None
+        child = Child(process)
+        try:
+            await asyncio.wait_for(asyncio.shield(child._ready), START_TIMEOUT)
+        except TimeoutError:
+            await child.aclose()
+            raise Gone(f"its worker was not ready after {START_TIMEOUT:g} s; the machine may be too busy") from None
+        except BaseException:
+            await child.aclose()
+            raise
+        return child
+
+    async def call(self, frame: Mapping[str, Any]) -> Reply:
+        """Ask; the answer is ``sampled`` or ``failed``. Cancelling this ends the HTTP call. Raises Gone if the process ends first, and TooLarge."""
+        if self._why is not None:
+            raise Gone(self._why)
+        id = next(self._ids)
+        line = msgspec.json.encode({"id": id, **frame}) + b"\n"
+        if len(line) > MAX_FRAME:
+            raise TooLarge
+        answer: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
+        self._waiting[id] = answer
+        try:
+            self._stdin.write(line)
+            with contextlib.suppress(ConnectionError):  # the reader sees the end too, and says why
+                await self._stdin.drain()
+            return await answer
+        finally:
+            if self._waiting.pop(id, None) is not None:
+                self._cancel(id)
+
+    async def aclose(self) -> None:
+        """End it: its input closes, which it obeys at once; if not, it is killed. Takes END_GRACE seconds at most, give or take."""
+        self._die("its worker was ended, for the gate is shutting down")
+        self._stdin.close()
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(asyncio.shield(self._reader), END_GRACE)
+        self.kill()
+        with contextlib.suppress(ConnectionError):
+            await self._stdin.wait_closed()
+        await self._reader
+
+    def kill(self) -> None:
+        """End it without asking."""
+        with contextlib.suppress(ProcessLookupError):
+            self._process.kill()
+
+    def _cancel(self, id: int) -> None:
+        """Tell the worker, without waiting: whoever asked is being cancelled. If it does not confirm, it hangs and is killed."""
+        if not self.alive:
+            return
+        self._stdin.write(b'{"cancel":%d}\n' % id)
+        self._overdue[id] = asyncio.get_running_loop().call_later(CANCEL_GRACE, self._hangs)
+
+    def _hangs(self) -> None:
+        self._die(f"its worker did not end a call within {CANCEL_GRACE:g} s and was killed; ask again")
+        self.kill()
+
+    def _die(self, why: str) -> None:
+        """The first reason counts. Everybody who waits is told."""
+        if self._why is not None:
+            return
+        self._why = why
+        waiting: list[asyncio.Future[Reply] | asyncio.Future[None]] = [*self._waiting.values(), self._ready]
+        for one in waiting:
+            if not one.done():
+                one.set_exception(Gone(why))
+                one.exception()  # nobody may be left to look at it
+        self._waiting.clear()
+        for timer in self._overdue.values():
+            timer.cancel()
+        self._overdue.clear()
+
+    async def _read(self) -> None:
+        try:
+            await self._read_lines()
+        except (ValueError, msgspec.MsgspecError):
+            self._die("its worker said something that is not its protocol and was killed; ask again")
+        self.kill()
+        code = await self._process.wait()
+        self._die(f"its worker ended with code {code}; ask again, the next request starts a new one")
+
+    async def _read_lines(self) -> None:
+        assert self._process.stdout is not None
+        while line := await self._process.stdout.readline():
+            reply = _replies.decode(line)
+            if reply.died is not None:
+                self._die(f"its worker cannot start: {reply.died}")
+                return
+            if reply.ready and not self._ready.done():
+                self._ready.set_result(None)
+            if reply.id is not None:
+                self._answered(reply.id, reply)
+
+    def _answered(self, id: int, reply: Reply) -> None:
+        waiting = self._waiting.pop(id, None)
+        if waiting is not None and not waiting.done():
+            waiting.set_result(reply)
+        timer = self._overdue.pop(id, None)
+        if timer is not None:
+            timer.cancel()
+
+
+def _importable(environment: Mapping[str, str]) -> dict[str, str]:
+    """The environment in which the worker finds this package, also where it runs from a source tree."""
+    root = Path(__file__).resolve().parents[2]
+    if root.name in ("site-packages", "dist-packages"):
+        return dict(environment)
+    paths = [str(root), *filter(None, [environment.get("PYTHONPATH")])]
+    return {**environment, "PYTHONPATH": os.pathsep.join(paths)}
