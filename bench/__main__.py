@@ -1,0 +1,82 @@
+"""`python -m bench [--quick] [--json] [--no-peer]`: measures, prints the table. A full run takes about three minutes."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from importlib import import_module
+from importlib.util import find_spec
+
+from bench import large, latency, machine, memory, peer, report, startup
+from bench.report import Figures
+from bench.variants import Name, Variant, gate_command, variants
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """How much is measured."""
+
+    laps: int
+    calls: int
+    starts: dict[Name, int]
+    large_rounds: int
+    large_size: int
+    beside_rounds: int
+
+
+FULL = Size(40, 200, {"bare": 15, "floor": 15, "gate": 15, "peer": 5}, 9, large.SIZE, 10)
+QUICK = Size(3, 30, {"bare": 2, "floor": 2, "gate": 2, "peer": 1}, 1, 1 << 20, 2)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run what was asked for and print it; the figures judge, the exit code does not."""
+    parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="a smoke test: the figures mean little")
+    parser.add_argument("--json", action="store_true", help="print the figures and the rows as JSON")
+    parser.add_argument("--no-peer", action="store_true", help="leave the peer out, and do not install it")
+    args = parser.parse_args(arguments)
+    found = variants(gate_command(), None if args.no_peer else peer.python())
+    figures = measure(found, QUICK if args.quick else FULL)
+    if args.json:
+        print(json.dumps({"figures": asdict(figures), "rows": [asdict(row) for row in report.rows(figures)]}, indent=2))
+    else:
+        print(report.markdown(figures))
+    return 0
+
+
+def measure(found: Sequence[Variant], size: Size) -> Figures:
+    """Everything, one measurement after the other."""
+    by_name = {variant.name: variant for variant in found}
+    _say(f"latency: {size.laps} laps of {size.calls} calls")
+    figures = Figures(machine.describe(), latency.measure(found, size.laps, size.calls), {}, {})
+    _say("start-up")
+    figures.startup = startup.measure(found, size.starts)
+    _say("memory")
+    figures.python_memory = memory.bare_python()
+    figures.gate_memory = memory.measure(by_name["gate"].command)
+    _say("large frames")
+    figures.large = large.measure(found, size.large_rounds, size.large_size)
+    figures.large_mib = size.large_size >> 20
+    figures.beside = {name: large.beside(by_name[name], size.beside_rounds, 2000, size.large_size) for name in ("floor", "gate") if name in by_name}
+    _say("decisions")
+    figures.decision_us = _decisions()
+    return figures
+
+
+def _decisions() -> float | None:
+    """Microseconds of a decision over 100 rules, None without that benchmark."""
+    if find_spec("bench.decisions") is None:
+        return None
+    took: Callable[[], float] = import_module("bench.decisions").microseconds
+    return took()
+
+
+def _say(what: str) -> None:
+    print(f"bench: {what}", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,91 @@
+"""The client of every lap: blocking pipes and no parsing, so that its own time is small and the same for every variant."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import tempfile
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Final
+
+PATIENCE: Final = 60.0
+"""Seconds until a variant that does not answer is killed, which ends the run."""
+PAYLOAD: Final = b'{"reply":%d,"text":"%s"}'
+INITIALIZE: Final = (
+    b'{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-11-25",'
+    b'"capabilities":{"elicitation":{}},"clientInfo":{"name":"bench","version":"1"}}}\n'
+)
+INITIALIZED: Final = b'{"jsonrpc":"2.0","method":"notifications/initialized"}\n'
+
+
+class Connection:
+    """One started variant. Times are nanoseconds of the performance counter."""
+
+    def __init__(self, command: Sequence[str]) -> None:
+        environment = os.environ | {"PYTHONPATH": str(Path(__file__).resolve().parent.parent / "proxy")}
+        self._said = tempfile.TemporaryFile()  # noqa: SIM115  closed with the connection
+        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._said, env=environment, bufsize=1 << 20)
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        self._in, self._out = self.process.stdin, self.process.stdout
+        self._id = 0
+
+    def initialize(self) -> None:
+        """The handshake."""
+        self._round_trip(INITIALIZE, b"0")
+        self._in.write(INITIALIZED)
+        self._in.flush()
+
+    def call(self, text: bytes = b"hello", reply: int = 5) -> int:
+        """One tools/call with so much text either way. Returns how long it took."""
+        self._id += 1
+        arguments = PAYLOAD % (reply, text)
+        frame = b'{"jsonrpc":"2.0","id":%d,"method":"tools/call","params":{"name":"echo","arguments":%s}}\n' % (self._id, arguments)
+        started = time.perf_counter_ns()
+        self._round_trip(frame, b"%d" % self._id)
+        return time.perf_counter_ns() - started
+
+    def _round_trip(self, frame: bytes, id: bytes) -> None:
+        with suppress(BrokenPipeError):  # then there is no answer either
+            self._in.write(frame)
+            self._in.flush()
+        while True:
+            line = self._out.readline()
+            if not line:
+                self._said.seek(0)
+                raise RuntimeError(f"{self.process.args!r} ended before it answered: {self._said.read()[-2000:].decode(errors='replace')}")
+            if b'"id":' + id not in line and b'"id": ' + id not in line:
+                continue  # a notification of the peer's
+            if b'"result"' not in line[:200] and b'"result"' not in line[-200:]:
+                raise RuntimeError(f"{self.process.args!r} answered {line[:300]!r}")
+            return
+
+    def close(self) -> None:
+        """End it as a client does: close its input, then wait, then kill."""
+        with suppress(BrokenPipeError):
+            self._in.close()
+        try:
+            self.process.wait(5)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+        self._out.close()
+        self._said.close()
+
+
+@contextmanager
+def connected(command: Sequence[str]) -> Iterator[Connection]:
+    """A started variant, killed if it does not get through its work in time."""
+    connection = Connection(command)
+    guard = threading.Timer(PATIENCE * 4, connection.process.kill)
+    guard.daemon = True
+    guard.start()
+    try:
+        yield connection
+    finally:
+        guard.cancel()
+        connection.close()

@@ -1,0 +1,54 @@
+"""What a passed-through call takes, in short interleaved laps with all processes alive: a disturbance of the machine meets every variant."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from statistics import median, quantiles
+
+from bench.client import Connection, connected
+from bench.variants import Name, Variant
+
+WARM_UP = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Latency:
+    """Microseconds. ``added``: over the bare server in the same lap, then the median of the laps."""
+
+    p50: float
+    p99: float
+    added_p50: float
+    added_p99: float
+
+
+def measure(variants: Sequence[Variant], laps: int, calls: int) -> dict[Name, Latency]:
+    """Laps of so many calls, round-robin over the variants. ``bare`` must be among them."""
+    with ExitStack() as stack:
+        connections: dict[Name, Connection] = {variant.name: stack.enter_context(connected(variant.command)) for variant in variants}
+        for connection in connections.values():
+            connection.initialize()
+            _lap(connection, WARM_UP)
+        runs: dict[Name, list[tuple[float, float]]] = {name: [] for name in connections}
+        order = list(connections.items())
+        for number in range(laps):
+            for name, connection in order[number % len(order) :] + order[: number % len(order)]:
+                runs[name].append(_lap(connection, calls))
+    return {name: _latency(runs[name], runs["bare"]) for name in runs}
+
+
+def _lap(connection: Connection, calls: int) -> tuple[float, float]:
+    """p50 and p99 of one lap, in microseconds."""
+    times = [connection.call() / 1000 for _ in range(calls)]
+    return median(times), quantiles(times, n=100)[98]
+
+
+def _latency(laps: Sequence[tuple[float, float]], bare: Sequence[tuple[float, float]]) -> Latency:
+    pairs = list(zip(laps, bare, strict=True))
+    return Latency(
+        p50=median(p50 for p50, _ in laps),
+        p99=median(p99 for _, p99 in laps),
+        added_p50=median(mine[0] - its[0] for mine, its in pairs),
+        added_p99=median(mine[1] - its[1] for mine, its in pairs),
+    )
