@@ -1,0 +1,33 @@
+"""A folder for each test, files in it, and a command that is run there as a user does."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from samplegate.cli import main
+from tests.commands.shell import Ended, Run, Write
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
+    """Runs `samplegate ARGUMENTS` in ``tmp_path``."""
+    monkeypatch.chdir(tmp_path)
+
+    def run(*arguments: str) -> Ended:
+        code = main(arguments)
+        out, err = capsys.readouterr()
+        return Ended(code, out, err)
+
+    return run
+
+
+@pytest.fixture
+def write(tmp_path: Path) -> Write:
+    """Puts a text into a file of ``tmp_path``."""
+
+    def write(name: str, text: str) -> None:
+        (tmp_path / name).write_text(text, "utf-8", newline="\n")
+
+    return write

@@ -1,0 +1,131 @@
+"""`samplegate check`: problems, warnings, scripts, what each server is told, and how it ends."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.commands.shell import Run, Write
+
+GOOD = """\
+version: 1
+rules:
+  - {name: forms of db, match: {kind: elicitation, mode: form, server: db, fields: [confirm]}, effect: answer, content: {confirm: true}}
+  - {name: client first, match: {kind: sampling}, effect: forward}
+"""
+BAD = "version: 2\nrules:\n  - {name: x, effect: alow}\n"
+SCRIPTED = "version: 1\nmodels: [{name: trial, model: scripted, cases: talk.yaml}]\nrules: [{name: x, match: {kind: sampling}, effect: allow}]\n"
+
+
+def test_a_good_policy_is_ok_and_says_what_servers_are_told(run: Run, write: Write) -> None:
+    write("p.yaml", GOOD)
+    ended = run("check", "p.yaml")
+    assert (0, "") == (ended.code, ended.err)
+    first, *told = ended.out.splitlines()
+    assert first.startswith("p.yaml: ok, 2 rules, 0 models, hash ")
+    assert [
+        "p.yaml: server db: sampling: declared if the client declares it; every request is taken by a rule",
+        "p.yaml: server db: sampling with tools: declared if the client declares it; every request is taken by a rule",
+        "p.yaml: server db: elicitation by form: declared; some requests may be taken by no rule",
+        "p.yaml: server db: elicitation by url: not declared; no rule takes any",
+        "p.yaml: any other server: sampling: declared if the client declares it; every request is taken by a rule",
+        "p.yaml: any other server: sampling with tools: declared if the client declares it; every request is taken by a rule",
+        "p.yaml: any other server: elicitation by form: not declared; no rule takes any",
+        "p.yaml: any other server: elicitation by url: not declared; no rule takes any",
+    ] == told
+
+
+def test_all_problems_of_all_files_are_told_at_once(run: Run, write: Write) -> None:
+    write("a.yaml", BAD)
+    write("b.yaml", "version: 1\nrule: []\n")
+    ended = run("check", "a.yaml", "b.yaml")
+    assert 1 == ended.code
+    assert ["a.yaml:1:10:", "a.yaml:3:23:", "b.yaml:2:1:"] == [line.split(" ")[0] for line in ended.out.splitlines()]
+
+
+def test_a_problem_reads_like_a_compilers(run: Run, write: Write) -> None:
+    write("a.yaml", "version: 1\nrules:\n  - {name: x, effect: alow}\n")
+    assert "a.yaml:3:23: rules.0.effect: 'alow' is not one of allow, answer, forward, deny" in run("check", "a.yaml").out
+
+
+def test_a_variable_that_is_not_set_is_a_warning(run: Run, write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
+    write("p.yaml", GOOD.replace("confirm: true", 'confirm: "${SAMPLEGATE_TEST}"'))
+    warned = run("check", "p.yaml")
+    assert 0 == warned.code
+    assert "p.yaml:3:" in warned.out
+    assert ": warning: rules.0.content.confirm: ${SAMPLEGATE_TEST} is not set" in warned.out
+    monkeypatch.setenv("SAMPLEGATE_TEST", "true")
+    assert "warning" not in run("check", "p.yaml").out
+
+
+def test_a_file_that_is_not_there_leaves_with_two_and_the_others_are_checked(run: Run, write: Write) -> None:
+    write("p.yaml", GOOD)
+    ended = run("check", "none.yaml", "p.yaml")
+    assert 2 == ended.code
+    assert "samplegate: none.yaml: cannot be read: no such file or directory\n" == ended.err
+    assert ended.out.startswith("p.yaml: ok")
+
+
+def test_a_file_that_is_not_text_leaves_with_two(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "p.yaml").write_bytes(b"version: 1\n\xff")
+    assert (2, "samplegate: p.yaml: cannot be read: byte 11 is not UTF-8; save it as UTF-8 text\n") == (
+        run("check", "p.yaml").code,
+        run("check", "p.yaml").err,
+    )
+
+
+def test_a_test_file_is_checked_as_what_it_is(run: Run, write: Write) -> None:
+    write("p_test.yaml", "cases:\n  - {name: a, sampling: x, expect: {effect: none}}\n")
+    assert (0, "p_test.yaml: ok\n") == (run("check", "p_test.yaml").code, run("check", "p_test.yaml").out)
+    write("p_test.yaml", "cases:\n  - {name: a, sampling: x}\n")
+    assert (1, "p_test.yaml:2:5: cases.0.expect: the key is missing; give a mapping\n") == (
+        run("check", "p_test.yaml").code,
+        run("check", "p_test.yaml").out,
+    )
+
+
+def test_the_script_of_a_model_is_checked_with_it(run: Run, write: Write) -> None:
+    write("p.yaml", SCRIPTED)
+    write("talk.yaml", "cases: [{answer: hello}]\n")
+    assert 0 == run("check", "p.yaml").code
+    write("talk.yaml", "cases: [{answr: hello}]\n")
+    ended = run("check", "p.yaml")
+    assert 1 == ended.code
+    assert "talk.yaml:1:10: cases.0.answr: unknown key" in ended.out
+
+
+def test_a_script_that_is_missing_is_a_problem_of_the_policy(run: Run, write: Write) -> None:
+    write("p.yaml", SCRIPTED)
+    ended = run("check", "p.yaml")
+    assert 1 == ended.code
+    assert "p.yaml:2:48: models.0.cases: talk.yaml: cannot be read: no such file or directory" in ended.out
+
+
+def test_a_script_by_itself_is_checked_as_what_it_is(run: Run, write: Write) -> None:
+    write("talk.yaml", "cases: [{answer: hello}]\n")
+    assert (0, "talk.yaml: ok\n") == (run("check", "talk.yaml").code, run("check", "talk.yaml").out)
+
+
+def test_callers_and_eras_are_told_where_they_matter(run: Run, write: Write) -> None:
+    write("p.yaml", "version: 1\nrules: [{name: x, match: {kind: sampling, caller: bob, era: modern}, effect: answer, content: fixed}]\n")
+    heads = dict.fromkeys(line.split(": ")[1] for line in run("check", "p.yaml").out.splitlines()[1:])
+    assert ["any server", "any server for caller bob in the modern era"] == list(heads)
+
+
+@pytest.mark.parametrize("given", [["p.yaml", "p.yaml"], ["p.yaml", "./p.yaml"]])
+def test_a_file_that_is_given_twice_is_told_once(run: Run, write: Write, given: list[str]) -> None:
+    write("p.yaml", GOOD)
+    assert 1 == run("check", *given).out.count(": ok, ")
+
+
+def test_json_tells_the_same(run: Run, write: Write) -> None:
+    write("p.yaml", GOOD)
+    write("bad.yaml", BAD)
+    ended = run("check", "--json", "p.yaml", "bad.yaml")
+    assert 1 == ended.code
+    good, bad = json.loads(ended.out)["files"]
+    assert ("p.yaml", "policy", [], ["server db"]) == (good["file"], good["sort"], good["problems"], good["servers"][0]["servers"])
+    assert {"requests": "sampling", "declared": "if the client can", "untaken": "none"} == good["servers"][0]["requests"][0]
+    assert [(1, 10), (3, 23)] == [(problem["line"], problem["column"]) for problem in bad["problems"]]

@@ -1,0 +1,37 @@
+"""`samplegate schema`: what it prints is a JSON Schema that takes the shipped files."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Final
+
+import jsonschema
+import pytest
+import yaml
+
+from samplegate.core.nodes import compose
+from samplegate.core.tree import plain
+from tests.commands.shell import Run
+
+SHIPPED: Final = sorted((Path(__file__).resolve().parents[2] / "policies").glob("*.yaml"))
+
+
+def test_both_schemas_are_schemas(run: Run) -> None:
+    for options in ([], ["--tests"]):
+        ended = run("schema", *options)
+        assert 0 == ended.code
+        jsonschema.Draft202012Validator.check_schema(json.loads(ended.out))
+
+
+@pytest.mark.parametrize("file", [file for file in SHIPPED if not file.stem.endswith("_cases")], ids=lambda path: path.name)
+def test_a_shipped_file_fits_its_schema(run: Run, file: Path) -> None:
+    schema = json.loads(run("schema", *["--tests"] * file.stem.endswith("_test")).out)
+    root, _ = compose(file.read_text("utf-8"))
+    jsonschema.validate(plain(root), schema)
+
+
+@pytest.mark.parametrize("file", SHIPPED, ids=lambda path: path.name)
+def test_other_readers_of_yaml_read_a_shipped_file_alike(file: Path) -> None:
+    root, _ = compose(file.read_text("utf-8"))
+    assert plain(root) == yaml.safe_load(file.read_text("utf-8"))

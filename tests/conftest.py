@@ -1,0 +1,40 @@
+"""What every test has: asyncio as the only event loop, and a bound on its time. Not fixtures of any part: those stand with their tests."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Iterator
+from types import FrameType
+from typing import Final
+
+import pytest
+
+DEFAULT_SECONDS: Final = 60.0  # a unit test takes milliseconds; this is for a machine that does nine other things
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    """The gate runs on asyncio only, so the tests do."""
+    return "asyncio"
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
+    """End a test that hangs, set-up and tear-down included. Where there is no SIGALRM, pytest's own `faulthandler_timeout` ends the run."""
+    if not hasattr(signal, "SIGALRM") or threading.current_thread() is not threading.main_thread():
+        return (yield)
+    marker = item.get_closest_marker("timeout")
+    seconds = float(marker.args[0]) if marker else DEFAULT_SECONDS
+
+    def ring(_number: int, _frame: FrameType | None) -> None:
+        signal.setitimer(signal.ITIMER_REAL, 5.0)  # again, should something swallow this one
+        pytest.fail(f"{item.name}: ran longer than {seconds:g} s; bound its waits, or mark it timeout(seconds)")
+
+    before = signal.signal(signal.SIGALRM, ring)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        return (yield)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0.0)
+        signal.signal(signal.SIGALRM, before)

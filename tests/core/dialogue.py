@@ -1,0 +1,160 @@
+"""A session under a policy, as a conversation: say what a side wrote, look at what came out. Rounds are settled by hand, or by the real decision."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+import msgspec
+
+from samplegate.core.capabilities import can_forward
+from samplegate.core.decide import decide
+from samplegate.core.decisions import Answered, Decision, Outcome, Situation
+from samplegate.core.match import compile_policy
+from samplegate.core.policy import Policy
+from samplegate.core.requests import Malformed
+from samplegate.core.rounds import Effect, ForwardRound, Open, Release, Round, Seen, Settled, ToClient, ToServer, Verdict
+from samplegate.core.session import Session
+from samplegate.core.state import State
+
+KEY = bytes(range(32))
+NONCE = bytes(12)
+META = {"io.modelcontextprotocol/protocolVersion": "2026-07-28"}
+CAPABILITIES = "io.modelcontextprotocol/clientCapabilities"
+T = TypeVar("T")
+
+ALLOW = {"name": "models", "match": {"kind": "sampling"}, "effect": "allow", "with": {"models": ["m"]}}
+ANSWER = {"name": "forms", "match": {"kind": "elicitation"}, "effect": "answer", "content": {"confirm": True}}
+FORWARD = {"name": "client", "effect": "forward"}
+FORWARD_URLS = {"name": "urls", "match": {"kind": "elicitation", "mode": "url"}, "effect": "forward"}
+DENY = {"name": "never", "effect": "deny"}
+MODELS = [{"name": "m", "model": "openai/m"}]
+
+
+def policy(*rules: Mapping[str, Any], **more: Any) -> Policy:
+    """A policy of these rules, with one model ``m``."""
+    return msgspec.convert({"version": 1, "models": MODELS, "rules": list(rules), **more}, Policy)
+
+
+class Dialogue:
+    """One session, its time, and everything that came out of it."""
+
+    def __init__(self, *rules: Mapping[str, Any], server: str = "default", **more: Any) -> None:
+        self.book = compile_policy(policy(*rules, **more), {})
+        self.session = Session(State(self.book, server, "t", KEY))
+        self.now = 0.0
+        self.log: list[Effect] = []
+        self.rounds: dict[str, Round] = {}
+
+    def client(self, line: bytes | Mapping[str, Any] | list[Any]) -> list[Effect]:
+        """The client writes one line."""
+        return self.take(self.session.frame("client", 0, _line(line), self.now))
+
+    def server(self, line: bytes | Mapping[str, Any] | list[Any]) -> list[Effect]:
+        """The server writes one line."""
+        return self.take(self.session.frame("server", 0, _line(line), self.now))
+
+    def take(self, effects: list[Effect]) -> list[Effect]:
+        """Keep what came out."""
+        self.log += effects
+        self.rounds.update({effect.round.id: effect.round for effect in effects if isinstance(effect, Open)})
+        return effects
+
+    def open_legacy(self, revision: str = "2025-11-25", **capabilities: Any) -> dict[str, Any]:
+        """The handshake; the capabilities as the server sees them."""
+        hello = {"protocolVersion": revision, "capabilities": capabilities, "clientInfo": {"name": "c", "version": "1"}}
+        out = self.client(request(0, "initialize", **hello))
+        self.server(result(0, protocolVersion=revision, capabilities={}, serverInfo={"name": "s", "version": "1"}))
+        self.client({"jsonrpc": "2.0", "method": "notifications/initialized"})
+        seen: dict[str, Any] = to_server(out)[0]["params"]["capabilities"]
+        return seen
+
+    def settle(self, effects: list[Effect], *, answers: Mapping[str, Outcome] | None = None) -> list[Effect]:
+        """Give the one round among ``effects`` its outcomes."""
+        round = one(effects, Open).round
+        chosen = answers if answers is not None else {key: answered(item.method) for key, item in round.items.items()}
+        return self.done(round, Settled({key: Release(outcome, f"d-{key}") for key, outcome in chosen.items()}))
+
+    def hand_on(self, effects: list[Effect], *keys: str) -> list[Effect]:
+        """Give the one round among ``effects`` to the client, with ``keys`` forwarded."""
+        round = one(effects, Open).round
+        seen = {key: Seen(f"d-{key}", "forward" if key in keys else "allow", "r") for key in round.items}
+        return self.done(round, ForwardRound(frozenset(keys), seen, "hash", NONCE))
+
+    def done(self, round: Round, verdict: Verdict) -> list[Effect]:
+        """The gate is done with a round."""
+        return self.take(self.session.round_done(round.id, verdict, self.now))
+
+    def decide(self, effects: list[Effect]) -> dict[str, Decision]:
+        """What the policy says of the requests of the one round among ``effects``."""
+        round = one(effects, Open).round
+        out: dict[str, Decision] = {}
+        for key, item in round.items.items():
+            assert not isinstance(item.request, Malformed), item.request
+            out[key] = decide(self.book, item.request, Situation(can_forward(item.request, round.client)))
+        return out
+
+
+def request(id: Any, method: str, **params: Any) -> dict[str, Any]:
+    """A request as an object."""
+    return {"jsonrpc": "2.0", "id": id, "method": method, "params": params}
+
+
+def modern(id: Any, method: str, capabilities: Mapping[str, Any] | None = None, **params: Any) -> dict[str, Any]:
+    """A request with the envelope of 2026-07-28."""
+    return request(id, method, **params, _meta={**META, CAPABILITIES: dict(capabilities or {})})
+
+
+def result(id: Any, **payload: Any) -> dict[str, Any]:
+    """A result as an object."""
+    return {"jsonrpc": "2.0", "id": id, "result": payload}
+
+
+def error(id: Any, code: int, message: str = "no", **more: Any) -> dict[str, Any]:
+    """An error as an object."""
+    return {"jsonrpc": "2.0", "id": id, "error": {"code": code, "message": message, **more}}
+
+
+def sample(text: str = "hello", **more: Any) -> dict[str, Any]:
+    """Params of a sampling request."""
+    return {"messages": [{"role": "user", "content": {"type": "text", "text": text}}], "maxTokens": 100, **more}
+
+
+def form(**properties: Any) -> dict[str, Any]:
+    """Params of a form elicitation; by default one required boolean, ``confirm``."""
+    properties = properties or {"confirm": {"type": "boolean"}}
+    return {"message": "Sure?", "requestedSchema": {"type": "object", "properties": properties, "required": list(properties)}}
+
+
+def ask(params: Mapping[str, Any]) -> dict[str, Any]:
+    """An entry of ``inputRequests``."""
+    return {"method": "sampling/createMessage" if "messages" in params else "elicitation/create", "params": dict(params)}
+
+
+def answered(method: str) -> Answered:
+    """A result of ours for a method."""
+    if method.startswith("sampling/"):
+        return Answered(b'{"role":"assistant","content":{"type":"text","text":"hi"},"model":"m"}', "policy")
+    return Answered(b'{"action":"accept","content":{"confirm":true}}', "policy")
+
+
+def to_server(effects: list[Effect]) -> list[Any]:
+    """What went to the server, decoded."""
+    return [json.loads(effect.line) for effect in effects if isinstance(effect, ToServer)]
+
+
+def to_client(effects: list[Effect]) -> list[Any]:
+    """What went to the client, decoded."""
+    return [json.loads(effect.line) for effect in effects if isinstance(effect, ToClient)]
+
+
+def one(effects: list[Effect], kind: type[T]) -> T:
+    """The one effect of a kind."""
+    found = [effect for effect in effects if isinstance(effect, kind)]
+    assert len(found) == 1, effects
+    return found[0]
+
+
+def _line(line: bytes | Mapping[str, Any] | list[Any]) -> bytes:
+    return line if isinstance(line, bytes) else json.dumps(line, separators=(",", ":")).encode()

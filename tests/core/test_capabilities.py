@@ -1,0 +1,154 @@
+"""What is declared to a server, before any request came."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from samplegate.core.capabilities import Offer, can_forward, describe_offer, offer, unsolicited
+from samplegate.core.decide import decide
+from samplegate.core.decisions import Allowed, FixedAnswer, Forwarded, Situation
+from samplegate.core.eras import Era
+from samplegate.core.policy import AllowRule, AnswerRule, DenyRule, ForwardRule, Match, Range, Rule, With
+from samplegate.core.requests import Call, ClientCapabilities, Request
+from tests.core.asking import LEGACY, PROMPT, book, form, sampling, text, tool, url
+from tests.core.test_decide import RULES
+from tests.core.test_match import REQUESTS
+
+NOTHING, ALL = ClientCapabilities(), ClientCapabilities(True, True, True, True, True)
+PLAIN = ClientCapabilities(sampling=True, form=True)
+SAMPLING = Match(kind="sampling")
+FORWARD: list[Rule] = [ForwardRule(name="f"), ForwardRule(name="u", match=Match(mode="url"))]
+
+
+def offered(rules: list[Rule], client: ClientCapabilities = NOTHING, *, call: Call | None = None, revision: str = LEGACY) -> Offer:
+    era: Era = "modern" if revision >= "2026" else "legacy"
+    return offer(book(*rules), server="docs", caller="local", era=era, revision=revision, client=client, call=call)
+
+
+@pytest.mark.parametrize(
+    ("expected", "rules", "client"),
+    [
+        (Offer(), [], ALL),
+        (Offer(), FORWARD, NOTHING),
+        (Offer(sampling=True, form=True), FORWARD, PLAIN),
+        (Offer(True, True, True, True, True), FORWARD, ALL),
+        (Offer(), [DenyRule(name="d"), *FORWARD[:1]], ALL),
+        (Offer(url=True), [DenyRule(name="d"), *FORWARD], ALL),
+        (Offer(sampling=True), [AllowRule(name="a", match=SAMPLING)], NOTHING),
+        (Offer(sampling=True), [AllowRule(name="a", match=SAMPLING)], ALL),
+        (Offer(), [AllowRule(name="a", match=SAMPLING, with_=With(models=["gone"]))], NOTHING),
+        (Offer(), [AllowRule(name="a", match=SAMPLING, shadow=True)], NOTHING),
+        (Offer(), [AllowRule(name="a", match=Match(kind="sampling", server="db"))], NOTHING),
+        (Offer(sampling=True), [DenyRule(name="d", match=Match(text="x")), AllowRule(name="a", match=SAMPLING)], NOTHING),
+        (Offer(), [DenyRule(name="d", match=Match(server="docs")), AllowRule(name="a", match=SAMPLING)], NOTHING),
+        (Offer(), [ForwardRule(name="f"), AllowRule(name="a", match=SAMPLING)], NOTHING),
+        (Offer(sampling=True), [ForwardRule(name="f", otherwise="next"), AllowRule(name="a", match=SAMPLING)], NOTHING),
+        (Offer(form=True), [AnswerRule(name="a", content={})], NOTHING),
+        (Offer(sampling=True), [AnswerRule(name="a", content="x")], NOTHING),
+        (Offer(), [AnswerRule(name="a", match=Match(mode="url"), content={})], ALL),
+        (Offer(sampling=True), [AnswerRule(name="a", match=Match(max_tokens=Range(max=1)), content="x")], NOTHING),
+        (Offer(), [AnswerRule(name="a", match=Match(max_tokens=Range(max=1)), content={})], NOTHING),
+        (Offer(sampling=True, sampling_tools=True, sampling_context=True), [ForwardRule(name="f", match=Match(tools=True))], ALL),
+        (Offer(), [ForwardRule(name="f", match=Match(tools=True))], PLAIN),
+        (Offer(sampling=True, sampling_context=True), [ForwardRule(name="f", match=Match(tools=False))], ALL),
+        (Offer(url=True), [ForwardRule(name="f", match=Match(mode="url", host="x.example"))], ALL),
+        (Offer(form=True), [ForwardRule(name="f", match=Match(mode=["form", "url"]))], PLAIN),
+    ],
+)
+def test_declared_is_what_a_rule_may_answer(expected: Offer, rules: list[Rule], client: ClientCapabilities) -> None:
+    assert expected == offered(rules, client)
+
+
+def test_a_revision_is_offered_only_what_it_has() -> None:
+    assert Offer(sampling=True) == offered(FORWARD, ALL, revision="2024-11-05")
+    assert Offer(sampling=True, form=True) == offered(FORWARD, ALL, revision="2025-06-18")
+    assert Offer(True, True, True, True, True) == offered(FORWARD, ALL, revision="2026-07-28")
+
+
+def test_during_a_known_call_only_its_rules_count() -> None:
+    rules: list[Rule] = [AllowRule(name="a", match=Match(kind="sampling", tool="summarize_*"))]
+    assert Offer(sampling=True) == offered(rules)
+    assert Offer(sampling=True) == offered(rules, call=tool("summarize_page"), revision="2026-07-28")
+    assert Offer() == offered(rules, call=tool("delete"), revision="2026-07-28")
+    assert Offer() == offered(rules, call=PROMPT, revision="2026-07-28")
+
+
+def test_a_rule_for_one_tool_does_not_end_the_way_of_the_others() -> None:
+    rules: list[Rule] = [DenyRule(name="d", match=Match(tool="a")), ForwardRule(name="f")]
+    assert Offer(sampling=True, form=True) == offered(rules, PLAIN)
+    assert Offer() == offered(rules, PLAIN, call=tool("a"), revision="2026-07-28")
+    assert Offer(sampling=True, form=True) == offered([DenyRule(name="d", match=Match(not_=Match(tool="a"))), *FORWARD], PLAIN)
+
+
+@pytest.mark.parametrize(
+    ("request_", "client", "can"),
+    [
+        (sampling(), PLAIN, True),
+        (sampling(), ClientCapabilities(form=True, url=True), False),
+        (sampling(tools=[]), PLAIN, False),
+        (sampling(toolChoice={}), PLAIN, False),
+        (sampling([{"type": "tool_use", "id": "1", "name": "t", "input": {}}]), PLAIN, False),
+        (sampling(tools=[]), ALL, True),
+        (sampling([text("a")]), PLAIN, True),
+        (form(), PLAIN, True),
+        (form(), ClientCapabilities(url=True), False),
+        (url("https://a.example/"), PLAIN, False),
+        (url("https://a.example/"), ALL, True),
+    ],
+)
+def test_the_client_is_asked_only_what_it_declared(request_: Request, client: ClientCapabilities, can: bool) -> None:
+    assert can is can_forward(request_, client)
+
+
+@pytest.mark.parametrize(
+    ("expected", "rules"),
+    [
+        ("strip", []),
+        ("pass", FORWARD),
+        ("pass", [ForwardRule(name="f", match=Match(tool="a*")), DenyRule(name="d", match=Match(tool="b"))]),
+        ("refuse", [*FORWARD[:1], DenyRule(name="d", match=Match(mode="url"))]),
+        ("pass", [ForwardRule(name="f", match=Match(mode=["form"])), ForwardRule(name="s"), DenyRule(name="d")]),
+        ("refuse", [DenyRule(name="d", match=Match(text="x")), *FORWARD]),
+        ("strip", [DenyRule(name="d", match=Match(text="x"), shadow=True), AllowRule(name="a", match=SAMPLING)]),
+        ("strip", [AllowRule(name="a", match=SAMPLING), *FORWARD]),
+        ("refuse", [AllowRule(name="a", match=SAMPLING, otherwise="deny"), *FORWARD]),
+    ],
+)
+def test_answers_that_nobody_asked_for(expected: str, rules: list[Rule]) -> None:
+    assert expected == unsolicited(book(*rules), server="docs", caller="local", call=tool("ab"), revision="2026-07-28")
+
+
+def test_check_can_say_what_is_declared_and_what_no_rule_takes() -> None:
+    rules: list[Rule] = [
+        AllowRule(name="a", match=Match(kind="sampling", max_tokens=Range(max=10))),
+        ForwardRule(name="f", match=Match(mode=["form", "url"])),
+    ]
+    assert [
+        "sampling: declared; some requests may be taken by no rule",
+        "sampling with tools: not declared; some requests may be taken by no rule",
+        "elicitation by form: declared if the client declares it; every request is taken by a rule",
+        "elicitation by url: declared if the client declares it; every request is taken by a rule",
+    ] == [str(line) for line in describe_offer(book(*rules), server="docs")]
+    assert ["all"] * 4 == [line.untaken for line in describe_offer(book(), server="docs")]
+
+
+CLIENTS = st.builds(ClientCapabilities, *[st.booleans()] * 5)
+
+
+@settings(max_examples=300)
+@given(RULES, REQUESTS, CLIENTS, st.booleans())
+def test_whatever_is_answered_was_declared(rules: list[Rule], request: Request, client: ClientCapabilities, told: bool) -> None:
+    """The soundness of reachability: no rule answers a request of a kind that was not declared to its server."""
+    calls = request.origin.calls
+    call = calls[0] if told and len(calls) == 1 else None
+    made = decide(book(*rules), request, Situation(can_forward(request, client)))
+    if isinstance(made.act, (Allowed, FixedAnswer, Forwarded)):
+        found = offer(book(*rules), server="docs", caller="local", era="legacy", revision=LEGACY, client=client, call=call)
+        if request.kind == "elicitation":
+            assert found.url if request.mode == "url" else found.form
+        elif not request.params.get("tools"):
+            assert found.sampling
+        elif isinstance(made.act, Forwarded):
+            assert found.sampling_tools

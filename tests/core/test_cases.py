@@ -1,0 +1,166 @@
+"""The ``*_test.yaml`` file: what it may say, every problem of it with its place, the defaults. What comes of the cases is tested in test_trial.py."""
+
+from __future__ import annotations
+
+import jsonschema
+import pytest
+import yaml
+
+from samplegate.core.cases import Case, Cases, json_schema, load_cases
+from samplegate.core.load import PolicyError
+from samplegate.core.requests import Call, ClientCapabilities
+from samplegate.core.scenes import capabilities, origin
+
+CASE = """\
+cases:
+  - name: one
+    sampling: hello
+    expect: {effect: allow}
+"""
+
+
+def cases(text: str) -> Cases:
+    return load_cases(text, file="x_test.yaml")
+
+
+def only(text: str) -> Case:
+    (placed,) = cases(text).cases
+    return placed.case
+
+
+def problems(text: str) -> list[str]:
+    with pytest.raises(PolicyError) as error:
+        cases(text)
+    return [str(problem) for problem in error.value.problems]
+
+
+def test_a_case_knows_its_line() -> None:
+    assert [2, 3] == [
+        placed.line
+        for placed in cases("cases:\n  - {name: a, sampling: x, expect: {effect: none}}\n  - {name: b, sampling: x, expect: {effect: none}}\n").cases
+    ]
+
+
+def test_the_policy_is_the_files_own_word_or_nothing() -> None:
+    assert None is cases(CASE).policy
+    assert "ci.yaml" == cases("policy: ci.yaml\n" + CASE).policy
+
+
+def test_a_case_takes_what_it_leaves_out_from_the_defaults() -> None:
+    case = only("defaults: {server: db, caller: bob, tool: t, client: [sampling], environment: {A: '1'}}\n" + CASE)
+    assert ("db", "bob", "t", ["sampling"], {"A": "1"}) == (case.server, case.caller, case.tool, case.client, case.environment)
+
+
+def test_a_case_overrides_the_defaults() -> None:
+    case = only("defaults: {server: db, client: [sampling]}\n" + CASE + "    server: docs\n    client: []\n")
+    assert ("docs", []) == (case.server, case.client)
+
+
+def test_environments_are_merged() -> None:
+    case = only("defaults: {environment: {A: '1', B: '2'}}\n" + CASE + "    environment: {B: '3'}\n")
+    assert {"A": "1", "B": "3"} == case.environment
+
+
+@pytest.mark.parametrize(
+    ("defaults", "own", "calls"),
+    [
+        ("{}", "", ()),
+        ("{tool: a}", "", (Call("tools/call", "a"),)),
+        ("{tool: a}", "    tool: none\n", ()),
+        ("{tool: a}", "    method: prompts/get\n", (Call("prompts/get", None),)),
+        ("{method: prompts/get}", "    tool: [b, c]\n", (Call("tools/call", "b"), Call("tools/call", "c"))),
+        ("{}", "    tool: b\n    method: [tools/call, resources/read]\n", (Call("tools/call", "b"), Call("resources/read", None))),
+    ],
+)
+def test_the_calls_in_flight_are_replaced_as_one(defaults: str, own: str, calls: tuple[Call, ...]) -> None:
+    assert calls == origin(only(f"defaults: {defaults}\n" + CASE + own)).calls
+
+
+@pytest.mark.parametrize(
+    ("scene", "era", "revision"),
+    [
+        ("{}", "legacy", "2025-11-25"),
+        ("{era: legacy}", "legacy", "2025-11-25"),
+        ("{era: modern}", "modern", "2026-07-28"),
+        ("{revision: '2024-11-05'}", "legacy", "2024-11-05"),
+        ("{revision: '2026-07-28'}", "modern", "2026-07-28"),
+        ("{era: legacy, revision: '2025-06-18'}", "legacy", "2025-06-18"),
+    ],
+)
+def test_era_and_revision_give_each_other(scene: str, era: str, revision: str) -> None:
+    found = origin(only(f"defaults: {scene}\n" + CASE))
+    assert (era, revision) == (found.era, found.revision)
+
+
+def test_without_a_word_the_scene_is_that_of_a_plain_run() -> None:
+    found = origin(only(CASE))
+    assert ("default", "local") == (found.server, found.caller)
+
+
+def test_a_sub_capability_of_sampling_is_sampling_too_and_one_mode_is_not_the_other() -> None:
+    assert ClientCapabilities(sampling=True, sampling_tools=True, url=True) == capabilities(["sampling.tools", "elicitation.url"])
+    assert ClientCapabilities() == capabilities([])
+
+
+def test_every_problem_is_told_at_once_with_its_place() -> None:
+    text = """\
+polcy: x.yaml
+cases:
+  - name: one
+    sampling: hello
+    expect: {efect: allow}
+  - name: two
+    server: 5
+    client: [smpling]
+    expect: {effect: perhaps}
+"""
+    declared = "sampling, sampling.tools, sampling.context, elicitation.form, elicitation.url, roots"
+    assert [
+        "x_test.yaml:1:1: polcy: unknown key; did you mean 'policy'?",
+        "x_test.yaml:5:13: cases.0.expect.effect: the key is missing; give one of allow, answer, deny, forward, none",
+        "x_test.yaml:5:14: cases.0.expect.efect: unknown key; did you mean 'effect'?",
+        "x_test.yaml:7:13: cases.1.server: '5' is not text; quote it",
+        f"x_test.yaml:8:14: cases.1.client.0: 'smpling' is not one of {declared}; did you mean 'sampling'?",
+        "x_test.yaml:9:22: cases.1.expect.effect: 'perhaps' is not one of allow, answer, deny, forward, none",
+    ] == problems(text)
+
+
+@pytest.mark.parametrize(
+    ("own", "what"),
+    [
+        ("sampling: hi\n    elicitation: {fields: {}}", "cases.0: a case has one of request, sampling and elicitation, not sampling and elicitation"),
+        ("server: docs", "cases.0: a case has one of request, sampling and elicitation, not none"),
+        ("sampling: {maxTokens: 5}", "cases.0: sampling has one of text and messages"),
+        ("sampling: {text: a, messages: []}", "cases.0: sampling has one of text and messages"),
+        ("sampling: {text: a, hints: [b], modelPreferences: {}}", "cases.0: sampling has one of hints and modelPreferences"),
+        ("elicitation: {url: 'https://a.example', fields: {}}", "cases.0: elicitation has one of url and fields"),
+        ("sampling: hi\n    revision: '2020-01-01'", "cases.0: revision: '2020-01-01' is not one of 2024-11-05, 2025-03-26, "),
+        (
+            "sampling: hi\n    revision: '2026-07-28'\n    era: legacy",
+            "cases.0: era: legacy does not have revision 2026-07-28; leave one of them out",
+        ),
+        ("sampling: {text: a, max_tokens: 5}", "cases.0.sampling.max_tokens: unknown key; did you mean 'maxTokens'?"),
+    ],
+)
+def test_a_contradiction_is_a_problem(own: str, what: str) -> None:
+    (problem,) = problems(f"cases:\n  - name: one\n    expect: {{effect: none}}\n    {own}\n")
+    assert what in problem
+
+
+def test_a_name_that_stands_twice_is_a_problem() -> None:
+    again = CASE.removeprefix("cases:\n")
+    assert ["x_test.yaml:5:11: cases.1.name: 'one' is the name of the case in line 2 too; give each its own"] == problems(CASE + again)
+
+
+@pytest.mark.parametrize("text", ["", "cases: [", "- a", "cases: {}", "cases: &a []", "a: 1\na: 2", "\x00"])
+def test_a_file_that_is_no_test_file_is_a_problem_and_no_crash(text: str) -> None:
+    assert problems(text)
+
+
+def test_the_schema_takes_what_the_loader_takes() -> None:
+    jsonschema.validate(yaml.safe_load(CASE), json_schema())
+
+
+def test_the_schema_refuses_an_unknown_key() -> None:
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate({"cases": [], "polcy": "x"}, json_schema())

@@ -1,0 +1,142 @@
+"""A record and its line."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+import re
+from dataclasses import replace
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from samplegate.core.decisions import Reason, Shadow
+from samplegate.core.record import MAX_FULL, Record, content_hash, timestamp, to_json
+from samplegate.core.requests import Call
+
+KEY = b"k" * 32
+PLAIN = Record(
+    decision_id="d1",
+    time=1_795_000_000.5,
+    server="db",
+    caller="local",
+    era="legacy",
+    revision="2025-11-25",
+    door="push",
+    kind="elicitation",
+    effect="answer",
+    reason=Reason.RULE,
+    outcome="answered",
+    policy_hash="abc",
+)
+FORM = {"message": "m", "requestedSchema": {"type": "object", "properties": {"user": {"type": "string"}, "x": {"title": "Password"}}}}
+ASKED = replace(PLAIN, request=FORM, result=b'{"action":"accept","content":{"user":"bob","x":"hunter2"}}')
+
+
+def line(record: Record, **how: Any) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(to_json(record, **how))
+    return found
+
+
+def test_a_line_has_only_what_there_is_to_say() -> None:
+    expected = (
+        b'{"decision_id":"d1","time":"2026-11-18T11:06:40.500Z","server":"db","caller":"local","era":"legacy","revision":"2025-11-25","door":"push",'
+        b'"kind":"elicitation","effect":"answer","reason":"rule","outcome":"answered","policy_hash":"abc"}'
+    )
+    assert expected == to_json(PLAIN)
+
+
+def test_a_full_line_names_everything() -> None:
+    full = replace(
+        PLAIN,
+        round="r1",
+        key="k",
+        mode="form",
+        calls=(Call("tools/call", "drop"), Call("prompts/get", None)),
+        rule="CI confirms",
+        detail="why",
+        shadows=(Shadow("s", "deny"),),
+        model="gpt",
+        input_tokens=0,
+        output_tokens=7,
+        duration_ms=1.23456,
+        action="accept",
+        decided_by="client",
+        fits=False,
+        changed=("maxTokens",),
+    )
+    assert {
+        **line(PLAIN),
+        "round": "r1",
+        "key": "k",
+        "mode": "form",
+        "calls": [{"method": "tools/call", "tool": "drop"}, {"method": "prompts/get"}],
+        "rule": "CI confirms",
+        "detail": "why",
+        "shadows": [{"rule": "s", "effect": "deny"}],
+        "model": "gpt",
+        "input_tokens": 0,
+        "output_tokens": 7,
+        "duration_ms": 1.235,
+        "action": "accept",
+        "decided_by": "client",
+        "fits": False,
+        "changed": ["maxTokens"],
+    } == line(full)
+
+
+def test_content_is_not_kept_unless_asked_for() -> None:
+    assert to_json(PLAIN) == to_json(ASKED)
+    assert "hunter2" not in repr(ASKED)
+
+
+def test_the_hash_is_keyed_and_does_not_depend_on_the_spelling() -> None:
+    canonical = b'{"action":"accept","content":{"user":"bob","x":"hunter2"}}'
+    expected = "hmac-sha256:" + hmac.new(KEY, canonical, hashlib.sha256).hexdigest()
+    respelled = replace(ASKED, result=b'{ "content": {"x": "hunter2", "user":"bob"}, "action": "accept" }')
+    assert expected == line(ASKED, content="hash", key=KEY)["result_hash"] == line(respelled, content="hash", key=KEY)["result_hash"]
+    assert content_hash(FORM, KEY) == line(ASKED, content="hash", key=KEY)["request_hash"]
+    assert expected != line(ASKED, content="hash", key=b"other")["result_hash"]
+
+
+def test_full_content_is_without_secret_looking_values() -> None:
+    shown = line(ASKED, content="full", key=KEY)
+    assert {"action": "accept", "content": {"user": "bob", "x": "[secret]"}} == shown["result"]
+    assert FORM["message"] == shown["request"]["message"]
+    assert "hunter2" not in str(shown)
+
+
+def test_full_content_keeps_no_query_of_a_url() -> None:
+    asked = replace(PLAIN, request={"message": "m", "mode": "url", "url": "https://example.com/auth?state=s3cret#frag"})
+    assert "https://example.com/auth?[removed]" == line(asked, content="full", key=KEY)["request"]["url"]
+
+
+def test_what_is_too_large_to_keep_is_hashed() -> None:
+    asked = replace(PLAIN, request={"text": "a" * MAX_FULL}, result=b"{}")
+    shown = line(asked, content="full", key=KEY)
+    assert (content_hash(asked.request, KEY), {}) == (shown["request_hash"], shown["result"])
+
+
+def test_a_result_with_two_readings_is_hashed_as_it_stands() -> None:
+    twins = b'{"password":"hunter2","password":"b"}'
+    assert content_hash(twins.decode(), KEY) == line(replace(PLAIN, result=twins), content="full", key=KEY)["result_hash"]
+    assert line(replace(PLAIN, result=b"[" * 5000 + b"]" * 5000 + b"\xff"), content="full", key=KEY)["result_hash"]
+
+
+def test_names_that_peers_chose_are_bounded() -> None:
+    record = replace(PLAIN, calls=(Call("tools/call", "t" * 5000),) * 500, detail="d" * 5000)
+    assert len(to_json(record)) < 20_000
+
+
+@given(st.text())
+def test_no_text_breaks_the_line_or_drives_a_terminal(text: str) -> None:
+    written = to_json(replace(PLAIN, detail=text, rule=text, key=text), content="none")
+    assert not re.search("[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]", written.decode())
+    assert 1 == len(written.decode().splitlines())
+    assert text[:256] == (json.loads(written).get("rule") or "")[:256]
+
+
+def test_times_are_utc_to_the_millisecond() -> None:
+    assert ("1970-01-01T00:00:00.000Z", "2026-11-18T11:06:40.250Z") == (timestamp(0), timestamp(1_795_000_000.25))

@@ -1,0 +1,126 @@
+"""A server on the Python SDK 1.30, handshake revisions only: asks by pushed requests. Runs in the environment sdk1."""
+
+import sys
+
+import anyio
+from mcp.server.fastmcp import Context, FastMCP
+from mcp.types import SamplingMessage, TextContent
+from pydantic import BaseModel
+
+server = FastMCP("counterpart-sdk1", log_level="CRITICAL")
+
+
+class Confirmation(BaseModel):
+    confirm: bool
+    reason: str = "none given"
+
+
+@server.tool()
+def add(a: int, b: int) -> int:
+    """Asks nothing."""
+    return a + b
+
+
+@server.tool()
+async def classify(text: str, ctx: Context) -> str:
+    """Asks a model."""
+    result = await ctx.session.create_message(
+        messages=[SamplingMessage(role="user", content=TextContent(type="text", text=f"classify: {text}"))],
+        max_tokens=200,
+        system_prompt="You classify.",
+        temperature=0.1,
+        related_request_id=ctx.request_id,
+    )
+    return f"{result.model}|{result.stopReason}|{result.content.text}"
+
+
+@server.tool()
+async def confirm(ctx: Context) -> str:
+    """Asks a person."""
+    result = await ctx.elicit("Delete 3 accounts?", Confirmation)
+    data = f"|{result.data.confirm}|{result.data.reason}" if result.action == "accept" else ""
+    return f"{result.action}{data}"
+
+
+@server.tool()
+async def open_link(ctx: Context) -> str:
+    """Asks a person to open a page."""
+    result = await ctx.elicit_url("Sign in", "https://login.example.com/start?x=1", "link-1")
+    if result.action == "accept":
+        await ctx.session.send_elicit_complete("link-1")
+    return result.action
+
+
+@server.tool()
+async def count(to: int, ctx: Context) -> str:
+    """Reports progress, logs, and pings the client."""
+    for n in range(1, to + 1):
+        await ctx.report_progress(n, to, f"{n} of {to}")
+        await ctx.session.send_ping()  # answered: so the client has read what came before it
+    await ctx.info("counted")
+    return str(to)
+
+
+taken_back = 0
+
+
+@server.tool()
+async def slow(ctx: Context) -> str:
+    """Reports progress once and ends only by being cancelled."""
+    global taken_back
+    await ctx.report_progress(1, None, "waiting")
+    try:
+        await anyio.sleep(3600)
+    except anyio.get_cancelled_exc_class():
+        taken_back += 1
+        raise
+    return "never"
+
+
+@server.tool()
+def cancelled() -> int:
+    """How often `slow` was cancelled."""
+    return taken_back
+
+
+@server.tool()
+def large(size: int) -> str:
+    """Returns a text of that many characters."""
+    return "x" * size
+
+
+@server.tool()
+async def roots(ctx: Context) -> str:
+    """Asks for the client's roots."""
+    result = await ctx.session.list_roots()
+    return ",".join(str(root.uri) for root in result.roots)
+
+
+@server.tool()
+async def both_at_once(ctx: Context) -> str:
+    """Asks a model and a person at the same time."""
+    answers: dict[str, str] = {}
+
+    async def ask(name: str, tool) -> None:
+        answers[name] = await tool()
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(ask, "classify", lambda: classify("two", ctx))
+        group.start_soon(ask, "confirm", lambda: confirm(ctx))
+    return f"{answers['classify']} & {answers['confirm']}"
+
+
+@server.resource("counterpart://greeting")
+def greeting() -> str:
+    return "hello from a resource"
+
+
+@server.prompt()
+def haiku(about: str) -> str:
+    return f"Write a haiku about {about}"
+
+
+if __name__ == "__main__":
+    # Whoever reads the pipe named here learns by its end that this process is gone.
+    held = open(sys.argv[1], "wb") if len(sys.argv) > 1 else None  # noqa: SIM115
+    server.run("stdio")

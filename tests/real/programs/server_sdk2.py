@@ -1,0 +1,198 @@
+"""A server on the Python SDK 2.3, both eras: pushed requests after a handshake, `input_required` rounds else. Runs in the environment sdk2."""
+
+import warnings
+from typing import Annotated
+
+import anyio
+from mcp.server.mcpserver import Context, MCPServer
+from mcp.server.mcpserver.resolve import Elicit, Resolve, Sample
+from mcp_types import (
+    CreateMessageRequest,
+    CreateMessageRequestParams,
+    CreateMessageResult,
+    ElicitRequest,
+    ElicitRequestFormParams,
+    ElicitRequestURLParams,
+    InputRequiredResult,
+    ListRootsRequest,
+    SamplingMessage,
+    TextContent,
+)
+from pydantic import BaseModel
+
+warnings.simplefilter("ignore")  # sampling is deprecated, and is what we are here for
+server = MCPServer("counterpart-sdk2", log_level="CRITICAL")
+
+FORM = {
+    "type": "object",
+    "properties": {"confirm": {"type": "boolean"}, "reason": {"type": "string", "minLength": 1}},
+    "required": ["confirm", "reason"],
+}
+
+
+class Confirmation(BaseModel):
+    confirm: bool
+    reason: str
+
+
+def sampling(text: str) -> CreateMessageRequest:
+    messages = [SamplingMessage(role="user", content=TextContent(type="text", text=text))]
+    return CreateMessageRequest(params=CreateMessageRequestParams(messages=messages, max_tokens=200, system_prompt="You classify.", temperature=0.1))
+
+
+def form(message: str) -> ElicitRequest:
+    return ElicitRequest(params=ElicitRequestFormParams(message=message, requested_schema=FORM))
+
+
+def said(result) -> str:
+    """One line for a sampling result or an elicitation result."""
+    if isinstance(result, CreateMessageResult):
+        return f"{result.model}|{result.stop_reason}|{result.content.text}"
+    return result.action + (f"|{result.content['confirm']}|{result.content['reason']}" if result.content else "")
+
+
+@server.tool()
+def add(a: int, b: int) -> int:
+    """Asks nothing."""
+    return a + b
+
+
+async def ask_classify(text: str) -> Sample:
+    return Sample(
+        [SamplingMessage(role="user", content=TextContent(type="text", text=f"classify: {text}"))], max_tokens=200, system_prompt="You classify."
+    )
+
+
+async def ask_confirm() -> Elicit[Confirmation]:
+    return Elicit("Delete 3 accounts?", Confirmation)
+
+
+@server.tool()
+async def classify(text: str, result: Annotated[CreateMessageResult, Resolve(ask_classify)]) -> str:
+    """Asks a model, in either era."""
+    return said(result)
+
+
+@server.tool()
+async def confirm(result: Annotated[Confirmation, Resolve(ask_confirm)]) -> str:
+    """Asks a person, in either era; whatever is no acceptance ends the call."""
+    return f"accept|{result.confirm}|{result.reason}"
+
+
+@server.tool()
+async def review(subject: str, ctx: Context) -> str | InputRequiredResult:
+    """2026-07-28: one round of two questions."""
+    answers = ctx.input_responses or {}
+    if {"risk", "go"} <= answers.keys():
+        return f"{said(answers['risk'])} & {said(answers['go'])} & {ctx.request_state}"
+    return InputRequiredResult(
+        input_requests={"risk": sampling(f"classify: {subject}"), "go": form(f"Go on with {subject}?")}, request_state="state of review"
+    )
+
+
+@server.tool()
+async def steps(count: int, ctx: Context) -> str | InputRequiredResult:
+    """2026-07-28: ``count`` rounds one after the other, sampling and a form by turns; only requestState remembers."""
+    so_far = ctx.request_state.split(";") if ctx.request_state else []
+    if ctx.input_responses:
+        so_far += [said(result) for result in ctx.input_responses.values()]
+    if len(so_far) >= count:
+        return ";".join(so_far)
+    question = form(f"step {len(so_far)}") if len(so_far) % 2 else sampling(f"step {len(so_far)}")
+    return InputRequiredResult(input_requests={f"step-{len(so_far)}": question}, request_state=";".join(so_far) or None)
+
+
+@server.tool()
+async def comes_back(times: int, ctx: Context) -> str | InputRequiredResult:
+    """2026-07-28: rounds without a question."""
+    been = int(ctx.request_state or 0)
+    return f"came back {been} times" if been >= times else InputRequiredResult(request_state=str(been + 1))
+
+
+@server.tool()
+async def open_link(ctx: Context) -> str | InputRequiredResult:
+    """2026-07-28: asks a person to open a page."""
+    if ctx.input_responses:
+        return said(ctx.input_responses["link"])
+    return InputRequiredResult(
+        input_requests={"link": ElicitRequest(params=ElicitRequestURLParams(message="Sign in", url="https://login.example.com/start?x=1"))}
+    )
+
+
+@server.tool()
+async def roots(ctx: Context) -> str | InputRequiredResult:
+    """2026-07-28: asks for the client's roots and a model in one round."""
+    if ctx.input_responses:
+        found = ",".join(str(root.uri) for root in ctx.input_responses["roots"].roots)
+        return f"{found} & {said(ctx.input_responses['risk'])}"
+    return InputRequiredResult(input_requests={"roots": ListRootsRequest(), "risk": sampling("roots")})
+
+
+@server.tool()
+async def declared(ctx: Context) -> str:
+    """What the client says it can do, as the server sees it."""
+    return ctx.client_capabilities.model_dump_json(by_alias=True, exclude_none=True) if ctx.client_capabilities else "{}"
+
+
+@server.tool()
+async def count(to: int, ctx: Context) -> str:
+    """Reports progress and logs."""
+    for n in range(1, to + 1):
+        await ctx.report_progress(n, to, f"{n} of {to}")
+        await anyio.sleep(0.02)  # this SDK sends reports and results side by side
+    await ctx.info("counted")
+    return str(to)
+
+
+taken_back = 0
+
+
+@server.tool()
+async def slow(ctx: Context) -> str:
+    """Reports progress once and ends only by being cancelled."""
+    global taken_back
+    await ctx.report_progress(1, None, "waiting")
+    try:
+        await anyio.sleep(3600)
+    except anyio.get_cancelled_exc_class():
+        taken_back += 1
+        raise
+    return "never"
+
+
+@server.tool()
+def cancelled() -> int:
+    """How often `slow` was cancelled."""
+    return taken_back
+
+
+@server.tool()
+def large(size: int) -> str:
+    """Returns a text of that many characters."""
+    return "x" * size
+
+
+@server.resource("counterpart://greeting")
+def greeting() -> str:
+    return "hello from a resource"
+
+
+@server.resource("counterpart://asking/{subject}")
+async def asking(subject: str, ctx: Context) -> str | InputRequiredResult:
+    """2026-07-28: a resource that asks."""
+    if ctx.input_responses:
+        return said(ctx.input_responses["q"])
+    return InputRequiredResult(input_requests={"q": sampling(f"resource {subject}")})
+
+
+@server.prompt()
+async def haiku(about: str, ctx: Context) -> str | InputRequiredResult:
+    """Asks a person in 2026-07-28."""
+    if ctx.protocol_version and ctx.protocol_version >= "2026-07-28" and not ctx.input_responses:
+        return InputRequiredResult(input_requests={"q": form(f"a haiku about {about}?")})
+    answer = f" ({said(ctx.input_responses['q'])})" if ctx.input_responses else ""
+    return f"Write a haiku about {about}{answer}"
+
+
+if __name__ == "__main__":
+    server.run("stdio")

@@ -1,0 +1,89 @@
+"""Events on stderr."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import subprocess
+import sys
+
+from samplegate.records.log import MAX_VALUE, Format, configure
+
+
+def test_an_event_is_one_line_of_json_with_the_fields_given() -> None:
+    stream = io.StringIO()
+    configure(stream=stream).info("round.opened", server="db", n=2, none=None, names=("a", "b"))
+    (line,) = stream.getvalue().splitlines()
+    event = json.loads(line)
+    assert event.pop("time").endswith("Z")
+    assert {"level": "info", "event": "round.opened", "server": "db", "n": 2, "none": None, "names": ["a", "b"]} == event
+
+
+def test_text_is_for_a_terminal_and_nothing_in_it_drives_one() -> None:
+    stream = io.StringIO()
+    configure(format="text", stream=stream).warning("request.refused", rule="no \x1b[31m secrets\n", kind="sampling")
+    assert 'warning request.refused rule="no \\u001b[31m secrets\\n" kind=sampling\n' == stream.getvalue()[9:]
+
+
+def test_below_the_level_nothing_is_said() -> None:
+    stream = io.StringIO()
+    log = configure("warning", stream=stream)
+    log.info("a.b")
+    log.debug("a.b")
+    log.error("a.c")
+    assert ["a.c"] == [json.loads(line)["event"] for line in stream.getvalue().splitlines()]
+
+
+def test_a_traceback_comes_only_where_it_is_asked_for() -> None:
+    stream = io.StringIO()
+    formats: tuple[Format, ...] = ("json", "text")
+    for format in formats:
+        log = configure(format=format, stream=stream)
+        try:
+            raise LookupError("gone")
+        except LookupError:
+            log.error("request.failed", exc_info=True)  # noqa: G201 # no logger of the standard library
+            log.error("request.failed")
+    assert (2, 2) == (stream.getvalue().count("Traceback"), stream.getvalue().count("LookupError: gone"))
+
+
+def test_long_values_are_cut() -> None:
+    stream = io.StringIO()
+    configure(stream=stream).info("a.b", x="x" * 100_000, many=list(range(1000)))
+    event = json.loads(stream.getvalue())
+    assert (MAX_VALUE, 50) == (len(event["x"]), len(event["many"]))
+
+
+def test_a_pipe_that_nobody_reads_stops_nobody() -> None:
+    read, write = os.pipe()
+    with os.fdopen(read, "rb") as end, os.fdopen(write, "w") as stream:
+        log = configure(stream=stream)
+        for number in range(3000):
+            log.info("a.b", number=number)
+        first = os.read(end.fileno(), 100)
+    assert first.startswith(b'{"time"')
+
+
+def test_a_closed_stream_stops_nobody() -> None:
+    stream = io.StringIO()
+    log = configure(format="json", stream=stream)
+    stream.close()
+    log.info("a.b")
+
+
+QUIET = """
+import sys
+from samplegate.records.log import configure
+log = configure()
+log.debug("a.b")
+assert "structlog" not in sys.modules
+log.warning("a.b")
+assert "rich" not in sys.modules
+"""
+
+
+def test_a_quiet_start_imports_nothing_and_stdout_stays_clean() -> None:
+    ended = subprocess.run([sys.executable, "-c", QUIET], env={"PYTHONPATH": "proxy"}, capture_output=True, timeout=50, check=False)
+    assert (0, b"") == (ended.returncode, ended.stdout)
+    assert b'"a.b"' in ended.stderr

@@ -1,0 +1,66 @@
+"""The counters and their file."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from samplegate.core.decisions import Reason
+from samplegate.ports import Unavailable
+from samplegate.records.metrics import METRICS, Metrics, file_path, write_file
+
+REQUEST: dict[str, Any] = {"server": "db", "kind": "sampling", "effect": "allow", "outcome": "answered", "reason": Reason.RULE, "decided_by": None}
+
+
+def test_a_counter_counts_by_its_labels() -> None:
+    metrics = Metrics()
+    metrics.count("samplegate_requests_total", **REQUEST)
+    metrics.count("samplegate_requests_total", **{**REQUEST, "outcome": "denied"})
+    metrics.count("samplegate_requests_total", 2, **REQUEST)
+    by_outcome = [metrics.value("samplegate_requests_total", outcome=outcome) for outcome in ("answered", "denied", "unanswered")]
+    assert ([3, 1, 0], 4) == (by_outcome, metrics.value("samplegate_requests_total", reason="rule", decided_by=None))
+
+
+@pytest.mark.parametrize(
+    ("name", "labels"), [("samplegate_nothing_total", {}), ("samplegate_rounds_total", {"server": "db"}), ("samplegate_requests_total", {"x": 1})]
+)
+def test_a_metric_that_is_not_in_the_table_is_a_fault(name: str, labels: dict[str, object]) -> None:
+    with pytest.raises(ValueError, match="no counter of METRICS"):
+        Metrics().count(name, **labels)  # type: ignore[arg-type]
+
+
+def test_the_file_is_prometheus_text_with_cumulative_buckets(tmp_path: Path) -> None:
+    metrics = Metrics()
+    metrics.count("samplegate_rounds_total", server="db", door="push")
+    for seconds in (0.2, 0.3, 2000):
+        metrics.observe("samplegate_model_call_duration_seconds", seconds, model="cheap")
+    path = file_path(str(tmp_path / "new" / "{server}-{pid}-{x}.prom"), "a/b", 7)
+    write_file(metrics, path)
+    text = path.read_text()
+    assert ("a_b-7-{x}.prom", [path]) == (path.name, list(path.parent.iterdir()))
+    assert 'samplegate_rounds_total{door="push",server="db"} 1.0' in text
+    buckets = re.findall(r'bucket\{le="(0\.1|0\.5|900\.0|\+Inf)",model="cheap"\} (\S+)', text)
+    assert [("0.1", "0.0"), ("0.5", "2.0"), ("900.0", "2.0"), ("+Inf", "3.0")] == buckets
+    assert "_created" not in text
+
+
+def test_a_place_that_cannot_be_written_is_unavailable(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(Unavailable, match=r"metrics file: .* cannot be written"):
+        write_file(Metrics(), tmp_path / "file" / "x.prom")
+
+
+@pytest.mark.parametrize("metric", METRICS, ids=lambda metric: metric.name)
+def test_every_name_says_what_and_in_which_unit(metric: object) -> None:
+    name, type = getattr(metric, "name", ""), getattr(metric, "type", "")
+    assert re.fullmatch(r"samplegate_[a-z]+(_[a-z]+)*_total" if type == "counter" else r"samplegate_[a-z]+(_[a-z]+)*_seconds", name)
+
+
+def test_counting_imports_no_prometheus_client() -> None:
+    code = "import sys; from samplegate.records.metrics import Metrics; Metrics(); sys.exit('prometheus_client' in sys.modules)"
+    assert 0 == subprocess.run([sys.executable, "-c", code], env={"PYTHONPATH": "proxy"}, timeout=50, check=False).returncode

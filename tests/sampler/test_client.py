@@ -1,0 +1,205 @@
+"""The worker's life as the gate sees it. The workers are stand-ins of a few lines: litellm takes seconds to import."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import anyio
+import pytest
+
+from samplegate.core.load import PolicyError
+from samplegate.core.policy import Model
+from samplegate.core.samples import Sampled, SampleFailed, SampleRequest, SampleResult
+from samplegate.sampler import process
+from samplegate.sampler.client import Models
+
+pytestmark = [pytest.mark.anyio, pytest.mark.timeout(120)]
+
+READY = "import sys, json\nprint(json.dumps({'ready': True}), flush=True)\n"
+DEAF = READY + "for line in sys.stdin: pass"
+RUDE = READY + "for line in sys.stdin: print('Traceback: sk-secret', flush=True)"
+MORTAL = READY + "sys.stdin.readline(); sys.exit(7)"
+ENDLESS = READY + "import time\nwhile True: time.sleep(60)"
+STILLBORN = "import sys; sys.exit(3)"
+EXCUSED = "import sys, json\nprint(json.dumps({'died': 'no litellm here; install it'}), flush=True)\nsys.stdin.read()"
+ECHO = (
+    READY + "for line in sys.stdin:\n  f = json.loads(line)\n  print(json.dumps({'id': f['id'], 'sampled': {'text': f['target'].get('api_key', '-'), "
+)
+ECHO += "'model': 'm', 'stop_reason': None}}), flush=True)"
+
+REAL = Model(name="real", model="openai/x", api_base="http://127.0.0.1:9/v1")
+ASKED = {"messages": [{"role": "user", "content": {"type": "text", "text": "hi"}}], "maxTokens": 5}
+
+
+def request(model: str = "real", timeout: float = 60.0) -> SampleRequest:
+    return SampleRequest(model, ASKED, timeout)
+
+
+@asynccontextmanager
+async def running(program: str, environment: dict[str, str], *models: Model, folder: Path = Path()) -> AsyncIterator[Models]:
+    made = Models(models or [REAL], folder=folder, environment=environment, command=[sys.executable, "-c", program])
+    try:
+        yield made
+    finally:
+        await made.aclose()
+
+
+def failed(result: SampleResult) -> tuple[str, str]:
+    assert isinstance(result, SampleFailed), result
+    return result.failure, result.message
+
+
+def is_running(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+async def test_a_scripted_model_answers_and_starts_no_worker(environment: dict[str, str], tmp_path: Path) -> None:
+    (tmp_path / "trial.yaml").write_text("cases: [{answer: scripted words}]", "utf-8")
+    trial = Model(name="trial", model="scripted", cases="trial.yaml")
+
+    async with running(STILLBORN, environment, trial, folder=tmp_path) as models:
+        await models.warm()
+        result = await models.sample(request("trial"))
+
+        assert Sampled("scripted words", "scripted", "endTurn", 1, 2) == result
+        assert models.pid is None
+        assert [] == models.problems()
+
+
+async def test_every_problem_of_every_case_file_is_told(environment: dict[str, str], tmp_path: Path) -> None:
+    (tmp_path / "a.yaml").write_text("cases: 5", "utf-8")
+    (tmp_path / "b.yaml").write_bytes(b"\xff\xfe")
+    named = [Model(name=str(file), model="scripted", cases=file) for file in ("a.yaml", "b.yaml", "c.yaml", None)]
+
+    with pytest.raises(PolicyError) as raised:
+        Models(named, folder=tmp_path, environment=environment)
+    assert ["a.yaml", "b.yaml", "c.yaml", "policy"] == [problem.file for problem in raised.value.problems]
+
+
+async def test_nothing_is_started_before_the_first_request(environment: dict[str, str]) -> None:
+    async with running(ECHO, environment) as models:
+        assert models.pid is None
+        assert isinstance(await models.sample(request()), Sampled)
+        assert models.pid is not None
+
+
+async def test_a_crash_fails_the_call_in_flight_and_the_next_call_has_a_new_worker(environment: dict[str, str]) -> None:
+    async with running(MORTAL, environment) as models:
+        await models.warm()
+        first = models.pid
+        failure, message = failed(await models.sample(request()))
+
+        assert ("crashed", "model real: its worker ended with code 7; ask again, the next request starts a new one") == (failure, message)
+        assert models.pid is None
+        await models.warm()
+        assert models.pid not in (None, first)
+
+
+async def test_a_worker_that_dies_at_its_start_is_not_started_again_at_once(environment: dict[str, str]) -> None:
+    async with running(STILLBORN, environment) as models:
+        assert ("crashed", "model real: its worker ended with code 3; ask again, the next request starts a new one") == failed(
+            await models.sample(request())
+        )
+        failure, message = failed(await models.sample(request()))
+
+        assert "crashed" == failure
+        assert "(start 1; the next try is in " in message
+
+
+async def test_a_worker_that_cannot_start_says_why(environment: dict[str, str]) -> None:
+    async with running(EXCUSED, environment) as models:
+        assert ("crashed", "model real: its worker cannot start: no litellm here; install it") == failed(await models.sample(request()))
+
+
+async def test_a_command_that_is_not_there_is_a_failure_and_no_exception(environment: dict[str, str], tmp_path: Path) -> None:
+    models = Models([REAL], folder=Path(), environment=environment, command=[str(tmp_path / "nothing")])
+
+    assert "crashed" == failed(await models.sample(request()))[0]
+    await models.aclose()
+
+
+async def test_a_worker_that_breaks_the_protocol_is_killed_and_not_quoted(environment: dict[str, str]) -> None:
+    async with running(RUDE, environment) as models:
+        failure, message = failed(await models.sample(request()))
+
+        assert "crashed" == failure
+        assert "sk-secret" not in message
+
+
+async def test_a_worker_that_answers_with_too_long_a_line_is_killed(environment: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(process, "MAX_LINE", 1000)
+    async with running(READY + "sys.stdin.readline(); print('x' * 5000, flush=True); sys.stdin.read()", environment) as models:
+        assert "crashed" == failed(await models.sample(request()))[0]
+
+
+async def test_a_worker_that_does_not_confirm_a_cancel_is_killed(environment: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(process, "CANCEL_GRACE", 0.05)
+    async with running(DEAF, environment) as models:
+        await models.warm()
+        other: list[SampleResult] = []
+
+        async def wait() -> None:
+            other.append(await models.sample(request()))
+
+        async with anyio.create_task_group() as group:
+            group.start_soon(wait)
+            assert "timeout" == failed(await models.sample(request(timeout=0.05)))[0]
+        assert "crashed" == failed(other[0])[0]
+        assert "did not end a call" in failed(other[0])[1]
+
+
+async def test_a_time_out_counts_the_start_and_does_not_end_it(environment: dict[str, str]) -> None:
+    async with running("import sys\nsys.stdin.read()", environment) as models:
+        assert "timeout" == failed(await models.sample(request(timeout=0.05)))[0]
+    assert models.pid is None
+
+
+async def test_closing_ends_a_worker_that_will_not_go(environment: dict[str, str]) -> None:
+    async with running(ENDLESS, environment) as models:
+        await models.warm()
+        pid = models.pid
+    assert pid is not None
+    assert not is_running(pid)
+
+
+async def test_closing_fails_the_calls_in_flight_and_those_that_come_later(environment: dict[str, str]) -> None:
+    results: list[SampleResult] = []
+    async with running(DEAF, environment) as models:
+        await models.warm()
+
+        async def ask() -> None:
+            results.append(await models.sample(request()))
+
+        async with anyio.create_task_group() as group:
+            group.start_soon(ask)
+            await anyio.lowlevel.checkpoint()
+            await models.aclose()
+        results.append(await models.sample(request()))
+    assert ["crashed", "crashed"] == [failed(result)[0] for result in results]
+
+
+async def test_a_request_that_is_too_large_is_not_sent(environment: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("samplegate.sampler.process.MAX_FRAME", 100)
+    async with running(DEAF, environment) as models:
+        assert "bad_request" == failed(await models.sample(request()))[0]
+
+
+async def test_a_key_file_is_read_for_each_call(environment: dict[str, str], tmp_path: Path) -> None:
+    keyed = Model(name="keyed", model="openai/x", api_key_file="key")
+    async with running(ECHO, environment, keyed, folder=tmp_path) as models:
+        assert ("bad_key", 1) == (failed(await models.sample(request("keyed")))[0], len(models.problems()))
+        assert models.pid is None
+        for key in ("first", "second"):
+            (tmp_path / "key").write_text(f" {key}\n", "utf-8")
+            result = await models.sample(request("keyed"))
+            assert isinstance(result, Sampled)
+            assert key == result.text
+        assert [] == models.problems()

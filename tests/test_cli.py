@@ -1,0 +1,88 @@
+"""The command line: what is understood, how it ends, what it costs to start. What the commands do is tested in ``commands/``."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from samplegate import __version__
+from samplegate.cli import main, parse
+
+ROOT: Final = Path(__file__).resolve().parents[1]
+
+
+def left_with(argv: list[str]) -> object:
+    with pytest.raises(SystemExit) as left:
+        main(argv)
+    return left.value.code
+
+
+def python(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, *arguments], cwd=ROOT / "proxy", capture_output=True, text=True, encoding="utf-8", timeout=30, check=False)
+
+
+def test_version_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert 0 == left_with(["--version"])
+    assert f"samplegate {__version__}\n" == capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "argv", [[], ["fly"], ["check"], ["test"], ["explain"], ["explain", "r.json"], ["run"], ["schema", "extra"], ["check", "--fly", "x"]]
+)
+def test_wrong_usage_leaves_with_two(argv: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert 2 == left_with(argv)
+    assert "usage: samplegate" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", ["run", "demo", "check", "test", "explain", "schema", "init"])
+def test_every_command_tells_the_exit_codes(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert 0 == left_with([command, "--help"])
+    told = capsys.readouterr().out
+    assert "exit codes:" in told
+    assert all(f"\n  {code}  " in told for code in (0, 1, 2, 3))
+
+
+def test_the_wrapped_command_keeps_its_own_options() -> None:
+    args = parse(["run", "--policy", "p.yaml", "--strict", "--", "server", "--policy", "its own", "--", "more"])
+    assert ["server", "--policy", "its own", "--", "more"] == args.command
+    assert (Path("p.yaml"), True) == (args.policy, args.strict)
+
+
+def test_what_the_line_does_not_say_is_left_to_the_settings() -> None:
+    args = parse(["run", "--policy", "p.yaml", "--", "server"])
+    assert [None] * 5 == [args.server, args.settings, args.env_file, args.decision_log, args.metrics_file]
+
+
+@pytest.mark.parametrize("argv", [["run", "--policy", "p.yaml"], ["run", "--policy", "p.yaml", "--"], ["run", "--policy", "p.yaml", "server"]])
+def test_run_without_a_command_says_where_it_goes(argv: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert 2 == left_with(argv)
+    assert "samplegate" in capsys.readouterr().err
+
+
+def test_the_command_line_loads_no_command_and_no_part_of_the_gate() -> None:
+    program = (
+        "import sys; from samplegate.cli import parse; parse(['run', '--policy', 'p', '--', 'x']);"
+        "print([name for name in sys.modules if name.startswith('samplegate.') and name != 'samplegate.cli'])"
+    )
+    assert "[]\n" == python("-c", program).stdout
+
+
+def test_the_package_runs_as_a_module() -> None:
+    assert f"samplegate {__version__}\n" == python("-m", "samplegate", "--version").stdout
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="a shell's pipe")
+def test_a_reader_that_goes_away_is_no_crash() -> None:
+    ended = subprocess.run(
+        ["sh", "-c", '"$0" -m samplegate schema | head -c 1', sys.executable],
+        cwd=ROOT / "proxy",
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    )
+    assert ("{", "") == (ended.stdout, ended.stderr)

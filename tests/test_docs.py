@@ -1,0 +1,151 @@
+"""The documentation against the code: every key of the policy and its tests is described, nothing else is, and every example loads."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+import pytest
+
+from samplegate import cli
+from samplegate.core import cases, policy, scripted, trial
+from samplegate.core.descriptions import KEYS
+from samplegate.core.load import json_schema, load
+
+ROOT: Final = Path(__file__).parent.parent
+REFERENCE: Final = ROOT / "policies" / "README.md"
+README: Final = ROOT / "README.md"
+
+# Which table of the reference describes which struct, by the heading above it. `Rule` is what all rules have.
+TABLES: Final[dict[str, tuple[str, ...]]] = {
+    "The file": ("Policy",),
+    "A range": ("Range",),
+    "A model": ("Model",),
+    "A rule": ("Rule",),
+    "allow": ("AllowRule",),
+    "answer": ("AnswerRule",),
+    "forward": ("ForwardRule",),
+    "deny": ("DenyRule",),
+    "Conditions": ("Match",),
+    "With: how a model is asked": ("With",),
+    "Bounds": ("Temperature", "StopSequences", "Prepend"),
+    "Client and servers": ("Peer", "Server"),
+}
+OTHER_TABLES: Final[dict[str, tuple[type[msgspec.Struct], ...]]] = {
+    "A model": (scripted.Case,),
+    "A test file": (cases.Suite,),
+    "A case": (cases.Case,),
+    "What is expected": (cases.Expect,),
+    "Sampling in short": (cases.Sampling,),
+    "Elicitation in short": (cases.Elicitation,),
+    "A request as written": (cases.Raw,),
+}
+ROW: Final = re.compile(r"^\| `([^`]+)` \|(?:.*\|)? ([^|]+) \|$", re.MULTILINE)
+FENCE: Final = re.compile(r"^```(\S+)(?: (\S+))?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+MODELS: Final = "version: 1\nmodels: [{name: smart, model: a/b}]\nrules:\n"
+
+
+def sections(text: str) -> dict[str, str]:
+    parts = re.split(r"^#+ (.+)$", FENCE.sub("", text), flags=re.MULTILINE)
+    return dict(zip(parts[1::2], parts[2::2], strict=True))
+
+
+def tables(text: str) -> list[str]:
+    """The tables of a section, those with four columns and those with two."""
+    return re.findall(r"(?:^\|.*\n)+", text, flags=re.MULTILINE)
+
+
+def structs() -> dict[str, type[msgspec.Struct]]:
+    found = {name: value for name, value in vars(policy).items() if isinstance(value, type) and issubclass(value, policy.Strict)}
+    return {name: struct for name, struct in found.items() if struct not in (policy.Strict, policy.RuleBase)}
+
+
+def keys(struct: type[msgspec.Struct]) -> set[str]:
+    """The keys of the file that a struct takes, as the file spells them."""
+    tag = struct.__struct_config__.tag_field
+    return {*struct.__struct_encode_fields__, *([tag] if tag else [])}
+
+
+def described(name: str) -> set[str]:
+    base = {"Server": "Peer"}.get(name, "Rule" if name.endswith("Rule") else "")
+    return {*KEYS[name], *KEYS.get(base, {})}
+
+
+def examples(path: Path) -> list[Any]:
+    if not path.exists():
+        return []
+    found = [match for match in FENCE.finditer(path.read_text()) if match[1] in {"yaml", "yml"}]
+    return [pytest.param(match[2] or "policy", match[3], id=f"{path.parent.name}-{index}") for index, match in enumerate(found)]
+
+
+@pytest.mark.parametrize("name", structs())
+def test_every_key_of_a_struct_has_a_sentence_and_no_sentence_is_about_nothing(name: str) -> None:
+    assert keys(structs()[name]) == described(name)
+
+
+@pytest.mark.parametrize(("heading", "names"), TABLES.items(), ids=list(TABLES))
+def test_the_table_of_the_reference_says_what_the_schema_says(heading: str, names: tuple[str, ...]) -> None:
+    section = sections(REFERENCE.read_text())[heading]
+    rows = [row for table in tables(section) if table.startswith("| key | value") for row in ROW.findall(table)]
+    assert [(key, sentence) for name in names for key, sentence in KEYS[name].items()] == rows
+
+
+@pytest.mark.parametrize(("heading", "types"), OTHER_TABLES.items(), ids=list(OTHER_TABLES))
+def test_every_key_of_tests_and_scripts_is_described(heading: str, types: tuple[type[msgspec.Struct], ...]) -> None:
+    section = sections(REFERENCE.read_text())[heading]
+    rows = [key for table in tables(section) if table.startswith("| key | |") for key, _ in ROW.findall(table)]
+    assert {key for struct in types for key in keys(struct)} == set(rows)
+    assert len(rows) == len(set(rows))
+
+
+def test_every_struct_of_the_policy_has_its_table() -> None:
+    assert {*structs(), "Rule"} == {name for names in TABLES.values() for name in names}
+
+
+def test_the_reference_names_every_value_that_a_key_can_take() -> None:
+    text = REFERENCE.read_text()
+    for literal in re.findall(r"'(?:enum|const)': (\[[^\]]*\]|'[^']*')", str(json_schema())):
+        for word in re.findall(r"'([^']*)'", literal):
+            assert f"`{word}" in text, word
+
+
+@pytest.mark.parametrize(("sort", "text"), examples(REFERENCE) + examples(README))
+def test_every_example_loads(sort: str, text: str) -> None:
+    match sort:
+        case "policy":
+            assert load(text, file="example", environment={"CI_PIPELINE_ID": "1"}).policy.rules
+        case "rules":
+            assert () == load(MODELS + text, file="example", environment={}).warnings
+        case "tests":
+            assert cases.load_cases(text, file="example").cases
+        case "script":
+            assert scripted.parse(text, file="example").cases
+        case _:
+            pytest.fail(f"an example is of sort {sort!r}; write ```yaml with one of policy, rules, tests, script")
+
+
+def test_the_cases_of_the_reference_hold_for_its_policy() -> None:
+    by_sort = [(match[2], match[3]) for match in FENCE.finditer(REFERENCE.read_text())]
+    book = load(next(text for sort, text in by_sort if sort == "policy"), file="policy", environment={}).policy
+    tested = cases.load_cases(next(text for sort, text in by_sort if sort == "tests"), file="tests").cases
+    assert [] == [(each.case.name, each.mismatches) for each in trial.run(tested, book) if each.mismatches]
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "policies").glob("*.yaml")), ids=lambda path: path.name)
+def test_a_shipped_file_is_named_in_the_reference_and_has_no_problem(path: Path) -> None:
+    text = path.read_text()
+    if path.stem.endswith("_test"):
+        assert cases.load_cases(text, file=path.name).cases
+    elif "rules:" in text:
+        assert f"({path.name})" in REFERENCE.read_text()
+        load(text, file=path.name, environment={})
+
+
+def test_every_command_of_the_reference_exists() -> None:
+    commands = re.findall(r"samplegate (\w+)", REFERENCE.read_text())
+    for command in sorted(set(commands)):
+        with pytest.raises(SystemExit) as caught:
+            cli.main([command, "--help"])
+        assert 0 == caught.value.code

@@ -1,0 +1,285 @@
+"""The gate: what becomes of a round, with fakes for its ports."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import anyio
+import pytest
+
+from samplegate.core.decisions import Answered, Denied, Reason, Unanswered, Withdrawn
+from samplegate.core.record import Record
+from samplegate.core.rounds import ForwardRound, Open, Release, Reply, Round, Settled
+from samplegate.core.samples import Sampled, SampleFailed, SampleRequest, SampleResult
+from samplegate.gate import Gate
+from samplegate.ports import Ports, Unavailable
+
+from .core.dialogue import ALLOW, ANSWER, DENY, FORWARD, Dialogue, ask, form, modern, one, request, result, sample, to_client, to_server
+
+pytestmark = pytest.mark.anyio
+SAMPLED = Sampled("hi", "gpt", "endTurn", 3, 4)
+
+
+class Silent:
+    """A log that keeps what it is told."""
+
+    def __init__(self) -> None:
+        self.events: list[tuple[str, dict[str, object]]] = []
+
+    def warning(self, event: str, **fields: object) -> None:
+        self.events.append((event, fields))
+
+    info = error = warning
+
+
+@dataclass
+class World:
+    """The other side of the ports."""
+
+    answer: SampleResult | Callable[[SampleRequest], Awaitable[SampleResult]] = SAMPLED
+    reply: Reply | None = None
+    broken_log: bool = False
+    now: float = 0.0
+    asked: list[SampleRequest] = field(default_factory=list)
+    records: list[Record] = field(default_factory=list)
+    log: Silent = field(default_factory=Silent)
+
+    async def sample(self, request: SampleRequest) -> SampleResult:
+        self.asked.append(request)
+        return await self.answer(request) if callable(self.answer) else self.answer
+
+    async def ask_client(self, round: Round) -> Reply:
+        if self.reply is None:
+            await anyio.sleep_forever()
+        assert self.reply is not None
+        return self.reply
+
+    async def record(self, record: Record) -> None:
+        if self.broken_log:
+            raise Unavailable("decision log: disk full")
+        self.records.append(record)
+
+    def gate(self, d: Dialogue) -> Gate:
+        ports = Ports(self.sample, self.ask_client, self.record, lambda: self.now, lambda: 1e9, bytes, self.log)
+        return Gate(d.book, "hash", ports)
+
+    async def settled(self, d: Dialogue, round: Round) -> Mapping[str, Release]:
+        verdict = await self.gate(d).run(round)
+        assert isinstance(verdict, Settled)
+        return verdict.releases
+
+
+def pushed(*rules: Mapping[str, Any], method: str = "sampling/createMessage", params: Mapping[str, Any] | None = None, **capabilities: Any) -> Any:
+    """A legacy dialogue with one open round."""
+    d = Dialogue(*rules)
+    d.open_legacy(**capabilities)
+    return d, one(d.server(request(7, method, **(params or (sample() if method.startswith("s") else form())))), Open).round
+
+
+def asked(*rules: Mapping[str, Any], capabilities: Mapping[str, Any] | None = None, **keys: Mapping[str, Any]) -> Any:
+    """A modern dialogue with one open round of several keys."""
+    d = Dialogue(*rules)
+    d.client(modern(1, "tools/call", capabilities, name="x"))
+    return d, one(d.server(result(1, resultType="input_required", inputRequests={k: ask(v) for k, v in keys.items()}, requestState="s")), Open).round
+
+
+async def test_an_allowed_request_is_answered_by_the_model_and_recorded() -> None:
+    world = World()
+    d, round = pushed(ALLOW)
+    releases = await world.settled(d, round)
+    outcome = releases[""].outcome
+    assert isinstance(outcome, Answered)
+    assert {"role": "assistant", "content": {"type": "text", "text": "hi"}, "model": "gpt", "stopReason": "endTurn"} == json.loads(outcome.result)
+    (record,) = world.records
+    assert ("allow", "models", "answered", "policy", "gpt", 3, 4, "hash") == (
+        record.effect,
+        record.rule,
+        record.outcome,
+        record.decided_by,
+        record.model,
+        record.input_tokens,
+        record.output_tokens,
+        record.policy_hash,
+    )
+    assert record.decision_id == releases[""].decision_id
+
+
+async def test_a_model_that_fails_leaves_it_unanswered_and_says_why_only_to_the_log() -> None:
+    world = World(SampleFailed("bad_key", "model m: key refused"))
+    d, round = pushed(ALLOW)
+    outcome = (await world.settled(d, round))[""].outcome
+    assert isinstance(outcome, Unanswered)
+    assert Reason.MODEL is outcome.reason
+    assert "key refused" in world.records[0].detail
+
+
+@pytest.mark.parametrize(("on_timeout", "expected"), [("unanswered", Unanswered), ("deny", Denied), ("next", Answered)])
+async def test_a_model_that_is_late_is_ended_and_on_timeout_says_what_follows(on_timeout: str, expected: type) -> None:
+    async def never(_: SampleRequest) -> SampleResult:
+        await anyio.sleep_forever()
+        raise AssertionError
+
+    world = World(never)
+    canned = {"name": "canned", "match": {"kind": "sampling"}, "effect": "answer", "content": "later"}
+    d, round = pushed({**ALLOW, "with": {"models": ["m"], "timeout": "10ms"}, "on_timeout": on_timeout}, canned)
+    assert isinstance((await world.settled(d, round))[""].outcome, expected)
+
+
+async def test_the_time_that_the_peers_leave_bounds_the_model() -> None:
+    world = World()
+    d = Dialogue(ALLOW, client={"peer_timeout": "60s"}, servers={"default": {"peer_timeout": "30s"}})
+    d.open_legacy()
+    d.client(request(1, "tools/call", name="x"))
+    d.now = 40.0
+    round = one(d.server(request(7, "sampling/createMessage", **sample())), Open).round
+    world.now = 41.0
+    await world.settled(d, round)
+    assert pytest.approx(60 - 5 - 41) == world.asked[0].timeout
+    world.now = 70.0
+    outcome = (await world.settled(d, round))[""].outcome
+    assert isinstance(outcome, Unanswered) and outcome.reason is Reason.TIMEOUT
+
+
+async def test_an_elicitation_is_answered_with_the_operators_words() -> None:
+    world = World()
+    d, round = pushed(ANSWER, method="elicitation/create")
+    outcome = (await world.settled(d, round))[""].outcome
+    assert isinstance(outcome, Answered)
+    assert {"action": "accept", "content": {"confirm": True}} == json.loads(outcome.result)
+    assert "accept" == world.records[0].action
+
+
+async def test_no_rule_is_unanswered() -> None:
+    d, round = pushed({**ALLOW, "match": {"kind": "sampling", "text": "something else"}})
+    outcome = (await World().settled(d, round))[""].outcome
+    assert isinstance(outcome, Unanswered) and outcome.reason is Reason.NO_RULE and outcome.code == -1
+
+
+@pytest.mark.parametrize("params", [{"messages": "no"}, sample(maxTokens=True), {}])
+async def test_a_malformed_request_is_bad_params_and_recorded(params: Mapping[str, Any]) -> None:
+    world = World()
+    d, round = pushed(ALLOW, params=params or {"x": 1})
+    outcome = (await world.settled(d, round))[""].outcome
+    assert isinstance(outcome, Unanswered) and (Reason.MALFORMED, -32602) == (outcome.reason, outcome.code)
+    assert "malformed" == world.records[0].reason
+
+
+async def test_a_record_that_cannot_be_written_releases_nothing() -> None:
+    world = World(broken_log=True)
+    d, round = pushed(ALLOW)
+    outcome = (await world.settled(d, round))[""].outcome
+    assert isinstance(outcome, Unanswered) and outcome.reason is Reason.RECORDS
+
+
+async def test_a_fault_of_ours_is_unanswered_and_logged_whole() -> None:
+    async def broken(_: SampleRequest) -> SampleResult:
+        raise RuntimeError("the text of the fault")
+
+    world = World(broken)
+    d, round = pushed(ALLOW)
+    outcome = (await world.settled(d, round))[""].outcome
+    assert isinstance(outcome, Unanswered) and outcome.reason is Reason.ERROR
+    assert "the text of the fault" not in outcome.detail
+    assert ["request.failed"] == [event for event, fields in world.log.events if fields.get("exc_info")]
+
+
+class TestForwarded:
+    REPLY = b'{"action":"accept","content":{"confirm":true}}'
+
+    async def test_the_clients_result_is_released_as_it_came(self) -> None:
+        world = World(reply=Reply("r", "", True, self.REPLY))
+        d, round = pushed(FORWARD, method="elicitation/create", elicitation={})
+        assert Answered(self.REPLY, "client") == (await world.settled(d, round))[""].outcome
+        assert (True, "client", "accept") == (world.records[0].fits, world.records[0].decided_by, world.records[0].action)
+
+    async def test_what_does_not_fit_is_recorded_and_passes_unless_verify(self) -> None:
+        wrong = b'{"action":"accept","content":{"confirm":"yes"}}'
+        for verify, expected in ((False, Answered), (True, Unanswered)):
+            world = World(reply=Reply("r", "", True, wrong))
+            d, round = pushed({**FORWARD, "verify": verify}, method="elicitation/create", elicitation={})
+            assert isinstance((await world.settled(d, round))[""].outcome, expected)
+            assert world.records[0].fits is False
+
+    @pytest.mark.parametrize(("code", "expected"), [(-1, Denied), (-32603, Unanswered)])
+    async def test_error_minus_1_is_a_refusal_and_any_other_nobody(self, code: int, expected: type) -> None:
+        error = json.dumps({"code": code, "message": "m", "data": 1.0}).encode()
+        world = World(reply=Reply("r", "", False, error))
+        d, round = pushed(FORWARD, sampling={})
+        outcome = (await world.settled(d, round))[""].outcome
+        assert isinstance(outcome, expected)
+        assert error == getattr(outcome, "error", None)
+
+    async def test_a_client_that_is_late_is_given_up_where_the_rule_says_when(self) -> None:
+        d, round = pushed({**FORWARD, "timeout": "10ms"}, sampling={})
+        outcome = (await World().settled(d, round))[""].outcome
+        assert isinstance(outcome, Unanswered) and outcome.reason is Reason.TIMEOUT
+
+    async def test_a_withdrawn_round_is_recorded_as_withdrawn(self) -> None:
+        world = World()
+        d, round = pushed(FORWARD, sampling={})
+        with anyio.move_on_after(0.01):
+            await world.gate(d).run(round)
+        assert ["withdrawn"] == [record.outcome for record in world.records]
+
+
+class TestModernRounds:
+    async def test_nothing_is_spent_on_a_round_whose_other_half_is_refused(self) -> None:
+        world = World()
+        deny = {"name": "no poems", "match": {"kind": "sampling", "text": "poem"}, "effect": "deny"}
+        d, round = asked(deny, ALLOW, a=sample(), b=sample("a poem"))
+        releases = await world.settled(d, round)
+        assert [] == world.asked
+        assert (Withdrawn, Denied) == (type(releases["a"].outcome), type(releases["b"].outcome))
+        assert [("a", "withdrawn"), ("b", "denied")] == [(record.key, record.outcome) for record in world.records]
+        (ended,) = to_client(d.done(round, Settled(releases)))
+        assert ended["result"]["isError"] and ended["id"] == 1
+
+    async def test_the_first_failure_takes_the_siblings_back(self) -> None:
+        async def one_fails(request: SampleRequest) -> SampleResult:
+            if "fails" in json.dumps(request.params):
+                return SampleFailed("unreachable", "no route")
+            await anyio.sleep_forever()
+            raise AssertionError
+
+        world = World(one_fails)
+        d, round = asked(ALLOW, a=sample("waits"), b=sample("fails"))
+        with anyio.fail_after(5):
+            releases = await world.settled(d, round)
+        assert (Withdrawn, Unanswered) == (type(releases["a"].outcome), type(releases["b"].outcome))
+
+    async def test_an_elicitation_that_nobody_answers_does_not_end_the_call(self) -> None:
+        cannot = {**ANSWER, "otherwise": "unanswered"}
+        d, round = asked(cannot, f=form(confirm={"type": "integer"}))  # `true` is no integer, so the rule cannot be carried out
+        releases = await World().settled(d, round)
+        assert isinstance(releases["f"].outcome, Unanswered)
+        (retry,) = to_server(d.done(round, Settled(releases)))
+        assert {"f": {"action": "cancel"}} == retry["params"]["inputResponses"]
+
+    async def test_forwarded_keys_go_first_and_local_keys_wait_for_the_return(self) -> None:
+        world = World()
+        d, round = asked(ALLOW, FORWARD, capabilities={"elicitation": {}}, a=sample(), b=form())
+        verdict = await world.gate(d).run(round)
+        assert isinstance(verdict, ForwardRound)
+        assert ({"b"}, []) == (set(verdict.keys), world.asked)
+        assert [("b", "forwarded")] == [(record.key, record.outcome) for record in world.records]
+        (handed,) = to_client(d.done(round, replace(verdict, nonce=bytes(12))))
+        back = {"inputResponses": {"b": {"action": "decline"}}, "requestState": handed["result"]["requestState"]}
+        again = one(d.client(modern(2, "tools/call", {"elicitation": {}}, name="x", **back)), Open).round
+        releases = await world.settled(d, again)
+        assert 1 == len(world.asked)
+        assert verdict.seen["b"].decision_id == releases["b"].decision_id
+        assert ["forwarded", "answered", "answered"] == [record.outcome for record in world.records]
+
+    async def test_a_rule_that_denies_meanwhile_wins_over_what_was_sealed(self) -> None:
+        world = World()
+        d, round = asked(FORWARD, capabilities={"elicitation": {}}, b=form())
+        verdict = await world.gate(d).run(round)
+        assert isinstance(verdict, ForwardRound)
+        (handed,) = to_client(d.done(round, replace(verdict, nonce=bytes(12))))
+        back = {"inputResponses": {"b": {"action": "accept", "content": {"confirm": True}}}, "requestState": handed["result"]["requestState"]}
+        again = one(d.client(modern(2, "tools/call", {"elicitation": {}}, name="x", **back)), Open).round
+        releases = await world.settled(Dialogue(DENY), again)
+        assert isinstance(releases["b"].outcome, Denied)

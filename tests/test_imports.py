@@ -1,0 +1,199 @@
+"""Reads the imports of the whole source and is the law of who may import whom. Runs nothing of it."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+SOURCE: Final = Path(__file__).resolve().parents[1] / "proxy"
+PACKAGE: Final = "samplegate"
+
+EDGES: Final = frozenset({"links", "sampler", "review", "records", "store", "web"})
+INSIDE: Final = EDGES | {"core", "ports", "acts", "gate", "relay", "settings"}
+
+# The first name below the package -> the first names it may import. What is not listed here does not exist yet: enter it when it grows.
+ARROWS: Final = {
+    "__init__": frozenset[str](),
+    "__main__": frozenset({"cli"}),
+    "cli": INSIDE | {"app", "commands"},
+    "commands": INSIDE | {"app"},
+    "app": INSIDE,
+    "relay": frozenset({"gate", "acts", "ports", "core"}),
+    "settings": frozenset({"core"}),
+    "gate": frozenset({"acts", "ports", "core"}),
+    "acts": frozenset({"ports", "core"}),
+    "ports": frozenset({"core"}),
+    "core": frozenset[str](),
+    "demo": frozenset({"core"}),
+} | {edge: frozenset({"gate", "ports", "core"}) for edge in EDGES}
+
+IMPURE: Final = frozenset(
+    "anyio asyncio concurrent http httpx httpx2 io logging multiprocessing os pathlib random secrets select selectors shutil signal socket "
+    "structlog subprocess tempfile threading time urllib.request uuid uvloop".split()
+)
+IMPURE_CALLS: Final = frozenset({"open", "print", "input", "breakpoint"})
+UNIX_ONLY: Final = frozenset("crypt fcntl grp posix pty pwd resource syslog termios tty uvloop".split())
+SLOW: Final = frozenset("cryptography jsonschema litellm mcp prometheus_client pydantic pydantic_settings rich".split())
+"""Each costs tens of milliseconds or of MiB: a wrapped server that needs none of them must not wait for them."""
+
+
+@dataclass(frozen=True)
+class Import:
+    """One imported module, where it stands, and whether it is carried out as soon as the importing module is."""
+
+    importer: str
+    line: int
+    name: str
+    at_once: bool
+    guarded: bool
+
+    def __str__(self) -> str:
+        return f"{self.importer}:{self.line} imports {self.name}"
+
+
+def module_name(path: Path) -> str:
+    parts = path.relative_to(SOURCE).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" and len(parts) > 2 else parts)
+
+
+def modules() -> dict[str, ast.Module]:
+    return {module_name(path): ast.parse(path.read_text("utf-8"), str(path)) for path in sorted((SOURCE / PACKAGE).rglob("*.py"))}
+
+
+TREES: Final = modules()
+
+
+def walk(node: ast.AST, at_once: bool = True, guarded: bool = False) -> Iterator[tuple[ast.Import | ast.ImportFrom, bool, bool]]:
+    """Every import below a node. What stands under TYPE_CHECKING is never carried out; under any `if` or `try` it is guarded."""
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.Import | ast.ImportFrom):
+            yield child, at_once, guarded
+        elif isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
+            yield from walk(child, False, guarded)
+        elif isinstance(child, ast.If) and "TYPE_CHECKING" in ast.unparse(child.test):
+            yield from walk(child, False, True)
+        else:
+            yield from walk(child, at_once, guarded or isinstance(child, ast.If | ast.Try))
+
+
+def names_of(statement: ast.Import | ast.ImportFrom) -> Iterator[str]:
+    """The modules that a statement names; `from package import module` names the module."""
+    if isinstance(statement, ast.Import):
+        yield from (alias.name for alias in statement.names)
+        return
+    assert not statement.level, "relative imports are not used here"
+    base = statement.module or ""
+    below = [f"{base}.{alias.name}" for alias in statement.names if f"{base}.{alias.name}" in TREES]
+    yield from below or [base]
+
+
+def imports() -> list[Import]:
+    return [
+        Import(importer, statement.lineno, name, at_once, guarded)
+        for importer, tree in TREES.items()
+        for statement, at_once, guarded in walk(tree)
+        for name in names_of(statement)
+    ]
+
+
+IMPORTS: Final = imports()
+
+
+def part(module: str) -> str:
+    """`core` of `samplegate.core.frames`; the package itself is `__init__`."""
+    pieces = module.split(".")
+    return pieces[1] if len(pieces) > 1 else "__init__"
+
+
+def is_any(name: str, of: frozenset[str]) -> bool:
+    return any(name == other or name.startswith(f"{other}.") for other in of)
+
+
+def ours(found: Import) -> bool:
+    return found.name.split(".")[0] == PACKAGE
+
+
+def reached_at_once(start: str) -> set[str]:
+    """The modules of ours that are imported as soon as ``start`` is, with the packages they lie in."""
+    seen: set[str] = set()
+    todo = [start]
+    while todo:
+        module = todo.pop()
+        if module in seen:
+            continue
+        seen.add(module)
+        todo += [".".join(module.split(".")[:n]) for n in range(2, len(module.split(".")))]
+        todo += [found.name for found in IMPORTS if found.importer == module and found.at_once and found.name in TREES]
+    return seen
+
+
+def test_imports_point_one_way_and_edges_do_not_know_each_other() -> None:
+    wrong = [
+        str(found)
+        for found in IMPORTS
+        if ours(found) and part(found.name) not in {part(found.importer), "__init__"} | ARROWS.get(part(found.importer), frozenset())
+    ]
+    assert [] == wrong, "arrows point cli -> app -> edges -> gate -> core; move what both need into core, or pass it in"
+
+
+def test_every_part_has_its_arrows() -> None:
+    assert set() == {part(module) for module in TREES} - ARROWS.keys(), "enter the new part in ARROWS, with what it may import"
+
+
+def test_core_imports_nothing_with_effects() -> None:
+    wrong = [str(found) for found in IMPORTS if part(found.importer) == "core" and is_any(found.name, IMPURE)]
+    assert [] == wrong, "core takes time, randomness and text as arguments"
+
+
+def test_core_calls_nothing_with_effects() -> None:
+    calls = [
+        f"{module}:{node.lineno} calls {node.func.id}"
+        for module, tree in TREES.items()
+        if part(module) == "core"
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in IMPURE_CALLS
+    ]
+    assert [] == calls
+
+
+def test_core_awaits_nothing() -> None:
+    awaits = [
+        f"{module}:{node.lineno}"
+        for module, tree in TREES.items()
+        if part(module) == "core"
+        for node in ast.walk(tree)
+        if isinstance(node, ast.AsyncFunctionDef | ast.Await)
+    ]
+    assert [] == awaits
+
+
+def test_mcp_is_imported_in_the_demo_only() -> None:
+    wrong = [str(found) for found in IMPORTS if is_any(found.name, frozenset({"mcp", "mcp_types"})) and part(found.importer) != "demo"]
+    assert [] == wrong, "frames pass as they came: the SDK's models would drop what they do not know"
+
+
+def test_litellm_is_imported_in_the_worker_process_only() -> None:
+    workers = {f"{PACKAGE}.sampler.worker"}
+    for _ in TREES:  # whatever only the worker's own files import belongs to the worker
+        importers = {name: {found.importer for found in IMPORTS if found.name == name} for name in TREES if part(name) == "sampler"}
+        workers |= {name for name, by in importers.items() if by and by <= workers}
+    wrong = [str(found) for found in IMPORTS if is_any(found.name, frozenset({"litellm"})) and found.importer not in workers]
+    assert [] == wrong, "litellm takes 3 s and 170 MB and prints to stdout: it lives in the worker"
+
+
+def test_what_only_unix_has_is_imported_where_it_is_used() -> None:
+    wrong = [str(found) for found in IMPORTS if is_any(found.name, UNIX_ONLY) and found.at_once and not found.guarded]
+    assert [] == wrong, "import it in the function, or under `if sys.platform != 'win32'`"
+
+
+def test_wrapping_a_server_imports_nothing_slow_at_once() -> None:
+    on_the_way = {module for start in ("__main__", "cli", "app") if f"{PACKAGE}.{start}" in TREES for module in reached_at_once(f"{PACKAGE}.{start}")}
+    wrong = [str(found) for found in IMPORTS if found.importer in on_the_way and found.at_once and is_any(found.name, SLOW)]
+    assert [] == wrong, "import it in the function that needs it"
+
+
+def test_nothing_imports_the_demo() -> None:
+    assert [] == [str(found) for found in IMPORTS if ours(found) and part(found.name) == "demo" and part(found.importer) != "demo"]

@@ -1,0 +1,254 @@
+"""`samplegate run` as a process: a real client's pipes on one side, a real server on the other."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+SERVER = Path(__file__).with_name("asking_server.py")
+PROXY = Path(__file__).parents[1] / "proxy"
+POLICY = """
+version: 1
+models:
+  - {name: trial, model: scripted, cases: cases.yaml}
+rules:
+  - name: models
+    match: {kind: sampling, text: hello}
+    effect: allow
+    with: {models: [trial]}
+  - name: forms
+    match: {kind: elicitation, mode: form, fields: [confirm]}
+    effect: answer
+    content: {confirm: "${CONFIRM}"}
+"""
+SAMPLE = {"messages": [{"role": "user", "content": {"type": "text", "text": "hello"}}], "maxTokens": 10}
+FORM = {"message": "Sure?", "requestedSchema": {"type": "object", "properties": {"confirm": {"type": "boolean"}}, "required": ["confirm"]}}
+
+
+class Client:
+    """The client's side of one wrapped server."""
+
+    def __init__(self, process: subprocess.Popen[bytes]) -> None:
+        self.process = process
+
+    def write(self, **frame: Any) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.write(json.dumps({"jsonrpc": "2.0", **frame}).encode() + b"\n")
+        self.process.stdin.flush()
+
+    def read(self) -> dict[str, Any]:
+        assert self.process.stdout is not None
+        frame: dict[str, Any] = json.loads(self.process.stdout.readline())
+        return frame
+
+    def initialize(self, **capabilities: Any) -> dict[str, Any]:
+        self.write(id=0, method="initialize", params={"protocolVersion": "2025-11-25", "capabilities": capabilities})
+        seen: dict[str, Any] = self.read()["result"]["seen"]
+        return seen
+
+    def call(self, id: Any = 1, **arguments: Any) -> dict[str, Any]:
+        self.write(id=id, method="tools/call", params={"name": "t", "arguments": arguments})
+        frame = self.read()
+        assert id == frame["id"]
+        result: dict[str, Any] = frame["result"]
+        return result
+
+    def ask(self, method: str, params: Mapping[str, Any]) -> dict[str, Any]:
+        """The answer that the server gets to a request of its own."""
+        answer: dict[str, Any] = self.call(ask={"method": method, "params": params})["structuredContent"]
+        return answer
+
+    def end(self) -> tuple[int, str]:
+        """Close our end: the exit code and what stood on stderr."""
+        _, said = self.process.communicate(timeout=20)
+        return self.process.returncode, said.decode()
+
+
+class Wrapped:
+    """Starts the gate around the bare server, in a folder of its own."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        (folder / "policy.yaml").write_text(POLICY)
+        (folder / "cases.yaml").write_text("cases:\n  - {text: hello, answer: hi there}\n")
+        self.log = folder / "log.jsonl"
+        self.started: list[subprocess.Popen[bytes]] = []
+
+    def __call__(self, *options: str, command: tuple[str, ...] = (), environment: Mapping[str, str] | None = None) -> Client:
+        given = {"PYTHONPATH": str(PROXY), "PATH": os.environ["PATH"], "HOME": str(self.folder), "CONFIRM": "true", **(environment or {})}
+        ours = [sys.executable, "-m", "samplegate", "run", "--policy", "policy.yaml", *options]
+        if "--decision-log" not in options:
+            ours += ["--decision-log", str(self.log)]
+        pipe = subprocess.PIPE
+        wrapped = [*ours, "--", *(command or (sys.executable, str(SERVER)))]
+        process = subprocess.Popen(wrapped, stdin=pipe, stdout=pipe, stderr=pipe, cwd=self.folder, env=given)
+        self.started.append(process)
+        return Client(process)
+
+    def records(self) -> list[dict[str, Any]]:
+        return [json.loads(line) for line in self.log.read_text().splitlines()]
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Iterator[Wrapped]:
+    """The gate, ready to be started; what is left of it is killed."""
+    wrapped = Wrapped(tmp_path)
+    yield wrapped
+    for process in wrapped.started:
+        process.kill()
+        process.communicate()
+
+
+def test_a_client_without_either_capability_gets_its_servers_requests_answered(run: Wrapped) -> None:
+    client = run()
+    assert {"sampling": {}, "elicitation": {"form": {}}} == client.initialize()
+    answer = client.ask("sampling/createMessage", SAMPLE)["result"]
+    assert ("hi there", "policy") == (answer["content"]["text"], answer["_meta"]["samplegate/provenance"]["decided_by"])
+    answer = client.ask("elicitation/create", FORM)["result"]
+    assert {"action": "accept", "content": {"confirm": True}} == {name: answer[name] for name in ("action", "content")}
+    code, said = client.end()
+    assert 0 == code
+    assert f"2 requests: 2 answered; decision log: {run.log}" in said
+    assert ["models", "forms"] == [record["rule"] for record in run.records()]
+    assert "hi there" not in run.log.read_text() + said
+
+
+def test_the_servers_stderr_is_passed_through_and_its_banner_is_not(run: Wrapped) -> None:
+    client = run()
+    client.initialize()
+    _, said = client.end()
+    assert "server: started" in said
+    assert "frame.refused" in said
+
+
+def test_a_request_that_no_rule_covers_is_refused_and_strict_says_so(run: Wrapped) -> None:
+    client = run("--strict")
+    client.initialize()
+    other = {**SAMPLE, "messages": [{"role": "user", "content": {"type": "text", "text": "anything else"}}]}
+    assert -1 == client.ask("sampling/createMessage", other)["error"]["code"]
+    code, said = client.end()
+    assert 3 == code
+    assert "sampling during t: unanswered (no_rule, no rule)" in said
+
+
+def test_strict_leaves_a_run_without_refusals_at_0(run: Wrapped) -> None:
+    client = run("--strict")
+    client.initialize()
+    client.ask("sampling/createMessage", SAMPLE)
+    assert 0 == client.end()[0]
+
+
+def test_the_exit_code_is_the_servers_where_it_ends_by_itself(run: Wrapped) -> None:
+    client = run()
+    client.initialize()
+    client.write(id=1, method="tools/call", params={"name": "t", "arguments": {"exit": 7}})
+    assert b"" == client.process.stdout.read()  # type: ignore[union-attr]
+    assert 7 == client.end()[0]
+
+
+def test_it_is_0_where_we_ended_the_server_whatever_the_server_says_then(run: Wrapped) -> None:
+    client = run(environment={"EXIT_AT_EOF": "9"})
+    client.initialize()
+    assert 0 == client.end()[0]
+
+
+def test_a_server_that_outlives_everything_is_ended_within_1800_ms(run: Wrapped) -> None:
+    client = run(environment={"OUTLIVE": "1"})
+    client.initialize()
+    begun = time.monotonic()
+    assert 0 == client.end()[0]
+    assert time.monotonic() - begun < 1.8
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="signals")
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_it_in_order(run: Wrapped, number: signal.Signals) -> None:
+    client = run()
+    client.initialize()
+    client.process.send_signal(number)
+    assert b"" == client.process.stdout.read()  # type: ignore[union-attr]
+    code, said = client.end()
+    assert 128 + number == code
+    assert "no requests" in said
+
+
+def test_ten_megabytes_pass_each_way(run: Wrapped) -> None:
+    client = run()
+    client.initialize()
+    assert 10 * 1024 * 1024 == len(client.call(repeat=10 * 1024 * 1024)["content"][0]["text"])
+    assert [{"type": "text", "text": "x"}] == client.call(padding="y" * 10 * 1024 * 1024)["content"]
+
+
+def test_keys_of_the_models_do_not_reach_the_server(run: Wrapped) -> None:
+    (run.folder / "policy.yaml").write_text(
+        "version: 1\nmodels: [{name: m, model: openai/gpt-5-mini, api_key_env: OUR_KEY}]\n"
+        "rules: [{name: r, match: {kind: sampling}, effect: allow, with: {models: [m]}}]\n"
+    )
+    (run.folder / "env").write_text("FROM_FILE=also-secret\n")
+    client = run("--env-file", "env", environment={"OUR_KEY": "secret", "OTHER": "kept"})
+    client.initialize()
+    seen = client.call(environment=True)["structuredContent"]
+    assert ("kept", False, False) == (seen["OTHER"], "OUR_KEY" in seen, "FROM_FILE" in seen)
+
+
+def test_the_metrics_file_is_written_at_the_end(run: Wrapped) -> None:
+    client = run("--metrics-file", str(run.folder / "{server}-{pid}.prom"), "--server", "users")
+    client.initialize()
+    client.ask("sampling/createMessage", SAMPLE)
+    client.end()
+    text = (run.folder / f"users-{client.process.pid}.prom").read_text()
+    assert 'samplegate_requests_total{decided_by="policy",effect="allow",kind="sampling",outcome="answered",reason="rule",server="users"} 1.0' in text
+
+
+def test_without_a_record_nothing_is_kept(run: Wrapped) -> None:
+    client = run("--decision-log", "none")
+    client.initialize()
+    client.ask("sampling/createMessage", SAMPLE)
+    assert 0 == client.end()[0]
+    assert not run.log.exists()
+
+
+class TestStart:
+    """What is wrong is found before the server is started."""
+
+    NEVER = (sys.executable, "-c", "open('started', 'w')")
+
+    def test_a_wrong_policy_ends_it_with_2_and_the_place(self, run: Wrapped) -> None:
+        (run.folder / "policy.yaml").write_text("version: 1\nrules: [{name: a, effect: alow}]\n")
+        code, said = run(command=self.NEVER).end()
+        assert (2, True) == (code, "policy.yaml:2:27: rules.0.effect: 'alow' is not one of allow, answer, forward, deny" in said)
+        assert not (run.folder / "started").exists()
+
+    def test_a_variable_that_is_not_set_ends_it_with_2(self, run: Wrapped) -> None:
+        (run.folder / "policy.yaml").write_text(POLICY.replace("${CONFIRM}", "${NOT_SET_ANYWHERE}"))
+        code, said = run(command=self.NEVER).end()
+        assert (2, True) == (code, "NOT_SET_ANYWHERE" in said)
+        assert not (run.folder / "started").exists()
+
+    def test_a_policy_that_is_not_there(self, run: Wrapped) -> None:
+        (run.folder / "policy.yaml").unlink()
+        code, said = run().end()
+        assert (2, True) == (code, "policy.yaml: cannot be read: no such file or directory" in said)
+
+    def test_a_command_that_is_not_there(self, run: Wrapped) -> None:
+        code, said = run(command=("no-such-server",)).end()
+        assert (2, True) == (code, "no-such-server" in said)
+
+    def test_a_decision_log_that_cannot_be_written(self, run: Wrapped) -> None:
+        code, said = run("--decision-log", str(run.folder)).end()
+        assert (2, True) == (code, "is a folder" in said)
+
+    def test_a_name_that_no_rule_can_match_is_warned_of(self, run: Wrapped) -> None:
+        (run.folder / "policy.yaml").write_text("version: 1\nrules: [{name: a, match: {server: other}, effect: deny}]\n")
+        client = run()
+        client.initialize()
+        assert "no rule can match a server named 'default'" in client.end()[1]
