@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
 from typing import Final
 
 import pytest
+import yaml
 
 from samplegate import __version__
 from samplegate.cli import main, parse
@@ -69,6 +71,14 @@ def test_the_command_line_loads_no_command_and_no_part_of_the_gate() -> None:
         "print([name for name in sys.modules if name.startswith('samplegate.') and name != 'samplegate.cli'])"
     )
     assert "[]\n" == python("-c", program).stdout
+
+
+@pytest.mark.parametrize("hook", yaml.safe_load((ROOT / ".pre-commit-hooks.yaml").read_text("utf-8")), ids=lambda hook: hook["id"])
+def test_a_pre_commit_hook_is_a_command_that_takes_files(hook: dict[str, str]) -> None:
+    program, *arguments = hook["entry"].split()
+    assert "samplegate" == program
+    assert [Path("a.yaml"), Path("a_test.yaml")] == parse([*arguments, "a.yaml", "a_test.yaml"]).policies
+    assert re.search(hook["files"], "deploy/policies/ci.yaml")
 
 
 def test_the_package_runs_as_a_module() -> None:

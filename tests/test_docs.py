@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 from typing import Any, Final
 
+import jsonschema
 import msgspec
 import pytest
 
@@ -13,6 +14,8 @@ from samplegate import cli
 from samplegate.core import cases, policy, scripted, trial
 from samplegate.core.descriptions import KEYS
 from samplegate.core.load import json_schema, load
+from samplegate.core.nodes import compose
+from samplegate.core.tree import plain
 
 ROOT: Final = Path(__file__).parent.parent
 REFERENCE: Final = ROOT / "policies" / "README.md"
@@ -80,6 +83,10 @@ def examples(path: Path) -> list[Any]:
     return [pytest.param(match[2] or "policy", match[3], id=f"{path.parent.name}-{index}") for index, match in enumerate(found)]
 
 
+def fits_schema(text: str) -> bool:
+    return jsonschema.Draft202012Validator(json_schema()).is_valid(plain(compose(text)[0]))
+
+
 @pytest.mark.parametrize("name", structs())
 def test_every_key_of_a_struct_has_a_sentence_and_no_sentence_is_about_nothing(name: str) -> None:
     assert keys(structs()[name]) == described(name)
@@ -116,8 +123,10 @@ def test_every_example_loads(sort: str, text: str) -> None:
     match sort:
         case "policy":
             assert load(text, file="example", environment={"CI_PIPELINE_ID": "1"}).policy.rules
+            assert fits_schema(text)
         case "rules":
             assert () == load(MODELS + text, file="example", environment={}).warnings
+            assert fits_schema(MODELS + text)
         case "tests":
             assert cases.load_cases(text, file="example").cases
         case "script":

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import anyio
@@ -265,7 +265,7 @@ class TestModernRounds:
         assert isinstance(verdict, ForwardRound)
         assert ({"b"}, []) == (set(verdict.keys), world.asked)
         assert [("b", "forwarded")] == [(record.key, record.outcome) for record in world.records]
-        (handed,) = to_client(d.done(round, replace(verdict, nonce=bytes(12))))
+        (handed,) = to_client(d.done(round, verdict))
         back = {"inputResponses": {"b": {"action": "decline"}}, "requestState": handed["result"]["requestState"]}
         again = one(d.client(modern(2, "tools/call", {"elicitation": {}}, name="x", **back)), Open).round
         releases = await world.settled(d, again)
@@ -278,7 +278,7 @@ class TestModernRounds:
         d, round = asked(FORWARD, capabilities={"elicitation": {}}, b=form())
         verdict = await world.gate(d).run(round)
         assert isinstance(verdict, ForwardRound)
-        (handed,) = to_client(d.done(round, replace(verdict, nonce=bytes(12))))
+        (handed,) = to_client(d.done(round, verdict))
         back = {"inputResponses": {"b": {"action": "accept", "content": {"confirm": True}}}, "requestState": handed["result"]["requestState"]}
         again = one(d.client(modern(2, "tools/call", {"elicitation": {}}, name="x", **back)), Open).round
         releases = await world.settled(Dialogue(DENY), again)

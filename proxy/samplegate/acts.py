@@ -12,6 +12,7 @@ from typing import Any, Final, assert_never
 import anyio
 
 from samplegate.core import frames, shapes
+from samplegate.core.answers import fits
 from samplegate.core.capabilities import can_forward
 from samplegate.core.decide import Rulebook, decide
 from samplegate.core.decisions import (
@@ -28,7 +29,6 @@ from samplegate.core.decisions import (
     Situation,
     Unanswered,
 )
-from samplegate.core.answers import fits
 from samplegate.core.patience import Patience
 from samplegate.core.recording import Done
 from samplegate.core.requests import Malformed, Request

@@ -14,11 +14,12 @@ import sys
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import anyio
 import anyio.to_thread
+import msgspec
+import msgspec.structs
 
 from samplegate import settings as process
 from samplegate.core import load
@@ -50,8 +51,7 @@ STRICT: Final = 3
 LAST_LINES: Final = 0.2  # seconds for the client to take what the server wrote last
 
 
-@dataclass(frozen=True, slots=True)
-class Run:
+class Run(msgspec.Struct, frozen=True):
     """Everything `run` was told, read and found right."""
 
     command: list[str]
@@ -138,8 +138,7 @@ async def _main(run: Run) -> int:
     return ended.code
 
 
-@dataclass(slots=True)
-class _Ended:
+class _Ended(msgspec.Struct, eq=False):
     """How the conversation ended."""
 
     code: int = OK
@@ -203,7 +202,7 @@ class _Wires:
             await self._run.decisions.write(record)
         except Unavailable:
             self._metrics.count("samplegate_records_failed_total", server=record.server)
-            record = replace(record, outcome="unanswered", reason=Reason.RECORDS)
+            record = msgspec.structs.replace(record, outcome="unanswered", reason=Reason.RECORDS)
             raise
         finally:
             self._tally.take(record)
@@ -313,4 +312,3 @@ def _say(line: str) -> None:
     """One line to the operator."""
     with suppress(OSError, ValueError):  # nobody reads our stderr any more
         print(f"samplegate: {line}", file=sys.stderr, flush=True)
-

@@ -21,7 +21,7 @@ EXIT_CODES = """\
 exit codes:
   0  it worked; for run: we ended the server after the client's end of input
   1  what was looked at failed: a problem in a policy, a failing case, a malformed request, a demo that went wrong
-  2  wrong usage, or a file that cannot be read or written
+  2  wrong usage, or a file that cannot be read or written; for run: anything that keeps it from starting the server
   3  run --strict: a request ended denied or unanswered
   run gives the server's own code where the server ended by itself
 """

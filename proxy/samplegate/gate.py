@@ -6,10 +6,11 @@ Not the wire: rounds come from ``core.session`` and verdicts go back to it. What
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from typing import Final
 
 import anyio
+import msgspec
+import msgspec.structs
 
 from samplegate.acts import act, returned
 from samplegate.core.capabilities import can_forward
@@ -23,8 +24,7 @@ from samplegate.ports import Ports, Unavailable
 RECORDING: Final = 10.0  # seconds that a record of withdrawn work may take before it is given up
 
 
-@dataclass(frozen=True, slots=True)
-class Plan:
+class Plan(msgspec.Struct, frozen=True):
     """One key of a round: what is to be done about it, and its name in the decision log."""
 
     item: Item
@@ -75,7 +75,7 @@ class Gate:
         if round.returned is None or isinstance(decision.act, DenyAs):
             return decision  # a rule that now denies wins over what was sealed
         if key in round.returned.seen:
-            return replace(decision, act=Forwarded(_verifies(decision), None), effect="forward", rule=round.returned.seen[key].rule)
+            return msgspec.structs.replace(decision, act=Forwarded(_verifies(decision), None), effect="forward", rule=round.returned.seen[key].rule)
         return _open(Reason.CANNOT, "the policy now forwards what it answered before") if isinstance(decision.act, Forwarded) else decision
 
     # -- act -------------------------------------------------------------------------------------------------------------------------------

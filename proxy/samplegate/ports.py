@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from typing import Protocol
+
+import msgspec
 
 from samplegate.core.record import Record
 from samplegate.core.rounds import Reply, Round
@@ -23,8 +24,7 @@ class Log(Protocol):
     def error(self, event: str, **fields: object) -> object: ...
 
 
-@dataclass(frozen=True, slots=True)
-class Ports:
+class Ports(msgspec.Struct, frozen=True):
     """What the gate needs of the world; each a plain callable, so that a fake is a few lines."""
 
     sample: Callable[[SampleRequest], Awaitable[SampleResult]]

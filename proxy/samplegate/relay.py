@@ -6,11 +6,11 @@ Lines are handled where they arrive, in the event loop's callback: a passed-thro
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
 from typing import Final, Protocol, assert_never
 
 import anyio
 import anyio.abc
+import msgspec
 
 from samplegate.core.rounds import Close, Effect, Later, Note, Open, Reply, Round, Side, ToClient, ToServer, Verdict, Withdraw
 from samplegate.core.session import Session
@@ -28,8 +28,7 @@ class Link(Protocol):
     def resume_reading(self) -> None: ...
 
 
-@dataclass(slots=True)
-class Receiver:
+class Receiver(msgspec.Struct, eq=False):
     """What a link calls for its side."""
 
     relay: Relay
@@ -52,19 +51,20 @@ class Receiver:
         self.relay.ended(self.side)
 
 
-@dataclass(slots=True)
-class Waiting:
+class Waiting(msgspec.Struct, eq=False):
     """A round that runs: its scope, and the client's reply it may wait for."""
 
     scope: anyio.CancelScope
-    replied: anyio.Event = field(default_factory=anyio.Event)
+    replied: anyio.Event = msgspec.field(default_factory=anyio.Event)
     reply: Reply | None = None
 
 
 class Relay:
     """Carries one session between a client link and a server link."""
 
-    def __init__(self, session: Session, run_round: Callable[[Round], Awaitable[Verdict]], *, clock: Callable[[], float], note: Callable[[Note], None]) -> None:
+    def __init__(
+        self, session: Session, run_round: Callable[[Round], Awaitable[Verdict]], *, clock: Callable[[], float], note: Callable[[Note], None]
+    ) -> None:
         self.session = session
         self.clock = clock
         self.note = note

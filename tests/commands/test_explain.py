@@ -23,6 +23,7 @@ rules:
     content: {confirm: "${SAMPLEGATE_TEST}"}
 """
 SAMPLING = '{"jsonrpc": "2.0", "id": 1, "method": "sampling/createMessage", "params": {"messages": [], "maxTokens": 50}}'
+ENDED = "the client's call ends with an isError result"
 
 
 def form(**fields: str) -> str:
@@ -71,12 +72,11 @@ def test_every_rule_up_to_the_one_that_took_it_is_told(explain: Run) -> None:
         (["--server", "docs"], "Unanswered: the server gets error -1"),
         (["--server", "docs", "--tool", "a", "--tool", "summarize_b"], "Unanswered: the server gets error -1"),
         ([], "Unanswered: the server gets error -32602, whatever the rule says"),
-        (["--era", "modern", "--tool", "a"], "Unanswered: the client's call ends with an isError result, whatever the rule says"),
+        (["--era", "modern", "--tool", "a"], f"Unanswered: {ENDED}, whatever the rule says"),
         (["--era", "modern", "--method", "prompts/get"], "Unanswered: the client's call ends with error -1, whatever the rule says"),
         (
             ["--revision", "2026-07-28", "--server", "docs", "--tool", "summarize_a"],
-            "Answered: what main writes goes to the server in the gate's retry of the call; "
-            "if it fails, the client's call ends with an isError result",
+            f"Answered: what main writes goes to the server in the gate's retry of the call; if it fails, {ENDED}",
         ),
     ],
 )

@@ -114,15 +114,23 @@ cases:
     client: [smpling]
     expect: {effect: perhaps}
 """
-    declared = "sampling, sampling.tools, sampling.context, elicitation.form, elicitation.url, roots"
-    assert [
-        "x_test.yaml:1:1: polcy: unknown key; did you mean 'policy'?",
-        "x_test.yaml:5:13: cases.0.expect.effect: the key is missing; give one of allow, answer, deny, forward, none",
-        "x_test.yaml:5:14: cases.0.expect.efect: unknown key; did you mean 'effect'?",
-        "x_test.yaml:7:13: cases.1.server: '5' is not text; quote it",
-        f"x_test.yaml:8:14: cases.1.client.0: 'smpling' is not one of {declared}; did you mean 'sampling'?",
-        "x_test.yaml:9:22: cases.1.expect.effect: 'perhaps' is not one of allow, answer, deny, forward, none",
-    ] == problems(text)
+    places = [
+        "x_test.yaml:1:1: polcy",
+        "x_test.yaml:5:13: cases.0.expect.effect",
+        "x_test.yaml:5:14: cases.0.expect.efect",
+        "x_test.yaml:7:13: cases.1.server",
+        "x_test.yaml:8:14: cases.1.client.0",
+        "x_test.yaml:9:22: cases.1.expect.effect",
+    ]
+    assert places == [": ".join(problem.split(": ")[:2]) for problem in problems(text)]
+
+
+def test_a_misspelled_key_is_told_with_the_likely_one() -> None:
+    assert ["x_test.yaml:1:1: polcy: unknown key; did you mean 'policy'?"] == problems("polcy: x.yaml\n" + CASE)
+
+
+def test_a_file_without_cases_is_a_problem() -> None:
+    assert ["x_test.yaml:1:8: cases: there is no case; give at least one"] == problems("cases: []\n")
 
 
 @pytest.mark.parametrize(

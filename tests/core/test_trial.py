@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from samplegate.core.cases import load_cases
 from samplegate.core.load import load
@@ -169,3 +172,26 @@ def test_each_case_has_its_own_environment() -> None:
 )
 def test_values_are_compared_as_json(one: object, other: object, equal: bool) -> None:
     assert equal is same(one, other)
+
+
+WORDS = st.sampled_from(["type", "role", "content", "text", "enum", "default", "properties", "user", "string", "boolean", "${WHO}", ""])
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**60), 2**60) | WORDS,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(WORDS, inner, max_size=3),
+    max_leaves=8,
+)
+OBJECT = st.dictionaries(WORDS | st.sampled_from(["messages", "maxTokens", "message", "requestedSchema", "mode", "url"]), JSON, max_size=4)
+ASKED = st.one_of(
+    st.fixed_dictionaries(
+        {"request": st.fixed_dictionaries({"method": st.sampled_from(["sampling/createMessage", "elicitation/create"]), "params": OBJECT})}
+    ),
+    st.fixed_dictionaries({"sampling": st.fixed_dictionaries({"messages": st.lists(OBJECT, max_size=3), "maxTokens": JSON})}),
+    st.fixed_dictionaries({"elicitation": st.fixed_dictionaries({"fields": st.dictionaries(WORDS, OBJECT, max_size=3)})}),
+)
+
+
+@settings(max_examples=150, deadline=None)
+@given(ASKED, st.sampled_from(["default", "db"]), JSON)
+def test_whatever_a_case_asks_it_comes_to_an_end(asked: dict[str, Any], server: str, content: Any) -> None:
+    case = {"name": "one", "server": server, "expect": {"effect": "none", "content": content}, **asked}
+    assert 1 == len(trials("  - " + json.dumps(case)))

@@ -16,7 +16,7 @@ SUFFIX: Final = "_test"
 
 
 class Unreadable(Exception):
-    """A file that cannot be read or written; the text says which and why."""
+    """A file or an argument that nothing can be made of; the text says which and why."""
 
 
 def read(path: Path) -> str:

@@ -143,6 +143,8 @@ def _placed(suite: Suite, root: tree.Node) -> Iterator[Placed]:
 
 
 def _contradictions(placed: tuple[Placed, ...], root: tree.Node) -> Iterator[tree.Fault]:
+    if not placed:
+        yield _fault(root, ("cases",), "there is no case; give at least one")
     first: dict[str, int] = {}
     for index, (case, line) in enumerate((each.case, each.line) for each in placed):
         path: tree.Path = ("cases", index)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Literal, TypeAlias
+
+import msgspec
 
 
 class Reason(StrEnum):
@@ -25,8 +26,7 @@ class Reason(StrEnum):
     ERROR = "error"  # a fault of the gate's own
 
 
-@dataclass(frozen=True, slots=True)
-class Allowed:
+class Allowed(msgspec.Struct, frozen=True):
     """A model is to answer. ``models`` are our names, best first; ``params`` is what the model is asked, already within the rule's bounds."""
 
     models: tuple[str, ...]
@@ -38,46 +38,40 @@ class Allowed:
     """What the rule's bounds changed, for the log: names of params."""
 
 
-@dataclass(frozen=True, slots=True)
-class FixedAnswer:
+class FixedAnswer(msgspec.Struct, frozen=True):
     """The operator's own words answer. ``result`` is the whole result in the newest shape (a createMessage or an elicitation result)."""
 
     result: Mapping[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
-class Forwarded:
+class Forwarded(msgspec.Struct, frozen=True):
     """The client is to answer."""
 
     verify: bool
     timeout: float | None
 
 
-@dataclass(frozen=True, slots=True)
-class DenyAs:
+class DenyAs(msgspec.Struct, frozen=True):
     """Refused by a rule."""
 
     as_: Literal["cancel", "decline"]
 
 
-@dataclass(frozen=True, slots=True)
-class LeftOpen:
+class LeftOpen(msgspec.Struct, frozen=True):
     """Nobody is to answer: Unanswered."""
 
 
 Act: TypeAlias = Allowed | FixedAnswer | Forwarded | DenyAs | LeftOpen
 
 
-@dataclass(frozen=True, slots=True)
-class Shadow:
+class Shadow(msgspec.Struct, frozen=True):
     """What a shadow rule would have done."""
 
     rule: str
     effect: str
 
 
-@dataclass(frozen=True, slots=True)
-class Step:
+class Step(msgspec.Struct, frozen=True):
     """One rule that was looked at, for `explain`."""
 
     rule: str
@@ -87,8 +81,7 @@ class Step:
     """Which condition did not hold, with the value met; or why the effect could not be carried out."""
 
 
-@dataclass(frozen=True, slots=True)
-class Decision:
+class Decision(msgspec.Struct, frozen=True):
     """What is to be done with one request."""
 
     act: Act
@@ -106,16 +99,14 @@ class Decision:
 DecidedBy: TypeAlias = Literal["policy", "human", "client", "timeout"]
 
 
-@dataclass(frozen=True, slots=True)
-class Answered:
+class Answered(msgspec.Struct, frozen=True):
     """``result`` is the JSON of the result to release, already in the shape of the negotiated revision."""
 
     result: bytes
     decided_by: DecidedBy
 
 
-@dataclass(frozen=True, slots=True)
-class Denied:
+class Denied(msgspec.Struct, frozen=True):
     """Refused by a rule or by whoever was asked. ``action``: what an elicitation is answered."""
 
     reason: Reason
@@ -125,8 +116,7 @@ class Denied:
     detail: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Unanswered:
+class Unanswered(msgspec.Struct, frozen=True):
     """Nobody answered: sampling gets an error, an elicitation `cancel`, never accept."""
 
     reason: Reason
@@ -136,13 +126,11 @@ class Unanswered:
     """The error's code: -1, or -32602 for what was not declared or is malformed (R8, R12, R31)."""
 
 
-@dataclass(frozen=True, slots=True)
-class Withdrawn:
+class Withdrawn(msgspec.Struct, frozen=True):
     """Whoever asked or called took it back: nothing is sent."""
 
 
-@dataclass(frozen=True, slots=True)
-class Sealed:
+class Sealed(msgspec.Struct, frozen=True):
     """Modern forward: the exchange ends here with the forwarded keys and this requestState; the client's retry reopens the round."""
 
     keys: frozenset[str]
@@ -152,8 +140,7 @@ class Sealed:
 Outcome: TypeAlias = Answered | Denied | Unanswered | Withdrawn
 
 
-@dataclass(frozen=True, slots=True)
-class Situation:
+class Situation(msgspec.Struct, frozen=True):
     """What a decision depends on besides the request and the policy."""
 
     can_forward: bool = True

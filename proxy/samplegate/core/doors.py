@@ -6,7 +6,6 @@ A pushed request, the ``inputRequests`` of an ``input_required`` result, the eli
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Final
 
 import msgspec
@@ -38,8 +37,7 @@ def _offered(method: str, request: Request | Malformed, offer: Offer) -> bool:
     return offer.sampling and (offer.sampling_tools or not asks_tools)
 
 
-@dataclass(frozen=True, slots=True)
-class InputRequired:
+class InputRequired(msgspec.Struct, frozen=True):
     """An ``input_required`` result, taken apart."""
 
     items: Mapping[str, Item]

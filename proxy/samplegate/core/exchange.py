@@ -6,7 +6,6 @@ What the client must answer is handed on under a state that only this gate can o
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Final
 
 import msgspec
@@ -51,8 +50,7 @@ FIRST_PAUSE: Final = 0.25
 LONGEST_PAUSE: Final = 5.0
 
 
-@dataclass(slots=True)
-class Asked:
+class Asked(msgspec.Struct, eq=False):
     """A round that waits for its outcomes, and the call it belongs to."""
 
     pending: Pending
@@ -61,8 +59,7 @@ class Asked:
     state: str | None
 
 
-@dataclass(frozen=True, slots=True)
-class Declaration:
+class Declaration(msgspec.Struct, frozen=True):
     """What a request's envelope declares, and what the gate makes of it under one policy."""
 
     book: Rulebook
@@ -73,15 +70,14 @@ class Declaration:
     """The capabilities as the server is to see them, None where they stay as they came."""
 
 
-@dataclass(slots=True)
-class Exchange:
+class Exchange(msgspec.Struct, eq=False):
     """The modern calls of a session."""
 
     state: State
     progress: Progress
-    open: dict[str, Asked] = field(default_factory=dict)
-    _paused: dict[str, Pending] = field(default_factory=dict)
-    _declarations: dict[tuple[bytes, bytes | None, Call | None], Declaration] = field(default_factory=dict)
+    open: dict[str, Asked] = msgspec.field(default_factory=dict)
+    _paused: dict[str, Pending] = msgspec.field(default_factory=dict)
+    _declarations: dict[tuple[bytes, bytes | None, Call | None], Declaration] = msgspec.field(default_factory=dict)
 
     # -- the client's requests -------------------------------------------------------------------------------------------------------------
 
@@ -187,7 +183,13 @@ class Exchange:
         return self._open(pending, asked.items, asked.entries, frozenset(asked.roots), frames.string(asked.state), None)
 
     def _open(
-        self, pending: Pending, items: Mapping[str, Item], entries: Mapping[str, bytes], roots: frozenset[str], state: str | None, back: Returned | None
+        self,
+        pending: Pending,
+        items: Mapping[str, Item],
+        entries: Mapping[str, bytes],
+        roots: frozenset[str],
+        state: str | None,
+        back: Returned | None,
     ) -> Effects:
         origin = self._origin(pending)
         round = Round(

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-
 import msgspec
 
 from samplegate.core.capabilities import Offer
@@ -60,12 +58,11 @@ def call_of(method: str, params: bytes | None) -> Call | None:
     return Call(method, tool)
 
 
-@dataclass(slots=True)
-class Inflight:
+class Inflight(msgspec.Struct, eq=False):
     """Client requests by both of their ids."""
 
-    asked: dict[tuple[int, FrameId], Pending] = field(default_factory=dict)
-    wire: dict[FrameId, Pending] = field(default_factory=dict)
+    asked: dict[tuple[int, FrameId], Pending] = msgspec.field(default_factory=dict)
+    wire: dict[FrameId, Pending] = msgspec.field(default_factory=dict)
 
     def add(self, pending: Pending) -> None:
         """Take a request in under its two ids."""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 from samplegate.core.policy import Peer, Policy, seconds
 from samplegate.core.rounds import Round
@@ -12,8 +13,7 @@ MARGIN: Final = 5.0  # seconds kept back so that our answer arrives before the p
 MARGIN_SHARE: Final = 0.25  # but never more than this share of a short patience
 
 
-@dataclass(frozen=True, slots=True)
-class Patience:
+class Patience(msgspec.Struct, frozen=True):
     """When each peer stops waiting, in the session's time; None where it does not."""
 
     server: float | None

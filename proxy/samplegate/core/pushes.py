@@ -5,8 +5,9 @@ Not the modern era: there a server that writes a request is refused (``session.p
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import Final
+
+import msgspec
 
 from samplegate.core import doors, frames, shapes
 from samplegate.core.decisions import Withdrawn
@@ -22,8 +23,7 @@ KEY: Final = ""  # the one key of a pushed round
 MAX_OPEN: Final = 1000  # each open round is a task, and a server chooses how many it asks for
 
 
-@dataclass(slots=True)
-class Push:
+class Push(msgspec.Struct, eq=False):
     """A pushed request that is being answered."""
 
     id: FrameId
@@ -38,14 +38,13 @@ class Push:
     beats: int = 0
 
 
-@dataclass(slots=True)
-class Pushes:
+class Pushes(msgspec.Struct, eq=False):
     """The pushed requests of a session that are not answered yet."""
 
     state: State
-    open: dict[str, Push] = field(default_factory=dict)
-    _by_id: dict[FrameId, Push] = field(default_factory=dict)
-    _sent: dict[FrameId, Push] = field(default_factory=dict)
+    open: dict[str, Push] = msgspec.field(default_factory=dict)
+    _by_id: dict[FrameId, Push] = msgspec.field(default_factory=dict)
+    _sent: dict[FrameId, Push] = msgspec.field(default_factory=dict)
 
     def asks(self, id: FrameId) -> bool:
         """Whether the server has a request with this id open."""
@@ -152,6 +151,3 @@ def _without_task(params: bytes | None) -> bytes | None:
     if params is None or frames.lookup(params, "task") is None:
         return params
     return frames.splice(params, ("task",), None)
-
-
-

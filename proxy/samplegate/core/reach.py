@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from samplegate.core.conditions import globs, is_glob
 from samplegate.core.draft import Draft
@@ -32,12 +32,22 @@ class _Shape:
 
 def _shape(rule: Rule) -> _Shape:
     match = rule.match
-    conditions = {name: _plainly(getattr(match, name)) for name in match.__struct_fields__ if getattr(match, name) is not None}
-    given = tuple((name, value) for name, value in conditions.items() if not (name in _ALWAYS_THERE and "*" in value))
+    conditions = {name: _comparable(name, getattr(match, name)) for name in match.__struct_fields__ if getattr(match, name) is not None}
+    given = tuple((name, value) for name, value in conditions.items() if not (name in _ALWAYS_THERE and "*" in value.names))
     return _Shape(match, given, conditions, isinstance(rule, DenyRule), _names_call(match), _may_be_url(match), _takes_all(rule))
 
 
-def _plainly(value: Any) -> Any:
+class _Names(NamedTuple):
+    """The members of a list, or the one that stands for it; whether one of them is a glob."""
+
+    names: frozenset[str]
+    has_glob: bool
+
+
+def _comparable(name: str, value: Any) -> Any:
+    if name in _ANY_OF:
+        names = frozenset([value] if isinstance(value, str) else value)
+        return _Names(names, any(map(is_glob, names)))
     return frozenset(value) if isinstance(value, list) else value
 
 
@@ -94,8 +104,8 @@ def _implied(name: str, wide: Any, narrow: Any) -> bool:
     """Whether a request that meets ``narrow`` meets ``wide``."""
     if wide == narrow:
         return True
-    if name in _ANY_OF:
-        return _set(narrow) <= _set(wide) or (name in _ALWAYS_THERE and _all_meet(_set(narrow), _set(wide)))
+    if isinstance(wide, _Names):
+        return narrow.names <= wide.names or (name in _ALWAYS_THERE and _all_meet(narrow, wide))
     if name == "has":
         return bool(wide <= narrow)
     return isinstance(wide, Range) and isinstance(narrow, Range) and _within(narrow, wide)
@@ -106,13 +116,9 @@ def _within(narrow: Range, wide: Range) -> bool:
     return low and (wide.max is None or (narrow.max is not None and narrow.max <= wide.max))
 
 
-def _set(names: str | frozenset[str]) -> frozenset[str]:
-    return frozenset([names]) if isinstance(names, str) else names
-
-
-def _all_meet(names: frozenset[str], wide: frozenset[str]) -> bool:
+def _all_meet(narrow: _Names, wide: _Names) -> bool:
     """Whether plain names all fit one of the globs."""
-    if any(map(is_glob, names)) or not any(map(is_glob, wide)):
+    if narrow.has_glob or not wide.has_glob:
         return False
-    test, _ = globs(sorted(wide))
-    return all(map(test, names))
+    test, _ = globs(sorted(wide.names))
+    return all(map(test, narrow.names))

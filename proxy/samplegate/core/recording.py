@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, Literal
+
+import msgspec
 
 from samplegate.core import frames
 from samplegate.core.decisions import Allowed, Answered, DecidedBy, Decision, Denied, Outcome, Reason, Unanswered, Withdrawn
@@ -13,8 +14,7 @@ from samplegate.core.requests import ElicitationRequest, Malformed
 from samplegate.core.rounds import Item, Round
 
 
-@dataclass(frozen=True, slots=True)
-class Done:
+class Done(msgspec.Struct, frozen=True):
     """What came of one request."""
 
     outcome: Outcome
@@ -41,9 +41,7 @@ class Done:
         return cls(Answered(b"{}", "client"), decision, handed_on_to_client=True)
 
 
-def describe(
-    round: Round, key: str, item: Item, decision_id: str, done: Done, *, policy_hash: str, time: float, duration: float
-) -> Record:
+def describe(round: Round, key: str, item: Item, decision_id: str, done: Done, *, policy_hash: str, time: float, duration: float) -> Record:
     """The record of one request: ``time`` in Unix seconds, ``duration`` in seconds."""
     request, decision, outcome = item.request, done.decision, done.outcome
     origin = round.origin

@@ -6,14 +6,14 @@ Not the wire: the same values come from a pushed request, from a key of an ``inp
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
+
+import msgspec
 
 from samplegate.core.eras import Era
 
 
-@dataclass(frozen=True, slots=True)
-class Call:
+class Call(msgspec.Struct, frozen=True):
     """A client request in flight during which a server may ask: tools/call, prompts/get or resources/read."""
 
     method: str
@@ -21,8 +21,7 @@ class Call:
     """The tool's name for tools/call, else None."""
 
 
-@dataclass(frozen=True, slots=True)
-class Origin:
+class Origin(msgspec.Struct, frozen=True):
     """Who asked, during what. Every name comes from our configuration, never from a peer (T36)."""
 
     server: str
@@ -33,8 +32,7 @@ class Origin:
     """The client requests it may belong to: one is known, several are candidates, none is none in flight."""
 
 
-@dataclass(frozen=True, slots=True)
-class SamplingRequest:
+class SamplingRequest(msgspec.Struct, frozen=True):
     """``sampling/createMessage``. ``params`` is the decoded, checked JSON object; lists and dicts in it are not to be changed."""
 
     origin: Origin
@@ -44,8 +42,7 @@ class SamplingRequest:
     kind: Literal["sampling"] = "sampling"
 
 
-@dataclass(frozen=True, slots=True)
-class ElicitationRequest:
+class ElicitationRequest(msgspec.Struct, frozen=True):
     """``elicitation/create``. ``mode`` is resolved (absent means form, R30)."""
 
     origin: Origin
@@ -58,8 +55,7 @@ class ElicitationRequest:
 Request: TypeAlias = SamplingRequest | ElicitationRequest
 
 
-@dataclass(frozen=True, slots=True)
-class Malformed:
+class Malformed(msgspec.Struct, frozen=True):
     """A request that no rule is asked about: what is wrong with it, as the JSON-RPC error the specification names."""
 
     code: int
@@ -67,8 +63,7 @@ class Malformed:
     """Names the place and the fault, never the content."""
 
 
-@dataclass(frozen=True, slots=True)
-class ClientCapabilities:
+class ClientCapabilities(msgspec.Struct, frozen=True):
     """What the client itself declared, at the grain at which requests are asked (R113, T24: ``elicitation: {}`` is form only)."""
 
     sampling: bool = False

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any, Final, Literal, TypeAlias
+
+import msgspec
 
 from samplegate.core.decisions import Outcome
 from samplegate.core.requests import ClientCapabilities, Malformed, Origin, Request
@@ -13,8 +14,7 @@ Side: TypeAlias = Literal["client", "server"]
 Door: TypeAlias = Literal["push", "input_required", "url_error"]
 
 
-@dataclass(frozen=True, slots=True)
-class Item:
+class Item(msgspec.Struct, frozen=True):
     """One request of a round as it came in, and whether its kind, mode and sub-capability were declared to the server."""
 
     method: str
@@ -23,8 +23,7 @@ class Item:
     offered: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Seen:
+class Seen(msgspec.Struct, frozen=True):
     """What was decided about a key when the round was sealed: so that the return is recorded under the same name."""
 
     decision_id: str
@@ -32,8 +31,7 @@ class Seen:
     rule: str | None
 
 
-@dataclass(frozen=True, slots=True)
-class Returned:
+class Returned(msgspec.Struct, frozen=True):
     """A sealed round that the client's retry reopened."""
 
     replies: Mapping[str, bytes]
@@ -41,8 +39,7 @@ class Returned:
     seen: Mapping[str, Seen]
 
 
-@dataclass(frozen=True, slots=True)
-class Round:
+class Round(msgspec.Struct, frozen=True):
     """Requests to be decided, acted on, recorded and released together."""
 
     id: str
@@ -60,8 +57,7 @@ class Round:
     returned: Returned | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Release:
+class Release(msgspec.Struct, frozen=True):
     """What leaves the gate for one key: the outcome, its name in the decision log and who decided."""
 
     outcome: Outcome
@@ -70,15 +66,13 @@ class Release:
     """Rule and reason, said to the server only under `explain_to_server`."""
 
 
-@dataclass(frozen=True, slots=True)
-class Settled:
+class Settled(msgspec.Struct, frozen=True):
     """The round is over."""
 
     releases: Mapping[str, Release]
 
 
-@dataclass(frozen=True, slots=True)
-class ForwardRound:
+class ForwardRound(msgspec.Struct, frozen=True):
     """Modern: the exchange ends and these keys go to the client; ``seen`` is sealed with what is left for the return."""
 
     keys: frozenset[str]
@@ -90,38 +84,33 @@ class ForwardRound:
 Verdict: TypeAlias = Settled | ForwardRound
 
 
-@dataclass(frozen=True, slots=True)
-class ToClient:
+class ToClient(msgspec.Struct, frozen=True):
     """Write one line to the client."""
 
     lane: int
     line: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class ToServer:
+class ToServer(msgspec.Struct, frozen=True):
     """Write one line to the server."""
 
     lane: int
     line: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class Open:
+class Open(msgspec.Struct, frozen=True):
     """Run a round."""
 
     round: Round
 
 
-@dataclass(frozen=True, slots=True)
-class Withdraw:
+class Withdraw(msgspec.Struct, frozen=True):
     """Whoever asked or called took the round back: end its work, send nothing."""
 
     round: str
 
 
-@dataclass(frozen=True, slots=True)
-class Reply:
+class Reply(msgspec.Struct, frozen=True):
     """The client answered a forwarded request. ``payload`` is its result or error as it stands."""
 
     round: str
@@ -130,27 +119,24 @@ class Reply:
     payload: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class Later:
+class Later(msgspec.Struct, frozen=True):
     """Call ``due(token)`` after ``delay`` seconds."""
 
     delay: float
     token: str
 
 
-@dataclass(frozen=True, slots=True)
-class Close:
+class Close(msgspec.Struct, frozen=True):
     """Close a lane."""
 
     lane: int
 
 
-@dataclass(frozen=True, slots=True)
-class Note:
+class Note(msgspec.Struct, frozen=True):
     """Something for the log and the counters: never content."""
 
     event: str
-    fields: Mapping[str, Any] = field(default_factory=dict)
+    fields: Mapping[str, Any] = msgspec.field(default_factory=dict)
     warn: bool = True
 
 
@@ -159,4 +145,3 @@ Effect: TypeAlias = ToClient | ToServer | Open | Withdraw | Reply | Later | Clos
 SAMPLING: Final = "sampling/createMessage"
 ELICITATION: Final = "elicitation/create"
 ROOTS: Final = "roots/list"
-

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
+
+import msgspec
 
 Failure: TypeAlias = Literal[
     "bad_key", "rate_limited", "refused", "unreachable", "unknown_model", "bad_request", "timeout", "no_case", "empty", "crashed", "error"
 ]
 
 
-@dataclass(frozen=True, slots=True)
-class SampleRequest:
+class SampleRequest(msgspec.Struct, frozen=True):
     """One model is asked once. ``params`` are MCP createMessage params, already within the rule's bounds."""
 
     model: str
@@ -22,8 +22,7 @@ class SampleRequest:
     """Seconds until the caller gives up; the HTTP call ends by then."""
 
 
-@dataclass(frozen=True, slots=True)
-class Sampled:
+class Sampled(msgspec.Struct, frozen=True):
     """The model answered."""
 
     text: str
@@ -37,8 +36,7 @@ class Sampled:
     """What was asked and the provider does not take, so it was left out: ``temperature``, ``stop``."""
 
 
-@dataclass(frozen=True, slots=True)
-class SampleFailed:
+class SampleFailed(msgspec.Struct, frozen=True):
     """The model did not answer. ``message`` is for the log: it holds no key, no URL query and no content."""
 
     failure: Failure

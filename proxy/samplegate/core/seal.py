@@ -10,7 +10,6 @@ import base64
 import binascii
 import hashlib
 import json
-from dataclasses import dataclass
 from typing import Any, Final
 
 import msgspec
@@ -47,8 +46,7 @@ class SealedRound(msgspec.Struct, frozen=True, array_like=True):
     started: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
-class Binding:
+class Binding(msgspec.Struct, frozen=True):
     """What a sealed round belongs to."""
 
     server: str

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import msgspec
 
 from samplegate.core import frames
 from samplegate.core.capabilities import Offer, offer
@@ -16,8 +16,7 @@ from samplegate.core.rounds import Effect, ToServer
 SERVER_LANE = 0
 
 
-@dataclass(slots=True)
-class State:
+class State(msgspec.Struct, eq=False):
     """Shared by ``session.py`` and its parts. ``token`` is random; ``key`` seals forwarded rounds; ``epoch`` + now is wall time."""
 
     book: Rulebook
@@ -30,7 +29,7 @@ class State:
     """The negotiated legacy revision; empty until ``initialize`` was answered."""
     client: ClientCapabilities = ClientCapabilities()
     offered: Offer = Offer()
-    inflight: Inflight = field(default_factory=Inflight)
+    inflight: Inflight = msgspec.field(default_factory=Inflight)
     numbers: int = 0
 
     def new_id(self) -> FrameId:
@@ -54,4 +53,3 @@ class State:
             raw = frames.splice(raw, ("id",), frames.dump(pending.wire_id))
         self.inflight.add(pending)
         return [ToServer(SERVER_LANE, raw)]
-

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import msgspec
 
 from samplegate.core import doors, frames, shapes
 from samplegate.core.decisions import Answered, Reason, Unanswered, Withdrawn
@@ -15,12 +15,11 @@ from samplegate.core.state import State
 Effects = list[Effect]
 
 
-@dataclass(slots=True)
-class UrlErrors:
+class UrlErrors(msgspec.Struct, eq=False):
     """The -32042 errors of a session that are being decided."""
 
     state: State
-    open: dict[str, tuple[Pending, bytes]] = field(default_factory=dict)
+    open: dict[str, tuple[Pending, bytes]] = msgspec.field(default_factory=dict)
 
     def arrive(self, pending: Pending, f: Frame) -> Effects | None:
         """The server fails a call; None if with any other error."""

@@ -64,7 +64,7 @@ class LineLink:
         return self._backlog.dropped
 
     def pause_reading(self) -> None:
-        """Take nothing more from the peer. What one read had already brought is still delivered."""
+        """Take nothing more from the peer. What one read has brought is still delivered, and a thread may be in one more."""
         self._reader.pause()
 
     def resume_reading(self) -> None:

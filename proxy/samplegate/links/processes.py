@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import shutil
 import subprocess
 import sys
 import threading
@@ -32,6 +31,8 @@ def start(command: Sequence[str], *, env: Mapping[str, str], cwd: Path | None) -
     arguments = list(command)
     flags = 0
     if sys.platform == "win32":  # untested; start_new_session and pipesize do nothing there
+        import shutil
+
         flags = subprocess.CREATE_NEW_PROCESS_GROUP
         arguments[0] = shutil.which(command[0], path=env.get("PATH")) or command[0]  # npx is npx.cmd there
     try:
@@ -51,6 +52,8 @@ def start(command: Sequence[str], *, env: Mapping[str, str], cwd: Path | None) -
 
 
 def _explain(error: OSError | ValueError, name: str, env: Mapping[str, str], cwd: Path | None) -> CannotStart:
+    import shutil
+
     if isinstance(error, ValueError):
         return CannotStart(PLACE, name, "or its environment has a NUL character or an '=' in a name", "take it out")
     if cwd is not None and not cwd.is_dir():
