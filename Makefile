@@ -8,6 +8,9 @@ BIN := $(VENV)/bin
 PYTHON ?=
 PIP_FLAGS := --quiet --quiet --no-input --disable-pip-version-check --progress-bar off
 LOCKED := --require-hashes --only-binary :all:
+# Tests run side by side; WORKERS=0 runs them one after the other, in one process.
+WORKERS ?= auto
+PYTEST := -m pytest -n $(WORKERS) --maxprocesses=4
 SOURCES := proxy tests $(wildcard bench)
 ENVS := tests/real/.envs
 
@@ -68,10 +71,10 @@ bench: dev ## what the gate costs, beside the floor, the bare server and the fas
 # --- checks ---------------------------------------------------------------------------------------------------------------------------
 
 test: dev counterparts ## every test, the real counterparts too
-	@$(BIN)/python -m pytest $(ARGS)
+	@$(BIN)/python $(PYTEST) $(ARGS)
 
 unit: dev ## the tests without the real counterparts
-	@$(BIN)/python -m pytest -m 'not real' $(ARGS)
+	@$(BIN)/python $(PYTEST) -m 'not real' $(ARGS)
 
 check: lint types test ## what has to hold before a change lands: format, lint, types, imports, tests, documentation
 
@@ -102,7 +105,7 @@ lock: dev lock-npm ## write the lock files again (UPGRADE=--upgrade takes the ne
 	@$(COMPILE) pyproject.toml -o requirements.lock
 	@$(COMPILE) --group build -c requirements.lock -o requirements-build.lock
 	@$(COMPILE) pyproject.toml --group dev -c requirements.lock -o requirements-dev.lock
-	@for name in sdk1 sdk2 node; do $(COMPILE) tests/real/$$name.in -o tests/real/$$name.lock || exit 1; done
+	@for name in tests/real/sdk1 tests/real/sdk2 tests/real/node bench/requirements-peer; do $(COMPILE) $$name.in -o $$name.lock || exit 1; done
 
 lock-npm: dev $(ENVS)/node/.installed ## write the npm lock again
 	@rm -f tests/real/package-lock.json

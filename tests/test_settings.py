@@ -8,7 +8,7 @@ import pytest
 
 from samplegate.settings import RunSettings, SettingsError, load, state_folder
 
-HOME = {"HOME": "/home/u"}
+HOME = {"HOME": "/srv/u"}
 
 
 def problems(environ: dict[str, str], text: str | None = None, folder: Path = Path()) -> list[str]:
@@ -23,7 +23,7 @@ def problems(environ: dict[str, str], text: str | None = None, folder: Path = Pa
 
 @pytest.mark.skipif("sys.platform != 'linux'", reason="the default folder is the platform's own")
 def test_without_a_word_everything_has_a_default() -> None:
-    assert RunSettings(state=Path("/home/u/.local/state/samplegate")) == load(HOME).settings
+    assert RunSettings(state=Path("/srv/u/.local/state/samplegate")) == load(HOME).settings
 
 
 def test_the_command_line_wins_over_variables_and_these_over_the_file(tmp_path: Path) -> None:
@@ -53,7 +53,7 @@ def test_all_problems_are_told_at_once_each_at_its_place(tmp_path: Path) -> None
         "s.yaml:6:1: server: the key stands twice, first in line 2; remove one",
         "s.yaml:4:1: record_conten: is no setting; is record_content meant",
         "s.yaml:1:1: log_level: 'loud' is not one of debug, info, warning, error",
-        "s.yaml:2:1: server: expected `str`, got `int`",
+        "s.yaml:2:1: server: '5' is no text; put it in quotes",
         "s.yaml:3:1: max_frame_bytes: '1' is no whole number from 65536 to 1073741824",
         "s.yaml:5:1: state: must be a path",
         "SAMPLEGATE_RECORD_CONTENT: 'all' is not one of none, hash, full",
@@ -97,10 +97,10 @@ def test_none_is_no_path_for_the_decision_log(tmp_path: Path) -> None:
 
 
 def test_the_state_folder_is_the_platforms_own() -> None:
-    assert Path("/home/u/.local/state/samplegate") == state_folder(HOME, "linux")
+    assert Path("/srv/u/.local/state/samplegate") == state_folder(HOME, "linux")
     assert Path("/x/samplegate") == state_folder({**HOME, "XDG_STATE_HOME": "/x"}, "linux")
-    assert Path("/home/u/.local/state/samplegate") == state_folder({**HOME, "XDG_STATE_HOME": "relative"}, "linux")
-    assert Path("/home/u/Library/Application Support/samplegate") == state_folder(HOME, "darwin")
-    assert Path("C:/Users/u/AppData/Local/samplegate") == state_folder({"USERPROFILE": "C:/Users/u"}, "win32")
+    assert Path("/srv/u/.local/state/samplegate") == state_folder({**HOME, "XDG_STATE_HOME": "relative"}, "linux")
+    assert Path("/srv/u/Library/Application Support/samplegate") == state_folder(HOME, "darwin")
+    assert Path("C:/u/AppData/Local/samplegate") == state_folder({"USERPROFILE": "C:/u"}, "win32")
     assert Path("D:/l/samplegate") == state_folder({"LOCALAPPDATA": "D:/l"}, "win32")
     assert state_folder({}, "linux") is None

@@ -93,8 +93,7 @@ async def _sample(round: Round, item: Item, decision: Decision, allowed: Allowed
         if answer.stop_reason is not None:
             result["stopReason"] = answer.stop_reason
         outcome = _shaped(item, result, round.origin.revision)
-        tokens = {"input_tokens": answer.input_tokens, "output_tokens": answer.output_tokens}
-        return Done(outcome, decision, model=answer.model, **tokens, dropped=answer.dropped)
+        return Done(outcome, decision, answer.model, answer.input_tokens, answer.output_tokens, dropped=answer.dropped)
     return Done(_late(f"model {model} did not answer within {seconds:.3g} s"), decision, model=model)
 
 

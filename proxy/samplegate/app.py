@@ -34,7 +34,7 @@ from samplegate.core.unnamed import unnamed
 from samplegate.gate import Gate
 from samplegate.links.child import Child, exit_code, start_child
 from samplegate.links.failures import CannotStart
-from samplegate.links.stdio import open_own
+from samplegate.links.stdio import check_own, open_own
 from samplegate.ports import Ports, Unavailable
 from samplegate.records.decisions import DecisionLog, NoDecisionLog, decision_log
 from samplegate.records.log import Log, configure
@@ -80,6 +80,11 @@ def run_command(args: argparse.Namespace) -> int:
         _say(f"{args.policy}: cannot be read: byte {problem.start} is not UTF-8; save it as UTF-8 text")
         return WRONG
     _warn(run)
+    try:
+        check_own()
+    except CannotStart as problem:
+        _say(str(problem))
+        return WRONG
     return anyio.run(_main, run, backend_options={"use_uvloop": _has_uvloop()})
 
 
@@ -238,6 +243,8 @@ async def _converse(run: Run, relay: Relay, ended: _Ended) -> None:
         with anyio.CancelScope(shield=True):
             await child.stop()
     await own.drained(LAST_LINES)
+    own.close_writing()
+    own.abort()
 
 
 async def _first(*waits: Callable[[], Awaitable[int | None]]) -> int:

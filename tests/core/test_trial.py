@@ -181,10 +181,9 @@ JSON = st.recursive(
     max_leaves=8,
 )
 OBJECT = st.dictionaries(WORDS | st.sampled_from(["messages", "maxTokens", "message", "requestedSchema", "mode", "url"]), JSON, max_size=4)
+METHODS = st.sampled_from(["sampling/createMessage", "elicitation/create"])
 ASKED = st.one_of(
-    st.fixed_dictionaries(
-        {"request": st.fixed_dictionaries({"method": st.sampled_from(["sampling/createMessage", "elicitation/create"]), "params": OBJECT})}
-    ),
+    st.fixed_dictionaries({"request": st.fixed_dictionaries({"method": METHODS, "params": OBJECT})}),
     st.fixed_dictionaries({"sampling": st.fixed_dictionaries({"messages": st.lists(OBJECT, max_size=3), "maxTokens": JSON})}),
     st.fixed_dictionaries({"elicitation": st.fixed_dictionaries({"fields": st.dictionaries(WORDS, OBJECT, max_size=3)})}),
 )

@@ -6,9 +6,11 @@ import argparse
 import json
 import os
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+import msgspec
 
 from samplegate.commands import FAILED, OK, UNREADABLE
 from samplegate.commands.files import Sort, Unreadable, complain, count, read, sort_of
@@ -119,7 +121,9 @@ def _json(checked: Checked) -> dict[str, Any]:
         "sort": checked.sort,
         "hash": None if checked.loaded is None else checked.loaded.hash,
         "unreadable": checked.unreadable,
-        "problems": [asdict(problem) for problem in checked.problems],
-        "warnings": [] if checked.loaded is None else [asdict(warning) for warning in checked.loaded.warnings],
-        "servers": [{"servers": list(offered.who), "requests": [asdict(coverage) for coverage in offered.requests]} for offered in checked.offers],
+        "problems": [msgspec.to_builtins(problem) for problem in checked.problems],
+        "warnings": [] if checked.loaded is None else [msgspec.to_builtins(warning) for warning in checked.loaded.warnings],
+        "servers": [
+            {"servers": list(offered.who), "requests": [msgspec.to_builtins(coverage) for coverage in offered.requests]} for offered in checked.offers
+        ],
     }

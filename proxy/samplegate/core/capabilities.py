@@ -7,8 +7,9 @@ declared that no rule could answer, and no rule that may answer goes undeclared.
 from __future__ import annotations
 
 from collections.abc import Iterator, Set
-from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias, assert_never
+
+import msgspec
 
 from samplegate.core import answers, models
 from samplegate.core.eras import LEGACY, Era, era_of, has_elicitation, has_modes
@@ -18,8 +19,7 @@ from samplegate.core.policy import AllowRule, AnswerRule, DenyRule, ForwardRule,
 from samplegate.core.requests import Call, ClientCapabilities, Request
 
 
-@dataclass(frozen=True, slots=True)
-class Offer:
+class Offer(msgspec.Struct, frozen=True):
     """What is declared to a server."""
 
     sampling: bool = False
@@ -41,8 +41,7 @@ _OF_URLS: Final = ("host", "scheme")
 _ALL: Final = ClientCapabilities(True, True, True, True, True)
 
 
-@dataclass(frozen=True, slots=True)
-class Asker:
+class Asker(msgspec.Struct, frozen=True):
     """Who asks, during what, before it has asked. ``call`` None is any call or none."""
 
     server: str
@@ -149,8 +148,7 @@ def unsolicited(book: Rulebook, *, server: str, caller: str, call: Call, revisio
     return "pass" if rules and all(isinstance(rule, ForwardRule) for rule in rules) else "strip"
 
 
-@dataclass(frozen=True, slots=True)
-class Coverage:
+class Coverage(msgspec.Struct, frozen=True):
     """What a policy means to one server for one class of requests. ``str()`` is a line for a person."""
 
     requests: Class

@@ -5,9 +5,10 @@ from __future__ import annotations
 import fnmatch
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any, Final, TypeAlias
+
+import msgspec
 
 from samplegate.core import hosts
 from samplegate.core.facts import ABSENT, NO_CALL, UNKNOWN, Facts, Known
@@ -23,8 +24,7 @@ NO_CALL_NAME: Final = "none"
 _MAX_SHOWN: Final = 60
 
 
-@dataclass(frozen=True, slots=True)
-class Condition:
+class Condition(msgspec.Struct, frozen=True):
     """One condition: which fact it reads, the test of it, and how to say that it did not hold."""
 
     name: str

@@ -6,8 +6,9 @@ The first rule that matches and can be carried out wins; no rule, no answer. A `
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias, assert_never
+
+import msgspec
 
 from samplegate.core import answers, models
 from samplegate.core.conditions import shown
@@ -22,16 +23,14 @@ __all__ = ["Rulebook", "compile_policy", "decide", "explain"]
 Effect: TypeAlias = Literal["allow", "answer", "forward", "deny"]
 
 
-@dataclass(frozen=True, slots=True)
-class Can:
+class Can(msgspec.Struct, frozen=True):
     """A rule's effect can be carried out."""
 
     act: Act
     why: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Cannot:
+class Cannot(msgspec.Struct, frozen=True):
     """It cannot, as far as known before acting."""
 
     why: str

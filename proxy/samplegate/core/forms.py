@@ -7,8 +7,9 @@ can be forwarded but never answered or verified by the gate (T16).
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, Final, Literal, TypeAlias
+
+import msgspec
 
 from samplegate.core.eras import has_modes
 from samplegate.core.patterns import searcher
@@ -27,8 +28,7 @@ class Missing:
 MISSING: Final = Missing()
 
 
-@dataclass(frozen=True, slots=True)
-class Field:
+class Field(msgspec.Struct, frozen=True):
     """One field of a flat form."""
 
     name: str
@@ -40,16 +40,14 @@ class Field:
     schema: Mapping[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
-class Form:
+class Form(msgspec.Struct, frozen=True):
     """A flat requestedSchema."""
 
     fields: tuple[Field, ...]
     schema: Mapping[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
-class NotFlat:
+class NotFlat(msgspec.Struct, frozen=True):
     """Why a schema, or one property of it, is outside the flat subset. Names the place, never a value."""
 
     why: str

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from functools import cache
 from typing import Literal
 
@@ -24,8 +23,7 @@ from samplegate.core.walk import Type, convert, type_of
 __all__ = ["Loaded", "PolicyError", "Problem", "json_schema", "load", "problems"]
 
 
-@dataclass(frozen=True, slots=True)
-class Problem:
+class Problem(msgspec.Struct, frozen=True):
     """Something wrong with a file, at ``line`` and ``column`` (from 1), at ``place`` of its tree (empty for the whole of it)."""
 
     file: str
@@ -46,8 +44,7 @@ class PolicyError(Exception):
         self.problems = problems
 
 
-@dataclass(frozen=True, slots=True)
-class Loaded:
+class Loaded(msgspec.Struct, frozen=True):
     """A policy that can be used."""
 
     policy: Policy

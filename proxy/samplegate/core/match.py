@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple, TypeAlias
 
+import msgspec
+
 from samplegate.core import variables
 from samplegate.core.conditions import NO_CALL_NAME, Condition, Verdict, conditions, listed, no_urls
 from samplegate.core.facts import ABSENT, UNKNOWN, Calls, Facts, Known
@@ -21,8 +23,7 @@ __all__ = ["NO_CALL_NAME", "Entry", "Matcher", "Negation", "Rulebook", "compile_
 _MAX_SHORTLISTS: Final = 256  # servers times callers times tools; a client may make up tools, so there is a bound
 
 
-@dataclass(frozen=True, slots=True)
-class Negation:
+class Negation(msgspec.Struct, frozen=True):
     """``not``: holds where the inner conditions do not all hold."""
 
     inner: tuple[Condition | Negation, ...]
@@ -71,8 +72,7 @@ def _all(probes: tuple[Probe, ...], facts: Facts | Known) -> Verdict:
     return result
 
 
-@dataclass(frozen=True, slots=True)
-class Matcher:
+class Matcher(msgspec.Struct, frozen=True):
     """A compiled match."""
 
     conditions: tuple[Condition | Negation, ...]
@@ -154,8 +154,7 @@ def _compiled(match: Match) -> Iterator[Condition | Negation]:
         yield Negation(tuple(condition for part in _spread(match.not_) for condition in _compiled(part)))
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
+class Entry(msgspec.Struct, frozen=True):
     """A rule of the policy with its match compiled."""
 
     rule: Rule

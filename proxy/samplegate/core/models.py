@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
+
+import msgspec
 
 from samplegate.core.conditions import globs, is_glob, shown
 from samplegate.core.facts import Facts, hint_names
@@ -13,8 +14,7 @@ from samplegate.core.policy import AllowRule, Model, Policy, Prepend, With
 TEXT_ONLY: Final = "models answer text only so far"
 
 
-@dataclass(frozen=True, slots=True)
-class Choice:
+class Choice(msgspec.Struct, frozen=True):
     """The models that may answer, best first, and why the first is first."""
 
     models: tuple[Model, ...]
@@ -66,8 +66,7 @@ def unfit(facts: Facts) -> str | None:
     return f"the request holds {', '.join(sorted(odd))}, and {TEXT_ONLY}" if odd else None
 
 
-@dataclass(frozen=True, slots=True)
-class Asked:
+class Asked(msgspec.Struct, frozen=True):
     """What the model is asked, and the names of the params that are not as they came."""
 
     params: Mapping[str, Any]

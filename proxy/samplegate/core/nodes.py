@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any, Final
 
+import msgspec
 import yaml
 
 from samplegate.core.scalars import CORE, resolve
@@ -27,8 +27,7 @@ _FLAT: Final = {CORE + "map": "mapping", CORE + "seq": "list"}
 _UNSEEN: Final = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]|(?<!^)\ufeff")
 
 
-@dataclass(slots=True)
-class _Open:
+class _Open(msgspec.Struct, eq=False):
     """A container being filled; ``key`` is the key whose value comes next, ``dropped`` if that value is to be thrown away."""
 
     node: Sequence | Mapping

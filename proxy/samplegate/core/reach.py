@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
+
+import msgspec
 
 from samplegate.core.conditions import globs, is_glob
 from samplegate.core.draft import Draft
@@ -17,8 +18,7 @@ _ALWAYS_THERE: Final = frozenset({"server", "caller"})
 """What every request has, so that `*` is no condition."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Shape:
+class _Shape(msgspec.Struct, frozen=True):
     """What is compared of a rule: its match with every list as a set, so that a thousand rules take no time."""
 
     match: Match

@@ -25,7 +25,6 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Annotated, Any, Final, TypeAlias
 
 import msgspec
@@ -66,8 +65,7 @@ class Cases(Strict, frozen=True):
     cases: list[Case]
 
 
-@dataclass(frozen=True, slots=True)
-class Compiled:
+class Compiled(msgspec.Struct, frozen=True):
     """A case with its expressions compiled."""
 
     case: Case
@@ -75,8 +73,7 @@ class Compiled:
     text: Any
 
 
-@dataclass(frozen=True, slots=True)
-class Script:
+class Script(msgspec.Struct, frozen=True):
     """A file of cases, ready to answer."""
 
     cases: tuple[Compiled, ...]

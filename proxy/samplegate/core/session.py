@@ -15,7 +15,7 @@ from samplegate.core.frames import Frame, FrameId, Malformed
 from samplegate.core.inflight import Pending
 from samplegate.core.progress import Progress
 from samplegate.core.pushes import Pushes
-from samplegate.core.rounds import Close, Effect, ForwardRound, Note, Settled, Side, ToClient, ToServer, Verdict, Withdraw
+from samplegate.core.rounds import Close, Effect, ForwardRound, Note, Side, ToClient, ToServer, Verdict, Withdraw
 from samplegate.core.state import SERVER_LANE, State
 from samplegate.core.urlerrors import UrlErrors
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from collections.abc import Mapping as Mapping_
-from dataclasses import dataclass, field
 from typing import Any, Final
 
 import msgspec
@@ -143,14 +142,13 @@ class Walk:
         return out
 
 
-@dataclass(frozen=True, slots=True)
-class _Keys:
+class _Keys(msgspec.Struct, frozen=True):
     """What a mapping may say: its fields, the key of its tag with the tag met, and what the mappings of another tag may say."""
 
     fields: Mapping_[str, inspect.Field]
     tag_field: str | None = None
     tag: str = ""
-    others: Mapping_[str, set[str]] = field(default_factory=dict)
+    others: Mapping_[str, set[str]] = msgspec.field(default_factory=dict)
 
     def unknown(self, key: str) -> str:
         """What to say about a key that is not here: its likely home, its likely spelling, or what there is."""

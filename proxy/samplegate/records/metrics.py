@@ -9,9 +9,10 @@ from __future__ import annotations
 import os
 from bisect import bisect_left
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Literal
+
+import msgspec
 
 from samplegate.ports import Unavailable
 
@@ -19,8 +20,7 @@ SECONDS: Final = (0.001, 0.005, 0.025, 0.1, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0
 NONE: Final = "none"  # what a label says where there is nothing to say
 
 
-@dataclass(frozen=True, slots=True)
-class Metric:
+class Metric(msgspec.Struct, frozen=True):
     """A metric as it stands in the file and in the documentation."""
 
     name: str
@@ -58,8 +58,7 @@ METRICS: Final = (
 _TABLE: Final = {metric.name: metric for metric in METRICS}
 
 
-@dataclass(slots=True)
-class _Histogram:
+class _Histogram(msgspec.Struct, eq=False):
     counts: list[int]
     total: float = 0.0
 

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
+
+import msgspec
 
 from samplegate.core.policy import Model
 
@@ -58,8 +59,7 @@ _NEEDED: Final[Mapping[str, tuple[str, ...]]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class NoKey:
+class NoKey(msgspec.Struct, frozen=True):
     """Why a model cannot be asked: ``what`` names the variable or file, never what is in it."""
 
     what: str
