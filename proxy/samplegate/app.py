@@ -14,12 +14,12 @@ import sys
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any, Final
 
 import anyio
 import anyio.to_thread
 import msgspec
-import msgspec.structs
 
 from samplegate import settings as process
 from samplegate.core import load
@@ -207,7 +207,7 @@ class _Wires:
             await self._run.decisions.write(record)
         except Unavailable:
             self._metrics.count("samplegate_records_failed_total", server=record.server)
-            record = msgspec.structs.replace(record, outcome="unanswered", reason=Reason.RECORDS)
+            record = replace(record, outcome="unanswered", reason=Reason.RECORDS)
             raise
         finally:
             self._tally.take(record)

@@ -5,8 +5,8 @@ Lines are handled where they arrive, in the event loop's callback: a passed-thro
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from typing import Final, Protocol, assert_never
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any, Final, Protocol, assert_never
 
 import anyio
 import anyio.abc
@@ -135,7 +135,7 @@ class Relay:
         assert waiting.reply is not None
         return waiting.reply
 
-    def _start(self, task: Callable[..., Awaitable[None]], *args: object) -> None:
+    def _start(self, task: Callable[..., Coroutine[Any, Any, None]], *args: object) -> None:
         assert self._group is not None
         self._group.start_soon(task, *args)
 

@@ -40,7 +40,7 @@ class TestCapabilities:
         assert {"sampling": {}} == Dialogue(ALLOW, ANSWER).open_legacy("2025-03-26")
 
     def test_requests_borne_by_tasks_are_not_declared(self) -> None:
-        tasks = {"list": {}, "requests": {"sampling": {"createMessage": {}}, "elicitation": {"create": {}}, "other": {}}}
+        tasks: dict[str, Any] = {"list": {}, "requests": {"sampling": {"createMessage": {}}, "elicitation": {"create": {}}, "other": {}}}
         assert {"list": {}, "requests": {"other": {}}} == Dialogue(ALLOW).open_legacy(tasks=tasks)["tasks"]
 
     def test_everything_else_of_the_handshake_stays_byte_for_byte(self) -> None:
@@ -278,7 +278,7 @@ class TestUrlErrors:
         d = Dialogue(DENY)
         d.open_legacy()
         d.client(call(1))
-        assert one(d.server(b'{"jsonrpc":"2.0","id":1,"error":{"code":' + code + b',"message":"","data":{"elicitations":[]}}}'), Open)
+        assert "url_error" == one(d.server(b'{"jsonrpc":"2.0","id":1,"error":{"code":' + code + b',"message":"","data":{"elicitations":[]}}}'), Open).round.door
 
     def test_any_other_error_passes(self) -> None:
         d = Dialogue(DENY)
@@ -294,7 +294,7 @@ class TestBatches:
         batch = [request(1, "ping"), request(2, "ping"), {"jsonrpc": "2.0", "method": "n"}]
         assert batch == to_server(d.client(batch))
         assert [result(1), result(2)] == to_client(d.server([result(1), result(2)]))
-        assert one(d.server([request(7, "sampling/createMessage", **sample())]), Open)
+        assert "push" == one(d.server([request(7, "sampling/createMessage", **sample())]), Open).round.door
 
     @pytest.mark.parametrize("revision", ["2025-06-18", "2025-11-25"])
     def test_elsewhere_a_batch_is_refused(self, revision: str) -> None:

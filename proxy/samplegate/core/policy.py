@@ -36,14 +36,14 @@ class Strict(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defau
     """A mapping of the file: unknown keys are errors."""
 
 
-class Range(Strict):
+class Range(Strict, frozen=True):
     """A number within bounds, both included."""
 
     min: int | None = None
     max: int | None = None
 
 
-class Match(Strict, rename={"not_": "not"}):
+class Match(Strict, frozen=True, rename={"not_": "not"}):
     """The conditions of a rule: all that are given must hold. An empty match holds for everything but ``mode: url`` (DESIGN 3)."""
 
     kind: Kind | None = None
@@ -83,7 +83,7 @@ class Match(Strict, rename={"not_": "not"}):
     not_: Match | None = None
 
 
-class Model(Strict):
+class Model(Strict, frozen=True):
     """A model that the gate may call: ``name`` is ours, ``model`` is litellm's or ``scripted``."""
 
     name: str
@@ -97,26 +97,26 @@ class Model(Strict):
     """``scripted`` only: the file of its cases, relative to the policy."""
 
 
-class Prepend(Strict):
+class Prepend(Strict, frozen=True):
     """A text put before the server's system prompt."""
 
     prepend: str
 
 
-class Temperature(Strict):
+class Temperature(Strict, frozen=True):
     """Bounds that a request's temperature is clamped to; a request without one is left without."""
 
     min: Annotated[float, msgspec.Meta(ge=0)] | None = None
     max: Annotated[float, msgspec.Meta(ge=0)] | None = None
 
 
-class StopSequences(Strict):
+class StopSequences(Strict, frozen=True):
     """How many stop sequences are passed on; the rest is dropped and logged."""
 
     max: Annotated[int, msgspec.Meta(ge=0)]
 
 
-class With(Strict):
+class With(Strict, frozen=True):
     """How an allowed request is sampled."""
 
     models: list[str] = []
@@ -128,7 +128,7 @@ class With(Strict):
     timeout: Duration | None = None
 
 
-class RuleBase(Strict, tag_field="effect"):
+class RuleBase(Strict, frozen=True, tag_field="effect"):
     """What every rule has."""
 
     name: str
@@ -139,14 +139,14 @@ class RuleBase(Strict, tag_field="effect"):
     """Evaluated and recorded, not enforced."""
 
 
-class AllowRule(RuleBase, tag="allow", rename={"with_": "with"}):
+class AllowRule(RuleBase, frozen=True, tag="allow", rename={"with_": "with"}):
     """A model answers. Sampling only: the match must say ``kind: sampling``."""
 
     with_: With = With()
     on_timeout: Otherwise = "unanswered"
 
 
-class AnswerRule(RuleBase, tag="answer"):
+class AnswerRule(RuleBase, frozen=True, tag="answer"):
     """Fixed content answers: text or content blocks for sampling, values by field name for elicitation."""
 
     content: Any = None
@@ -154,7 +154,7 @@ class AnswerRule(RuleBase, tag="answer"):
     """Elicitation: what ``content`` leaves open is taken from the schema's defaults."""
 
 
-class ForwardRule(RuleBase, tag="forward"):
+class ForwardRule(RuleBase, frozen=True, tag="forward"):
     """The client answers."""
 
     verify: bool = False
@@ -163,7 +163,7 @@ class ForwardRule(RuleBase, tag="forward"):
     on_timeout: Otherwise = "unanswered"
 
 
-class DenyRule(RuleBase, tag="deny", rename={"as_": "as"}):
+class DenyRule(RuleBase, frozen=True, tag="deny", rename={"as_": "as"}):
     """Refused. An elicitation is answered ``cancel``, or ``decline`` where the rule says so."""
 
     as_: Literal["cancel", "decline"] = "cancel"
@@ -172,21 +172,21 @@ class DenyRule(RuleBase, tag="deny", rename={"as_": "as"}):
 Rule: TypeAlias = AllowRule | AnswerRule | ForwardRule | DenyRule
 
 
-class Peer(Strict):
+class Peer(Strict, frozen=True):
     """What the operator knows about a peer's patience."""
 
     peer_timeout: Annotated[str, msgspec.Meta(pattern=r"^([0-9]+(\.[0-9]+)?(ms|s|m|h)|none)$")] = "60s"
     extends_on_progress: bool = False
 
 
-class Server(Peer):
+class Server(Peer, frozen=True):
     """The same for a server, by its configured name."""
 
     explain_to_server: bool = False
     """For development: the server is told the rule and the reason."""
 
 
-class Policy(Strict):
+class Policy(Strict, frozen=True):
     """A policy file."""
 
     version: Literal[1]

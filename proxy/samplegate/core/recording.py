@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 import msgspec
 
@@ -78,6 +78,9 @@ def describe(round: Round, key: str, item: Item, decision_id: str, done: Done, *
     )
 
 
+_ACTIONS: Final[Mapping[str, Literal["accept", "decline", "cancel"]]] = {"accept": "accept", "decline": "decline", "cancel": "cancel"}
+
+
 def _reason(done: Done) -> Reason:
     return done.outcome.reason if isinstance(done.outcome, Denied | Unanswered) else done.decision.reason
 
@@ -116,7 +119,6 @@ def _action(item: Item, done: Done) -> Literal["accept", "decline", "cancel"] | 
         case Unanswered(error=None):
             return "cancel"
         case Answered(result=result):
-            said = frames.string(frames.lookup(result, "action"))
-            return said if said in ("accept", "decline", "cancel") else None
+            return _ACTIONS.get(frames.string(frames.lookup(result, "action")) or "")
         case _:
             return None
