@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Any, Final, assert_never
 
 import anyio
+import msgspec
 
 from samplegate.core import frames, shapes
 from samplegate.core.answers import fits
@@ -39,22 +40,31 @@ from samplegate.ports import Ports
 MODEL_PATIENCE: Final = 600.0  # seconds for a model where neither the rule nor a peer sets an end: nothing may hang
 
 
-async def act(round: Round, item: Item, decision: Decision, book: Rulebook, ports: Ports) -> Done:
+class Scene(msgspec.Struct, frozen=True):
+    """Where an act takes place: the request, its round, the policy in force and the ports."""
+
+    round: Round
+    item: Item
+    book: Rulebook
+    ports: Ports
+
+
+async def act(scene: Scene, decision: Decision) -> Done:
     """Carry a decision out. On a time-out the rule's ``on_timeout`` says what follows; each further rule gets what time is left."""
-    assert not isinstance(item.request, Malformed) or isinstance(decision.act, LeftOpen)
     while True:
-        done = await _act_once(round, item, decision, book, ports)
+        done = await _act_once(scene, decision)
         timed_out = isinstance(done.outcome, Unanswered) and done.outcome.reason is Reason.TIMEOUT
         if not timed_out or decision.on_timeout == "unanswered":
             return done
         if decision.on_timeout == "deny":
             return Done(Denied(Reason.TIMEOUT, detail=done.outcome.detail if isinstance(done.outcome, Unanswered) else ""), decision)
-        assert not isinstance(item.request, Malformed)
-        situation = Situation(can_forward=can_forward(item.request, round.client))
-        decision = decide(book, item.request, situation, start=decision.index + 1)
+        request = scene.item.request
+        assert not isinstance(request, Malformed)
+        situation = Situation(can_forward=can_forward(request, scene.round.client))
+        decision = decide(scene.book, request, situation, start=decision.index + 1)
 
 
-async def _act_once(round: Round, item: Item, decision: Decision, book: Rulebook, ports: Ports) -> Done:
+async def _act_once(scene: Scene, decision: Decision) -> Done:
     match decision.act:
         case DenyAs(as_):
             return Done(Denied(decision.reason, as_, detail=decision.detail), decision)
@@ -62,37 +72,38 @@ async def _act_once(round: Round, item: Item, decision: Decision, book: Rulebook
             code = shapes.BAD_PARAMS if decision.reason in (Reason.MALFORMED, Reason.NOT_OFFERED) else shapes.REJECTED
             return Done(Unanswered(decision.reason, detail=decision.detail, code=code), decision)
         case FixedAnswer(result):
-            return Done(_shaped(item, result, round.origin.revision), decision, model=result.get("model"))
+            return Done(_shaped(scene, result), decision, model=result.get("model"))
         case Allowed():
-            return await _sample(round, item, decision, decision.act, book, ports)
+            return await _sample(scene, decision, decision.act)
         case Forwarded():
-            return await _ask_client(round, item, decision, decision.act, book, ports)
+            return await _ask_client(scene, decision, decision.act)
         case _:
             assert_never(decision.act)
 
 
-def _shaped(item: Item, result: Mapping[str, Any], revision: str) -> Outcome:
-    shaped = shapes.sampling_result(result, revision) if item.method.startswith("sampling/") else dict(result)
+def _shaped(scene: Scene, result: Mapping[str, Any]) -> Outcome:
+    revision = scene.round.origin.revision
+    shaped = shapes.sampling_result(result, revision) if scene.item.method.startswith("sampling/") else dict(result)
     if shaped is None:
         return Unanswered(Reason.CANNOT, detail=f"the answer's content has no form in revision {revision or 'unknown'}")
     return Answered(frames.dump(shaped), "policy")
 
 
-async def _sample(round: Round, item: Item, decision: Decision, allowed: Allowed, book: Rulebook, ports: Ports) -> Done:
+async def _sample(scene: Scene, decision: Decision, allowed: Allowed) -> Done:
     model = allowed.models[0]
-    limit = Patience.of(book.policy, round).limit(allowed.timeout, ports.clock())
+    limit = Patience.of(scene.book.policy, scene.round).limit(allowed.timeout, scene.ports.clock())
     seconds = MODEL_PATIENCE if limit is None else limit
     if seconds <= 0:
         return Done(_late("no time was left to ask a model"), decision, model=model)
     with anyio.move_on_after(seconds):
-        answer = await ports.sample(SampleRequest(model, allowed.params, seconds))
+        answer = await scene.ports.sample(SampleRequest(model, allowed.params, seconds))
         if isinstance(answer, SampleFailed):
             reason = Reason.TIMEOUT if answer.failure == "timeout" else Reason.MODEL
             return Done(Unanswered(reason, detail=f"model {model}: {answer.failure}: {answer.message}"), decision, model=model)
         result: dict[str, Any] = {"role": "assistant", "content": {"type": "text", "text": answer.text}, "model": answer.model}
         if answer.stop_reason is not None:
             result["stopReason"] = answer.stop_reason
-        outcome = _shaped(item, result, round.origin.revision)
+        outcome = _shaped(scene, result)
         return Done(outcome, decision, answer.model, answer.input_tokens, answer.output_tokens, dropped=answer.dropped)
     return Done(_late(f"model {model} did not answer within {seconds:.3g} s"), decision, model=model)
 
@@ -101,11 +112,13 @@ def _late(detail: str) -> Unanswered:
     return Unanswered(Reason.TIMEOUT, detail=detail)
 
 
-async def _ask_client(round: Round, item: Item, decision: Decision, forwarded: Forwarded, book: Rulebook, ports: Ports) -> Done:
+async def _ask_client(scene: Scene, decision: Decision, forwarded: Forwarded) -> Done:
     """A forwarded request has no limit of ours unless its rule gives one: the peers' own clocks and cancels apply (DESIGN 3)."""
+    if scene.round.door != "push":  # `on_timeout: next` came here too late: a modern forward ends the exchange, so it is done before anything else
+        return Done(Unanswered(Reason.CANNOT, detail="the client cannot be asked any more in this round"), decision)
     with anyio.move_on_after(forwarded.timeout):
-        reply = await ports.ask_client(round)
-        return _replied(item, decision, forwarded, reply)
+        reply = await scene.ports.ask_client(scene.round)
+        return _replied(scene.item, decision, forwarded, reply)
     return Done(_late(f"the client did not answer within {forwarded.timeout:.3g} s"), decision)
 
 

@@ -12,7 +12,7 @@ import anyio
 import msgspec
 import msgspec.structs
 
-from samplegate.acts import act, returned
+from samplegate.acts import Scene, act, returned
 from samplegate.core.capabilities import can_forward
 from samplegate.core.decide import Rulebook, decide
 from samplegate.core.decisions import Decision, Denied, DenyAs, Forwarded, LeftOpen, Outcome, Reason, Situation, Unanswered, Withdrawn
@@ -63,7 +63,7 @@ class Gate:
         try:
             return Plan(item, self._decide(round, key, item), decision_id)
         except Exception:
-            self.ports.log.error("request.failed", decision_id=decision_id, exc_info=True)
+            self.ports.log.error("request.failed", decision_id=decision_id, exc_info=True)  # noqa: G201
             return Plan(item, _open(Reason.ERROR, "a fault while deciding; the log has it"), decision_id)
 
     def _decide(self, round: Round, key: str, item: Item) -> Decision:
@@ -104,9 +104,9 @@ class Gate:
         try:
             if round.returned is not None and key in round.returned.seen and isinstance(plan.decision.act, Forwarded):
                 return returned(plan.item, plan.decision, plan.decision.act, round.returned.replies.get(key))
-            return await act(round, plan.item, plan.decision, self.book, self.ports)
+            return await act(Scene(round, plan.item, self.book, self.ports), plan.decision)
         except Exception:
-            self.ports.log.error("request.failed", decision_id=plan.decision_id, exc_info=True)
+            self.ports.log.error("request.failed", decision_id=plan.decision_id, exc_info=True)  # noqa: G201
             return Done(Unanswered(Reason.ERROR, detail="a fault while acting; the log has it"), plan.decision)
 
     async def _refuse(self, round: Round, plans: Mapping[str, Plan], stopped: str) -> dict[str, Release]:

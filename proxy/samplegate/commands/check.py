@@ -127,3 +127,7 @@ def _json(checked: Checked) -> dict[str, Any]:
             {"servers": list(offered.who), "requests": [msgspec.to_builtins(coverage) for coverage in offered.requests]} for offered in checked.offers
         ],
     }
+
+
+def _offered_json(offered: Offered) -> dict[str, Any]:
+    return {"servers": list(offered.who), "requests": [msgspec.to_builtins(coverage) for coverage in offered.requests]}

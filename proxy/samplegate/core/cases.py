@@ -6,7 +6,6 @@ A case is one moment: a scene, a request and what is expected. Later moments of 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Annotated, Any, Literal, TypeAlias
 
 import msgspec
@@ -98,16 +97,14 @@ class Suite(Strict, frozen=True):
     defaults: Scene = Scene()
 
 
-@dataclass(frozen=True, slots=True)
-class Placed:
+class Placed(msgspec.Struct, frozen=True):
     """A case with the defaults of its file, and the line where it stands."""
 
     case: Case
     line: int
 
 
-@dataclass(frozen=True, slots=True)
-class Cases:
+class Cases(msgspec.Struct, frozen=True):
     """A test file that is as it should be. ``policy`` is as the file says it, None where it says nothing."""
 
     policy: str | None

@@ -83,7 +83,8 @@ class Exchange(msgspec.Struct, eq=False):
 
     def request(self, lane: int, f: Frame, meta: bytes, now: float) -> Effects:
         """A request with the modern envelope: our capabilities in place, and no answers in it that passed no policy."""
-        assert f.id is not None and f.payload is not None
+        assert f.id is not None
+        assert f.payload is not None
         if f.method.startswith("tasks/"):  # the extension was not offered, so the method does not exist here (R108)
             return [ToClient(lane, frames.error(f.id, METHOD_NOT_FOUND, f"method not found: {f.method[:100]} (tasks are not relayed)"))]
         declaration = self._declaration(frames.fields(meta), call_of(f.method, f.payload))
@@ -146,14 +147,14 @@ class Exchange(msgspec.Struct, eq=False):
         pending.rounds, pending.started = opened.rounds, min(now, opened.started - self.state.epoch)
         origin = self._origin(pending)
         items: dict[str, Item] = {}
-        roots = frozenset(key for key, sealed in opened.keys.items() if sealed.method == ROOTS)
+        roots = {key: b"" for key, sealed in opened.keys.items() if sealed.method == ROOTS}
         for key, sealed in opened.keys.items():
             if key not in roots:
                 items[key] = doors.item(sealed.method, bytes(sealed.params), origin, pending.offer)
         seen = {key: Seen(s.decision_id, s.effect, s.rule) for key, s in opened.keys.items() if s.forwarded}
         returned = Returned({key: replies[key] for key in replies if key in seen or key in roots}, seen)
         self.state.inflight.add(pending)
-        return self._open(pending, items, {}, roots, opened.state, returned)
+        return self._open(pending, doors.InputRequired(items, roots, {}, None), opened.state, returned)
 
     # -- the server's answers --------------------------------------------------------------------------------------------------------------
 
@@ -180,22 +181,23 @@ class Exchange(msgspec.Struct, eq=False):
         pending.waits = 0
         if pending.rounds > MAX_ROUNDS:
             return self._fail(pending, f"the server asked for input more than {MAX_ROUNDS} times in one call")
-        return self._open(pending, asked.items, asked.entries, frozenset(asked.roots), frames.string(asked.state), None)
+        return self._open(pending, asked, frames.string(asked.state), None)
 
-    def _open(
-        self,
-        pending: Pending,
-        items: Mapping[str, Item],
-        entries: Mapping[str, bytes],
-        roots: frozenset[str],
-        state: str | None,
-        back: Returned | None,
-    ) -> Effects:
-        origin = self._origin(pending)
+    def _open(self, pending: Pending, asked: doors.InputRequired, state: str | None, returned: Returned | None) -> Effects:
+        origin, roots = self._origin(pending), frozenset(asked.roots)
         round = Round(
-            self.state.new_round(), "input_required", pending.lane, origin, pending.client, items, None, pending.started, roots=roots, returned=back
+            self.state.new_round(),
+            "input_required",
+            pending.lane,
+            origin,
+            pending.client,
+            asked.items,
+            asked=None,
+            called=pending.started,
+            roots=roots,
+            returned=returned,
         )
-        self.open[round.id] = Asked(pending, round, entries, state)
+        self.open[round.id] = Asked(pending, round, asked.entries, state)
         pending.round = round.id
         return [Open(round)]
 

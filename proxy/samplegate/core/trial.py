@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any, TypeAlias, assert_never
 
 import msgspec
@@ -20,8 +19,7 @@ from samplegate.core.requests import Malformed
 Object: TypeAlias = dict[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
-class Mismatch:
+class Mismatch(msgspec.Struct, frozen=True):
     """One expectation that was not met; both sides as they are to be printed."""
 
     what: str
@@ -29,8 +27,7 @@ class Mismatch:
     got: Any
 
 
-@dataclass(frozen=True, slots=True)
-class Trial:
+class Trial(msgspec.Struct, frozen=True):
     """What came of one case: it passed if nothing differs. ``steps`` are the rules that were looked at; none of a malformed request."""
 
     case: Case

@@ -1,4 +1,7 @@
-"""The third door: a call that a 2025-11-25 server fails with -32042 until somebody has opened its URLs (R44). Forwarded as it came, or ended without the URLs."""
+"""The third door: a call that a 2025-11-25 server fails with -32042 until somebody has opened its URLs (R44).
+
+The error goes on as it came, or the call ends without the URLs.
+"""
 
 from __future__ import annotations
 
