@@ -17,7 +17,7 @@ from samplegate.core.samples import Sampled, SampleFailed, SampleRequest, Sample
 from samplegate.gate import Gate
 from samplegate.ports import Ports, Unavailable
 
-from .core.dialogue import ALLOW, ANSWER, DENY, FORWARD, Dialogue, ask, form, modern, one, request, result, sample, to_client, to_server
+from tests.core.dialogue import ALLOW, ANSWER, DENY, FORWARD, Dialogue, ask, form, modern, one, request, result, sample, to_client, to_server
 
 pytestmark = pytest.mark.anyio
 SAMPLED = Sampled("hi", "gpt", "endTurn", 3, 4)
@@ -140,7 +140,8 @@ async def test_the_time_that_the_peers_leave_bounds_the_model() -> None:
     assert pytest.approx(60 - 5 - 41) == world.asked[0].timeout
     world.now = 70.0
     outcome = (await world.settled(d, round))[""].outcome
-    assert isinstance(outcome, Unanswered) and outcome.reason is Reason.TIMEOUT
+    assert isinstance(outcome, Unanswered)
+    assert outcome.reason is Reason.TIMEOUT
 
 
 async def test_an_elicitation_is_answered_with_the_operators_words() -> None:
@@ -155,7 +156,9 @@ async def test_an_elicitation_is_answered_with_the_operators_words() -> None:
 async def test_no_rule_is_unanswered() -> None:
     d, round = pushed({**ALLOW, "match": {"kind": "sampling", "text": "something else"}})
     outcome = (await World().settled(d, round))[""].outcome
-    assert isinstance(outcome, Unanswered) and outcome.reason is Reason.NO_RULE and outcome.code == -1
+    assert isinstance(outcome, Unanswered)
+    assert outcome.reason is Reason.NO_RULE
+    assert outcome.code == -1
 
 
 @pytest.mark.parametrize("params", [{"messages": "no"}, sample(maxTokens=True), {}])
@@ -163,7 +166,8 @@ async def test_a_malformed_request_is_bad_params_and_recorded(params: Mapping[st
     world = World()
     d, round = pushed(ALLOW, params=params or {"x": 1})
     outcome = (await world.settled(d, round))[""].outcome
-    assert isinstance(outcome, Unanswered) and (Reason.MALFORMED, -32602) == (outcome.reason, outcome.code)
+    assert isinstance(outcome, Unanswered)
+    assert (Reason.MALFORMED, -32602) == (outcome.reason, outcome.code)
     assert "malformed" == world.records[0].reason
 
 
@@ -171,7 +175,8 @@ async def test_a_record_that_cannot_be_written_releases_nothing() -> None:
     world = World(broken_log=True)
     d, round = pushed(ALLOW)
     outcome = (await world.settled(d, round))[""].outcome
-    assert isinstance(outcome, Unanswered) and outcome.reason is Reason.RECORDS
+    assert isinstance(outcome, Unanswered)
+    assert outcome.reason is Reason.RECORDS
 
 
 async def test_a_fault_of_ours_is_unanswered_and_logged_whole() -> None:
@@ -181,7 +186,8 @@ async def test_a_fault_of_ours_is_unanswered_and_logged_whole() -> None:
     world = World(broken)
     d, round = pushed(ALLOW)
     outcome = (await world.settled(d, round))[""].outcome
-    assert isinstance(outcome, Unanswered) and outcome.reason is Reason.ERROR
+    assert isinstance(outcome, Unanswered)
+    assert outcome.reason is Reason.ERROR
     assert "the text of the fault" not in outcome.detail
     assert ["request.failed"] == [event for event, fields in world.log.events if fields.get("exc_info")]
 
@@ -215,7 +221,8 @@ class TestForwarded:
     async def test_a_client_that_is_late_is_given_up_where_the_rule_says_when(self) -> None:
         d, round = pushed({**FORWARD, "timeout": "10ms"}, sampling={})
         outcome = (await World().settled(d, round))[""].outcome
-        assert isinstance(outcome, Unanswered) and outcome.reason is Reason.TIMEOUT
+        assert isinstance(outcome, Unanswered)
+        assert outcome.reason is Reason.TIMEOUT
 
     async def test_a_withdrawn_round_is_recorded_as_withdrawn(self) -> None:
         world = World()
@@ -235,7 +242,8 @@ class TestModernRounds:
         assert (Withdrawn, Denied) == (type(releases["a"].outcome), type(releases["b"].outcome))
         assert [("a", "withdrawn"), ("b", "denied")] == [(record.key, record.outcome) for record in world.records]
         (ended,) = to_client(d.done(round, Settled(releases)))
-        assert ended["result"]["isError"] and ended["id"] == 1
+        assert ended["result"]["isError"]
+        assert ended["id"] == 1
 
     async def test_the_first_failure_takes_the_siblings_back(self) -> None:
         async def one_fails(request: SampleRequest) -> SampleResult:

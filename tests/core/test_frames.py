@@ -43,10 +43,6 @@ VALUES = st.recursive(
 OBJECTS = objects(VALUES)
 
 
-class _Twin(Exception):
-    pass
-
-
 def strictly(text: str) -> list[tuple[str, Any]]:
     """The members at the top of an object as the standard library reads them."""
     pairs = json.loads(text, object_pairs_hook=list)
@@ -177,21 +173,23 @@ class TestRead:
 
 class TestFields:
     @given(OBJECTS)
-    @settings(max_examples=300, deadline=None)
+    @settings(max_examples=120, deadline=None)
     def test_members_are_those_of_a_strict_parser_or_there_are_twins(self, text: str) -> None:
         raw = text.encode()
         pairs = strictly(text)
         names = [name for name, _ in pairs]
         found = outcome(raw)
-        spelled_out = any(name.lower() in ENVELOPE for name in names) and "\\" in text
         if len(set(names)) != len(names):
             assert found is None
-        elif found is not None or not spelled_out:
-            assert names == (found if found is not None and list(members(raw)) == names else found)
+        elif found is None:
+            assert "\\" in text
+            assert not ENVELOPE.isdisjoint(name.lower() for name in names)
+        else:
+            assert names == found == list(members(raw))
             assert [json.loads(bytes(value), object_pairs_hook=list) for value in fields(raw).values()] == [value for _, value in pairs]
 
     @given(OBJECTS)
-    @settings(max_examples=200, deadline=None)
+    @settings(max_examples=80, deadline=None)
     def test_offsets_slice_to_the_values(self, text: str) -> None:
         raw = text.encode()
         if outcome(raw) is None:
@@ -263,7 +261,7 @@ class TestSplice:
         assert b"} " == after[-2:]
 
     @given(OBJECTS, PATHS, st.one_of(st.none(), VALUES))
-    @settings(max_examples=300, deadline=None)
+    @settings(max_examples=120, deadline=None)
     def test_a_strict_parser_reads_what_was_meant_and_the_rest_stays_byte_for_byte(self, text: str, path: tuple[str, ...], value: str | None) -> None:
         raw = text.encode()
         try:
@@ -281,7 +279,7 @@ class TestSplice:
             assert (raw[: before[path[0]].start], raw[before[path[0]].end :]) == (after[: now[path[0]].start], after[now[path[0]].end :])
 
     @given(OBJECTS, PATHS)
-    @settings(max_examples=100, deadline=None)
+    @settings(max_examples=50, deadline=None)
     def test_a_removal_of_nothing_changes_nothing(self, text: str, path: tuple[str, ...]) -> None:
         raw = text.encode()
         try:

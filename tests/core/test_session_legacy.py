@@ -10,7 +10,7 @@ import pytest
 from samplegate.core.decisions import Answered, Denied, Forwarded, Reason, Unanswered
 from samplegate.core.rounds import Note, Open, Release, Reply, Settled, ToClient, ToServer, Withdraw
 
-from .dialogue import ALLOW, ANSWER, DENY, FORWARD, FORWARD_URLS, Dialogue, error, form, one, request, result, sample, to_client, to_server
+from tests.core.dialogue import ALLOW, ANSWER, DENY, FORWARD, FORWARD_URLS, Dialogue, error, form, one, request, result, sample, to_client, to_server
 
 
 def call(id: Any = 1, name: str = "x", **meta: Any) -> dict[str, Any]:
@@ -133,7 +133,8 @@ class TestPushed:
         round = one(opened, Open).round
         assert isinstance(d.decide(opened)[""].act, Forwarded)
         (sent,) = to_client(d.take(d.session.forward(round.id)))
-        assert sent["id"].startswith("sg:") and sent["params"] == sample(vendor=1.0)
+        assert sent["id"].startswith("sg:")
+        assert sent["params"] == sample(vendor=1.0)
         reply = one(d.client(f'{{"jsonrpc":"2.0","id":"{sent["id"]}","result":{{"n": 1.0}}}}'.encode()), Reply)
         assert (True, b'{"n": 1.0}') == (reply.ok, reply.payload)
         out = d.done(round, Settled({"": Release(Answered(reply.payload, "client"), "d")}))
@@ -317,6 +318,7 @@ class TestRefused:
         d.client(call(1))
         out = d.server(b'{"jsonrpc":"2.0","id":1,"result":{},"result":{"a":1}}')
         assert [Note("frame.refused", {"side": "server", "fault": "member 'result' stands twice"})] == [e for e in out if isinstance(e, Note)]
+        assert [(1, -32603)] == [(line["id"], line["error"]["code"]) for line in to_client(out)]
 
     def test_input_required_in_a_legacy_session_never_reaches_the_client(self) -> None:
         d = Dialogue(ALLOW)

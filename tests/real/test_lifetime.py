@@ -24,23 +24,26 @@ SOON = 15.0  # seconds; shutdown is bounded by 1.8 s, the rest is a slow machine
 
 @dataclass
 class Watched:
-    """A server that holds a named pipe: `gone` waits for its end."""
+    """A server that holds the writing end of a named pipe, as often as it is started: ``gone`` waits until nobody does."""
 
     server: Server
-    reader: threading.Thread
+    reading: int
 
     def gone(self) -> bool:
-        self.reader.join(SOON)
-        return not self.reader.is_alive()
+        os.set_blocking(self.reading, True)
+        reader = threading.Thread(target=os.read, args=(self.reading, 1), daemon=True)  # nothing is ever written: it ends with the last holder
+        reader.start()
+        reader.join(SOON)
+        return not reader.is_alive()
 
 
 @pytest.fixture
-def watched(tmp_path: Path) -> Watched:
+def watched(tmp_path: Path) -> Iterator[Watched]:
     pipe = tmp_path / "alive"
     os.mkfifo(pipe)
-    reader = threading.Thread(target=pipe.read_bytes, daemon=True)
-    reader.start()
-    return Watched(Server("sdk1", (sdk(1), str(PROGRAMS / "server_sdk1.py"), str(pipe))), reader)
+    reading = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    yield Watched(Server("sdk1", (sdk(1), str(PROGRAMS / "server_sdk1.py"), str(pipe))), reading)
+    os.close(reading)
 
 
 @contextmanager

@@ -123,9 +123,7 @@ def _json(checked: Checked) -> dict[str, Any]:
         "unreadable": checked.unreadable,
         "problems": [msgspec.to_builtins(problem) for problem in checked.problems],
         "warnings": [] if checked.loaded is None else [msgspec.to_builtins(warning) for warning in checked.loaded.warnings],
-        "servers": [
-            {"servers": list(offered.who), "requests": [msgspec.to_builtins(coverage) for coverage in offered.requests]} for offered in checked.offers
-        ],
+        "servers": [_offered_json(offered) for offered in checked.offers],
     }
 
 

@@ -56,14 +56,14 @@ def result_type(result: bytes) -> str | None:
 
 def may_say(text: bytes, word: bytes) -> bool:
     """Cheap and safe: False only if no JSON spelling of ``word`` can stand in the text."""
-    return word in text or b"\\u" in text
+    return word in text or b"\\u" in text or b"\\/" in text
 
 
 def input_required(result: bytes, origin: Origin, offer: Offer) -> InputRequired | str:
     """The requests of an ``input_required`` result (R60), or what is wrong with it."""
     state = frames.lookup(result, "requestState")
     asked = frames.lookup(result, "inputRequests")
-    if state is not None and frames.string(state) is None:
+    if state is not None and state[:1] != b'"':
         return "its requestState is not a string"
     if asked is None or asked == b"null":
         return InputRequired({}, {}, {}, state) if state is not None else "it has neither inputRequests nor requestState"
@@ -72,6 +72,8 @@ def input_required(result: bytes, origin: Origin, offer: Offer) -> InputRequired
     entries = {key: asked[m.start : m.end] for key, m in frames.members(asked).items()}
     if not entries and state is None:
         return "it has neither inputRequests nor requestState"
+    if any("\ud800" <= letter <= "\udfff" for key in entries for letter in key):
+        return "a key of its inputRequests is not Unicode text"
     if len(entries) > MAX_KEYS:
         return f"it asks {len(entries)} things at once, more than {MAX_KEYS}"
     return _sorted(entries, origin, offer, state)

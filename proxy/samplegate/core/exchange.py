@@ -56,7 +56,8 @@ class Asked(msgspec.Struct, eq=False):
     pending: Pending
     round: Round
     entries: Mapping[str, bytes]
-    state: str | None
+    state: bytes | None
+    """The server's requestState, raw JSON."""
 
 
 class Declaration(msgspec.Struct, frozen=True):
@@ -87,12 +88,13 @@ class Exchange(msgspec.Struct, eq=False):
         assert f.payload is not None
         if f.method.startswith("tasks/"):  # the extension was not offered, so the method does not exist here (R108)
             return [ToClient(lane, frames.error(f.id, METHOD_NOT_FOUND, f"method not found: {f.method[:100]} (tasks are not relayed)"))]
-        declaration = self._declaration(frames.fields(meta), call_of(f.method, f.payload))
+        call = call_of(f.method, f.payload)
+        declaration = self._declaration(frames.fields(meta), call)
         params, line = f.payload, f.raw
         if declaration.line is not None:
             params = frames.splice(params, (META,), frames.splice(meta, (META_CAPABILITIES,), declaration.line))
             line = frames.splice(f.raw, ("params",), params)
-        pending = Pending(lane, f.id, f.id, f.method, now, f, params, True, declaration.revision, declaration.client, declaration.offer)
+        pending = Pending(lane, f.id, f.id, f.method, now, call, f, params, True, declaration.revision, declaration.client, declaration.offer)
         if f.method in CALLS and _brings_answers(params):
             return self._returns(pending, params, f, now)
         return self.state.send(pending, line)
@@ -139,7 +141,8 @@ class Exchange(msgspec.Struct, eq=False):
     def _reopen(self, pending: Pending, bare: bytes, state: bytes, answers: bytes | None, now: float) -> Effects:
         """The client comes back with a sealed round (R68): a state that our key does not open for this very call is an error."""
         text = frames.string(state)
-        opened = None if text is None else seal.unseal(text, self._binding(pending), key=self.state.key, now=self.state.epoch + now)
+        binding = self._binding(pending)
+        opened = None if text is None or binding is None else seal.unseal(text, binding, key=self.state.key, now=self.state.epoch + now)
         if opened is None:
             fault = "requestState is not one of ours for this call, or it is too old"
             return [Note("state.refused", {"server": self.state.server}), ToClient(pending.lane, frames.error(pending.id, BAD_PARAMS, fault))]
@@ -150,11 +153,12 @@ class Exchange(msgspec.Struct, eq=False):
         roots = {key: b"" for key, sealed in opened.keys.items() if sealed.method == ROOTS}
         for key, sealed in opened.keys.items():
             if key not in roots:
-                items[key] = doors.item(sealed.method, bytes(sealed.params), origin, pending.offer)
+                items[key] = doors.item(sealed.method, None if sealed.params is None else sealed.params.encode(), origin, pending.offer)
         seen = {key: Seen(s.decision_id, s.effect, s.rule) for key, s in opened.keys.items() if s.forwarded}
         returned = Returned({key: replies[key] for key in replies if key in seen or key in roots}, seen)
+        pending.wire_id = self.state.new_id()  # the server has never seen this try
         self.state.inflight.add(pending)
-        return self._open(pending, doors.InputRequired(items, roots, {}, None), opened.state, returned)
+        return self._open(pending, doors.InputRequired(items, roots, {}, None), None if opened.state is None else opened.state.encode(), returned)
 
     # -- the server's answers --------------------------------------------------------------------------------------------------------------
 
@@ -181,9 +185,9 @@ class Exchange(msgspec.Struct, eq=False):
         pending.waits = 0
         if pending.rounds > MAX_ROUNDS:
             return self._fail(pending, f"the server asked for input more than {MAX_ROUNDS} times in one call")
-        return self._open(pending, asked, frames.string(asked.state), None)
+        return self._open(pending, asked, asked.state, None)
 
-    def _open(self, pending: Pending, asked: doors.InputRequired, state: str | None, returned: Returned | None) -> Effects:
+    def _open(self, pending: Pending, asked: doors.InputRequired, state: bytes | None, returned: Returned | None) -> Effects:
         origin, roots = self._origin(pending), frozenset(asked.roots)
         round = Round(
             self.state.new_round(),
@@ -269,7 +273,7 @@ class Exchange(msgspec.Struct, eq=False):
             if reply is None:
                 return self._end(asked, "roots", Release(Unanswered(Reason.CLIENT), ""))
             responses[key] = reply
-        return self._retry(pending, _object(responses), None if asked.state is None else frames.dump(asked.state))
+        return self._retry(pending, _object(responses), asked.state)
 
     def _end(self, asked: Asked, kind: str, release: Release) -> Effects:
         pending = asked.pending
@@ -282,19 +286,24 @@ class Exchange(msgspec.Struct, eq=False):
         pending = asked.pending
         pending.round = None
         self.state.inflight.remove(pending)
+        binding = self._binding(pending)
+        if binding is None:
+            return self._fail(pending, "its call cannot be sealed: the params hold a number or a depth that cannot be read")
         wall = self.state.epoch + now
         keys = {key: self._sealed(asked, key, verdict) for key in [*asked.round.items, *asked.round.roots]}
         started = self.state.epoch + pending.started
-        body = seal.SealedRound(wall + seal.LIFETIME, verdict.policy_hash, round, pending.rounds, asked.state, keys, started)
-        state = seal.seal(body, self._binding(pending), key=self.state.key, nonce=verdict.nonce)
+        body = seal.SealedRound(
+            wall + seal.LIFETIME, verdict.policy_hash, round, pending.rounds, None if asked.state is None else asked.state.decode(), keys, started
+        )
+        state = seal.seal(body, binding, key=self.state.key, nonce=verdict.nonce)
         out = {key: asked.entries[key] for key in asked.entries if key in verdict.keys or key in asked.round.roots}
         return [ToClient(pending.lane, shapes.input_required(pending.id, out, state))]
 
     def _sealed(self, asked: Asked, key: str, verdict: ForwardRound) -> seal.SealedKey:
         if key in asked.round.roots:
-            return seal.SealedKey(ROOTS, msgspec.Raw(b"null"), "", "forward", None, True)
+            return seal.SealedKey(ROOTS, None, "", "forward", None, True)
         item, seen = asked.round.items[key], verdict.seen[key]
-        params = msgspec.Raw(b"null" if item.params is None else item.params)
+        params = None if item.params is None else item.params.decode()
         return seal.SealedKey(item.method, params, seen.decision_id, seen.effect, seen.rule, key in verdict.keys)
 
     def cancelled(self, pending: Pending) -> Effects | None:
@@ -303,14 +312,19 @@ class Exchange(msgspec.Struct, eq=False):
             return None
         if self._paused.pop(pending.round, None) is not None:
             return []
-        return [] if self.open.pop(pending.round, None) is None else [Withdraw(pending.round)]
+        return None if self.open.pop(pending.round, None) is None else [Withdraw(pending.round)]
 
     def _origin(self, pending: Pending) -> Origin:
         calls = () if pending.call is None else (pending.call,)
         return Origin(self.state.server, self.state.caller, "modern", pending.revision, calls)
 
-    def _binding(self, pending: Pending) -> seal.Binding:
-        return seal.Binding(self.state.server, self.state.caller, pending.method, seal.params_digest(pending.params))
+    def _binding(self, pending: Pending) -> seal.Binding | None:
+        """What a state for this call belongs to; None if its params cannot be brought into one form."""
+        try:
+            digest = seal.params_digest(pending.params)
+        except (ValueError, RecursionError):
+            return None
+        return seal.Binding(self.state.server, self.state.caller, pending.method, digest)
 
 
 def _brings_answers(params: bytes) -> bool:

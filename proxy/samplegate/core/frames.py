@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from typing import Final, Literal, NamedTuple, TypeAlias
+from typing import Final, Literal, NamedTuple, TypeAlias, TypedDict
 
 import msgspec
 
@@ -69,12 +69,30 @@ class Member(NamedTuple):
 
 def read(line: bytes) -> Frame:
     """Read one frame. Raises Malformed where the envelope is not JSON-RPC 2.0 or could be read in two ways."""
-    found = fields(line)
+    try:
+        found = fields(line)
+    except Malformed as problem:
+        raise Malformed(problem.fault, **_whose(line)) from None
     if not found.keys() <= ENVELOPE:
         for name in found.keys() - ENVELOPE:
-            if name.lower() in ENVELOPE:
+            if name.casefold() in ENVELOPE:
                 raise Malformed(f"its envelope has {name[:20]!r}, which resembles a member of JSON-RPC")
     return _frame(line, found)
+
+
+class _Whose(TypedDict, total=False):
+    id: FrameId | None
+    answers: bool
+
+
+def _whose(line: bytes) -> _Whose:
+    """Whom a frame of two readings may leave waiting, as far as one of them tells."""
+    try:
+        found = _decode(line) or {}
+    except Malformed:
+        return {}
+    raw = found.get("id")
+    return {"id": None if raw is None else plain_id(bytes(raw)), "answers": "method" not in found}
 
 
 def fields(text: bytes) -> dict[str, msgspec.Raw]:
@@ -220,7 +238,7 @@ def _name(text: bytes, at: int, seen: Mapping[str, Member]) -> tuple[str, int]:
     name = key[1].decode() if b"\\" not in key[1] else json.loads(b'"' + key[1] + b'"')
     if name in seen:
         raise Malformed(f"member {name[:40]!r} stands twice")
-    if b"\\" in key[1] and name.lower() in ENVELOPE:
+    if b"\\" in key[1] and name.casefold() in ENVELOPE:
         raise Malformed(f"its member {name!r} is spelled with escapes")
     return name, key.end()
 

@@ -6,7 +6,7 @@ import msgspec
 
 from samplegate.core.capabilities import Offer
 from samplegate.core.eras import CALLS
-from samplegate.core.frames import Frame, FrameId, lookup, plain_id, string
+from samplegate.core.frames import Frame, FrameId, Malformed, lookup, plain_id, string
 from samplegate.core.requests import Call, ClientCapabilities
 
 
@@ -20,8 +20,10 @@ class Pending(msgspec.Struct, gc=False, eq=False):
     """The id under which the server knows it now; another one at each retry (R63)."""
     method: str
     started: float
+    call: Call | None = None
+    """The call that the server may ask during, None for every other method."""
     frame: Frame | None = None
-    """As it came in, where its params may matter later: which tool, which progressToken."""
+    """As it came in, where a progressToken may stand."""
     params: bytes | None = None
     """Modern: what a retry sends, without inputResponses and requestState, our capabilities in place."""
     modern: bool = False
@@ -39,19 +41,22 @@ class Pending(msgspec.Struct, gc=False, eq=False):
     """Progress of ours or a retry stands before the server's next value: what does not increase is dropped (R101, T33)."""
 
     @property
-    def call(self) -> Call | None:
-        """The call that the server may ask during, None for every other method."""
-        return None if self.frame is None else call_of(self.method, self.frame.payload)
-
-    @property
     def token(self) -> bytes | None:
         """The client's progressToken, raw JSON, if it gave one."""
-        raw = None if self.frame is None else lookup(self.frame.payload, "_meta", "progressToken")
-        return raw if raw is not None and plain_id(raw) is not None else None
+        return None if self.frame is None else token_of(self.frame.payload)
+
+
+def token_of(params: bytes | None) -> bytes | None:
+    """The progressToken of a request's params, raw; None if it is absent, neither a string nor a whole number, or has two readings."""
+    try:
+        raw = lookup(params, "_meta", "progressToken")
+    except Malformed:
+        return None
+    return raw if raw is not None and plain_id(raw) is not None else None
 
 
 def call_of(method: str, params: bytes | None) -> Call | None:
-    """The call that a server may ask during, None for every other method (R59)."""
+    """The call that a server may ask during, None for every other method (R59). Raises frames.Malformed for a tool's name of two readings."""
     if method not in CALLS:
         return None
     tool = string(lookup(params, "name")) if method == "tools/call" else None
@@ -81,6 +86,10 @@ class Inflight(msgspec.Struct, eq=False):
         if self.wire.get(pending.wire_id) is pending:
             del self.wire[pending.wire_id]
 
+    def still(self, some: list[Pending]) -> list[Pending]:
+        """Those of ``some`` that are not over."""
+        return [pending for pending in some if self.wire.get(pending.wire_id) is pending]
+
     def calls(self) -> list[Pending]:
         """The legacy calls during which a server may be asking, oldest first."""
-        return [pending for pending in self.wire.values() if pending.method in CALLS and not pending.modern]
+        return [pending for pending in self.wire.values() if pending.call is not None and not pending.modern]

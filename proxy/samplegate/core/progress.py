@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Final
 
 from samplegate.core import frames
@@ -38,22 +39,19 @@ class Progress:
     def beat(self, pending: Pending) -> bytes | None:
         """A notification that keeps the client's timer alive, None if it gave no token."""
         token = pending.token
-        if token is None:
+        if token is None or pending.progress == math.inf:
             return None
         pending.rewound = True
-        pending.progress = STEP if pending.progress is None else pending.progress + STEP
+        before = pending.progress if pending.progress is not None else 0.0
+        pending.progress = max(before + STEP, math.nextafter(before, math.inf))
+        if pending.progress == math.inf:
+            return None
         return notification(token, pending.progress)
 
 
 def notification(token: bytes, value: float) -> bytes:
     """A progress notification of ours on a token (raw JSON) that the peer gave."""
     return frames.notification("notifications/progress", b'{"progressToken":' + token + b',"progress":' + frames.dump(value) + b"}")
-
-
-def token_of(params: bytes | None) -> bytes | None:
-    """The progressToken of a request's params, raw; None if it is absent or neither a string nor a whole number."""
-    raw = frames.lookup(params, "_meta", "progressToken")
-    return raw if raw is not None and frames.plain_id(raw) is not None else None
 
 
 def _number(raw: bytes | None) -> float | None:

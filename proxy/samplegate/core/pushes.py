@@ -12,8 +12,8 @@ import msgspec
 from samplegate.core import doors, frames, shapes
 from samplegate.core.decisions import Withdrawn
 from samplegate.core.frames import Frame, FrameId
-from samplegate.core.inflight import Pending
-from samplegate.core.progress import notification, token_of
+from samplegate.core.inflight import Pending, token_of
+from samplegate.core.progress import notification
 from samplegate.core.requests import Origin
 from samplegate.core.rounds import SAMPLING, Effect, Open, Reply, Round, Settled, ToClient, ToServer, Withdraw
 from samplegate.core.state import SERVER_LANE, State
@@ -99,14 +99,13 @@ class Pushes(msgspec.Struct, eq=False):
         push.sent = None
         return [ToClient(push.round.lane, frames.notification("notifications/cancelled", params))]
 
-    def replied(self, f: Frame) -> Effects | None:
-        """The client answers; None if it answers nothing of ours."""
-        push = self._sent.pop(f.id, None) if f.id is not None else None
+    def replied(self, id: FrameId, ok: bool, payload: bytes) -> Effects | None:
+        """The client answers with a result or an error; None if it answers nothing of ours."""
+        push = self._sent.pop(id, None)
         if push is None:
             return None
         push.sent = None
-        assert f.payload is not None
-        return [Reply(push.round.id, KEY, f.kind == "result", f.payload)]
+        return [Reply(push.round.id, KEY, ok, payload)]
 
     def cancelled_by_server(self, id: FrameId) -> Effects | None:
         """The server takes its request back; None if it has none with this id."""
@@ -117,10 +116,8 @@ class Pushes(msgspec.Struct, eq=False):
         """The client takes a call back: what can belong to no other call is withdrawn with it."""
         out: Effects = []
         for push in list(self.open.values()):
-            if pending in push.calls:
-                push.calls.remove(pending)
-                if not push.calls:
-                    out += self._withdraw(push, "the call it belongs to was taken back")
+            if pending in push.calls and self.state.inflight.still(push.calls) in ([], [pending]):
+                out += self._withdraw(push, "the call it belongs to was taken back")
         return out
 
     def _withdraw(self, push: Push, reason: str) -> Effects:

@@ -26,7 +26,8 @@ class SealedKey(msgspec.Struct, frozen=True, array_like=True):
     """One request of the sealed round: what was asked, and what was decided."""
 
     method: str
-    params: msgspec.Raw
+    params: str | None
+    """Its params as the server wrote them: JSON as text, since not all that a server writes can be read and written again."""
     decision_id: str
     effect: str
     rule: str | None
@@ -41,7 +42,7 @@ class SealedRound(msgspec.Struct, frozen=True, array_like=True):
     round: str
     rounds: int
     state: str | None
-    """The server's own requestState, byte for byte."""
+    """The server's own requestState as it wrote it, the quotes too."""
     keys: dict[str, SealedKey]
     started: float = 0.0
 
@@ -60,7 +61,10 @@ class Binding(msgspec.Struct, frozen=True):
 
 
 def params_digest(params: bytes | None) -> str:
-    """SHA-256 of the params as canonical JSON (sorted keys, no space) without what differs from try to try. Raises ValueError."""
+    """SHA-256 of the params as canonical JSON (sorted keys, no space) without what differs from try to try.
+
+    Raises ValueError or RecursionError for what Python does not read: numbers of thousands of digits, a thousand levels.
+    """
     decoded: Any = {} if params is None else json.loads(params)
     if isinstance(decoded, dict):
         decoded = {name: value for name, value in decoded.items() if name not in UNBOUND}

@@ -12,7 +12,7 @@ from samplegate.core import declared, doors, frames
 from samplegate.core.eras import LEGACY, META, META_VERSION, era_of, has_batches
 from samplegate.core.exchange import Exchange
 from samplegate.core.frames import Frame, FrameId, Malformed
-from samplegate.core.inflight import Pending
+from samplegate.core.inflight import Pending, call_of
 from samplegate.core.progress import Progress
 from samplegate.core.pushes import Pushes
 from samplegate.core.rounds import Close, Effect, ForwardRound, Note, Side, ToClient, ToServer, Verdict, Withdraw
@@ -77,7 +77,7 @@ class Session:
             line = None if asked is None else self.progress.beat(asked.pending)
             return [] if asked is None or line is None else [ToClient(asked.pending.lane, line)]
         push, out = found
-        for pending in push.calls:
+        for pending in self.state.inflight.still(push.calls):
             line = self.progress.beat(pending)
             if line is not None:
                 out.append(ToClient(pending.lane, line))
@@ -127,14 +127,27 @@ class Session:
         if problem.id is None:
             return out
         if side == "client":
-            return out if problem.answers else [*out, ToClient(lane, frames.error(problem.id, INVALID_REQUEST, f"refused: {problem.fault}"))]
+            return (
+                [*out, *self._unreadable_answer(problem.id)]
+                if problem.answers
+                else [*out, ToClient(lane, frames.error(problem.id, INVALID_REQUEST, f"refused: {problem.fault}"))]
+            )
         if not problem.answers:
             return [*out, ToServer(SERVER_LANE, frames.error(problem.id, INVALID_REQUEST, f"refused: {problem.fault}"))]
         pending = self.state.inflight.wire.get(problem.id)
-        if pending is None:
+        if pending is None or pending.round is not None:  # answered already: its round is what counts
             return out
         self.state.inflight.remove(pending)
         return [*out, ToClient(pending.lane, frames.error(pending.id, INTERNAL, f"the server's answer was refused: {problem.fault}"))]
+
+    def _unreadable_answer(self, id: FrameId) -> Effects:
+        """The client answered in a way that cannot be read: whoever asked is told, and does not wait for ever."""
+        fault = frames.dump({"code": INTERNAL, "message": "the client's answer could not be read"})
+        out = self.pushes.replied(id, False, fault)
+        if out is not None or id not in self._passed:
+            return out or []
+        self._passed.discard(id)
+        return [ToServer(SERVER_LANE, frames.error(id, INTERNAL, "the client's answer could not be read"))]
 
     # -- from the client -------------------------------------------------------------------------------------------------------------------
 
@@ -147,7 +160,7 @@ class Session:
 
     def _client_request(self, lane: int, f: Frame, now: float) -> Effects:
         assert f.id is not None
-        if (lane, f.id) in self.state.inflight.asked:
+        if (lane, f.id) in self.state.inflight.asked or self.state.is_ours(f.id):
             return [ToClient(lane, frames.error(f.id, INVALID_REQUEST, "a request with this id is in flight"))]
         if f.method == "initialize":
             return self._client_initializes(lane, f, now)
@@ -155,7 +168,7 @@ class Session:
         if meta is not None:
             self._modern_seen = True
             return self.exchange.request(lane, f, meta, now)
-        return self.state.send(Pending(lane, f.id, f.id, f.method, now, f), f.raw)
+        return self.state.send(Pending(lane, f.id, f.id, f.method, now, call_of(f.method, f.payload), f), f.raw)
 
     def _client_initializes(self, lane: int, f: Frame, now: float) -> Effects:
         assert f.id is not None
@@ -174,11 +187,15 @@ class Session:
 
     def _client_answers(self, f: Frame) -> Effects:
         """An answer to the server's request, or to one that we forwarded. What nobody asked is no answer: it passed no policy (T3)."""
-        if f.id in self._passed:
-            self._passed.discard(f.id)
-            return [ToServer(SERVER_LANE, f.raw)]
-        out = self.pushes.replied(f)
-        return out if out is not None else [Note("frame.unasked", {"side": "client"})]
+        if f.id is None:
+            return [Note("frame.unasked", {"side": "client"})]
+        out = self.pushes.replied(f.id, f.kind == "result", f.payload or b"null")
+        if out is not None:
+            return out
+        if f.id not in self._passed:
+            return [Note("frame.unasked", {"side": "client"})]
+        self._passed.discard(f.id)
+        return [ToServer(SERVER_LANE, f.raw)]
 
     def _client_cancels(self, lane: int, f: Frame) -> Effects:
         id = _request_id(f)
@@ -190,7 +207,9 @@ class Session:
     def _cancel(self, pending: Pending, f: Frame | None) -> Effects:
         """The client takes a call back: its rounds are withdrawn, and the server is told under the id that it knows (R100)."""
         out = self.pushes.call_gone(pending)
-        held = self.exchange.cancelled(pending) if pending.modern else self.url_errors.cancelled(pending.round) if pending.round else None
+        held = self.exchange.cancelled(pending) if pending.modern else None
+        if held is None and pending.round is not None:
+            held = self.url_errors.cancelled(pending.round)
         self.state.inflight.remove(pending)
         if held is not None:
             return out + held  # the server has answered already: nothing of it is in flight there
@@ -216,7 +235,7 @@ class Session:
     def _server_answers(self, pending: Pending, f: Frame) -> Effects:
         held: Effects | None = None
         if f.kind == "error":
-            held = None if pending.modern and pending.call is None else self.url_errors.arrive(pending, f)
+            held = self.url_errors.arrive(pending, f)
         elif pending.modern:
             held = self.exchange.answered(pending, f)
         elif doors.may_say(f.raw, b"input_required") and doors.result_type(f.payload or b"") == doors.INPUT_REQUIRED:
@@ -236,7 +255,7 @@ class Session:
 
     def _server_request(self, f: Frame, now: float) -> Effects:
         assert f.id is not None
-        if f.id in self._passed or self.pushes.asks(f.id):
+        if f.id in self._passed or self.pushes.asks(f.id) or self.state.is_ours(f.id):
             return [Note("frame.refused", {"side": "server", "fault": "a request with its id is in flight"}), _duplicate(f.id)]
         if not self.state.revision and self._modern_seen:
             return [Note("frame.refused", {"side": "server", "fault": "a server writes no requests in the modern era"})]  # R89
@@ -250,6 +269,8 @@ class Session:
     def _server_notifies(self, f: Frame) -> Effects:
         if f.method == "notifications/cancelled":
             return self._server_cancels(f)
+        if f.method in doors.KINDS:
+            return [Note("frame.refused", {"side": "server", "fault": "a request without an id"})]
         if f.method == "notifications/progress" and not self.progress.passes(f):
             return []
         if f.method.startswith("notifications/tasks") and self._modern_seen and not self.state.revision:
@@ -269,6 +290,8 @@ class Session:
             self._passed.discard(id)
         elif pending is None:
             return [Note("cancel.unmatched", {"side": "server"}, warn=False)]
+        if pending is not None and pending.method == "subscriptions/listen":
+            self.state.inflight.remove(pending)  # its end: the only request of the client's that a server takes back
         if pending is None or pending.id == pending.wire_id:
             return [ToClient(0 if pending is None else pending.lane, f.raw)]
         return [ToClient(pending.lane, frames.splice(f.raw, ("params", "requestId"), frames.dump(pending.id)))]

@@ -70,7 +70,10 @@ def provenance(result: bytes, *, decided_by: str, decision_id: str) -> bytes:
 
 def related(result: bytes, request_params: bytes | None) -> bytes:
     """A result that carries the task its request belonged to (R106)."""
-    task = frames.lookup(request_params, "_meta", META_RELATED_TASK)
+    try:
+        task = frames.lookup(request_params, "_meta", META_RELATED_TASK)
+    except frames.Malformed:  # the params have two readings: the request was refused for it
+        return result
     return result if task is None else frames.splice(result, ("_meta", META_RELATED_TASK), task)
 
 

@@ -37,6 +37,10 @@ class State(msgspec.Struct, eq=False):
         self.numbers += 1
         return f"sg:{self.token}:{self.numbers}"
 
+    def is_ours(self, id: FrameId) -> bool:
+        """Whether an id has the form of ours: a peer that uses it could be taken for us."""
+        return isinstance(id, str) and id.startswith(f"sg:{self.token}:")
+
     def new_round(self) -> str:
         """The name of a round."""
         self.numbers += 1

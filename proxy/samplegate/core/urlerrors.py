@@ -9,6 +9,7 @@ import msgspec
 
 from samplegate.core import doors, frames, shapes
 from samplegate.core.decisions import Answered, Reason, Unanswered, Withdrawn
+from samplegate.core.eras import Era
 from samplegate.core.frames import Frame
 from samplegate.core.inflight import Pending
 from samplegate.core.requests import Call, Origin
@@ -29,11 +30,21 @@ class UrlErrors(msgspec.Struct, eq=False):
         assert f.payload is not None
         state = self.state
         calls: tuple[Call, ...] = () if pending.call is None else (pending.call,)
-        origin = Origin(state.server, state.caller, "legacy", state.revision, calls)
-        items = doors.url_elicitations(f.payload, origin, state.offered)
+        era: Era = "modern" if pending.modern else "legacy"
+        origin = Origin(state.server, state.caller, era, pending.revision if pending.modern else state.revision, calls)
+        items = doors.url_elicitations(f.payload, origin, pending.offer if pending.modern else state.offered)
         if items is None:
             return None
-        round = Round(state.new_round(), "url_error", pending.lane, origin, state.client, items, asked=None, called=pending.started)
+        round = Round(
+            state.new_round(),
+            "url_error",
+            pending.lane,
+            origin,
+            pending.client if pending.modern else state.client,
+            items,
+            asked=None,
+            called=pending.started,
+        )
         line = f.raw if pending.id == pending.wire_id else frames.splice(f.raw, ("id",), frames.dump(pending.id))
         self.open[round.id] = (pending, line)
         pending.round = round.id
@@ -64,4 +75,4 @@ def _left_to_client(release: Release) -> bool:
 
 
 def _ended(pending: Pending, release: Release) -> bytes:
-    return shapes.ended_call(pending.id, pending.method, "legacy", "elicitation", release)
+    return shapes.ended_call(pending.id, pending.method, "modern" if pending.modern else "legacy", "elicitation", release)
