@@ -56,7 +56,7 @@ def result_type(result: bytes) -> str | None:
 
 def may_say(text: bytes, word: bytes) -> bool:
     """Cheap and safe: False only if no JSON spelling of ``word`` can stand in the text."""
-    return word in text or b"\\u" in text or b"\\/" in text
+    return word in text or b"\\u" in text or (b"/" in word and b"\\/" in text)
 
 
 def input_required(result: bytes, origin: Origin, offer: Offer) -> InputRequired | str:

@@ -6,7 +6,6 @@ and tell of a wrong value only if nothing overrides it.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -23,7 +22,6 @@ from samplegate.settings.sources import Layer, Said, accepted, instead
 
 _SAME: Final = "gt ge lt le multiple_of pattern min_length max_length title description examples".split()
 """What msgspec's Meta and pydantic's Field call by one name."""
-_silent: Final = re.compile(r"\ufeff?(\s*(#.*)?\n)*\s*(#.*)?")  # blank, or all of it commented out
 
 
 class _Source(PydanticBaseSettingsSource):
@@ -93,7 +91,7 @@ def _root(file: Path, problems: list[str]) -> Node | None:
     """The tree of the file, None where it is empty or there is no tree to go on with."""
     try:
         text = file.read_text(encoding="utf-8")
-        if _silent.fullmatch(text):
+        if all(line.lstrip()[:1] in ("", "#") for line in text.removeprefix("\ufeff").splitlines()):  # or all of it commented out
             return None
         root, faults = compose(text)
     except Unreadable as problem:

@@ -1,0 +1,173 @@
+"""The two readers of the settings: msgspec without a settings file, pydantic-settings with one. What each setting means is in test_settings."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import TypeAdapter
+from pydantic_settings import BaseSettings
+
+from samplegate.settings import RunSettings, SettingsError, load
+from samplegate.settings.definition import SETTINGS
+from samplegate.settings.file import model
+
+HOME = {"HOME": "/srv/u"}
+PROGRAM = """
+import pathlib, sys
+import samplegate.cli, samplegate.app
+from samplegate.settings import load
+file = pathlib.Path(sys.argv[1]) if sys.argv[1:] else None
+server = load({"HOME": "x", "LOCALAPPDATA": "x", "SAMPLEGATE_LOG_LEVEL": "debug"}, file=file).settings.server
+print(server, sorted({name.partition(".")[0] for name in sys.modules if name.startswith("pydantic")}))
+"""
+
+
+def run(*arguments: str, text: str = PROGRAM) -> str:
+    done = subprocess.run([sys.executable, "-c", text, *arguments], env=_environ(), capture_output=True, text=True, check=True, timeout=50)
+    return done.stdout.strip()
+
+
+def _environ() -> dict[str, str]:
+    return {name: value for name, value in os.environ.items() if not name.startswith("SAMPLEGATE_")} | {"PYTHONPATH": os.pathsep.join(sys.path)}
+
+
+def outcome(environ: dict[str, str], given: dict[str, str | Path | None], file: Path | None) -> Any:
+    try:
+        return load({**HOME, **environ}, file=file, given=given)
+    except SettingsError as refused:
+        return refused.problems
+
+
+def test_without_a_settings_file_no_pydantic_is_imported() -> None:
+    assert "default []" == run()
+
+
+def test_a_settings_file_is_read_through_pydantic_settings(tmp_path: Path) -> None:
+    (tmp_path / "s.yaml").write_text("server: db\n")
+    assert "db ['pydantic', 'pydantic_core', 'pydantic_settings']" == run(str(tmp_path / "s.yaml"))
+
+
+def test_run_tells_what_is_wrong_with_the_settings_file_and_starts_nothing(tmp_path: Path) -> None:
+    (tmp_path / "s.yaml").write_text("server: db\nlog_level: loud\n")
+    command = [sys.executable, "-m", "samplegate", "run", "--policy", "none.yaml", "--settings", str(tmp_path / "s.yaml"), "--", "no-such-command"]
+    done = subprocess.run(command, env=_environ(), capture_output=True, text=True, check=False, timeout=50)
+    assert (2, "") == (done.returncode, done.stdout)
+    assert f"{tmp_path / 's.yaml'}:2:1: log_level: 'loud' is not one of debug, info, warning, error" in done.stderr
+
+
+def test_the_model_has_the_definitions_fields_defaults_bounds_and_words() -> None:
+    derived = model([], [])
+    assert issubclass(derived, BaseSettings)
+    assert {name: setting.default for name, setting in SETTINGS.items()} == {name: field.default for name, field in derived.model_fields.items()}
+    assert {name: setting.meta.description for name, setting in SETTINGS.items()} == {
+        name: field.description for name, field in derived.model_fields.items()
+    }
+    schema = TypeAdapter(derived).json_schema()["properties"]
+    frame = SETTINGS["max_frame_bytes"].meta
+    assert (frame.ge, frame.le) == (schema["max_frame_bytes"]["minimum"], schema["max_frame_bytes"]["maximum"])
+    assert SETTINGS["server"].meta.min_length == schema["server"]["minLength"]
+    assert RunSettings() == RunSettings(**derived().model_dump())
+
+
+def test_every_setting_says_what_it_is() -> None:
+    assert [] == [name for name, setting in SETTINGS.items() if not setting.meta.description]
+
+
+def test_the_model_reads_no_variable_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SERVER", "stray")
+    monkeypatch.setenv("SAMPLEGATE_SERVER", "stray")
+    assert "default" == model([], [])().model_dump()["server"]
+
+
+SAID: list[tuple[dict[str, str], dict[str, str | Path | None]]] = [
+    ({}, {}),
+    ({"SAMPLEGATE_SERVER": "db", "SAMPLEGATE_STATE": "s"}, {"server": "docs", "env_file": None}),
+    ({"SAMPLEGATE_SERVER": ""}, {"server": ""}),
+    ({"SAMPLEGATE_STATE": "~/s", "SAMPLEGATE_DECISION_LOG": "none", "SAMPLEGATE_METRICS_FILE": "m/{pid}"}, {}),
+    ({"SAMPLEGATE_STATE": "~no-such-user-here/s"}, {"decision_log": "", "metrics_file": "~no-such-user-here"}),
+    ({"SAMPLEGATE_ENV_FILE": "gone"}, {}),
+    ({}, {"env_file": Path("gone"), "decision_log": "none"}),
+    ({"SAMPLEGATE_DECISIONLOG": "x", "samplegate_server": "x", "SAMPLEGATE_XYZZY": "x"}, {}),
+    ({"SAMPLEGATE_LOG_LEVEL": "loud", "SAMPLEGATE_LOG_FORMAT": "JSON", "SAMPLEGATE_RECORD_CONTENT": " full"}, {"server": "x"}),
+    *(
+        ({"SAMPLEGATE_MAX_FRAME_BYTES": text}, {})
+        for text in "65536 65535 1073741824 1073741825 +70000 070000 -1 70_000 7e4 70000.0 0x20000 \u0667\u0660\u0660\u0660\u0660 none".split()
+    ),
+    ({"SAMPLEGATE_MAX_FRAME_BYTES": " 70000"}, {}),
+    ({"SAMPLEGATE_MAX_FRAME_BYTES": "9" * 5000}, {}),
+]
+
+
+@pytest.mark.parametrize(("environ", "given"), SAID)
+def test_variables_and_command_line_mean_the_same_with_and_without_a_settings_file(
+    environ: dict[str, str], given: dict[str, str | Path | None], tmp_path: Path
+) -> None:
+    (tmp_path / "s.yaml").write_text("# nothing\n")
+    assert outcome(environ, given, None) == outcome(environ, given, tmp_path / "s.yaml")
+
+
+VALUES = [
+    ("server", "db"),
+    ("state", "/srv/s"),
+    ("decision_log", "none"),
+    ("decision_log", "/srv/d.jsonl"),
+    ("metrics_file", "/srv/{server}.prom"),
+    ("record_content", "full"),
+    ("record_content", "all"),
+    ("log_level", "warning"),
+    ("log_format", "text"),
+    ("log_format", "yaml"),
+    ("max_frame_bytes", "70000"),
+    ("max_frame_bytes", "1"),
+    ("max_frame_bytes", "x"),
+]
+
+
+@pytest.mark.parametrize(("name", "text"), VALUES)
+def test_a_value_means_the_same_in_the_settings_file_and_in_its_variable(name: str, text: str, tmp_path: Path) -> None:
+    file = tmp_path / "s.yaml"
+    file.write_text(f"{name}: {text}\n")
+    filed = outcome({}, {}, file)
+    said = outcome({f"SAMPLEGATE_{name.upper()}": text}, {}, None)
+    if isinstance(said, list):
+        assert [problem.replace(f"SAMPLEGATE_{name.upper()}", f"{file}:1:1: {name}") for problem in said] == filed
+    else:
+        assert said.settings == filed.settings
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("max_frame_bytes: 70000.0", "max_frame_bytes: '70000.0' is no whole number from 65536 to 1073741824"),
+        ("max_frame_bytes: '70000'", "max_frame_bytes: '70000' is no whole number from 65536 to 1073741824"),
+        ("max_frame_bytes: true", "max_frame_bytes: 'True' is no whole number from 65536 to 1073741824"),
+        ("server: ''", "server: is empty; give it a value, or leave it out"),
+        ("server: [sk-abcdef]", "server: a list is no text; put it in quotes"),
+        ("log_level: {password: sk-abcdef}", "log_level: a mapping is not one of debug, info, warning, error"),
+        ("decision_log: 5", "decision_log: must be a path"),
+        ("state: ''", "state: must be a path"),
+        ("servr: sk-abcdef", "servr: is no setting; is server meant"),
+    ],
+)
+def test_the_settings_file_is_read_strictly_and_what_may_be_secret_is_not_shown(line: str, expected: str, tmp_path: Path) -> None:
+    (tmp_path / "s.yaml").write_text(f"# of the process\n{line}\n")
+    assert [f"{tmp_path / 's.yaml'}:2:1: {expected}"] == outcome({}, {}, tmp_path / "s.yaml")
+
+
+@pytest.mark.parametrize("text", ["", "\n \n", "# server: db\n\n  # that is all", "\ufeff# all\n", "\n" * 10_000])
+def test_a_settings_file_with_nothing_in_it_says_nothing(text: str, tmp_path: Path) -> None:
+    (tmp_path / "s.yaml").write_text(text, encoding="utf-8")
+    assert load(HOME) == load(HOME, file=tmp_path / "s.yaml")
+
+
+def test_what_is_overridden_is_still_checked(tmp_path: Path) -> None:
+    (tmp_path / "s.yaml").write_text("log_level: loud\n")
+    found = outcome({"SAMPLEGATE_LOG_LEVEL": "louder"}, {"log_level": "debug"}, tmp_path / "s.yaml")
+    assert ["SAMPLEGATE_LOG_LEVEL: 'louder'", f"{tmp_path / 's.yaml'}:1:1: log_level: 'loud'"] == [
+        problem.partition(" is not")[0] for problem in found
+    ]
