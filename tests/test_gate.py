@@ -281,6 +281,23 @@ class TestModernRounds:
         assert verdict.seen["b"].decision_id == releases["b"].decision_id
         assert ["forwarded", "answered", "answered"] == [record.outcome for record in world.records]
 
+    async def test_answers_that_nobody_asked_for_are_on_record_before_they_go_on(self) -> None:
+        world = World()
+        d = Dialogue(FORWARD)
+        line = modern(1, "tools/call", {"elicitation": {}}, name="x", inputResponses={"k": {"action": "accept"}})
+        round = one(d.client(line), Open).round
+        releases = await world.settled(d, round)
+        assert [line] == to_server(d.done(round, Settled(releases)))
+        (record,) = world.records
+        assert ("unasked", "elicitation", "forward", "answered", "accept", "client") == (
+            record.door,
+            record.kind,
+            record.effect,
+            record.outcome,
+            record.action,
+            record.decided_by,
+        )
+
     async def test_a_rule_that_denies_meanwhile_wins_over_what_was_sealed(self) -> None:
         world = World()
         d, round = asked(FORWARD, capabilities={"elicitation": {}}, b=form())

@@ -279,14 +279,12 @@ async def _output_ends(relay: Relay, child: Child) -> int:
 
 
 async def _signalled() -> int:
-    with anyio.open_signal_receiver(*_signals()) as signals:
+    if sys.platform == "win32":  # its event loop takes no signal handlers; SIGINT comes as KeyboardInterrupt
+        await anyio.sleep_forever()
+    with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM, signal.SIGHUP) as signals:
         async for number in signals:
             return 128 + number
     raise AssertionError("signals do not end")
-
-
-def _signals() -> tuple[signal.Signals, ...]:
-    return (signal.SIGINT,) if sys.platform == "win32" else (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 async def _preload(run: Run) -> None:

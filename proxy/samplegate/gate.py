@@ -15,7 +15,7 @@ import msgspec.structs
 from samplegate.acts import Scene, act, returned
 from samplegate.core.capabilities import can_forward
 from samplegate.core.decide import Rulebook, decide
-from samplegate.core.decisions import Decision, Denied, DenyAs, Forwarded, LeftOpen, Outcome, Reason, Situation, Unanswered, Withdrawn
+from samplegate.core.decisions import Answered, Decision, Denied, DenyAs, Forwarded, LeftOpen, Outcome, Reason, Situation, Unanswered, Withdrawn
 from samplegate.core.recording import Done, describe
 from samplegate.core.requests import Malformed
 from samplegate.core.rounds import ForwardRound, Item, Release, Round, Seen, Settled, Verdict
@@ -42,6 +42,8 @@ class Gate:
 
     async def run(self, round: Round) -> Verdict:
         """The whole way of a round. Cancelled when the round is withdrawn: its requests are then recorded as Withdrawn."""
+        if round.door == "unasked":
+            return Settled(await self._record_answers(round))
         plans = {key: self._plan(round, key, item) for key, item in round.items.items()}
         if round.door == "push":
             return Settled(await self._act_and_record(round, plans))
@@ -118,6 +120,13 @@ class Gate:
     async def _leave_to_client(self, round: Round, plans: Mapping[str, Plan]) -> dict[str, Release]:
         """The URLs of a -32042 error are all forwarded: the client has the error itself."""
         done = {key: Done.left_to_client(plan.decision) for key, plan in plans.items()}
+        return await self._record_all(round, plans, done, self.ports.clock())
+
+    async def _record_answers(self, round: Round) -> dict[str, Release]:
+        """Answers that nobody asked for, where only `forward` rules could have asked: there is nothing to decide, only to record."""
+        decision = Decision(Forwarded(False, None), "forward", None, Reason.RULE, "the client answered before it was asked")
+        plans = {key: Plan(item, decision, self.ports.random(12).hex()) for key, item in round.items.items()}
+        done = {key: Done(Answered(item.answer or b"null", "client"), decision) for key, item in round.items.items()}
         return await self._record_all(round, plans, done, self.ports.clock())
 
     async def _hand_on(self, round: Round, plans: Mapping[str, Plan], away: frozenset[str]) -> Verdict:

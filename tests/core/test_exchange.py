@@ -675,13 +675,20 @@ class TestUnsolicited:
     LINE = call(1, BOTH, inputResponses={"k": {"action": "accept"}})
 
     def test_passed_where_the_client_would_have_been_asked(self) -> None:
-        out = Dialogue(FORWARD).client(self.LINE)
-        assert [self.LINE] == to_server(out)
-        assert "answers.unsolicited" == one(out, Note).event
+        d = Dialogue(FORWARD)
+        opened = d.client(self.LINE)
+        assert ("unasked", []) == (one(opened, Open).round.door, to_server(opened))  # on record before it goes on
+        assert [self.LINE] == to_server(d.settle(opened, answers={"k": Answered(b"{}", "client")}))
+        assert [result(1, content=[])] == to_client(d.server(result(1, content=[])))
+
+    def test_what_could_not_be_recorded_does_not_go_on(self) -> None:
+        d = Dialogue(FORWARD)
+        out = d.settle(d.client(self.LINE), answers={"k": Unanswered(Reason.RECORDS)})
+        assert ([], True) == (to_server(out), to_client(out)[0]["result"]["isError"])
+        assert is_empty(d)
 
     def test_refused_where_a_rule_may_deny(self) -> None:
-        out = Dialogue(FORWARD, DENY).client(self.LINE)
-        assert [self.LINE] == to_server(out)  # the forward before it takes everything
+        assert one(Dialogue(FORWARD, DENY).client(self.LINE), Open).round.door == "unasked"  # the forward before it takes everything
         out = Dialogue({**DENY, "match": {"kind": "sampling", "text": "x"}}, FORWARD).client(self.LINE)
         assert ([], -32602) == (to_server(out), to_client(out)[0]["error"]["code"])
         assert "answers.unsolicited" == one(out, Note).event
@@ -704,7 +711,7 @@ class TestUnsolicited:
 
     def test_they_are_not_kept_for_the_next_round(self) -> None:
         d = Dialogue(FORWARD)
-        d.client(self.LINE)
+        d.settle(d.client(self.LINE), answers={"k": Answered(b"{}", "client")})
         opened = d.server(asks(1, {"q": ask(sample())}))
         (retry,) = to_server(d.settle(opened, answers={"q": Answered(b"{}", "client")}))
         assert {"q": {}} == retry["params"]["inputResponses"]

@@ -53,12 +53,9 @@ def test_a_call_that_needs_a_page_first_fails_with_the_page_where_the_policy_for
     assert without_id(alone) == without_id(gated)
 
 
-def test_a_call_that_needs_a_page_first_fails_without_the_page_where_the_policy_denies(client: Client, server: Server, mixed: Gate) -> None:
-    only_forms = ["elicitation"]
-    if client.name.startswith("python"):
-        pytest.skip("its one callback declares both modes")
-    (failed,) = drive(client, server, mixed, [PAGE_ERROR], declare=only_forms).results
-    assert "https://" not in str(failed)
+def test_a_call_that_needs_a_page_first_fails_without_the_page_where_the_policy_denies(client: Client, server: Server, denies: Gate) -> None:
+    (result,) = drive(client, server, denies, [PAGE_ERROR], declare=["elicitation", "url"]).results
+    assert "https://" not in str(result)
 
 
 def test_it_is_offered_no_page_where_nobody_can_open_one(client: Client, server: Server, answers: Gate) -> None:

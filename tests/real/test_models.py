@@ -43,7 +43,7 @@ def gate(folder: Path, endpoint: Endpoint, model: str) -> Gate:
 
 def test_a_model_answers_for_a_client_that_cannot_sample(client: Client, server: Server, endpoint: Endpoint, tmp_path: Path) -> None:
     seen = drive(client, server, gate(tmp_path, endpoint, "normal"), [CLASSIFY])
-    assert {"error": False, "text": "openai/normal|endTurn|you said: classify: a text"}.keys() == seen.results[0].keys()
+    assert False is seen.results[0]["error"]
     assert seen.results[0]["text"].endswith("|endTurn|you said: classify: a text")
     arrived = endpoint.next()
     assert "Bearer sk-of-the-test" == {name.lower(): value for name, value in arrived.headers.items()}["authorization"]
@@ -61,8 +61,6 @@ def test_a_model_that_is_rate_limited_leaves_the_request_unanswered(client: Clie
 
 
 def test_a_call_taken_back_ends_the_call_of_the_model(client: Client, server: Server, endpoint: Endpoint, tmp_path: Path) -> None:
-    if client.name.startswith("typescript"):
-        pytest.skip("that client is told by progress only, which this tool does not report")
     steps = [{"do": "cancel", "name": "classify", "arguments": {"text": "x"}, "when": "told"}, call("add", a=1, b=2)]
     with started(client, server, gate(tmp_path, endpoint, "hang"), steps=steps) as process:
         endpoint.next()

@@ -18,8 +18,9 @@ from samplegate.core.frames import Frame
 from samplegate.core.inflight import Pending, call_of
 from samplegate.core.match import Rulebook
 from samplegate.core.progress import Progress
-from samplegate.core.requests import Call, ClientCapabilities, Origin
+from samplegate.core.requests import Call, ClientCapabilities, Malformed, Origin
 from samplegate.core.rounds import (
+    ELICITATION,
     ROOTS,
     SAMPLING,
     Effect,
@@ -58,6 +59,8 @@ class Asked(msgspec.Struct, eq=False):
     entries: Mapping[str, bytes]
     state: bytes | None
     """The server's requestState, raw JSON."""
+    line: bytes = b""
+    """``unasked``: the client's call, which goes on once it is on record."""
 
 
 class Declaration(msgspec.Struct, frozen=True):
@@ -129,14 +132,42 @@ class Exchange(msgspec.Struct, eq=False):
         assert pending.call is not None
         match unsolicited(self.state.book, server=self.state.server, caller=self.state.caller, call=pending.call, revision=pending.revision):
             case "pass":
-                note = Note("answers.unsolicited", {"server": self.state.server, "method": f.method, "passed": True}, warn=False)
-                return [note, *self.state.send(pending, frames.splice(f.raw, ("params",), params))]
+                return self._unasked(pending, answers, frames.splice(f.raw, ("params",), params))
             case "refuse":
                 note = Note("answers.unsolicited", {"server": self.state.server, "method": f.method, "passed": False})
                 return [note, ToClient(pending.lane, frames.error(pending.id, BAD_PARAMS, "inputResponses that nobody asked for are not taken here"))]
             case "strip":
                 note = Note("answers.unsolicited", {"server": self.state.server, "method": f.method, "passed": False})
                 return [note, *self.state.send(pending, frames.splice(f.raw, ("params",), bare))]
+
+    def _unasked(self, pending: Pending, answers: bytes, line: bytes) -> Effects:
+        """Answers that only the client could have been asked for: on record before they go on."""
+        if answers[:1] != b"{":
+            return [ToClient(pending.lane, frames.error(pending.id, BAD_PARAMS, "inputResponses is not an object"))]
+        given = {key: bytes(raw) for key, raw in frames.fields(answers).items()}
+        if not given:
+            return self.state.send(pending, line)
+        if len(given) > doors.MAX_KEYS:
+            return [ToClient(pending.lane, frames.error(pending.id, BAD_PARAMS, f"inputResponses has more than {doors.MAX_KEYS} answers"))]
+        unknown = Malformed(BAD_PARAMS, "nobody asked")
+        items = {key: Item(ELICITATION if _says_action(raw) else SAMPLING, None, unknown, True, raw) for key, raw in given.items()}
+        round = Round(self.state.new_round(), "unasked", pending.lane, self._origin(pending), pending.client, items, None, pending.started)
+        pending.wire_id = self.state.new_id()  # the server has not seen it yet
+        self.state.inflight.add(pending)
+        pending.round = round.id
+        self.open[round.id] = Asked(pending, round, {}, None, line)
+        return [Open(round)]
+
+    def _go_on(self, asked: Asked, settled: Settled) -> Effects:
+        """The answers that nobody asked for are on record, or the call ends."""
+        refused = next((release for release in settled.releases.values() if not isinstance(release.outcome, Answered)), None)
+        self.state.inflight.remove(asked.pending)
+        if refused is None:
+            asked.pending.wire_id = asked.pending.id
+            return self.state.send(asked.pending, asked.line)
+        if isinstance(refused.outcome, Withdrawn):
+            return []
+        return [ToClient(asked.pending.lane, shapes.ended_call(asked.pending.id, asked.pending.method, "modern", "input", refused))]
 
     def _reopen(self, pending: Pending, bare: bytes, state: bytes, answers: bytes | None, now: float) -> Effects:
         """The client comes back with a sealed round (R68): a state that our key does not open for this very call is an error."""
@@ -259,6 +290,8 @@ class Exchange(msgspec.Struct, eq=False):
         asked = self.open.pop(round)
         pending = asked.pending
         pending.round = None
+        if asked.round.door == "unasked":
+            return self._go_on(asked, settled)
         if any(isinstance(release.outcome, Withdrawn) for release in settled.releases.values()) and not _blocked(settled):
             return []
         responses: dict[str, bytes] = {}
@@ -330,6 +363,11 @@ class Exchange(msgspec.Struct, eq=False):
 def _brings_answers(params: bytes) -> bool:
     suspicious = doors.may_say(params, b"requestState") or b"inputResponses" in params
     return suspicious and not {"requestState", "inputResponses"}.isdisjoint(frames.members(params))
+
+
+def _says_action(answer: bytes) -> bool:
+    """Whether an answer is one to an elicitation: of the two results only that has an ``action``."""
+    return answer[:1] == b"{" and "action" in frames.fields(answer)
 
 
 def _kind(item: Item) -> str:

@@ -22,7 +22,7 @@ from samplegate.core.secrecy import secret_fields, without_secrets
 from samplegate.core.strictjson import Fault, decode
 
 ContentMode: TypeAlias = Literal["none", "hash", "full"]
-Door: TypeAlias = Literal["push", "input_required", "url_error"]
+Door: TypeAlias = Literal["push", "input_required", "url_error", "unasked"]
 Released: TypeAlias = Literal["answered", "denied", "unanswered", "withdrawn", "forwarded"]
 """What came of it; ``forwarded`` is the first of the two records of a modern forward (DESIGN 4)."""
 

@@ -11,7 +11,8 @@ from samplegate.core.decisions import Outcome
 from samplegate.core.requests import ClientCapabilities, Malformed, Origin, Request
 
 Side: TypeAlias = Literal["client", "server"]
-Door: TypeAlias = Literal["push", "input_required", "url_error"]
+Door: TypeAlias = Literal["push", "input_required", "url_error", "unasked"]
+"""``unasked``: answers that a client sends before anybody asked it; nothing to decide, but on record before they go on."""
 
 
 class Item(msgspec.Struct, frozen=True):
@@ -21,6 +22,8 @@ class Item(msgspec.Struct, frozen=True):
     params: bytes | None
     request: Request | Malformed
     offered: bool
+    answer: bytes | None = None
+    """``unasked`` only: what the client wrote."""
 
 
 class Seen(msgspec.Struct, frozen=True):

@@ -34,15 +34,13 @@ class _Writer(Protocol):
 class LineLink:
     """A stream of lines each way. Everything but ``drained`` returns at once; all of it belongs to the event loop's thread."""
 
-    send: Callable[[bytes], None]
-    """Queue one line, to which the line end is added. A line for a peer that has gone, or after ``close_writing``, is dropped and counted."""
-
     def __init__(self, reader: _Reader, writer: _Writer, lines: Lines, backlog: Backlog) -> None:
         self._reader = reader
         self._writer = writer
         self._lines = lines
         self._backlog = backlog
-        self.send = writer.send
+        self.send: Callable[[bytes], None] = writer.send
+        """Queue one line, to which the line end is added. A line for a peer that has gone, or after ``close_writing``, is dropped and counted."""
 
     @property
     def pressure(self) -> Callable[[bool], None]:

@@ -66,7 +66,8 @@ async def cancel(client: Client, step: dict[str, Any]) -> dict[str, Any]:
 
         async def first(progress: float, total: float | None, message: str | None) -> None:
             await progressed(progress, total, message)
-            group.cancel_scope.cancel()
+            if step.get("when") != "told":
+                group.cancel_scope.cancel()
 
         async def told_to() -> None:
             await anyio.to_thread.run_sync(sys.stdin.readline)

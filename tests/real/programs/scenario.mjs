@@ -59,10 +59,12 @@ async function act(step, callTool, client) {
             return (await client.getPrompt({ name: step.name, arguments: step.arguments ?? {} })).messages[0].content.text;
         case "cancel": {
             const taken = new AbortController();
+            const told = step.when === "told";
             const first = (progress) => {
                 progressed(progress);
-                taken.abort("taken back");
+                if (!told) taken.abort("taken back");
             };
+            if (told) process.stdin.once("data", () => taken.abort("taken back"));
             try {
                 return plain(await callTool({ name: step.name, arguments: step.arguments ?? {} }, { onprogress: first, signal: taken.signal }));
             } catch (error) {
@@ -89,4 +91,5 @@ export async function run(client, transport, callTool, revision) {
     }
     await client.close();
     console.log(JSON.stringify(seen));
+    process.stdin.destroy();
 }

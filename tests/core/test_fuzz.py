@@ -1,0 +1,194 @@
+"""Hostile bytes: the frame reader gives a frame or says no, the session never raises, and neither keeps what it cannot use."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from samplegate.core import frames
+from samplegate.core.decisions import Denied, Reason
+from samplegate.core.frames import Frame, Malformed
+from samplegate.core.rounds import Later, Open, Release, Settled, ToClient, ToServer
+
+from .dialogue import ALLOW, ANSWER, FORWARD, Dialogue, ask, error, form, modern, request, result, sample
+
+META = {"progressToken": "p", "io.modelcontextprotocol/related-task": {"taskId": "t"}}
+URLS = {"elicitations": [{"mode": "url", "message": "m", "url": "https://a.example", "elicitationId": "e"}]}
+SEEDS = [
+    request(1, "tools/call", name="x", _meta=META),
+    request(0, "initialize", protocolVersion="2025-03-26", capabilities={"sampling": {"tools": {}}, "tasks": {"requests": {"sampling": {}}}}),
+    modern(1, "tools/call", {"sampling": {}, "roots": {}}, name="x", inputResponses={"k": {}}),
+    modern(1, "tools/call", {"sampling": {}}, name="x", requestState="sg1.AAAA"),
+    modern("a", "server/discover", {"extensions": {"io.modelcontextprotocol/tasks": {}}}),
+    request(7, "sampling/createMessage", **sample(_meta=META, task={})),
+    request("e", "elicitation/create", **form()),
+    request(8, "roots/list"),
+    result(1, resultType="input_required", inputRequests={"k": ask(sample()), "r": {"method": "roots/list"}}, requestState="s"),
+    result(1, resultType="input_required", requestState="half \ud83d"),
+    result("a", capabilities={"extensions": {"io.modelcontextprotocol/tasks": {}}}),
+    result(0, protocolVersion="2025-03-26", capabilities={}),
+    error(1, -32042, data=URLS),
+    {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 1}},
+    {"jsonrpc": "2.0", "method": "notifications/progress", "params": {"progressToken": "p", "progress": 1}},
+    [request(1, "ping"), result(7, role="assistant"), []],
+]
+LINES = [json.dumps(seed, separators=(",", ":")).encode() for seed in SEEDS]
+PIECES = [
+    b"{",
+    b"}",
+    b"[",
+    b'"',
+    b",",
+    b":",
+    b"\\",
+    b"null",
+    b"1e999",
+    b"NaN",
+    b"-0",
+    b"\xff",
+    b"\x00",
+    b"\n",
+    b"\\ud83d",
+    b"\\u0069d",
+    b'"id":1,',
+    b'"id":"sg:t:1",',
+    b'"method":"ping",',
+    b'"params":5,',
+    b'"resultType":"task",',
+    b"9" * 5000,
+    b"[" * 1500,
+    b'{"a":' * 985 + b"1" + b"}" * 985,
+    "\u017f".encode(),
+    b"notifications/cancelled",
+]
+FEW = settings(max_examples=150, deadline=None)
+
+
+@st.composite
+def mutated(draw: st.DrawFn) -> bytes:
+    """A frame that was right, with pieces put in, cut out or doubled."""
+    line = draw(st.sampled_from(LINES))
+    for _ in range(draw(st.integers(0, 3))):
+        start = draw(st.integers(0, len(line)))
+        end = min(len(line), start + draw(st.sampled_from([0, 1, 2, 7, 40])))
+        piece = draw(st.one_of(st.sampled_from(PIECES), st.sampled_from(PIECES), st.binary(max_size=3), st.just(line[start:end] * 2)))
+        line = line[:start] + piece + line[end:]
+    return line
+
+
+ANYTHING = st.one_of(mutated(), mutated(), st.binary(max_size=60), st.sampled_from(LINES))
+
+
+def dialogue(kind: str) -> Dialogue:
+    d = Dialogue(*{"legacy": (ALLOW, ANSWER), "modern": (ALLOW, ANSWER), "forward": (FORWARD,)}[kind])
+    if kind != "modern":
+        d.open_legacy("2025-03-26" if kind == "legacy" else "2025-11-25", sampling={}, elicitation={})
+    return d
+
+
+@given(ANYTHING)
+@FEW
+def test_any_bytes_are_a_frame_or_malformed(line: bytes) -> None:
+    try:
+        f = frames.read(line)
+    except Malformed as problem:
+        assert problem.fault and "\n" not in problem.fault
+        return
+    assert isinstance(f, Frame)
+    assert line is f.raw
+    assert f.kind in ("request", "notification", "result", "error")
+    assert (f.kind == "request") == (f.id is not None and bool(f.method or f.kind == "request"))
+
+
+@given(ANYTHING)
+@FEW
+def test_what_is_a_frame_is_json_of_one_reading(line: bytes) -> None:
+    try:
+        f = frames.read(line)
+        text = line.decode()
+    except (Malformed, UnicodeDecodeError):
+        return
+    try:
+        pairs = json.loads(text, object_pairs_hook=list)
+    except (RecursionError, ValueError):
+        assert len(line) > 980  # a depth or a number that this parser does not take
+        return
+    names = [name for name, _ in pairs]
+    assert len(names) == len(set(names))
+    decoded: dict[str, Any] = dict(pairs)
+    assert f.method == decoded.get("method", "")
+    if f.id is not None:
+        assert f.id == decoded["id"]
+
+
+@given(st.sampled_from(["legacy", "modern", "forward"]), st.lists(st.tuples(st.sampled_from(["client", "server", "settle", "forward", "beat", "due"]), ANYTHING), max_size=12))
+@FEW
+def test_a_session_never_raises_whatever_is_written(kind: str, script: list[tuple[str, bytes]]) -> None:
+    """The relay around it has nothing to catch: an exception here would end the gate, or leave somebody waiting."""
+    d = dialogue(kind)
+    for side, line in script:
+        open_rounds = [round for round in d.rounds.values() if round.id in {**d.session.pushes.open, **d.session.exchange.open, **d.session.url_errors.open}]
+        match side:
+            case "client":
+                out = d.client(line)
+            case "server":
+                out = d.server(line)
+            case "settle":
+                for round in open_rounds:
+                    d.done(round, Settled({key: Release(Denied(Reason.RULE), "d") for key in round.items}))
+                continue
+            case "forward":
+                for round in open_rounds:
+                    d.take(d.session.forward(round.id))
+                continue
+            case "beat":
+                for round in open_rounds:
+                    d.take(d.session.round_progress(round.id))
+                continue
+            case _:
+                for effect in [effect for effect in d.log if isinstance(effect, Later)]:
+                    d.take(d.session.due(effect.token))
+                continue
+        for effect in out:
+            if isinstance(effect, ToClient | ToServer):
+                assert b"\n" not in effect.line or b"\n" in line
+                frames.read(effect.line)  # what goes on can be read, and in one way
+    for side_ in ("client", "server"):
+        d.session.eof("client" if side_ == "client" else "server")
+
+
+@given(st.lists(ANYTHING, min_size=1, max_size=6), st.sampled_from(["client", "server"]))
+@settings(max_examples=50, deadline=None)
+def test_nothing_is_kept_of_what_is_refused_or_passed(lines: list[bytes], side: str) -> None:
+    """The same lines ten times over grow no table beyond what is asked and unanswered."""
+    d = dialogue("legacy")
+    sizes = []
+    for _ in range(10):
+        for line in lines:
+            d.client(line) if side == "client" else d.server(line)
+        s = d.session
+        sizes.append(sum(map(len, (s.state.inflight.asked, s.state.inflight.wire, s.pushes.open, s._passed, s._initialize, s.exchange.open, s.exchange._declarations))))
+    assert sizes[1] == sizes[-1]
+
+
+def test_a_server_that_asks_without_end_is_bounded() -> None:
+    d = dialogue("legacy")
+    opened = 0
+    for number in range(12_000):
+        method = "ping" if number % 2 else "sampling/createMessage"
+        out = d.session.frame("server", 0, json.dumps(request(number, method, **sample())).encode(), 0.0)
+        opened += sum(isinstance(effect, Open | ToClient) for effect in out)
+    assert opened <= 11_000
+    assert len(d.session.pushes.open) <= 1000
+
+
+def test_a_client_that_declares_ever_new_things_is_bounded() -> None:
+    d = Dialogue(ALLOW)
+    for number in range(1000):
+        d.client(modern(1, "tools/call", {"vendor": number}, name=f"tool{number}"))
+        d.server(result(1))
+    assert len(d.session.exchange._declarations) <= 256
+    assert {} == d.session.state.inflight.asked
