@@ -52,7 +52,9 @@ class TestRead:
     def test_what_is_no_object_declares_nothing(self, text: bytes | None) -> None:
         assert ClientCapabilities() == declared.read(text)
 
-    @pytest.mark.parametrize("text", [b'{"sampling":1,"sampling":{}}', b'{"elicitation":{"url":{},"url":{}}}', b'{"sampling":{"tools":{},"t\\u006fols":{}}}'])
+    @pytest.mark.parametrize(
+        "text", [b'{"sampling":1,"sampling":{}}', b'{"elicitation":{"url":{},"url":{}}}', b'{"sampling":{"tools":{},"t\\u006fols":{}}}']
+    )
     def test_twins_are_refused(self, text: bytes) -> None:
         with pytest.raises(Malformed):
             declared.read(text)
@@ -84,8 +86,8 @@ class TestRewrite:
     def test_each_revision_gets_what_it_has(self) -> None:
         """R29, R114."""
         offer = Offer(sampling=True, sampling_tools=True, sampling_context=True, form=True, url=True)
-        bare = {"sampling": {}}
-        full = {"sampling": {"tools": {}, "context": {}}, "elicitation": {"form": {}, "url": {}}}
+        bare: dict[str, Any] = {"sampling": {}}
+        full: dict[str, Any] = {"sampling": {"tools": {}, "context": {}}, "elicitation": {"form": {}, "url": {}}}
         assert [bare, bare, {**bare, "elicitation": {}}, full, full] == [rewritten(b"{}", offer, revision) for revision in (*LEGACY, *MODERN)]
         assert {} == rewritten(b'{"elicitation":{"url":{}}}', Offer(url=True), "2025-06-18")
 

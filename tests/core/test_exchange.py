@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -13,8 +13,7 @@ from samplegate.core.exchange import MAX_ROUNDS, MAX_WAITS
 from samplegate.core.requests import Malformed
 from samplegate.core.rounds import Effect, Later, Note, Open, Release, Settled, ToClient, ToServer, Withdraw
 from samplegate.core.seal import LIFETIME
-
-from .dialogue import (
+from tests.core.dialogue import (
     ALLOW,
     ANSWER,
     CAPABILITIES,
@@ -34,9 +33,9 @@ from .dialogue import (
     to_server,
 )
 
-TASKS = {"io.modelcontextprotocol/tasks": {}}
-BOTH = {"sampling": {}, "elicitation": {}}
-CALLS = [("tools/call", {"name": "x"}), ("prompts/get", {"name": "x"}), ("resources/read", {"uri": "file:///x"})]
+TASKS: dict[str, Any] = {"io.modelcontextprotocol/tasks": {}}
+BOTH: dict[str, Any] = {"sampling": {}, "elicitation": {}}
+CALLS: list[tuple[str, dict[str, Any]]] = [("tools/call", {"name": "x"}), ("prompts/get", {"name": "x"}), ("resources/read", {"uri": "file:///x"})]
 URL = {"mode": "url", "message": "log in", "url": "https://a.example/x"}
 
 
@@ -96,10 +95,11 @@ class TestCapabilities:
 
     def test_a_rule_for_one_method_is_declared_for_that_method(self) -> None:
         d = Dialogue({**ALLOW, "match": {"kind": "sampling", "method": "prompts/get"}})
-        assert [{}, {"sampling": {}}, {}] == [declared(d.client(modern(method, method, **params))) for method, params in CALLS]
+        assert [{}, {"sampling": {}}, {}] == [declared(d.client(modern(method, method, None, **params))) for method, params in CALLS]
 
     @pytest.mark.parametrize(
-        "capabilities", [b"{}", b'{"roots":{}}', b'{ "sampling" : { } , "elicitation":{"form":{},"vendor":1.0} }', b'{"elicitation":{}, "sampling":{}}']
+        "capabilities",
+        [b"{}", b'{"roots":{}}', b'{ "sampling" : { } , "elicitation":{"form":{},"vendor":1.0} }', b'{"elicitation":{}, "sampling":{}}'],
     )
     def test_where_nothing_differs_the_bytes_are_those_that_came(self, capabilities: bytes) -> None:
         d = Dialogue(FORWARD)
@@ -109,7 +109,11 @@ class TestCapabilities:
 
     def test_only_the_capabilities_are_spliced(self) -> None:
         d = Dialogue(ALLOW)
-        head = b'{"id":1, "jsonrpc":"2.0","method":"tools/call","params":{"arguments":{"u":"\\u00e9","n":1.50}, "_meta":{"' + CAPABILITIES.encode() + b'": '
+        head = (
+            b'{"id":1, "jsonrpc":"2.0","method":"tools/call","params":{"arguments":{"u":"\\u00e9","n":1.50}, "_meta":{"'
+            + CAPABILITIES.encode()
+            + b'": '
+        )
         tail = b' , "io.modelcontextprotocol/protocolVersion":"2026-07-28","x":[1 ]},"name":"x"}}'
         assert [ToServer(0, head + b'{"vendor": 1e3,"sampling":{}}' + tail)] == d.client(head + b'{"vendor": 1e3}' + tail)
 
@@ -118,10 +122,14 @@ class TestCapabilities:
         line = json.dumps(call(1, BOTH)).replace("protocolVersion", "protocol\\u0056ersion").replace("clientCap", "client\\u0043ap").encode()
         assert {} == declared(d.client(line))
 
-    @pytest.mark.parametrize("twin", [f'"{CAPABILITIES}":{{}},"{CAPABILITIES}":{{"sampling":{{}}}}', f'"{CAPABILITIES}":{{"sampling":{{}},"sampling":1}}'])
+    @pytest.mark.parametrize(
+        "twin", [f'"{CAPABILITIES}":{{}},"{CAPABILITIES}":{{"sampling":{{}}}}', f'"{CAPABILITIES}":{{"sampling":{{}},"sampling":1}}']
+    )
     def test_capabilities_of_two_readings_are_refused(self, twin: str) -> None:
         d = Dialogue(DENY)
-        out = d.client(b'{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"_meta":{' + twin.encode() + b"," + json.dumps(META)[1:].encode() + b"}}")
+        out = d.client(
+            b'{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"_meta":{' + twin.encode() + b"," + json.dumps(META)[1:].encode() + b"}}"
+        )
         assert [] == to_server(out)
         assert (1, -32600) == (to_client(out)[0]["id"], to_client(out)[0]["error"]["code"])
 
@@ -134,7 +142,9 @@ class TestCapabilities:
         d = Dialogue(ALLOW)
         seen = declared(d.client(modern(1, "server/discover", {"extensions": {**TASKS, "vendor/x": {}}})))
         assert {"vendor/x": {}} == seen["extensions"]
-        line = b'{"jsonrpc":"2.0","id":1,"result":{"capabilities":{"tools":{ },"extensions":{"io.modelcontextprotocol/tasks":{},"y":{} }},"ttlMs":1.0}}'
+        line = (
+            b'{"jsonrpc":"2.0","id":1,"result":{"capabilities":{"tools":{ },"extensions":{"io.modelcontextprotocol/tasks":{},"y":{} }},"ttlMs":1.0}}'
+        )
         assert [ToClient(0, line.replace(b'"io.modelcontextprotocol/tasks":{},', b""))] == d.server(line)
 
     def test_what_else_a_server_says_of_itself_passes_as_it_came(self) -> None:
@@ -234,8 +244,16 @@ class TestRounds:
 
     def test_a_retry_is_the_same_call_with_all_of_its_meta(self) -> None:
         d = Dialogue(ALLOW)
-        meta = {**META, CAPABILITIES: {"vendor": {"a": 1}}, "progressToken": 5, "traceparent": "00-1", "io.modelcontextprotocol/clientInfo": {"name": "c"}}
-        (first,) = to_server(d.client({**call(), "params": {"name": "x", "arguments": {"n": 1.5, "deep": {"a": [None, "é"]}}, "vendor": True, "_meta": meta}}))
+        meta = {
+            **META,
+            CAPABILITIES: {"vendor": {"a": 1}},
+            "progressToken": 5,
+            "traceparent": "00-1",
+            "io.modelcontextprotocol/clientInfo": {"name": "c"},
+        }
+        (first,) = to_server(
+            d.client({**call(), "params": {"name": "x", "arguments": {"n": 1.5, "deep": {"a": [None, "é"]}}, "vendor": True, "_meta": meta}})
+        )
         (retry,) = to_server(d.settle(d.server(asks(1, {"k": ask(sample())}, requestState="s"))))
         bare = {name: value for name, value in retry["params"].items() if name not in ("inputResponses", "requestState")}
         assert (first["method"], first["params"]) == (retry["method"], bare)
@@ -248,7 +266,9 @@ class TestRounds:
         out = d.settle(d.server(asks(1, {"k": ask(sample())})))
         assert b'"arguments":' + arguments in one(out, ToServer).line
 
-    @pytest.mark.parametrize("state", [b'"plain"', b'""', b'"a\\u0041\\/\\u00e9\\n\\"\\\\"', '"é😀"'.encode(), b'"\\ud83d\\ude00"', b'"' + b"x" * 100_000 + b'"'])
+    @pytest.mark.parametrize(
+        "state", [b'"plain"', b'""', b'"a\\u0041\\/\\u00e9\\n\\"\\\\"', '"é😀"'.encode(), b'"\\ud83d\\ude00"', b'"' + b"x" * 100_000 + b'"']
+    )
     def test_the_servers_state_goes_back_as_it_was(self, state: bytes) -> None:
         d = Dialogue(ALLOW)
         d.client(call())
@@ -356,7 +376,9 @@ class TestRounds:
     def test_a_malformed_key_is_known_as_such(self) -> None:
         d = Dialogue(ALLOW)
         d.client(call())
-        opened = d.server(b'{"jsonrpc":"2.0","id":1,"result":{"resultType":"input_required","inputRequests":{"k":{"method":"sampling/createMessage","params":{"a":1,"a":2}}}}}')
+        opened = d.server(
+            b'{"jsonrpc":"2.0","id":1,"result":{"resultType":"input_required","inputRequests":{"k":{"method":"sampling/createMessage","params":{"a":1,"a":2}}}}}'
+        )
         assert isinstance(one(opened, Open).round.items["k"].request, Malformed)
         out = d.settle(opened, answers={"k": Unanswered(Reason.MALFORMED, code=-32602)})
         assert ([], True) == (to_server(out), to_client(out)[0]["result"]["isError"])
@@ -393,7 +415,7 @@ class TestStateOnly:
     def test_an_empty_map_of_questions_is_none(self) -> None:
         d = Dialogue(ALLOW)
         d.client(call())
-        assert one(d.server(asks(1, {}, requestState="s")), Later)
+        assert isinstance(one(d.server(asks(1, {}, requestState="s")), Later), Later)
 
     def test_it_is_capped(self) -> None:
         d = Dialogue(ALLOW)
@@ -414,7 +436,12 @@ class TestStateOnly:
 
 
 class TestEnds:
-    DENIED = [Denied(Reason.RULE), Unanswered(Reason.NO_RULE), Unanswered(Reason.TIMEOUT), Unanswered(Reason.NOT_OFFERED, code=-32602)]
+    DENIED: ClassVar[list[Outcome]] = [
+        Denied(Reason.RULE),
+        Unanswered(Reason.NO_RULE),
+        Unanswered(Reason.TIMEOUT),
+        Unanswered(Reason.NOT_OFFERED, code=-32602),
+    ]
 
     @pytest.mark.parametrize("outcome", DENIED)
     @pytest.mark.parametrize(("method", "params"), CALLS)
@@ -474,7 +501,9 @@ class TestForwarded:
         d = Dialogue(FORWARD)
         d.client(call(1, BOTH))
         entry = b'{ "method":"sampling/createMessage","params":{"messages":[], "maxTokens":1.0,"vendor":[1 ]}}'
-        opened = d.server(b'{"jsonrpc":"2.0","id":1,"result":{"resultType":"input_required","inputRequests":{"f":' + entry + b'},"requestState":"theirs"}}')
+        opened = d.server(
+            b'{"jsonrpc":"2.0","id":1,"result":{"resultType":"input_required","inputRequests":{"f":' + entry + b'},"requestState":"theirs"}}'
+        )
         shown = one(d.hand_on(opened, "f"), ToClient).line
         assert b'"f":' + entry in shown
         assert "input_required" == json.loads(shown)["result"]["resultType"]
@@ -515,7 +544,8 @@ class TestForwarded:
 
     def test_a_key_that_the_client_left_out_has_no_reply(self) -> None:
         d, shown = sealed()
-        for id, responses in enumerate(({}, {"other": {}}, [], None)):
+        answers: list[Any] = [{}, {"other": {}}, [], None]
+        for id, responses in enumerate(answers):
             opened = d.client(call(id, BOTH, requestState=shown["requestState"], inputResponses=responses))
             round = one(opened, Open).round
             assert round.returned is not None
@@ -535,7 +565,7 @@ class TestForwarded:
         back = call(2, {**BOTH, "roots": {}}, requestState=shown["requestState"], inputResponses={})
         back["params"]["_meta"]["progressToken"] = "new"
         back["params"] = dict(reversed(back["params"].items()))
-        assert one(d.client(json.dumps(back, indent=1).encode()), Open)
+        assert isinstance(one(d.client(json.dumps(back, indent=1).encode()), Open), Open)
 
     @pytest.mark.parametrize(
         "change",
@@ -567,12 +597,12 @@ class TestForwarded:
 
     def test_another_process_with_the_same_key_reopens_it(self) -> None:
         _, shown = sealed()
-        assert one(Dialogue(FORWARD).client(call(2, BOTH, requestState=shown["requestState"])), Open)
+        assert isinstance(one(Dialogue(FORWARD).client(call(2, BOTH, requestState=shown["requestState"])), Open), Open)
 
     def test_a_state_expires(self) -> None:
         d, shown = sealed()
         d.now = LIFETIME - 1
-        assert one(d.client(call(2, BOTH, requestState=shown["requestState"])), Open)
+        assert isinstance(one(d.client(call(2, BOTH, requestState=shown["requestState"])), Open), Open)
         d.now = LIFETIME
         self.refused(d.client(call(3, BOTH, requestState=shown["requestState"])))
 
@@ -635,7 +665,7 @@ class TestForwarded:
 
 
 class TestRoots:
-    ROOTS = {"method": "roots/list", "params": {"_meta": {"n": 1}}}
+    ROOTS: ClassVar[dict[str, Any]] = {"method": "roots/list", "params": {"_meta": {"n": 1}}}
 
     def test_they_always_go_to_the_client_that_declared_them(self) -> None:
         d = Dialogue(ALLOW)

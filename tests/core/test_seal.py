@@ -77,7 +77,11 @@ def test_any_changed_character_keeps_it_shut(place: int, char: str) -> None:
     assert changed == SEALED or reopened(changed) is None
 
 
-@given(st.one_of(st.text(max_size=80), st.text(alphabet="ABab01-_=", max_size=80).map(lambda text: "sg1." + text), st.integers(0, 60).map(lambda n: SEALED[:n])))
+@given(
+    st.one_of(
+        st.text(max_size=80), st.text(alphabet="ABab01-_=", max_size=80).map(lambda text: "sg1." + text), st.integers(0, 60).map(lambda n: SEALED[:n])
+    )
+)
 @settings(max_examples=100, deadline=None)
 def test_any_other_text_is_nobodys(text: str) -> None:
     assert reopened(text) is None
