@@ -16,7 +16,6 @@ from samplegate.core.rounds import ForwardRound, Open, Release, Reply, Round, Se
 from samplegate.core.samples import Sampled, SampleFailed, SampleRequest, SampleResult
 from samplegate.gate import Gate
 from samplegate.ports import Ports, Unavailable
-
 from tests.core.dialogue import ALLOW, ANSWER, DENY, FORWARD, Dialogue, ask, form, modern, one, request, result, sample, to_client, to_server
 
 pytestmark = pytest.mark.anyio

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
 from samplegate.core.decisions import Answered, Denied, Forwarded, Reason, Unanswered
 from samplegate.core.rounds import Note, Open, Release, Reply, Settled, ToClient, ToServer, Withdraw
-
 from tests.core.dialogue import ALLOW, ANSWER, DENY, FORWARD, FORWARD_URLS, Dialogue, error, form, one, request, result, sample, to_client, to_server
 
 
@@ -45,7 +44,8 @@ class TestCapabilities:
 
     def test_everything_else_of_the_handshake_stays_byte_for_byte(self) -> None:
         d = Dialogue(ALLOW)
-        line = b'{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"x":1.0, "capabilities" : {"experimental": {"a":1e3}},"protocolVersion":"2025-11-25"}}'
+        params = b'{"x":1.0, "capabilities" : {"experimental": {"a":1e3}},"protocolVersion":"2025-11-25"}'
+        line = b'{"jsonrpc":"2.0","id":0,"method":"initialize","params":' + params + b"}"
         wanted = line.replace(b'{"a":1e3}}', b'{"a":1e3},"sampling":{}}')
         assert [ToServer(0, wanted)] == d.client(line)
 
@@ -254,7 +254,7 @@ class TestCancellation:
 
 
 class TestUrlErrors:
-    URLS = [{"mode": "url", "message": "log in", "url": "https://a.example/x", "elicitationId": "e1"}]
+    URLS: ClassVar = [{"mode": "url", "message": "log in", "url": "https://a.example/x", "elicitationId": "e1"}]
 
     def test_an_error_whose_urls_are_forwarded_is_relayed_as_it_came(self) -> None:
         d = Dialogue(FORWARD_URLS)
@@ -279,7 +279,8 @@ class TestUrlErrors:
         d = Dialogue(DENY)
         d.open_legacy()
         d.client(call(1))
-        assert "url_error" == one(d.server(b'{"jsonrpc":"2.0","id":1,"error":{"code":' + code + b',"message":"","data":{"elicitations":[]}}}'), Open).round.door
+        opened = d.server(b'{"jsonrpc":"2.0","id":1,"error":{"code":' + code + b',"message":"","data":{"elicitations":[]}}}')
+        assert "url_error" == one(opened, Open).round.door
 
     def test_any_other_error_passes(self) -> None:
         d = Dialogue(DENY)
