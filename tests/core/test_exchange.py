@@ -606,10 +606,17 @@ class TestForwarded:
         d.now = LIFETIME
         self.refused(d.client(call(3, BOTH, requestState=shown["requestState"])))
 
-    @pytest.mark.parametrize("state", ["", "foreign", "sg1.", "sg1.AAAA", "sg1.é", "sg1." + "A" * 400, 5, None, True, {}, ["x"]])
+    @pytest.mark.parametrize("state", ["", "foreign", "sg1.", "sg1.AAAA", "sg1.é", "sg1." + "A" * 400, 5, True, {}, ["x"]])
     def test_a_foreign_state_is_bad_params_and_never_reaches_the_server(self, state: Any) -> None:
         """R68."""
         self.refused(Dialogue(FORWARD).client(call(1, BOTH, requestState=state, inputResponses={"f": {}})))
+
+    def test_null_is_no_state_and_does_not_go_on(self) -> None:
+        """Some clients write it for none (T9); answers beside it are still ones that nobody asked for."""
+        (sent,) = to_server(Dialogue(FORWARD).client(call(1, BOTH, requestState=None)))
+        assert "requestState" not in sent["params"]
+        opened = Dialogue(FORWARD).client(call(1, BOTH, requestState=None, inputResponses={"f": {}}))
+        assert "unasked" == one(opened, Open).round.door
 
     def test_a_changed_state_is_refused_at_every_place(self) -> None:
         d, shown = sealed()

@@ -17,7 +17,6 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from samplegate.core import declared
 from samplegate.core.decisions import Answered, Denied, Outcome, Reason, Unanswered
 from samplegate.core.exchange import MAX_ROUNDS
-from samplegate.core.frames import lookup
 from samplegate.core.inflight import call_of
 from samplegate.core.match import compile_policy
 from samplegate.core.rounds import Effect, ForwardRound, Later, Open, Release, Reply, Round, Seen, Settled, ToClient, ToServer, Withdraw
@@ -194,9 +193,7 @@ class Conversation(RuleBasedStateMachine):
         meta = said["params"].get("_meta", {})
         if CAPABILITIES not in meta:
             return
-        frame = self.session.state.inflight.wire[said["id"]].frame
-        assert frame is not None
-        client = declared.read(lookup(frame.payload, "_meta", CAPABILITIES))
+        client = self.session.state.inflight.wire[said["id"]].client
         seen = declared.read(json.dumps(meta[CAPABILITIES]).encode())
         call = call_of(said["method"], json.dumps(said["params"]).encode())
         offer = self.session.state.offer("modern", "2026-07-28", client, call)

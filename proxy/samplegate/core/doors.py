@@ -51,7 +51,13 @@ class InputRequired(msgspec.Struct, frozen=True):
 
 def result_type(result: bytes) -> str | None:
     """``resultType`` of a result, None where it has none. Raises frames.Malformed for a result of two readings."""
-    return frames.string(frames.lookup(result, "resultType"))
+    if result[:1] != b"{":
+        return None
+    found = frames.fields(result)
+    for name in found:
+        if name != "resultType" and name.casefold() == "resulttype":
+            raise frames.Malformed(f"its result has {name[:20]!r}, which resembles a member of the protocol")
+    return frames.string(bytes(found["resultType"])) if "resultType" in found else None
 
 
 def may_say(text: bytes, word: bytes) -> bool:
@@ -63,6 +69,7 @@ def input_required(result: bytes, origin: Origin, offer: Offer) -> InputRequired
     """The requests of an ``input_required`` result (R60), or what is wrong with it."""
     state = frames.lookup(result, "requestState")
     asked = frames.lookup(result, "inputRequests")
+    state = None if state == b"null" else state
     if state is not None and state[:1] != b'"':
         return "its requestState is not a string"
     if asked is None or asked == b"null":

@@ -15,7 +15,7 @@ from samplegate.core.capabilities import Offer, unsolicited
 from samplegate.core.decisions import Answered, Reason, Unanswered, Withdrawn
 from samplegate.core.eras import CALLS, META, META_CAPABILITIES, META_VERSION
 from samplegate.core.frames import Frame
-from samplegate.core.inflight import Pending, call_of
+from samplegate.core.inflight import Pending, call_of, token_in
 from samplegate.core.match import Rulebook
 from samplegate.core.progress import Progress
 from samplegate.core.requests import Call, ClientCapabilities, Malformed, Origin
@@ -97,7 +97,9 @@ class Exchange(msgspec.Struct, eq=False):
         if declaration.line is not None:
             params = frames.splice(params, (META,), frames.splice(meta, (META_CAPABILITIES,), declaration.line))
             line = frames.splice(f.raw, ("params",), params)
-        pending = Pending(lane, f.id, f.id, f.method, now, call, f, params, True, declaration.revision, declaration.client, declaration.offer)
+        pending = Pending(
+            lane, f.id, f.id, f.method, now, call, token_in(f), params, True, declaration.revision, declaration.client, declaration.offer
+        )
         if f.method in CALLS and _brings_answers(params):
             return self._returns(pending, params, f, now)
         return self.state.send(pending, line)
@@ -115,13 +117,15 @@ class Exchange(msgspec.Struct, eq=False):
 
     def _declare(self, version: bytes, raw: bytes | None, call: Call | None) -> Declaration:
         revision, client = frames.string(version) or "", declared.read(raw)
-        offer = self.state.offer("modern", revision, client, call)
+        offer = Offer() if raw is None else self.state.offer("modern", revision, client, call)  # without the member nothing is declared (R49, R61)
         wanted = None if raw is None else declared.rewrite(raw, client, offer, revision)
         return Declaration(self.state.book, revision, client, offer, wanted if wanted != raw else None)
 
     def _returns(self, pending: Pending, params: bytes, f: Frame, now: float) -> Effects:
         """A call that brings ``requestState`` or ``inputResponses`` along."""
         state = frames.lookup(params, "requestState")
+        if state == b"null":  # some write it for "none" (T9); it is not passed on
+            state, params = None, frames.splice(params, ("requestState",), None)
         answers = frames.lookup(params, "inputResponses")
         bare = frames.splice(frames.splice(params, ("requestState",), None), ("inputResponses",), None)
         pending.params = bare
@@ -293,6 +297,7 @@ class Exchange(msgspec.Struct, eq=False):
         if asked.round.door == "unasked":
             return self._go_on(asked, settled)
         if any(isinstance(release.outcome, Withdrawn) for release in settled.releases.values()) and not _blocked(settled):
+            self.state.inflight.remove(pending)
             return []
         responses: dict[str, bytes] = {}
         for key, item in asked.round.items.items():
@@ -360,9 +365,17 @@ class Exchange(msgspec.Struct, eq=False):
         return seal.Binding(self.state.server, self.state.caller, pending.method, digest)
 
 
+_ANSWERS: Final = frozenset({"requestState", "inputResponses"})
+_FOLDED: Final = frozenset(name.casefold() for name in _ANSWERS)
+
+
 def _brings_answers(params: bytes) -> bool:
-    suspicious = doors.may_say(params, b"requestState") or b"inputResponses" in params
-    return suspicious and not {"requestState", "inputResponses"}.isdisjoint(frames.members(params))
+    """Also whether it spells them in a way that another parser may fold to them, which is refused."""
+    names = frames.fields(params).keys()
+    for name in names - _ANSWERS:
+        if name.casefold() in _FOLDED:
+            raise frames.Malformed(f"its params have {name[:20]!r}, which resembles a member of the protocol")
+    return not names.isdisjoint(_ANSWERS)
 
 
 def _says_action(answer: bytes) -> bool:

@@ -25,6 +25,7 @@ _text: Final = msgspec.json.Decoder(str)
 _key: Final = re.compile(rb'[ \t\r\n]*"((?:[^"\\]|\\.)*)"[ \t\r\n]*:[ \t\r\n]*', re.DOTALL)
 _after: Final = re.compile(rb"[ \t\r\n]*([,}])")
 _open: Final = re.compile(rb"[ \t\r\n]*\{")
+_head: Final = re.compile(rb'\{"jsonrpc": ?"2\.0", ?"id": ?("[^"\\]{0,200}"|-?[0-9]{1,18}), ?"(result|error|method)"')
 _number: Final = re.compile(rb"-?(?:0|[1-9][0-9]*)\Z")
 
 
@@ -76,7 +77,7 @@ def read(line: bytes) -> Frame:
     if not found.keys() <= ENVELOPE:
         for name in found.keys() - ENVELOPE:
             if name.casefold() in ENVELOPE:
-                raise Malformed(f"its envelope has {name[:20]!r}, which resembles a member of JSON-RPC")
+                raise Malformed(f"its envelope has {name[:20]!r}, which resembles a member of JSON-RPC", **_whose(line))
     return _frame(line, found)
 
 
@@ -89,8 +90,9 @@ def _whose(line: bytes) -> _Whose:
     """Whom a frame of two readings may leave waiting, as far as one of them tells."""
     try:
         found = _decode(line) or {}
-    except Malformed:
-        return {}
+    except Malformed:  # it nests too deep, say; most writers put the id first
+        head = _head.match(line)
+        return {} if head is None else {"id": plain_id(head[1]), "answers": head[2] != b"method"}
     raw = found.get("id")
     return {"id": None if raw is None else plain_id(bytes(raw)), "answers": "method" not in found}
 
@@ -235,12 +237,19 @@ def _name(text: bytes, at: int, seen: Mapping[str, Member]) -> tuple[str, int]:
     key = _key.match(text, at)
     if key is None:
         raise Malformed("it is not a JSON object")
-    name = key[1].decode() if b"\\" not in key[1] else json.loads(b'"' + key[1] + b'"')
+    name = key[1].decode() if b"\\" not in key[1] else _unescaped(key[1])
     if name in seen:
         raise Malformed(f"member {name[:40]!r} stands twice")
     if b"\\" in key[1] and name.casefold() in ENVELOPE:
         raise Malformed(f"its member {name!r} is spelled with escapes")
     return name, key.end()
+
+
+def _unescaped(name: bytes) -> str:
+    try:
+        return str(json.loads(b'"' + name + b'"'))
+    except ValueError:
+        raise Malformed("it is not JSON") from None
 
 
 def _scan(text: bytes) -> dict[str, Member]:

@@ -22,8 +22,8 @@ class Pending(msgspec.Struct, gc=False, eq=False):
     started: float
     call: Call | None = None
     """The call that the server may ask during, None for every other method."""
-    frame: Frame | None = None
-    """As it came in, where a progressToken may stand."""
+    token: bytes | None = None
+    """The client's progressToken, raw JSON, if it gave one."""
     params: bytes | None = None
     """Modern: what a retry sends, without inputResponses and requestState, our capabilities in place."""
     modern: bool = False
@@ -40,11 +40,6 @@ class Pending(msgspec.Struct, gc=False, eq=False):
     rewound: bool = False
     """Progress of ours or a retry stands before the server's next value: what does not increase is dropped (R101, T33)."""
 
-    @property
-    def token(self) -> bytes | None:
-        """The client's progressToken, raw JSON, if it gave one."""
-        return None if self.frame is None else token_of(self.frame.payload)
-
 
 def token_of(params: bytes | None) -> bytes | None:
     """The progressToken of a request's params, raw; None if it is absent, neither a string nor a whole number, or has two readings."""
@@ -53,6 +48,11 @@ def token_of(params: bytes | None) -> bytes | None:
     except Malformed:
         return None
     return raw if raw is not None and plain_id(raw) is not None else None
+
+
+def token_in(f: Frame) -> bytes | None:
+    """The same of a frame, cheap for one that has none."""
+    return token_of(f.payload) if b"progressToken" in f.raw else None
 
 
 def call_of(method: str, params: bytes | None) -> Call | None:

@@ -32,7 +32,7 @@ class Progress:
     def _of(self, token: bytes) -> Pending | None:
         wanted = frames.plain_id(token)
         for pending in self._inflight.wire.values():
-            if pending.frame is not None and pending.token is not None and frames.plain_id(pending.token) == wanted:
+            if pending.token is not None and frames.plain_id(pending.token) == wanted:
                 return pending
         return None
 

@@ -12,7 +12,7 @@ from samplegate.core import declared, doors, frames
 from samplegate.core.eras import LEGACY, META, META_VERSION, era_of, has_batches
 from samplegate.core.exchange import Exchange
 from samplegate.core.frames import Frame, FrameId, Malformed
-from samplegate.core.inflight import Pending, call_of
+from samplegate.core.inflight import Pending, call_of, token_in
 from samplegate.core.progress import Progress
 from samplegate.core.pushes import Pushes
 from samplegate.core.rounds import Close, Effect, ForwardRound, Note, Side, ToClient, ToServer, Verdict, Withdraw
@@ -23,6 +23,7 @@ Effects = list[Effect]
 INVALID_REQUEST: Final = -32600
 INTERNAL: Final = -32603
 MAX_BATCH: Final = 1000  # elements; each is gated and answered on its own
+_INPUT_REQUIRED: Final = doors.INPUT_REQUIRED.encode()
 _META_VERSION: Final = META_VERSION.encode()
 MAX_PASSED: Final = 10_000  # the server's other requests that wait for the client
 
@@ -168,7 +169,7 @@ class Session:
         if meta is not None:
             self._modern_seen = True
             return self.exchange.request(lane, f, meta, now)
-        return self.state.send(Pending(lane, f.id, f.id, f.method, now, call_of(f.method, f.payload), f), f.raw)
+        return self.state.send(Pending(lane, f.id, f.id, f.method, now, call_of(f.method, f.payload), token_in(f)), f.raw)
 
     def _client_initializes(self, lane: int, f: Frame, now: float) -> Effects:
         assert f.id is not None
@@ -238,7 +239,7 @@ class Session:
             held = self.url_errors.arrive(pending, f)
         elif pending.modern:
             held = self.exchange.answered(pending, f)
-        elif doors.may_say(f.raw, b"input_required") and doors.result_type(f.payload or b"") == doors.INPUT_REQUIRED:
+        elif doors.may_say(f.raw, _INPUT_REQUIRED) and doors.result_type(f.payload or b"") == doors.INPUT_REQUIRED:
             raise Malformed("it asks for input in an era that has no such result")
         elif f.id in self._initialize:
             self._initialized(f)
@@ -285,15 +286,16 @@ class Session:
         out = self.pushes.cancelled_by_server(id)
         if out is not None:
             return out
-        pending = self.state.inflight.wire.get(id)
         if id in self._passed:
             self._passed.discard(id)
-        elif pending is None:
+            return [ToClient(0, f.raw)]
+        pending = self.state.inflight.wire.get(id)
+        if pending is None:
             return [Note("cancel.unmatched", {"side": "server"}, warn=False)]
-        if pending is not None and pending.method == "subscriptions/listen":
+        if pending.method == "subscriptions/listen":
             self.state.inflight.remove(pending)  # its end: the only request of the client's that a server takes back
-        if pending is None or pending.id == pending.wire_id:
-            return [ToClient(0 if pending is None else pending.lane, f.raw)]
+        if pending.id == pending.wire_id:
+            return [ToClient(pending.lane, f.raw)]
         return [ToClient(pending.lane, frames.splice(f.raw, ("params", "requestId"), frames.dump(pending.id)))]
 
 
