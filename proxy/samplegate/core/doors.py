@@ -61,8 +61,13 @@ def result_type(result: bytes) -> str | None:
 
 
 def may_say(text: bytes, word: bytes) -> bool:
-    """Cheap and safe: False only if no JSON spelling of ``word`` can stand in the text."""
-    return word in text or b"\\u" in text or (b"/" in word and b"\\/" in text)
+    """Cheap and safe: False only if no JSON spelling of ``word`` can stand in the text.
+
+    One byte is searched for ten times faster than two, and most large texts hold no escape at all.
+    """
+    if word in text:
+        return True
+    return b"\\" in text and (b"\\u" in text or (b"/" in word and b"\\/" in text))
 
 
 def input_required(result: bytes, origin: Origin, offer: Offer) -> InputRequired | str:

@@ -15,7 +15,7 @@ from samplegate.core.capabilities import Offer, unsolicited
 from samplegate.core.decisions import Answered, Reason, Unanswered, Withdrawn
 from samplegate.core.eras import CALLS, META, META_CAPABILITIES, META_VERSION
 from samplegate.core.frames import Frame
-from samplegate.core.inflight import Pending, call_of, token_in
+from samplegate.core.inflight import Pending, call_and_token
 from samplegate.core.match import Rulebook
 from samplegate.core.progress import Progress
 from samplegate.core.requests import Call, ClientCapabilities, Malformed, Origin
@@ -91,14 +91,14 @@ class Exchange(msgspec.Struct, eq=False):
         assert f.payload is not None
         if f.method.startswith("tasks/"):  # the extension was not offered, so the method does not exist here (R108)
             return [ToClient(lane, frames.error(f.id, METHOD_NOT_FOUND, f"method not found: {f.method[:100]} (tasks are not relayed)"))]
-        call = call_of(f.method, f.payload)
+        call, token = call_and_token(f)
         declaration = self._declaration(frames.fields(meta), call)
         params, line = f.payload, f.raw
         if declaration.line is not None:
             params = frames.splice(params, (META,), frames.splice(meta, (META_CAPABILITIES,), declaration.line))
             line = frames.splice(f.raw, ("params",), params)
         pending = Pending(
-            lane, f.id, f.id, f.method, now, call, token_in(f), params, True, declaration.revision, declaration.client, declaration.offer
+            lane, f.id, f.id, f.method, now, call, token, params, True, declaration.revision, declaration.client, declaration.offer
         )
         if f.method in CALLS and _brings_answers(params):
             return self._returns(pending, params, f, now)

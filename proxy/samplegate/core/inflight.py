@@ -6,7 +6,7 @@ import msgspec
 
 from samplegate.core.capabilities import Offer
 from samplegate.core.eras import CALLS
-from samplegate.core.frames import Frame, FrameId, Malformed, lookup, plain_id, string
+from samplegate.core.frames import Frame, FrameId, Malformed, fields, lookup, plain_id, string
 from samplegate.core.requests import Call, ClientCapabilities
 
 
@@ -50,17 +50,22 @@ def token_of(params: bytes | None) -> bytes | None:
     return raw if raw is not None and plain_id(raw) is not None else None
 
 
-def token_in(f: Frame) -> bytes | None:
-    """The same of a frame, cheap for one that has none."""
-    return token_of(f.payload) if b"progressToken" in f.raw else None
-
-
 def call_of(method: str, params: bytes | None) -> Call | None:
     """The call that a server may ask during, None for every other method (R59). Raises frames.Malformed for a tool's name of two readings."""
     if method not in CALLS:
         return None
     tool = string(lookup(params, "name")) if method == "tools/call" else None
     return Call(method, tool)
+
+
+def call_and_token(f: Frame) -> tuple[Call | None, bytes | None]:
+    """The call that a request is, and its progressToken, from one reading of its params. Raises frames.Malformed as ``call_of``."""
+    if f.method not in CALLS or f.payload is None or f.payload[:1] != b"{":
+        return call_of(f.method, None), token_of(f.payload) if b"progressToken" in f.raw else None
+    params = fields(f.payload)
+    name, meta = params.get("name") if f.method == "tools/call" else None, params.get("_meta")
+    token = None if meta is None else token_of(b'{"_meta":' + bytes(meta) + b"}")
+    return Call(f.method, None if name is None else string(bytes(name))), token
 
 
 class Inflight(msgspec.Struct, eq=False):

@@ -12,7 +12,7 @@ from samplegate.core import declared, doors, frames
 from samplegate.core.eras import LEGACY, META, META_VERSION, era_of, has_batches
 from samplegate.core.exchange import Exchange
 from samplegate.core.frames import Frame, FrameId, Malformed
-from samplegate.core.inflight import Pending, call_of, token_in
+from samplegate.core.inflight import Pending, call_and_token
 from samplegate.core.progress import Progress
 from samplegate.core.pushes import Pushes
 from samplegate.core.rounds import Close, Effect, ForwardRound, Note, Side, ToClient, ToServer, Verdict, Withdraw
@@ -169,7 +169,7 @@ class Session:
         if meta is not None:
             self._modern_seen = True
             return self.exchange.request(lane, f, meta, now)
-        return self.state.send(Pending(lane, f.id, f.id, f.method, now, call_of(f.method, f.payload), token_in(f)), f.raw)
+        return self.state.send(Pending(lane, f.id, f.id, f.method, now, *call_and_token(f)), f.raw)
 
     def _client_initializes(self, lane: int, f: Frame, now: float) -> Effects:
         assert f.id is not None
