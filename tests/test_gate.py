@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import anyio
+import anyio.lowlevel
+import msgspec
 import pytest
 
 from samplegate.core.decisions import Answered, Denied, Reason, Unanswered, Withdrawn
@@ -307,3 +309,102 @@ class TestModernRounds:
         again = one(d.client(modern(2, "tools/call", {"elicitation": {}}, name="x", **back)), Open).round
         releases = await world.settled(Dialogue(DENY), again)
         assert isinstance(releases["b"].outcome, Denied)
+
+
+async def test_a_forward_that_was_to_be_verified_is_verified_at_the_return_whatever_the_client_declares_then() -> None:
+    world = World()
+    d, round = asked({**FORWARD, "verify": True, "otherwise": "next"}, ANSWER, capabilities={"elicitation": {}}, b=form())
+    verdict = await world.gate(d).run(round)
+    assert isinstance(verdict, ForwardRound)
+    (handed,) = to_client(d.done(round, verdict))
+    back = {"inputResponses": {"b": {"action": "accept", "content": {"evil": 1}}}, "requestState": handed["result"]["requestState"]}
+    again = one(d.client(modern(2, "tools/call", {}, name="x", **back)), Open).round
+    outcome = (await world.settled(d, again))["b"].outcome
+    assert not isinstance(outcome, Answered)
+
+
+@pytest.mark.parametrize("result", [b'{"action":"accept","action":"x"}', b'{"a":{"b":1,"b":2}}', b"[" * 3000 + b"]" * 3000, b'{"a":NaN}'])
+async def test_a_reply_of_two_readings_is_nobodys_consent(result: bytes) -> None:
+    world = World(reply=Reply("r", "", True, result))
+    d, round = pushed(FORWARD, method="elicitation/create", elicitation={})
+    outcome = (await world.settled(d, round))[""].outcome
+    assert isinstance(outcome, Unanswered)
+    assert (Reason.CLIENT, False) == (outcome.reason, world.records[0].fits)
+
+
+async def test_a_client_that_comes_back_after_the_rules_time_is_late_in_the_modern_era_too() -> None:
+    for on_timeout, expected in (("unanswered", Unanswered), ("deny", Denied), ("next", Answered)):
+        world = World()
+        d, round = asked({**FORWARD, "timeout": "10s", "on_timeout": on_timeout}, ANSWER, capabilities={"elicitation": {}}, b=form())
+        verdict = await world.gate(d).run(round)
+        assert isinstance(verdict, ForwardRound)
+        (handed,) = to_client(d.done(round, verdict))
+        d.now = 11.0
+        back = {"inputResponses": {"b": {"action": "accept", "content": {"confirm": False}}}, "requestState": handed["result"]["requestState"]}
+        again = one(d.client(modern(2, "tools/call", {"elicitation": {}}, name="x", **back)), Open).round
+        outcome = (await world.settled(d, again))["b"].outcome
+        assert isinstance(outcome, expected)
+        assert b"false" not in getattr(outcome, "result", b"")
+
+
+async def test_what_was_tried_before_is_on_record() -> None:
+    world = World()
+    canned = {"name": "canned", "match": {"kind": "sampling"}, "effect": "answer", "content": "later"}
+    d, round = pushed({**FORWARD, "timeout": "10ms", "on_timeout": "next"}, canned, sampling={})
+    await world.settled(d, round)
+    assert ("canned", ("client: the client did not answer within 0.01 s",)) == (world.records[0].rule, world.records[0].tried)
+
+
+async def test_what_came_of_the_siblings_of_a_key_that_ends_the_call_is_not_released() -> None:
+    failed = anyio.Event()
+
+    async def second_fails(request: SampleRequest) -> SampleResult:
+        if "fails" not in json.dumps(request.params):
+            failed.set()
+            return SAMPLED
+        await failed.wait()
+        return SampleFailed("unreachable", "no route")
+
+    world = World(second_fails)
+    d, round = asked(ALLOW, a=sample("works"), b=sample("fails"))
+    await world.settled(d, round)
+    assert [("withdrawn", "gpt"), ("unanswered", None)] == [(r.outcome, r.model if r.outcome == "withdrawn" else None) for r in world.records]
+
+
+async def test_a_log_that_fails_in_a_way_nobody_foresaw_releases_nothing() -> None:
+    class Broken(World):
+        async def record(self, record: Record) -> None:
+            raise RuntimeError("can't start new thread")
+
+    d, round = pushed(ALLOW)
+    outcome = (await Broken().settled(d, round))[""].outcome
+    assert isinstance(outcome, Unanswered)
+    assert Reason.RECORDS is outcome.reason
+
+
+async def test_a_round_withdrawn_while_it_is_recorded_stands_in_the_log() -> None:
+    entered = anyio.Event()
+
+    class Slow(World):
+        async def record(self, record: Record) -> None:
+            entered.set()
+            await anyio.lowlevel.checkpoint()
+            await anyio.lowlevel.checkpoint()
+            self.records.append(record)
+
+    world = Slow()
+    d, round = asked(ALLOW, a=sample(), b=sample())
+    async with anyio.create_task_group() as group:
+        group.start_soon(world.gate(d).run, round)
+        await entered.wait()
+        group.cancel_scope.cancel()
+    assert ["a", "b"] == [record.key for record in world.records]
+
+
+async def test_rounds_beyond_the_cap_are_recorded_and_end_the_call() -> None:
+    world = World()
+    d, round = asked(ALLOW, ANSWER, f=form())
+    over = msgspec.structs.replace(round, items={k: msgspec.structs.replace(i, refused=Reason.ROUNDS) for k, i in round.items.items()})
+    releases = await world.settled(d, over)
+    assert ["rounds"] == [record.reason for record in world.records]
+    assert to_client(d.done(round, Settled(releases)))[0]["result"]["isError"]

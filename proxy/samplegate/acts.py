@@ -5,14 +5,13 @@ Not the decision, and not the record: those stand before and behind, in ``gate.p
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from typing import Any, Final, assert_never
 
 import anyio
 import msgspec
 
-from samplegate.core import frames, shapes
+from samplegate.core import frames, shapes, strictjson
 from samplegate.core.answers import fits
 from samplegate.core.capabilities import can_forward
 from samplegate.core.decide import Rulebook, decide
@@ -30,13 +29,15 @@ from samplegate.core.decisions import (
     Situation,
     Unanswered,
 )
-from samplegate.core.patience import Patience
+from samplegate.core.patience import DEFAULT, Patience, until
 from samplegate.core.recording import Done
 from samplegate.core.requests import Malformed, Request
 from samplegate.core.rounds import Item, Reply, Round
 from samplegate.core.samples import SampleFailed, SampleRequest
 from samplegate.ports import Ports
 
+MAX_DEPTH: Final = 64  # of a client's answer, as of the requests that we decide
+MAX_VALUES: Final = 250_000
 MODEL_PATIENCE: Final = 600.0  # seconds for a model where neither the rule nor a peer sets an end: nothing may hang
 
 
@@ -44,6 +45,7 @@ class Scene(msgspec.Struct, frozen=True):
     """Where an act takes place: the request, its round, the policy in force and the ports."""
 
     round: Round
+    key: str
     item: Item
     book: Rulebook
     ports: Ports
@@ -51,13 +53,15 @@ class Scene(msgspec.Struct, frozen=True):
 
 async def act(scene: Scene, decision: Decision) -> Done:
     """Carry a decision out. On a time-out the rule's ``on_timeout`` says what follows; each further rule gets what time is left."""
+    tried: list[str] = []
     while True:
-        done = await _act_once(scene, decision)
-        timed_out = isinstance(done.outcome, Unanswered) and done.outcome.reason is Reason.TIMEOUT
-        if not timed_out or decision.on_timeout == "unanswered":
+        done = msgspec.structs.replace(await _act_once(scene, decision), tried=tuple(tried))
+        late = done.outcome
+        if not isinstance(late, Unanswered) or late.reason is not Reason.TIMEOUT or decision.on_timeout == "unanswered":
             return done
         if decision.on_timeout == "deny":
-            return Done(Denied(Reason.TIMEOUT, detail=done.outcome.detail if isinstance(done.outcome, Unanswered) else ""), decision)
+            return msgspec.structs.replace(done, outcome=Denied(Reason.TIMEOUT, detail=late.detail))
+        tried.append(f"{decision.rule}: {late.detail}")
         request = scene.item.request
         assert not isinstance(request, Malformed)
         situation = Situation(can_forward=can_forward(request, scene.round.client))
@@ -69,8 +73,7 @@ async def _act_once(scene: Scene, decision: Decision) -> Done:
         case DenyAs(as_):
             return Done(Denied(decision.reason, as_, detail=decision.detail), decision)
         case LeftOpen():
-            code = shapes.BAD_PARAMS if decision.reason in (Reason.MALFORMED, Reason.NOT_OFFERED) else shapes.REJECTED
-            return Done(Unanswered(decision.reason, detail=decision.detail, code=code), decision)
+            return Done(Unanswered(decision.reason, detail=decision.detail, code=shapes.code_of(decision.reason)), decision)
         case FixedAnswer(result):
             return Done(_shaped(scene, result), decision, model=result.get("model"))
         case Allowed():
@@ -91,7 +94,7 @@ def _shaped(scene: Scene, result: Mapping[str, Any]) -> Outcome:
 
 async def _sample(scene: Scene, decision: Decision, allowed: Allowed) -> Done:
     model = allowed.models[0]
-    limit = Patience.of(scene.book.policy, scene.round).limit(allowed.timeout, scene.ports.clock())
+    limit = _patience(scene).limit(allowed.timeout, scene.ports.clock())
     seconds = MODEL_PATIENCE if limit is None else limit
     if seconds <= 0:
         return Done(_late("no time was left to ask a model"), decision, model=model)
@@ -108,12 +111,23 @@ async def _sample(scene: Scene, decision: Decision, allowed: Allowed) -> Done:
     return Done(_late(f"model {model} did not answer within {seconds:.3g} s"), decision, model=model)
 
 
+def _patience(scene: Scene) -> Patience:
+    policy, round = scene.book.policy, scene.round
+    server = policy.servers.get(round.origin.server, DEFAULT)
+    return Patience(until(server, round.asked, told=round.server_told), until(policy.client, round.called, told=round.client_told))
+
+
 def _late(detail: str) -> Unanswered:
     return Unanswered(Reason.TIMEOUT, detail=detail)
 
 
 async def _ask_client(scene: Scene, decision: Decision, forwarded: Forwarded) -> Done:
     """A forwarded request has no limit of ours unless its rule gives one: the peers' own clocks and cancels apply (DESIGN 3)."""
+    seen = None if scene.round.returned is None else scene.round.returned.seen.get(scene.key)
+    if scene.round.returned is not None and seen is not None:
+        if seen.late:
+            return Done(_late("the client came back after the rule's time"), decision)
+        return _returned(scene.item, decision, forwarded, scene.round.returned.replies.get(scene.key))
     if scene.round.door != "push":  # `on_timeout: next` came here too late: a modern forward ends the exchange, so it is done before anything else
         return Done(Unanswered(Reason.CANNOT, detail="the client cannot be asked any more in this round"), decision)
     with anyio.move_on_after(forwarded.timeout):
@@ -138,21 +152,20 @@ def _client_error(error: bytes) -> Outcome:
 
 
 def _checked(request: Request, decision: Decision, forwarded: Forwarded, result: bytes) -> Done:
-    """The client's result is released as it came; with ``verify`` only if it fits what was asked (R36)."""
-    problem = _misfit(request, result)
+    """The client's result is released as it came; with ``verify`` only if it fits what was asked (R36).
+
+    One that has two readings is nobody's consent: the server's parser might see the other one.
+    """
+    try:
+        problem = fits(request, strictjson.decode(result, max_bytes=len(result), max_depth=MAX_DEPTH, max_values=MAX_VALUES))
+    except strictjson.Fault as fault:
+        return Done(Unanswered(Reason.CLIENT, detail=f"the client's answer cannot be read: {fault}"), decision, fits=False)
     if problem is not None and forwarded.verify:
         return Done(Unanswered(Reason.CLIENT, detail=f"the client's answer does not fit: {problem}"), decision, fits=False)
     return Done(Answered(result, "client"), decision, fits=problem is None)
 
 
-def _misfit(request: Request, result: bytes) -> str | None:
-    try:
-        return fits(request, json.loads(result))
-    except (ValueError, RecursionError):
-        return "it is not JSON that can be read"
-
-
-def returned(item: Item, decision: Decision, forwarded: Forwarded, result: bytes | None) -> Done:
+def _returned(item: Item, decision: Decision, forwarded: Forwarded, result: bytes | None) -> Done:
     """A key that the client answered in its retry; one that it left out is Unanswered."""
     if result is None:
         return Done(Unanswered(Reason.CLIENT, detail="the client came back without an answer to it"), decision)

@@ -6,6 +6,7 @@ Nothing but argparse is imported here, and a command only once it is called: `sa
 from __future__ import annotations
 
 import argparse
+import errno
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -55,12 +56,17 @@ def _split(argv: list[str]) -> tuple[list[str], list[str]]:
 
 def _call(args: argparse.Namespace) -> int:
     module, function = args.target.split(":")
-    target: Callable[[argparse.Namespace], int] = getattr(import_module(module), function)
     try:
+        target: Callable[[argparse.Namespace], int] = getattr(import_module(module), function)
         return target(args)
     except KeyboardInterrupt:
         return INTERRUPTED
-    except BrokenPipeError:  # `samplegate schema | head`; the interpreter would complain again when it flushes stdout at its end
+    except OSError as problem:
+        if problem.filename is not None or problem.errno not in (errno.EPIPE, errno.ENOSPC, errno.EIO):
+            raise
+        if problem.errno != errno.EPIPE:
+            print(f"samplegate: stdout: cannot be written: {(problem.strerror or str(problem)).lower()}", file=sys.stderr)
+        # `samplegate schema | head`, a full disk; the interpreter would complain again when it flushes stdout at its end
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
 
@@ -68,6 +74,7 @@ def _call(args: argparse.Namespace) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="samplegate",
+        allow_abbrev=False,
         description="Answers, by policy, what MCP servers ask of their clients: sampling and elicitation.",
         epilog=EXIT_CODES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -82,6 +89,7 @@ def _parser() -> argparse.ArgumentParser:
 def _add(commands: Subparsers, name: str, target: str, summary: str, usage: str | None = None) -> argparse.ArgumentParser:
     command = commands.add_parser(
         name,
+        allow_abbrev=False,
         help=summary,
         description=f"{summary[0].upper()}{summary[1:]}.",
         usage=usage,

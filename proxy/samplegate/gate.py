@@ -12,13 +12,14 @@ import anyio
 import msgspec
 import msgspec.structs
 
-from samplegate.acts import Scene, act, returned
+from samplegate.acts import Scene, act
 from samplegate.core.capabilities import can_forward
 from samplegate.core.decide import Rulebook, decide
 from samplegate.core.decisions import Answered, Decision, Denied, DenyAs, Forwarded, LeftOpen, Outcome, Reason, Situation, Unanswered, Withdrawn
-from samplegate.core.recording import Done, describe
+from samplegate.core.recording import Done, describe, detail_of
 from samplegate.core.requests import Malformed
 from samplegate.core.rounds import ForwardRound, Item, Release, Round, Seen, Settled, Verdict
+from samplegate.core.shapes import REJECTED, code_of
 from samplegate.ports import Ports, Unavailable
 
 RECORDING: Final = 10.0  # seconds that a record of withdrawn work may take before it is given up
@@ -69,6 +70,8 @@ class Gate:
             return Plan(item, _open(Reason.ERROR, "a fault while deciding; the log has it"), decision_id)
 
     def _decide(self, round: Round, key: str, item: Item) -> Decision:
+        if item.refused is not None:
+            return _open(item.refused, "the server asked too often in one call")
         if isinstance(item.request, Malformed):
             return _open(Reason.MALFORMED, item.request.message)
         if not item.offered:
@@ -76,8 +79,9 @@ class Gate:
         decision = decide(self.book, item.request, Situation(can_forward=can_forward(item.request, round.client)))
         if round.returned is None or isinstance(decision.act, DenyAs):
             return decision  # a rule that now denies wins over what was sealed
-        if key in round.returned.seen:
-            return msgspec.structs.replace(decision, act=Forwarded(_verifies(decision), None), effect="forward", rule=round.returned.seen[key].rule)
+        seen = round.returned.seen.get(key)
+        if seen is not None:
+            return msgspec.structs.replace(decision, act=Forwarded(seen.verify or _verifies(decision), None), effect="forward", rule=seen.rule)
         return _open(Reason.CANNOT, "the policy now forwards what it answered before") if isinstance(decision.act, Forwarded) else decision
 
     # -- act -------------------------------------------------------------------------------------------------------------------------------
@@ -97,16 +101,16 @@ class Gate:
                 for key, plan in plans.items():
                     group.start_soon(one, key, plan)
         except anyio.get_cancelled_exc_class():
-            with anyio.move_on_after(RECORDING, shield=True):
-                await self._record_all(round, plans, {}, started)
+            taken_back = {key: msgspec.structs.replace(one_done, outcome=Withdrawn()) for key, one_done in done.items()}
+            await self._record_all(round, plans, taken_back, started)
             raise
+        if round.door == "input_required":
+            done = _one_for_all(plans, done)
         return await self._record_all(round, plans, done, started)
 
     async def _act(self, round: Round, key: str, plan: Plan) -> Done:
         try:
-            if round.returned is not None and key in round.returned.seen and isinstance(plan.decision.act, Forwarded):
-                return returned(plan.item, plan.decision, plan.decision.act, round.returned.replies.get(key))
-            return await act(Scene(round, plan.item, self.book, self.ports), plan.decision)
+            return await act(Scene(round, key, plan.item, self.book, self.ports), plan.decision)
         except Exception:
             self.ports.log.error("request.failed", decision_id=plan.decision_id, exc_info=True)  # noqa: G201
             return Done(Unanswered(Reason.ERROR, detail="a fault while acting; the log has it"), plan.decision)
@@ -119,7 +123,7 @@ class Gate:
 
     async def _leave_to_client(self, round: Round, plans: Mapping[str, Plan]) -> dict[str, Release]:
         """The URLs of a -32042 error are all forwarded: the client has the error itself."""
-        done = {key: Done.left_to_client(plan.decision) for key, plan in plans.items()}
+        done = {key: Done.handed_on(plan.decision) for key, plan in plans.items()}
         return await self._record_all(round, plans, done, self.ports.clock())
 
     async def _record_answers(self, round: Round) -> dict[str, Release]:
@@ -136,37 +140,58 @@ class Gate:
         if any(isinstance(release.outcome, Unanswered) for release in releases.values()):
             rest = {key: Release(Withdrawn(), plan.decision_id) for key, plan in plans.items() if key not in away}
             return Settled({**releases, **rest})
-        seen = {key: Seen(plan.decision_id, plan.decision.effect, plan.decision.rule) for key, plan in plans.items()}
+        seen = {
+            key: Seen(plan.decision_id, plan.decision.effect, plan.decision.rule, _verifies(plan.decision), _timeout(plan.decision))
+            for key, plan in plans.items()
+        }
         return ForwardRound(away, seen, self.policy_hash, self.ports.random(12))
 
     # -- record and release ----------------------------------------------------------------------------------------------------------------
 
     async def _record_all(self, round: Round, plans: Mapping[str, Plan], done: Mapping[str, Done], started: float) -> dict[str, Release]:
-        return {key: await self._record(round, key, plan, done.get(key), started) for key, plan in plans.items()}
+        """All of them or, with a log that does not answer, none: a withdrawal in the middle waits until the records stand."""
+        out: dict[str, Release] = {}
+        with anyio.move_on_after(RECORDING, shield=True):
+            for key, plan in plans.items():
+                out[key] = await self._record(round, key, plan, done.get(key), started)
+        for key, plan in plans.items():
+            out.setdefault(key, Release(_UNRECORDED, plan.decision_id))
+        return out
 
     async def _record(self, round: Round, key: str, plan: Plan, done: Done | None, started: float) -> Release:
         """The record stands before the release; one that cannot be written makes the outcome Unanswered."""
         done = done if done is not None else Done(Withdrawn(), plan.decision)
-        duration = self.ports.clock() - started
-        record = describe(round, key, plan.item, plan.decision_id, done, policy_hash=self.policy_hash, time=self.ports.wall(), duration=duration)
-        outcome: Outcome = done.outcome
+        duration, now = self.ports.clock() - started, self.ports.wall()
+        release = Release(done.outcome, plan.decision_id, self._explain(round, done))
         try:
-            await self.ports.record(record)
+            await self.ports.record(
+                describe(round, key, plan.item, plan.decision_id, done, policy_hash=self.policy_hash, time=now, duration=duration)
+            )
         except Unavailable as problem:
             self.ports.log.error("record.failed", decision_id=plan.decision_id, problem=str(problem))
-            if not isinstance(outcome, Withdrawn):
-                outcome = Unanswered(Reason.RECORDS, detail="the decision log could not be written")
-        return Release(outcome, plan.decision_id, self._explain(round, done))
+        except Exception:
+            self.ports.log.error("record.failed", decision_id=plan.decision_id, exc_info=True)  # noqa: G201
+        else:
+            return release
+        return release if isinstance(done.outcome, Withdrawn) else Release(_UNRECORDED, plan.decision_id)
 
     def _explain(self, round: Round, done: Done) -> str:
         server = self.book.policy.servers.get(round.origin.server)
         if server is None or not server.explain_to_server:
             return ""
-        return f"rule {done.decision.rule!r}: {done.decision.detail}" if done.decision.rule else done.decision.detail
+        said, rule = detail_of(done), done.decision.rule
+        return said if rule is None or rule in said else f"rule {rule!r}" + (f": {said}" if said else "")
+
+
+_UNRECORDED: Final = Unanswered(Reason.RECORDS, detail="the decision log could not be written")
 
 
 def _open(reason: Reason, detail: str) -> Decision:
     return Decision(LeftOpen(), "none", None, reason, detail)
+
+
+def _timeout(decision: Decision) -> float | None:
+    return decision.act.timeout if isinstance(decision.act, Forwarded) else None
 
 
 def _verifies(decision: Decision) -> bool:
@@ -177,8 +202,7 @@ def _refusal(plan: Plan) -> Outcome:
     decision = plan.decision
     if isinstance(decision.act, DenyAs):
         return Denied(decision.reason, decision.act.as_, detail=decision.detail)
-    code = -32602 if decision.reason in (Reason.MALFORMED, Reason.NOT_OFFERED) else -1
-    return Unanswered(decision.reason, detail=decision.detail, code=code)
+    return Unanswered(decision.reason, detail=decision.detail, code=code_of(decision.reason))
 
 
 def _ends_the_call(round: Round, plan: Plan) -> bool:
@@ -188,7 +212,14 @@ def _ends_the_call(round: Round, plan: Plan) -> bool:
         return not isinstance(decision.act, Forwarded)
     if not isinstance(decision.act, DenyAs | LeftOpen):
         return False
-    return plan.item.method.startswith("sampling/") or decision.reason in (Reason.MALFORMED, Reason.NOT_OFFERED)
+    return plan.item.method.startswith("sampling/") or code_of(decision.reason) != REJECTED
+
+
+def _one_for_all(plans: Mapping[str, Plan], done: Mapping[str, Done]) -> dict[str, Done]:
+    """A round that one key ends releases none of the others, whatever came of them."""
+    blocked = [key for key, one in done.items() if _blocks(plans[key].item, one.outcome)]
+    taken_back = {key: msgspec.structs.replace(one, outcome=Withdrawn()) for key, one in done.items()}
+    return {**taken_back, blocked[0]: done[blocked[0]]} if blocked else dict(done)
 
 
 def _blocks(item: Item, outcome: Outcome) -> bool:

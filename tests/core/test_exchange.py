@@ -316,9 +316,11 @@ class TestRounds:
         for _ in range(MAX_ROUNDS):
             (retry,) = to_server(d.settle(d.server(asks(id, {"k": ask(sample())}))))
             id = retry["id"]
-        out = d.server(asks(id, {"k": ask(sample())}))
-        assert ([], 1) == (to_server(out), to_client(out)[0]["id"])
-        assert "error" in to_client(out)[0]
+        opened = d.server(asks(id, {"k": ask(sample()), "f": ask(form())}))
+        assert {"k": Reason.ROUNDS, "f": Reason.ROUNDS} == {key: item.refused for key, item in one(opened, Open).round.items.items()}
+        over = Unanswered(Reason.ROUNDS, code=-32603)
+        out = d.settle(opened, answers={"k": over, "f": over})
+        assert ([], 1, True) == (to_server(out), to_client(out)[0]["id"], to_client(out)[0]["result"]["isError"])
         assert is_empty(d)
 
     @pytest.mark.parametrize("method", ["tools/list", "server/discover", "completion/complete", "vendor/x", "subscriptions/listen"])
@@ -640,7 +642,8 @@ class TestForwarded:
             opened = d.client(call(number, BOTH, requestState=shown["result"]["requestState"], inputResponses={"f": {}}))
             (retry,) = to_server(d.settle(opened, answers={"f": Answered(b"{}", "client")}))
             wire = retry["id"]
-        assert "error" in to_client(d.server(asks(wire, {"f": ask(sample())})))[0]
+        opened = d.server(asks(wire, {"f": ask(sample())}))
+        assert Reason.ROUNDS is one(opened, Open).round.items["f"].refused
 
     def test_the_clients_patience_runs_from_its_first_try(self) -> None:
         d = Dialogue(FORWARD)

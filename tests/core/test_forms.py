@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from samplegate.core.checking import check
-from samplegate.core.forms import Form, NotFlat, read_form
+from samplegate.core.forms import MAX_PATTERNS, Form, NotFlat, read_form
 
 NEW, OLD = "2025-11-25", "2025-06-18"
 TITLED = [{"const": "a", "title": "A"}, {"const": "b", "title": "B"}]
@@ -99,6 +99,43 @@ def test_anything_more_is_not_flat(schema: Any) -> None:
     found = read_form(schema, NEW)
     assert isinstance(found, NotFlat)
     assert found.why.startswith("requestedSchema")
+
+
+def patterned(count: int) -> dict[str, Any]:
+    return {"type": "object", "properties": {f"f{n}": {"type": "string", "pattern": f"^a{n}"} for n in range(count)}}
+
+
+def test_a_form_has_a_bounded_number_of_patterns() -> None:
+    assert MAX_PATTERNS == len(flat(patterned(MAX_PATTERNS)).fields)
+    found = read_form(patterned(MAX_PATTERNS + 1), NEW)
+    assert NotFlat(f"requestedSchema: more than {MAX_PATTERNS} of its fields have a pattern") == found
+
+
+@pytest.mark.parametrize(
+    ("schema", "why"),
+    [
+        (one({"type": "null"}), "requestedSchema.properties.f: it has none of the types of a flat form"),
+        (
+            {"type": "object", "properties": {"a\x1b[2J\u202eb": {}}},
+            "requestedSchema.properties.'a\\x1b[2J\\u202eb': it has none of the types of a flat form",
+        ),
+        (
+            {"type": "object", "properties": {"\U000e0001" * 5000: {}}},
+            "requestedSchema.properties.'" + "\\U000e0001" * 5 + "...': it has none of the types of a flat form",
+        ),
+        ({"type": "object", "\u2066x": 1}, "requestedSchema: it says '\\u2066x', which a flat form does not have"),
+    ],
+)
+def test_a_peers_name_is_shown_escaped_and_bounded(schema: Any, why: str) -> None:
+    found = read_form(schema, NEW)
+    assert isinstance(found, NotFlat)
+    assert why == found.why
+
+
+def test_a_misfit_shows_a_peers_name_escaped() -> None:
+    form = flat({"type": "object", "properties": {"\u202ef": {"type": "string"}}})
+    assert check(form, {"\u202ef": 1}) == "'\\u202ef' does not fit its type"
+    assert check(form, {"\u202e" * 90: None}) == "'" + "\\u202e" * 9 + "...' is not a text, a number, true, false or a list of texts"
 
 
 @pytest.mark.parametrize(

@@ -248,3 +248,34 @@ def test_any_json_in_any_place_is_a_request_or_malformed(method: str, node: Any,
 def test_members_nobody_knows_change_nothing_and_are_kept(extra: dict[str, Any]) -> None:
     assert {**ASK, **extra} == read(SAMPLING, {**ASK, **extra}).params
     assert {**FORM, **extra} == read(ELICITATION, {**FORM, **extra}).params
+
+
+VARIANTS: list[tuple[str, Any, str]] = [
+    (SAMPLING, {**ASK, "Messages": []}, "params: 'Messages' could be read as another member"),
+    (SAMPLING, {**ASK, "MAXTOKENS": 9}, "params: 'MAXTOKENS' could be read as another member"),
+    (SAMPLING, {"messages": [{**ASK["messages"][0], "Role": "user"}], "maxTokens": 9}, "messages.0: 'Role' could be read as another member"),
+    (SAMPLING, talk(("user", {**TEXT, "Text": "evil"})), "messages.0.content: 'Text' could be read as another member"),
+    (SAMPLING, talk(("user", [TEXT, {**TEXT, "tYpe": "image"}])), "messages.0.content.1: 'tYpe' could be read as another member"),
+    (
+        SAMPLING,
+        talk(("assistant", USE), ("user", {**RESULT, "content": [{"type": "resource", "resource": {"uri": "a:b", "TEXT": "evil"}}]})),
+        "messages.1.content.content.0.resource: 'TEXT' could be read as another member",
+    ),
+    (SAMPLING, {**ASK, "modelPreferences": {"Hints": []}}, "modelPreferences: 'Hints' could be read as another member"),
+    (SAMPLING, {**ASK, "modelPreferences": {"hints": [{"NAME": "x"}]}}, "modelPreferences.hints.0: 'NAME' could be read as another member"),
+    (SAMPLING, {**ASK, "toolChoice": {"Mode": "none"}}, "toolChoice: 'Mode' could be read as another member"),
+    (SAMPLING, {**ASK, "tools": [{"name": "a", "inputSchema": {}, "Name": "b"}]}, "tools.0: 'Name' could be read as another member"),
+    (ELICITATION, {**URL, "URL": "https://evil.example/"}, "params: 'URL' could be read as another member"),
+    (ELICITATION, {**FORM, "me\u017f\u017fage": "evil"}, "params: 'me\u017f\u017fage' could be read as another member"),
+    (ELICITATION, {**FORM, "requestedSchema": {"type": "object", "Properties": {}}}, "requestedSchema: 'Properties' could be read as another member"),
+]
+
+
+@pytest.mark.parametrize(("method", "params", "fault"), VARIANTS)
+def test_a_member_that_another_parser_folds_into_one_of_ours_is_refused(method: str, params: Any, fault: str) -> None:
+    assert Malformed(-32602, fault) == read(method, params)
+
+
+def test_field_names_of_a_form_may_differ_in_case_only() -> None:
+    schema = {"type": "object", "properties": {"a": {"type": "string"}, "A": {"type": "string"}, "Properties": {"type": "string"}}}
+    assert isinstance(read(ELICITATION, {**FORM, "requestedSchema": schema}), ElicitationRequest)

@@ -238,7 +238,7 @@ def test_progress_for_a_round_whose_params_have_twins_never_raises() -> None:
     d.session.round_progress(round.id)
 
 
-@pytest.mark.parametrize("reason", [Reason.RECORDS, Reason.ERROR, Reason.SHUTDOWN])
+@pytest.mark.parametrize("reason", [Reason.RECORDS, Reason.ERROR])
 def test_a_malformed_elicitation_whose_record_failed_is_answered(reason: Reason) -> None:
     d = Dialogue(ANSWER)
     d.open_legacy()
@@ -298,3 +298,74 @@ def test_an_id_in_our_own_form_is_nobody_elses() -> None:
     out = d.client(result(sent["id"], role="assistant"))
     assert [] == to_server(out)
     assert one(out, Reply).ok
+
+
+@pytest.mark.parametrize("member", ["inputResponses", "requestState", "InputResponses", "reque\u017ftState"])
+def test_a_call_without_the_modern_envelope_brings_no_answers_along(member: str) -> None:
+    for legacy in (True, False):
+        d = Dialogue(FORWARD)
+        if legacy:
+            d.open_legacy()
+        out = d.client(request(5, "tools/call", name="x", **{member: {"k": {"action": "accept"}}}))
+        assert ([], [5]) == (to_server(out), [line["id"] for line in to_client(out)])
+
+
+def test_a_revision_that_is_no_date_fails_the_handshake() -> None:
+    d = Dialogue(ALLOW)
+    d.client(request(0, "initialize", protocolVersion="2025-11-25", capabilities={}))
+    out = d.server(result(0, protocolVersion="x" * 100_000, capabilities={}))
+    assert [(0, -32603)] == [(line["id"], line["error"]["code"]) for line in to_client(out)]
+    assert d.session.state.revision == ""
+
+
+@pytest.mark.parametrize("legacy", [True, False])
+def test_a_task_that_asks_is_never_told_of(legacy: bool) -> None:
+    d = Dialogue(DENY)
+    if legacy:
+        d.open_legacy()
+    asking = {"jsonrpc": "2.0", "method": "notifications/tasks", "params": {"taskId": "t", "inputRequests": {"k": ask(sample())}}}
+    assert [] == to_client(d.server(asking))
+
+
+def test_a_state_that_is_not_utf_8_fails_the_call() -> None:
+    d = Dialogue(FORWARD)
+    d.client(call(1, {"sampling": {}}))
+    asked = b'{"k":' + json.dumps(ask(sample())).encode() + b"}"
+    out = d.server(b'{"jsonrpc":"2.0","id":1,"result":{"resultType":"input_required","inputRequests":' + asked + b',"requestState":"\xff"}}')
+    assert [1] == [line["id"] for line in to_client(out)]
+
+
+@pytest.mark.parametrize("entry", [{"Method": "x"}, {"Params": {}}, {"param\u017f": {}}])
+def test_an_entry_that_another_parser_reads_otherwise_fails_the_call(entry: dict[str, Any]) -> None:
+    d = Dialogue(ALLOW)
+    d.client(call(1))
+    out = d.server(asks(1, {"k": {**ask(sample()), **entry}}))
+    assert [1] == [line["id"] for line in to_client(out)]
+
+
+def test_a_line_that_could_not_be_taken_fails_the_call_it_would_have_answered() -> None:
+    d = Dialogue(ALLOW)
+    d.open_legacy()
+    d.client(request(3, "tools/call", name="x"))
+    out = d.session.lost("server", 0, b'{"jsonrpc":"2.0","id":3,"result":{"content":[{"te', "it is longer than allowed")
+    assert [(3, -32603)] == [(line["id"], line["error"]["code"]) for line in to_client(out)]
+    d.client(request(4, "tools/call", name="x"))
+    out = d.server(b'{"jsonrpc":"2.0","id":4,"result":' + b"[" * 2000 + b"]" * 2000 + b"}")
+    assert [(4, -32603)] == [(line["id"], line["error"]["code"]) for line in to_client(out)]
+
+
+@pytest.mark.parametrize("word", ["NaN", "Infinity", "-Infinity"])
+def test_what_python_writes_for_no_number_passes_in_frames_that_are_not_ours(word: str) -> None:
+    d = Dialogue(ALLOW)
+    d.open_legacy()
+    line = f'{{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{{"name":"NaN","arguments":{{"n":{word},"s":"Infinity"}}}}}}'.encode()
+    assert [ToServer(0, line)] == d.client(line)
+    line = f'{{"jsonrpc":"2.0","id":1,"result":{{"structuredContent":{{"mean":{word}}},"content":[]}}}}'.encode()
+    assert [ToClient(0, line)] == d.server(line)
+
+
+def test_but_not_in_a_request_that_is_decided() -> None:
+    d = Dialogue(ALLOW)
+    d.open_legacy()
+    line = b'{"jsonrpc":"2.0","id":7,"method":"sampling/createMessage","params":{"messages":[],"maxTokens":5,"temperature":NaN}}'
+    assert -32602 == getattr(one(d.server(line), Open).round.items[""].request, "code", None)

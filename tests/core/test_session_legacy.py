@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 import pytest
 
-from samplegate.core.decisions import Answered, Denied, Forwarded, Reason, Unanswered
+from samplegate.core.decisions import Answered, Denied, Forwarded, Reason, Unanswered, Withdrawn
 from samplegate.core.rounds import Note, Open, Release, Reply, Settled, ToClient, ToServer, Withdraw
 from tests.core.dialogue import ALLOW, ANSWER, DENY, FORWARD, FORWARD_URLS, Dialogue, error, form, one, request, result, sample, to_client, to_server
 
@@ -273,6 +273,20 @@ class TestUrlErrors:
         out = d.settle(opened, answers={"0": Unanswered(Reason.NOT_OFFERED)})
         assert to_client(out)[0]["result"]["isError"]
         assert "a.example" not in json.dumps(to_client(out))
+
+    def test_of_two_urls_one_refused_ends_the_call_and_the_other_is_withdrawn(self) -> None:
+        d = Dialogue(FORWARD_URLS)
+        d.open_legacy(elicitation={"url": {}})
+        d.client(call(1))
+        opened = d.server(error(1, -32042, data={"elicitations": self.URLS * 2}))
+        out = d.settle(opened, answers={"0": Withdrawn(), "1": Denied(Reason.RULE)})
+        assert [(1, True)] == [(line["id"], line["result"]["isError"]) for line in to_client(out)]
+
+    def test_urls_for_no_request_do_not_pass(self) -> None:
+        d = Dialogue(DENY)
+        d.open_legacy()
+        line = {"jsonrpc": "2.0", "error": {"code": -32042, "message": "", "data": {"elicitations": self.URLS}}}
+        assert [] == to_client(d.server(line))
 
     @pytest.mark.parametrize("code", [b"-32042", b"-3.2042e4", b"-32042.0"])
     def test_every_spelling_of_the_code_is_that_code(self, code: bytes) -> None:

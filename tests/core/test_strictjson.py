@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from samplegate.core import strictjson
-from samplegate.core.strictjson import Fault, decode
+from samplegate.core.strictjson import Fault, decode, folded, named
 
 REFUSED = {
     "a twin member": (b'{"a":1,"a":2}', "a member of an object stands twice"),
@@ -80,3 +80,19 @@ def test_what_is_well_formed_comes_back_as_it_was(value: object) -> None:
 
 def test_a_text_that_fits_no_memory_is_refused_by_its_size_alone() -> None:
     assert strictjson.MAX_BYTES < 100_000_000
+
+
+KNOWN = frozenset({"messages", "url", "maxTokens", "_meta", "isError"})
+
+
+@pytest.mark.parametrize("name", ["Messages", "MESSAGES", "URL", "maxtokens", "_Meta", "me\u017f\u017fages", "maxTo\u212aens", "\uff55rl"])
+def test_a_name_that_another_parser_takes_for_a_known_one_is_found(name: str) -> None:
+    assert name == folded(["x", "messages", name], KNOWN)
+
+
+def test_known_and_other_names_resemble_nothing() -> None:
+    assert folded({*KNOWN, "message", "vendor/extra", "is_error", "ключ", ""}, KNOWN) is None
+
+
+def test_a_name_is_shown_quoted_bounded_and_with_what_is_odd_escaped() -> None:
+    assert ["'f-1_x'", "'a b'", "'\\u202e'", "'" + "a" * 55 + "...'"] == [named(name) for name in ("f-1_x", "a b", "\u202e", "a" * 1000)]

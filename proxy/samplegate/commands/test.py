@@ -53,7 +53,7 @@ def command(args: argparse.Namespace) -> int:
 
 def _tests(given: Sequence[Path]) -> list[Path]:
     """The test files, each once: a hook is given the policy and its test side by side."""
-    return list(dict.fromkeys(path if is_test(path) else test_of(path) for path in given if not _is_script(path)))
+    return list(dict.fromkeys(path if is_test(path) or path.is_dir() else test_of(path) for path in given if not _is_script(path)))
 
 
 def _is_script(path: Path) -> bool:

@@ -14,7 +14,8 @@ from functools import lru_cache
 from typing import Any, Final
 
 from samplegate.core.forms import Form
-from samplegate.core.patterns import searcher, utf8
+from samplegate.core.patterns import peer_searcher, utf8
+from samplegate.core.strictjson import named
 
 _email: Final = re.compile(r"[^@\s\x00-\x1f]{1,64}@[^@\s\x00-\x1f]{1,255}\Z")
 _date: Final = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}\Z")
@@ -68,7 +69,7 @@ def _checker() -> Callable[[Any], Any]:
     from referencing import Registry
 
     def pattern(validator: Any, wanted: str, instance: Any, schema: Any) -> Iterator[ValidationError]:
-        search = searcher(wanted)
+        search = peer_searcher(wanted)
         if isinstance(instance, str) and (isinstance(search, str) or search(utf8(instance)) is None):
             yield ValidationError("pattern")
 
@@ -83,7 +84,7 @@ def check(form: Form, content: Mapping[str, Any]) -> str | None:
     """Why ``content`` does not fit the form (R34, R36), None if it does. Names the field and the keyword, never a value."""
     for name, value in content.items():
         if not _is_value(value):
-            return f"{name[:60]!r} is not a text, a number, true, false or a list of texts"
+            return f"{named(name)} is not a text, a number, true, false or a list of texts"
     try:
         error = next(_checker()(form.schema).iter_errors(content), None)
     except Exception as problem:  # the schema is a peer's: what cannot be checked does not fit, whatever jsonschema stumbled over
@@ -92,8 +93,8 @@ def check(form: Form, content: Mapping[str, Any]) -> str | None:
         return None
     if error.validator == "required":
         return "a required field is missing"
-    place = str(error.absolute_path[0])[:60] if error.absolute_path else ""
-    return f"{place!r} does not fit its {error.validator}" if place else f"it does not fit its {error.validator}"
+    place = named(str(error.absolute_path[0])) if error.absolute_path else ""
+    return f"{place} does not fit its {error.validator}" if place else f"it does not fit its {error.validator}"
 
 
 def _is_value(value: Any) -> bool:

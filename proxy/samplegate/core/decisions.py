@@ -22,7 +22,6 @@ class Reason(StrEnum):
     CLIENT = "client"  # the client answered with an error, or with something that does not fit
     RECORDS = "records"  # the decision log could not be written
     ROUNDS = "rounds"  # the server asked again too often
-    SHUTDOWN = "shutdown"
     ERROR = "error"  # a fault of the gate's own
 
 
@@ -128,13 +127,6 @@ class Unanswered(msgspec.Struct, frozen=True):
 
 class Withdrawn(msgspec.Struct, frozen=True):
     """Whoever asked or called took it back: nothing is sent."""
-
-
-class Sealed(msgspec.Struct, frozen=True):
-    """Modern forward: the exchange ends here with the forwarded keys and this requestState; the client's retry reopens the round."""
-
-    keys: frozenset[str]
-    state: str
 
 
 Outcome: TypeAlias = Answered | Denied | Unanswered | Withdrawn

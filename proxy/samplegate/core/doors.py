@@ -19,6 +19,9 @@ from samplegate.core.rounds import ELICITATION, ROOTS, SAMPLING, Item
 KINDS: Final = frozenset({SAMPLING, ELICITATION})
 MAX_KEYS: Final = 64  # requests in one round; real ones have one to three
 URL_ELICITATION_REQUIRED: Final = -32042
+MAX_URL_ERROR: Final = 1024 * 1024  # bytes of a -32042 error that is taken apart; real ones have one or two URLs
+_OF_ERRORS: Final = frozenset({"code", "message", "data"})
+_OF_ENTRIES: Final = frozenset({"method", "params"})
 INPUT_REQUIRED: Final = "input_required"
 
 
@@ -75,7 +78,7 @@ def input_required(result: bytes, origin: Origin, offer: Offer) -> InputRequired
     state = frames.lookup(result, "requestState")
     asked = frames.lookup(result, "inputRequests")
     state = None if state == b"null" else state
-    if state is not None and state[:1] != b'"':
+    if state is not None and not _is_text(state):
         return "its requestState is not a string"
     if asked is None or asked == b"null":
         return InputRequired({}, {}, {}, state) if state is not None else "it has neither inputRequests nor requestState"
@@ -91,12 +94,23 @@ def input_required(result: bytes, origin: Origin, offer: Offer) -> InputRequired
     return _sorted(entries, origin, offer, state)
 
 
+def _is_text(raw: bytes) -> bool:
+    """Whether raw JSON is a string, in UTF-8."""
+    try:
+        return raw[:1] == b'"' and bool(raw.decode())
+    except UnicodeDecodeError:
+        return False
+
+
 def _sorted(entries: Mapping[str, bytes], origin: Origin, offer: Offer, state: bytes | None) -> InputRequired | str:
     items: dict[str, Item] = {}
     roots: dict[str, bytes] = {}
     for key, raw in entries.items():
         if raw[:1] != b"{":
             return "an entry of its inputRequests is not an object"
+        for name in frames.fields(raw):
+            if name not in _OF_ENTRIES and name.casefold() in _OF_ENTRIES:
+                return "an entry of its inputRequests has a member that resembles one of the protocol"
         method = frames.string(frames.lookup(raw, "method"))
         if method == ROOTS:
             roots[key] = raw
@@ -109,10 +123,9 @@ def _sorted(entries: Mapping[str, bytes], origin: Origin, offer: Offer, state: b
 
 def url_elicitations(error: bytes, origin: Origin, offer: Offer) -> Mapping[str, Item] | None:
     """The elicitations of a -32042 error (R44), None if the error is another one. Any spelling of the number counts."""
-    code = frames.lookup(error, "code")
-    if code is None or not _is_code(code):
+    if not is_url_error(error):
         return None
-    raw = frames.lookup(error, "data", "elicitations")
+    raw = frames.lookup(error, "data", "elicitations") if len(error) <= MAX_URL_ERROR else None
     try:
         entries = [] if raw is None else msgspec.json.decode(raw, type=list[msgspec.Raw])
     except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
@@ -121,8 +134,13 @@ def url_elicitations(error: bytes, origin: Origin, offer: Offer) -> Mapping[str,
     return items if entries and len(entries) <= MAX_KEYS else {"0": item(ELICITATION, b"{}", origin, offer)}
 
 
-def _is_code(raw: bytes) -> bool:
+def is_url_error(error: bytes) -> bool:
+    """Whether an error is -32042, in any spelling of the number. Raises frames.Malformed for an error of two readings."""
+    found = frames.fields(error) if error[:1] == b"{" else {}
+    for name in found:
+        if name not in _OF_ERRORS and name.casefold() in _OF_ERRORS:
+            raise frames.Malformed(f"its error has {name[:20]!r}, which resembles a member of JSON-RPC")
     try:
-        return float(raw) == URL_ELICITATION_REQUIRED
+        return "code" in found and float(bytes(found["code"])) == URL_ELICITATION_REQUIRED
     except ValueError:
         return False

@@ -41,9 +41,6 @@ from samplegate.core.rounds import (
 from samplegate.core.state import SERVER_LANE, State
 
 Effects = list[Effect]
-BAD_PARAMS: Final = -32602
-INTERNAL: Final = -32603
-METHOD_NOT_FOUND: Final = -32601
 MAX_DECLARATIONS: Final = 256  # kept; a client varies them by tool at most
 MAX_ROUNDS: Final = 10  # questions in one call, as the SDKs' own clients count (R66)
 MAX_WAITS: Final = 100  # states without questions in a row: eight minutes at the longest pause
@@ -90,16 +87,14 @@ class Exchange(msgspec.Struct, eq=False):
         assert f.id is not None
         assert f.payload is not None
         if f.method.startswith("tasks/"):  # the extension was not offered, so the method does not exist here (R108)
-            return [ToClient(lane, frames.error(f.id, METHOD_NOT_FOUND, f"method not found: {f.method[:100]} (tasks are not relayed)"))]
-        call, token = call_and_token(f)
+            return [ToClient(lane, frames.error(f.id, shapes.METHOD_NOT_FOUND, f"method not found: {f.method[:100]} (tasks are not relayed)"))]
+        call, token = call_and_token(f, modern=True)
         declaration = self._declaration(frames.fields(meta), call)
         params, line = f.payload, f.raw
         if declaration.line is not None:
             params = frames.splice(params, (META,), frames.splice(meta, (META_CAPABILITIES,), declaration.line))
             line = frames.splice(f.raw, ("params",), params)
-        pending = Pending(
-            lane, f.id, f.id, f.method, now, call, token, params, True, declaration.revision, declaration.client, declaration.offer
-        )
+        pending = Pending(lane, f.id, f.id, f.method, now, call, token, params, True, declaration.revision, declaration.client, declaration.offer)
         if f.method in CALLS and _brings_answers(params):
             return self._returns(pending, params, f, now)
         return self.state.send(pending, line)
@@ -139,7 +134,10 @@ class Exchange(msgspec.Struct, eq=False):
                 return self._unasked(pending, answers, frames.splice(f.raw, ("params",), params))
             case "refuse":
                 note = Note("answers.unsolicited", {"server": self.state.server, "method": f.method, "passed": False})
-                return [note, ToClient(pending.lane, frames.error(pending.id, BAD_PARAMS, "inputResponses that nobody asked for are not taken here"))]
+                return [
+                    note,
+                    ToClient(pending.lane, frames.error(pending.id, shapes.BAD_PARAMS, "inputResponses that nobody asked for are not taken here")),
+                ]
             case "strip":
                 note = Note("answers.unsolicited", {"server": self.state.server, "method": f.method, "passed": False})
                 return [note, *self.state.send(pending, frames.splice(f.raw, ("params",), bare))]
@@ -147,13 +145,13 @@ class Exchange(msgspec.Struct, eq=False):
     def _unasked(self, pending: Pending, answers: bytes, line: bytes) -> Effects:
         """Answers that only the client could have been asked for: on record before they go on."""
         if answers[:1] != b"{":
-            return [ToClient(pending.lane, frames.error(pending.id, BAD_PARAMS, "inputResponses is not an object"))]
+            return [ToClient(pending.lane, frames.error(pending.id, shapes.BAD_PARAMS, "inputResponses is not an object"))]
         given = {key: bytes(raw) for key, raw in frames.fields(answers).items()}
         if not given:
             return self.state.send(pending, line)
         if len(given) > doors.MAX_KEYS:
-            return [ToClient(pending.lane, frames.error(pending.id, BAD_PARAMS, f"inputResponses has more than {doors.MAX_KEYS} answers"))]
-        unknown = Malformed(BAD_PARAMS, "nobody asked")
+            return [ToClient(pending.lane, frames.error(pending.id, shapes.BAD_PARAMS, f"inputResponses has more than {doors.MAX_KEYS} answers"))]
+        unknown = Malformed(shapes.BAD_PARAMS, "nobody asked")
         items = {key: Item(ELICITATION if _says_action(raw) else SAMPLING, None, unknown, True, raw) for key, raw in given.items()}
         round = Round(self.state.new_round(), "unasked", pending.lane, self._origin(pending), pending.client, items, None, pending.started)
         pending.wire_id = self.state.new_id()  # the server has not seen it yet
@@ -180,7 +178,7 @@ class Exchange(msgspec.Struct, eq=False):
         opened = None if text is None or binding is None else seal.unseal(text, binding, key=self.state.key, now=self.state.epoch + now)
         if opened is None:
             fault = "requestState is not one of ours for this call, or it is too old"
-            return [Note("state.refused", {"server": self.state.server}), ToClient(pending.lane, frames.error(pending.id, BAD_PARAMS, fault))]
+            return [Note("state.refused", {"server": self.state.server}), ToClient(pending.lane, frames.error(pending.id, shapes.BAD_PARAMS, fault))]
         replies = {} if answers is None or answers[:1] != b"{" else {k: answers[m.start : m.end] for k, m in frames.members(answers).items()}
         pending.rounds, pending.started = opened.rounds, min(now, opened.started - self.state.epoch)
         origin = self._origin(pending)
@@ -189,7 +187,7 @@ class Exchange(msgspec.Struct, eq=False):
         for key, sealed in opened.keys.items():
             if key not in roots:
                 items[key] = doors.item(sealed.method, None if sealed.params is None else sealed.params.encode(), origin, pending.offer)
-        seen = {key: Seen(s.decision_id, s.effect, s.rule) for key, s in opened.keys.items() if s.forwarded}
+        seen = {key: self._seen(s, now) for key, s in opened.keys.items() if s.forwarded}
         returned = Returned({key: replies[key] for key in replies if key in seen or key in roots}, seen)
         pending.wire_id = self.state.new_id()  # the server has never seen this try
         self.state.inflight.add(pending)
@@ -219,7 +217,10 @@ class Exchange(msgspec.Struct, eq=False):
         pending.rounds += 1
         pending.waits = 0
         if pending.rounds > MAX_ROUNDS:
-            return self._fail(pending, f"the server asked for input more than {MAX_ROUNDS} times in one call")
+            over = {key: msgspec.structs.replace(item, refused=Reason.ROUNDS) for key, item in asked.items.items()}
+            if not over:
+                return self._fail(pending, f"the server asked for input more than {MAX_ROUNDS} times in one call")
+            asked = msgspec.structs.replace(asked, items=over)
         return self._open(pending, asked, asked.state, None)
 
     def _open(self, pending: Pending, asked: doors.InputRequired, state: bytes | None, returned: Returned | None) -> Effects:
@@ -235,6 +236,7 @@ class Exchange(msgspec.Struct, eq=False):
             called=pending.started,
             roots=roots,
             returned=returned,
+            client_told=pending.token is not None,
         )
         self.open[round.id] = Asked(pending, round, asked.entries, state)
         pending.round = round.id
@@ -284,7 +286,7 @@ class Exchange(msgspec.Struct, eq=False):
         self.state.inflight.remove(pending)
         return [
             Note("call.failed", {"server": self.state.server, "method": pending.method, "fault": fault}),
-            ToClient(pending.lane, frames.error(pending.id, INTERNAL, f"refused: {fault}")),
+            ToClient(pending.lane, frames.error(pending.id, shapes.INTERNAL, f"refused: {fault}")),
         ]
 
     # -- the gate's verdicts ---------------------------------------------------------------------------------------------------------------
@@ -328,7 +330,7 @@ class Exchange(msgspec.Struct, eq=False):
         if binding is None:
             return self._fail(pending, "its call cannot be sealed: the params hold a number or a depth that cannot be read")
         wall = self.state.epoch + now
-        keys = {key: self._sealed(asked, key, verdict) for key in [*asked.round.items, *asked.round.roots]}
+        keys = {key: self._sealed(asked, key, verdict, wall) for key in [*asked.round.items, *asked.round.roots]}
         started = self.state.epoch + pending.started
         body = seal.SealedRound(
             wall + seal.LIFETIME, verdict.policy_hash, round, pending.rounds, None if asked.state is None else asked.state.decode(), keys, started
@@ -337,12 +339,25 @@ class Exchange(msgspec.Struct, eq=False):
         out = {key: asked.entries[key] for key in asked.entries if key in verdict.keys or key in asked.round.roots}
         return [ToClient(pending.lane, shapes.input_required(pending.id, out, state))]
 
-    def _sealed(self, asked: Asked, key: str, verdict: ForwardRound) -> seal.SealedKey:
+    def _seen(self, sealed: seal.SealedKey, now: float) -> Seen:
+        late = sealed.deadline is not None and self.state.epoch + now > sealed.deadline
+        return Seen(sealed.decision_id, sealed.effect, sealed.rule, sealed.verify, late=late)
+
+    def _sealed(self, asked: Asked, key: str, verdict: ForwardRound, wall: float) -> seal.SealedKey:
         if key in asked.round.roots:
             return seal.SealedKey(ROOTS, None, "", "forward", None, True)
         item, seen = asked.round.items[key], verdict.seen[key]
         params = None if item.params is None else item.params.decode()
-        return seal.SealedKey(item.method, params, seen.decision_id, seen.effect, seen.rule, key in verdict.keys)
+        return seal.SealedKey(
+            item.method,
+            params,
+            seen.decision_id,
+            seen.effect,
+            seen.rule,
+            key in verdict.keys,
+            seen.verify,
+            None if seen.timeout is None else wall + seen.timeout,
+        )
 
     def cancelled(self, pending: Pending) -> Effects | None:
         """The client takes the call back; None if the call is with the server, which then must be told."""

@@ -17,12 +17,15 @@ FrameId: TypeAlias = str | int
 Kind: TypeAlias = Literal["request", "notification", "result", "error"]
 
 ENVELOPE: Final = frozenset({"jsonrpc", "id", "method", "params", "result", "error"})
+MAX_TOLERATED: Final = 16 * 1024 * 1024  # bytes of a text that is read twice because it is not quite JSON
+MAX_BATCH_BYTES: Final = 4 * 1024 * 1024  # an element can be two bytes long, and each becomes an object here
+MAX_MEMBERS: Final = 10_000  # of an object that has to be walked member by member; real envelopes and params have a dozen
 MAX_ID_BYTES: Final = 1024  # ids are kept in tables and logs; real ones are a few digits or a UUID
 
 _members: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _elements: Final = msgspec.json.Decoder(list[msgspec.Raw])
 _text: Final = msgspec.json.Decoder(str)
-_key: Final = re.compile(rb'[ \t\r\n]*"((?:[^"\\]|\\.)*)"[ \t\r\n]*:[ \t\r\n]*', re.DOTALL)
+_key: Final = re.compile(rb'[ \t\r\n]*"((?:[^"\\]++|\\.)*+)"[ \t\r\n]*:[ \t\r\n]*', re.DOTALL)
 _after: Final = re.compile(rb"[ \t\r\n]*([,}])")
 _open: Final = re.compile(rb"[ \t\r\n]*\{")
 _head: Final = re.compile(rb'\{"jsonrpc": ?"2\.0", ?"id": ?("[^"\\]{0,200}"|-?[0-9]{1,18}), ?"(result|error|method)"')
@@ -73,24 +76,26 @@ def read(line: bytes) -> Frame:
     try:
         found = fields(line)
     except Malformed as problem:
-        raise Malformed(problem.fault, **_whose(line)) from None
+        raise Malformed(problem.fault, **whose(line)) from None
     if not found.keys() <= ENVELOPE:
         for name in found.keys() - ENVELOPE:
             if name.casefold() in ENVELOPE:
-                raise Malformed(f"its envelope has {name[:20]!r}, which resembles a member of JSON-RPC", **_whose(line))
+                raise Malformed(f"its envelope has {name[:20]!r}, which resembles a member of JSON-RPC", **whose(line))
     return _frame(line, found)
 
 
-class _Whose(TypedDict, total=False):
+class Whose(TypedDict, total=False):
     id: FrameId | None
     answers: bool
 
 
-def _whose(line: bytes) -> _Whose:
-    """Whom a frame of two readings may leave waiting, as far as one of them tells."""
+def whose(line: bytes) -> Whose:
+    """Whom a line that is not taken may leave waiting, as far as it tells. ``line`` may be cut short."""
     try:
-        found = _decode(line) or {}
-    except Malformed:  # it nests too deep, say; most writers put the id first
+        found = _decode(line)
+    except Malformed:
+        found = None
+    if found is None:  # most writers put the id before what may be wrong
         head = _head.match(line)
         return {} if head is None else {"id": plain_id(head[1]), "answers": head[2] != b"method"}
     raw = found.get("id")
@@ -180,10 +185,15 @@ def plain_id(raw: bytes) -> FrameId | None:
         return None
 
 
-def batch(line: bytes) -> list[bytes] | None:
-    """The elements of a 2025-03-26 batch (R92), None if the line is not an array. Raises Malformed."""
-    if line.lstrip(b" \t\r\n")[:1] != b"[":
-        return None
+def is_batch(line: bytes) -> bool:
+    """Whether the line begins as an array."""
+    return line[:64].lstrip(b" \t\r\n")[:1] == b"["
+
+
+def batch(line: bytes) -> list[bytes]:
+    """The elements of a 2025-03-26 batch (R92). Raises Malformed."""
+    if len(line) > MAX_BATCH_BYTES:
+        raise Malformed(f"it is a batch of more than {MAX_BATCH_BYTES} bytes")
     try:
         return [bytes(raw) for raw in _elements.decode(line)]
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
@@ -208,6 +218,8 @@ def members(text: bytes) -> dict[str, Member]:
 
 def _walk(text: bytes, found: Mapping[str, msgspec.Raw]) -> dict[str, Member]:
     """msgspec says how long the last value of each name is: walking the text and comparing finds every earlier twin, with no second parser."""
+    if len(found) > MAX_MEMBERS:
+        raise Malformed(f"an object of it has more than {MAX_MEMBERS} members and spaces between them")
     at = _skip_open(text)
     out: dict[str, Member] = {}
     for _ in found:
@@ -253,50 +265,36 @@ def _unescaped(name: bytes) -> str:
 
 
 def _scan(text: bytes) -> dict[str, Member]:
-    """As members, for text that msgspec refuses though JSON allows it: a lone surrogate in a string (truncated emoji are common)."""
-    try:
-        decoded = text.decode("utf-8")
-    except UnicodeDecodeError:
-        raise Malformed("it is not UTF-8") from None
-    try:
-        return _scan_text(text, decoded)
-    except RecursionError:
-        raise Malformed("it nests too deep") from None
+    """As members, for text that msgspec refuses and many writers and readers do not: halves of characters in strings (truncated
+    emoji are common), NaN and Infinity (Python writes them).
+
+    Each is read as something that takes as many bytes, so that all places stay what they are. What passes passes as it came;
+    a request that is decided is read strictly (``parse.py``).
+    """
+    if len(text) > MAX_TOLERATED:
+        raise Malformed("it is not JSON")
+    whole = _surrogate.sub(_replaced, text)
+    found = _decode(whole) if whole != text else None
+    if found is None:
+        whole = _constant.sub(_numbered, whole)
+        found = _decode(whole)
+    if found is None:
+        raise Malformed("it is not JSON")
+    if any("\ufffd" in name for name in found):
+        raise Malformed("a member's name is not Unicode text")
+    return _walk(whole, found)
 
 
-def _refuse_constant(name: str) -> object:
-    raise Malformed(f"it holds {name}, which is not JSON")
+_surrogate: Final = re.compile(rb"\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|(u[dD][89a-fA-F][0-9a-fA-F]{2})|.)", re.DOTALL)
+_constant: Final = re.compile(rb'"(?:[^"\\]++|\\.)*+"|(NaN|Infinity)', re.DOTALL)
 
 
-_tolerant: Final = json.JSONDecoder(parse_constant=_refuse_constant, strict=True)
+def _replaced(found: re.Match[bytes]) -> bytes:
+    return found[0] if found[1] is None else b"\\ufffd"
 
 
-def _scan_text(text: bytes, decoded: str) -> dict[str, Member]:
-    at = _skip_open(text)
-    out: dict[str, Member] = {}
-    chars = len(text[:at].decode("utf-8"))
-    if re.compile(rb"[ \t\r\n]*\}[ \t\r\n]*\Z").match(text, at):
-        return out
-    while True:
-        name, start = _name(text, at, out)
-        chars += len(text[at:start].decode("utf-8"))
-        try:
-            _, after_chars = _tolerant.raw_decode(decoded, chars)
-        except ValueError as problem:
-            if isinstance(problem, Malformed):
-                raise
-            raise Malformed("it is not JSON") from None
-        end = start + len(decoded[chars:after_chars].encode("utf-8"))
-        out[name] = Member(start, end)
-        after = _after.match(text, end)
-        if after is None:
-            raise Malformed("it is not JSON")
-        chars = after_chars + (after.end() - end)
-        at = after.end()
-        if after[1] == b"}":
-            if text[at:].strip(b" \t\r\n"):
-                raise Malformed("something follows the JSON object")
-            return out
+def _numbered(found: re.Match[bytes]) -> bytes:
+    return found[0] if found[1] is None else b"1.".ljust(len(found[1]), b"0")
 
 
 def splice(text: bytes, path: tuple[str, ...], value: bytes | None) -> bytes:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import msgspec
 
 from samplegate.core.capabilities import Offer
@@ -58,14 +60,22 @@ def call_of(method: str, params: bytes | None) -> Call | None:
     return Call(method, tool)
 
 
-def call_and_token(f: Frame) -> tuple[Call | None, bytes | None]:
+def call_and_token(f: Frame, *, modern: bool) -> tuple[Call | None, bytes | None]:
     """The call that a request is, and its progressToken, from one reading of its params. Raises frames.Malformed as ``call_of``."""
     if f.method not in CALLS or f.payload is None or f.payload[:1] != b"{":
         return call_of(f.method, None), token_of(f.payload) if b"progressToken" in f.raw else None
     params = fields(f.payload)
+    if f.method in CALLS and not modern:
+        for member in params:
+            if member.casefold() in ANSWERS:
+                raise Malformed(f"its params have {member[:20]!r}, which this era does not have")
     name, meta = params.get("name") if f.method == "tools/call" else None, params.get("_meta")
     token = None if meta is None else token_of(b'{"_meta":' + bytes(meta) + b"}")
     return Call(f.method, None if name is None else string(bytes(name))), token
+
+
+ANSWERS: Final = frozenset({"requeststate", "inputresponses"})
+"""The members of a call's params by which answers come back in the modern era, folded as lenient parsers fold them."""
 
 
 class Inflight(msgspec.Struct, eq=False):

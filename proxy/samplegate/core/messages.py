@@ -6,12 +6,18 @@ from collections.abc import Callable
 from typing import Any, Final, TypeAlias
 
 from samplegate.core.eras import has_modes
-from samplegate.core.strictjson import Fault
+from samplegate.core.strictjson import Fault, folded, named
 
 MAX_MESSAGES: Final = 10_000  # a year's chat; every one of them is looked at in one go
 MAX_BLOCKS: Final = 10_000
 
 Object: TypeAlias = dict[str, Any]
+
+_MESSAGE: Final = frozenset({"role", "content", "_meta"})
+_CONTENT: Final = frozenset(
+    "type text data mimeType id name input toolUseId content structuredContent isError annotations resource uri title description size _meta".split()
+)
+_RESOURCE: Final = frozenset({"uri", "mimeType", "text", "blob", "_meta"})
 
 
 def check_messages(messages: Any, revision: str) -> None:
@@ -32,6 +38,7 @@ def _checked(message: Any, revision: str, place: str) -> list[Object]:
     """The content blocks of one message."""
     if not isinstance(message, dict):
         raise Fault(f"{place}: must be an object")
+    unambiguous(message, _MESSAGE, place)
     if message.get("role") not in ("user", "assistant"):
         raise Fault(f"{place}.role: must be user or assistant")
     optional(message, "_meta", dict, "an object", place)
@@ -69,6 +76,7 @@ def _balance(blocks: list[Object], role: str, wanted: set[str], place: str) -> s
 def _check_block(block: Any, revision: str, place: str) -> None:
     if not isinstance(block, dict):
         raise Fault(f"{place}: must be a content block")
+    unambiguous(block, _CONTENT, place)
     type_ = block.get("type")
     since, check = _BLOCKS.get(type_, ("", None)) if isinstance(type_, str) else ("", None)
     if check is None or revision < since:
@@ -105,6 +113,15 @@ def _check_result(block: Object, revision: str, place: str) -> None:
             raise Fault(f"{at}: must be a content block")
         if inner["type"] in ("text", "image", "audio"):
             _check_block(inner, revision, at)
+        else:
+            _check_other(inner, at)
+
+
+def _check_other(block: Object, place: str) -> None:
+    """A block of a tool's result that no message has by itself: a resource or a link to one, or what is not known here."""
+    unambiguous(block, _CONTENT, place)
+    if isinstance(resource := block.get("resource"), dict):
+        unambiguous(resource, _RESOURCE, f"{place}.resource")
 
 
 _BLOCKS: Final[dict[str, tuple[str, Callable[[Object, str, str], None]]]] = {
@@ -115,6 +132,12 @@ _BLOCKS: Final[dict[str, tuple[str, Callable[[Object, str, str], None]]]] = {
     "tool_result": ("2025-11-25", _check_result),
 }
 """Each type of content: the first revision that has it, and what it must hold."""
+
+
+def unambiguous(node: Object, known: frozenset[str], place: str) -> None:
+    """Raises Fault where a member resembles one of ``known`` so much that another parser may take it for that one."""
+    if (name := folded(node, known)) is not None:
+        raise Fault(f"{place}: {named(name)} could be read as another member")
 
 
 def required(node: Object, name: str, type_: type | tuple[type, ...], what: str, place: str) -> None:

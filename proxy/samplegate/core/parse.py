@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from samplegate.core import urls
 from samplegate.core.eras import has_modes
-from samplegate.core.messages import Object, check_messages, optional, required
+from samplegate.core.messages import Object, check_messages, optional, required, unambiguous
 from samplegate.core.requests import ElicitationRequest, Malformed, Origin, Request, SamplingRequest
 from samplegate.core.strictjson import Fault, decode
 
@@ -24,6 +24,19 @@ MAX_HINTS: Final = 1_000
 MAX_STOPS: Final = 1_000
 MAX_PROPERTIES: Final = 1_000  # nobody fills in such a form; the check of an answer is linear in it
 
+_SAMPLING: Final = frozenset(
+    "messages maxTokens systemPrompt includeContext temperature stopSequences metadata modelPreferences tools toolChoice task _meta".split()
+)
+_ELICITATION: Final = frozenset("message mode requestedSchema url elicitationId task _meta".split())
+_PREFERENCES: Final = frozenset({"hints", "costPriority", "speedPriority", "intelligencePriority"})
+_HINT: Final = frozenset({"name"})
+_TOOL: Final = frozenset({"name", "title", "description", "inputSchema", "outputSchema", "annotations", "icons", "_meta"})
+_CHOICE: Final = frozenset({"mode"})
+_SCHEMA: Final = frozenset(
+    "type properties required title description additionalProperties patternProperties propertyNames allOf anyOf oneOf not if then else $ref $dynamicRef"
+    " $defs definitions $schema $id dependentRequired dependentSchemas dependencies enum const minProperties maxProperties unevaluatedProperties".split()
+)
+
 
 def parse(method: str, params: bytes | None, origin: Origin) -> Request | Malformed:
     """The request in ``params`` (raw JSON, None for absent) as ``origin.revision`` defines it; Malformed for anything else, whatever the bytes."""
@@ -31,6 +44,7 @@ def parse(method: str, params: bytes | None, origin: Origin) -> Request | Malfor
         return Malformed(METHOD_NOT_FOUND, "method: is neither sampling/createMessage nor elicitation/create")
     try:
         node = _object(params)
+        unambiguous(node, _SAMPLING if method == SAMPLING else _ELICITATION, "params")
         if method == SAMPLING:
             _check_sampling(node, origin.revision)
             return SamplingRequest(origin, node, len(params or b""))
@@ -103,11 +117,13 @@ def _check_preferences(node: Object) -> None:
     """Types only: a priority outside 0..1 or an empty hint is advice that is not followed (R20, R21), no fault."""
     optional(node, "modelPreferences", dict, "an object", "")
     preferences: Object = node.get("modelPreferences", {})
+    unambiguous(preferences, _PREFERENCES, "modelPreferences")
     for name in ("costPriority", "speedPriority", "intelligencePriority"):
         _optional_number(preferences, name, "modelPreferences")
     for index, hint in enumerate(_list(preferences, "hints", MAX_HINTS, "modelPreferences")):
         if not isinstance(hint, dict):
             raise Fault(f"modelPreferences.hints.{index}: must be an object")
+        unambiguous(hint, _HINT, f"modelPreferences.hints.{index}")
         optional(hint, "name", str, "a string", f"modelPreferences.hints.{index}")
 
 
@@ -116,10 +132,13 @@ def _check_tools(node: Object) -> None:
     for index, tool in enumerate(_list(node, "tools", MAX_TOOLS, "")):
         if not isinstance(tool, dict):
             raise Fault(f"tools.{index}: must be an object")
+        unambiguous(tool, _TOOL, f"tools.{index}")
         required(tool, "name", str, "a string", f"tools.{index}")
         required(tool, "inputSchema", dict, "an object", f"tools.{index}")
     optional(node, "toolChoice", dict, "an object", "")
-    if node.get("toolChoice", {}).get("mode", "auto") not in ("auto", "required", "none"):
+    choice: Object = node.get("toolChoice", {})
+    unambiguous(choice, _CHOICE, "toolChoice")
+    if choice.get("mode", "auto") not in ("auto", "required", "none"):
         raise Fault("toolChoice.mode: must be auto, required or none")
 
 
@@ -134,6 +153,7 @@ def _is_url(node: Object, revision: str) -> bool:
 def _check_form(node: Object) -> None:
     required(node, "requestedSchema", dict, "an object", "")
     schema: Object = node["requestedSchema"]
+    unambiguous(schema, _SCHEMA, "requestedSchema")
     optional(schema, "properties", dict, "an object", "requestedSchema")
     if len(schema.get("properties", {})) > MAX_PROPERTIES:
         raise Fault(f"requestedSchema.properties: are more than {MAX_PROPERTIES}")

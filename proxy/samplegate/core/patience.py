@@ -6,8 +6,7 @@ from typing import Final
 
 import msgspec
 
-from samplegate.core.policy import Peer, Policy, seconds
-from samplegate.core.rounds import Round
+from samplegate.core.policy import Peer, seconds
 
 MARGIN: Final = 5.0  # seconds kept back so that our answer arrives before the peer's time is up (DESIGN 3)
 MARGIN_SHARE: Final = 0.25  # but never more than this share of a short patience
@@ -18,11 +17,6 @@ class Patience(msgspec.Struct, frozen=True):
 
     server: float | None
     client: float | None
-
-    @classmethod
-    def of(cls, policy: Policy, round: Round) -> Patience:
-        """The server's time runs from its request (legacy only), the client's from the originating call."""
-        return cls(_until(policy.servers.get(round.origin.server, DEFAULT), round.asked), _until(policy.client, round.called))
 
     def limit(self, rule: float | None, now: float) -> float | None:
         """Seconds that an act begun now may take, None for no end. Zero or less: the time is up already."""
@@ -38,7 +32,11 @@ def within(peer_timeout: float) -> float:
     return peer_timeout - min(MARGIN, peer_timeout * MARGIN_SHARE)
 
 
-def _until(peer: Peer, start: float | None) -> float | None:
-    if start is None or peer.peer_timeout == "none" or peer.extends_on_progress:
+def until(peer: Peer, start: float | None, *, told: bool) -> float | None:
+    """When a peer whose clock runs from ``start`` stops waiting, in the same time; None if it does not. ``told``: it gave a progress token.
+
+    Progress extends its patience only where it can be told of any (R102).
+    """
+    if start is None or peer.peer_timeout == "none" or (peer.extends_on_progress and told):
         return None
     return start + within(seconds(peer.peer_timeout))

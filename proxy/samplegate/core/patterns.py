@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TypeAlias
+from functools import lru_cache
+from typing import Final, TypeAlias
 
 import re2
 
@@ -11,9 +12,14 @@ Search: TypeAlias = Callable[[bytes], object]
 """Looks for the expression anywhere in UTF-8 text; None if it is not there."""
 
 
-def searcher(pattern: str) -> Search | str:
-    """A search for ``pattern``, or why RE2 does not take it."""
+MAX_MEMORY: Final = 8 * 1024 * 1024  # bytes; RE2's own default, up to a quarter of a second for one expression
+PEER_MEMORY: Final = 64 * 1024  # an e-mail address needs a tenth; whatever does not fit is refused within about a millisecond
+
+
+def searcher(pattern: str, *, max_memory: int = MAX_MEMORY) -> Search | str:
+    """A search for the operator's ``pattern``, or why RE2 does not take it. ``max_memory`` in bytes bounds its program and the time to build it."""
     options = re2.Options()
+    options.max_mem = max_memory
     options.log_errors = False  # it would write to stderr by itself
     options.never_capture = True
     try:
@@ -24,6 +30,12 @@ def searcher(pattern: str) -> Search | str:
         said = problem.args[0] if problem.args else "it does not compile"
         return said.decode("utf-8", "replace") if isinstance(said, bytes) else str(said)
     return search
+
+
+@lru_cache(maxsize=64)  # two forms' worth: a form is read to decide about it and again to check what came back
+def peer_searcher(pattern: str) -> Search | str:
+    """The same for an expression that a peer wrote, compiled in the event loop: small ones only, and each once."""
+    return searcher(pattern, max_memory=PEER_MEMORY)
 
 
 def utf8(text: str) -> bytes:

@@ -61,7 +61,18 @@ class Pushes(msgspec.Struct, eq=False):
         origin = Origin(state.server, state.caller, "legacy", state.revision, tuple(distinct))
         item = doors.item(f.method, f.payload, origin, state.offered)
         called = min((p.started for p in calls), default=None)
-        round = Round(state.new_round(), "push", calls[0].lane if calls else 0, origin, state.client, {KEY: item}, asked=now, called=called)
+        round = Round(
+            state.new_round(),
+            "push",
+            calls[0].lane if calls else 0,
+            origin,
+            state.client,
+            {KEY: item},
+            asked=now,
+            called=called,
+            server_told=token_of(f.payload) is not None,
+            client_told=all(p.token is not None for p in calls),
+        )
         push = Push(f.id, round, f.payload, "sampling" if f.method == SAMPLING else "elicitation", calls)
         self.open[round.id] = self._by_id[f.id] = push
         return [Open(round)]

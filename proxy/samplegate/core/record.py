@@ -71,6 +71,8 @@ class Record:
     decided_by: DecidedBy | None = None
     fits: bool | None = None
     """Whether a forwarded client's answer fits what was asked."""
+    tried: tuple[str, ...] = ()
+    """Rules whose time ran out before this one (``on_timeout: next``)."""
     changed: tuple[str, ...] = ()
     """The params that the rule's bounds changed."""
     request: Mapping[str, Any] | None = field(default=None, repr=False)
@@ -98,6 +100,7 @@ def to_json(record: Record, *, content: ContentMode = "none", key: bytes = b"") 
         "rule": record.rule,
         "reason": str(record.reason),
         "detail": _clipped(record.detail, MAX_DETAIL),
+        "tried": [_clipped(one, MAX_DETAIL) for one in record.tried[:MAX_CALLS]],
         "changed": list(record.changed),
         "shadows": [{"rule": shadow.rule, "effect": shadow.effect} for shadow in record.shadows],
         "model": _clipped(record.model, MAX_NAME),

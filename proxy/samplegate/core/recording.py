@@ -27,17 +27,14 @@ class Done(msgspec.Struct, frozen=True):
     """Whether a client's answer fits what was asked; None where no client answered."""
     dropped: tuple[str, ...] = ()
     """Params that the model's provider does not take."""
+    tried: tuple[str, ...] = ()
+    """Rules whose time ran out before, each with what was waited for."""
     handed_on_to_client: bool = False
     """A modern forward, recorded at its start."""
 
     @classmethod
-    def left_to_client(cls, decision: Decision) -> Done:
-        """The client has what it needs to answer by itself (-32042)."""
-        return cls(Answered(b"{}", "client"), decision, handed_on_to_client=True)
-
-    @classmethod
     def handed_on(cls, decision: Decision) -> Done:
-        """The request goes to the client inside an ``input_required`` result."""
+        """The request goes to the client, which answers by itself: inside an ``input_required`` result, or as the -32042 error that it was."""
         return cls(Answered(b"{}", "client"), decision, handed_on_to_client=True)
 
 
@@ -63,7 +60,7 @@ def describe(round: Round, key: str, item: Item, decision_id: str, done: Done, *
         mode=request.mode if isinstance(request, ElicitationRequest) else None,
         calls=origin.calls,
         rule=decision.rule,
-        detail=_detail(done),
+        detail=detail_of(done),
         shadows=decision.shadows,
         model=done.model,
         input_tokens=done.input_tokens,
@@ -72,10 +69,18 @@ def describe(round: Round, key: str, item: Item, decision_id: str, done: Done, *
         action=_action(item, done),
         decided_by=None if done.handed_on_to_client else _decided_by(outcome),
         fits=done.fits,
+        tried=done.tried,
         changed=(*(decision.act.changed if isinstance(decision.act, Allowed) else ()), *done.dropped),
         request=None if isinstance(request, Malformed) else request.params,
         result=outcome.result if isinstance(outcome, Answered) and not done.handed_on_to_client else None,
     )
+
+
+def _said(result: bytes) -> str:
+    try:
+        return frames.string(frames.lookup(result, "action")) or ""
+    except frames.Malformed:  # a client's result of two readings: verbatim, but it says nothing that could be recorded
+        return ""
 
 
 _ACTIONS: Final[Mapping[str, Literal["accept", "decline", "cancel"]]] = {"accept": "accept", "decline": "decline", "cancel": "cancel"}
@@ -90,7 +95,8 @@ def _released(outcome: Outcome) -> Released:
     return names[type(outcome)]
 
 
-def _detail(done: Done) -> str:
+def detail_of(done: Done) -> str:
+    """Why it came out as it did, for the operator."""
     said = done.outcome.detail if isinstance(done.outcome, Denied | Unanswered) else ""
     return said or done.decision.detail
 
@@ -116,9 +122,9 @@ def _action(item: Item, done: Done) -> Literal["accept", "decline", "cancel"] | 
     match done.outcome:
         case Denied(error=None, action=action):
             return action
-        case Unanswered(error=None):
+        case Unanswered(error=None, code=-1):
             return "cancel"
         case Answered(result=result):
-            return _ACTIONS.get(frames.string(frames.lookup(result, "action")) or "")
+            return _ACTIONS.get(_said(result))
         case _:
             return None

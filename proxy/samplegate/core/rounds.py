@@ -7,7 +7,7 @@ from typing import Any, Final, Literal, TypeAlias
 
 import msgspec
 
-from samplegate.core.decisions import Outcome
+from samplegate.core.decisions import Outcome, Reason
 from samplegate.core.requests import ClientCapabilities, Malformed, Origin, Request
 
 Side: TypeAlias = Literal["client", "server"]
@@ -24,6 +24,8 @@ class Item(msgspec.Struct, frozen=True):
     offered: bool
     answer: bytes | None = None
     """``unasked`` only: what the client wrote."""
+    refused: Reason | None = None
+    """Set where the session takes it no further, whatever the policy: it is only to be recorded."""
 
 
 class Seen(msgspec.Struct, frozen=True):
@@ -32,6 +34,11 @@ class Seen(msgspec.Struct, frozen=True):
     decision_id: str
     effect: str
     rule: str | None
+    verify: bool = False
+    timeout: float | None = None
+    """Seconds that its rule gives the client."""
+    late: bool = False
+    """At the return: the client took longer than that."""
 
 
 class Returned(msgspec.Struct, frozen=True):
@@ -58,6 +65,10 @@ class Round(msgspec.Struct, frozen=True):
     roots: frozenset[str] = frozenset()
     """Keys that are no request of ours (roots/list): the client answers them, whatever the policy."""
     returned: Returned | None = None
+    server_told: bool = False
+    """Whether the server gave a token on which progress can be told to it."""
+    client_told: bool = False
+    """The same of the client, for every call that this may belong to."""
 
 
 class Release(msgspec.Struct, frozen=True):

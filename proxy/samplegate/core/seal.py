@@ -32,6 +32,9 @@ class SealedKey(msgspec.Struct, frozen=True, array_like=True):
     effect: str
     rule: str | None
     forwarded: bool
+    verify: bool = False
+    deadline: float | None = None
+    """In Unix seconds: when the rule's time for the client is over."""
 
 
 class SealedRound(msgspec.Struct, frozen=True, array_like=True):

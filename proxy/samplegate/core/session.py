@@ -6,9 +6,10 @@ where an id, a capability or a state must change only that is spliced. The doors
 
 from __future__ import annotations
 
+import re
 from typing import Final
 
-from samplegate.core import declared, doors, frames
+from samplegate.core import declared, doors, frames, shapes
 from samplegate.core.eras import LEGACY, META, META_VERSION, era_of, has_batches
 from samplegate.core.exchange import Exchange
 from samplegate.core.frames import Frame, FrameId, Malformed
@@ -20,11 +21,10 @@ from samplegate.core.state import SERVER_LANE, State
 from samplegate.core.urlerrors import UrlErrors
 
 Effects = list[Effect]
-INVALID_REQUEST: Final = -32600
-INTERNAL: Final = -32603
 MAX_BATCH: Final = 1000  # elements; each is gated and answered on its own
 _INPUT_REQUIRED: Final = doors.INPUT_REQUIRED.encode()
 _META_VERSION: Final = META_VERSION.encode()
+_revision: Final = re.compile("[0-9]{4}-[0-9]{2}-[0-9]{2}")
 MAX_PASSED: Final = 10_000  # the server's other requests that wait for the client
 
 
@@ -51,6 +51,10 @@ class Session:
             return self._client(lane, parsed, now) if side == "client" else self._server(lane, parsed, now)
         except Malformed as problem:
             return self._refused(side, lane, Malformed(problem.fault, parsed.id, answers=parsed.kind in ("result", "error")))
+
+    def lost(self, side: Side, lane: int, head: bytes, fault: str) -> Effects:
+        """A line could not be taken at all; ``head`` is its begin, which mostly tells who would wait for an answer."""
+        return self._refused(side, lane, Malformed(fault, **frames.whose(head)))
 
     def round_done(self, round: str, verdict: Verdict, now: float) -> Effects:
         """The gate is done with a round; one that was withdrawn meanwhile is nobody's any more."""
@@ -104,14 +108,14 @@ class Session:
     # -- lines that are not taken ----------------------------------------------------------------------------------------------------------
 
     def _unreadable(self, side: Side, lane: int, line: bytes, problem: Malformed, now: float) -> Effects:
+        if not frames.is_batch(line):
+            return self._refused(side, lane, problem)
+        if not self.state.revision or not has_batches(self.state.revision):
+            return self._refused(side, lane, Malformed("it is a batch, which this revision does not have"))
         try:
             elements = frames.batch(line)
         except Malformed as worse:
             return self._refused(side, lane, worse)
-        if elements is None:
-            return self._refused(side, lane, problem)
-        if not self.state.revision or not has_batches(self.state.revision):
-            return self._refused(side, lane, Malformed("it is a batch, which this revision does not have"))
         if not 0 < len(elements) <= MAX_BATCH:
             return self._refused(side, lane, Malformed(f"it is a batch of {len(elements)}, not of 1 to {MAX_BATCH}"))
         out: Effects = []
@@ -131,24 +135,24 @@ class Session:
             return (
                 [*out, *self._unreadable_answer(problem.id)]
                 if problem.answers
-                else [*out, ToClient(lane, frames.error(problem.id, INVALID_REQUEST, f"refused: {problem.fault}"))]
+                else [*out, ToClient(lane, frames.error(problem.id, shapes.INVALID_REQUEST, f"refused: {problem.fault}"))]
             )
         if not problem.answers:
-            return [*out, ToServer(SERVER_LANE, frames.error(problem.id, INVALID_REQUEST, f"refused: {problem.fault}"))]
+            return [*out, ToServer(SERVER_LANE, frames.error(problem.id, shapes.INVALID_REQUEST, f"refused: {problem.fault}"))]
         pending = self.state.inflight.wire.get(problem.id)
         if pending is None or pending.round is not None:  # answered already: its round is what counts
             return out
         self.state.inflight.remove(pending)
-        return [*out, ToClient(pending.lane, frames.error(pending.id, INTERNAL, f"the server's answer was refused: {problem.fault}"))]
+        return [*out, ToClient(pending.lane, frames.error(pending.id, shapes.INTERNAL, f"the server's answer was refused: {problem.fault}"))]
 
     def _unreadable_answer(self, id: FrameId) -> Effects:
         """The client answered in a way that cannot be read: whoever asked is told, and does not wait for ever."""
-        fault = frames.dump({"code": INTERNAL, "message": "the client's answer could not be read"})
+        fault = frames.dump({"code": shapes.INTERNAL, "message": "the client's answer could not be read"})
         out = self.pushes.replied(id, False, fault)
         if out is not None or id not in self._passed:
             return out or []
         self._passed.discard(id)
-        return [ToServer(SERVER_LANE, frames.error(id, INTERNAL, "the client's answer could not be read"))]
+        return [ToServer(SERVER_LANE, frames.error(id, shapes.INTERNAL, "the client's answer could not be read"))]
 
     # -- from the client -------------------------------------------------------------------------------------------------------------------
 
@@ -162,14 +166,14 @@ class Session:
     def _client_request(self, lane: int, f: Frame, now: float) -> Effects:
         assert f.id is not None
         if (lane, f.id) in self.state.inflight.asked or self.state.is_ours(f.id):
-            return [ToClient(lane, frames.error(f.id, INVALID_REQUEST, "a request with this id is in flight"))]
+            return [ToClient(lane, frames.error(f.id, shapes.INVALID_REQUEST, "a request with this id is in flight"))]
         if f.method == "initialize":
             return self._client_initializes(lane, f, now)
         meta = modern_meta(f)
         if meta is not None:
             self._modern_seen = True
             return self.exchange.request(lane, f, meta, now)
-        return self.state.send(Pending(lane, f.id, f.id, f.method, now, *call_and_token(f)), f.raw)
+        return self.state.send(Pending(lane, f.id, f.id, f.method, now, *call_and_token(f, modern=False)), f.raw)
 
     def _client_initializes(self, lane: int, f: Frame, now: float) -> Effects:
         assert f.id is not None
@@ -226,8 +230,9 @@ class Session:
             return self._server_request(f, now)
         if f.kind == "notification":
             return self._server_notifies(f)
-        if f.id is None:
-            return [ToClient(0, f.raw)]  # an error that names no request: for whoever reads it
+        if f.id is None:  # an error that names no request: for whoever reads it
+            url_error = f.payload is not None and doors.is_url_error(f.payload)
+            return [Note("frame.refused", {"side": "server", "fault": "URLs for no request"})] if url_error else [ToClient(0, f.raw)]
         pending = self.state.inflight.wire.get(f.id)
         if pending is None or pending.round is not None:
             return [Note("frame.unasked", {"side": "server"})]
@@ -242,17 +247,20 @@ class Session:
         elif doors.may_say(f.raw, _INPUT_REQUIRED) and doors.result_type(f.payload or b"") == doors.INPUT_REQUIRED:
             raise Malformed("it asks for input in an era that has no such result")
         elif f.id in self._initialize:
-            self._initialized(f)
+            self._initialized(pending, f)
         if held is not None:
             return held
         self.state.inflight.remove(pending)
         line = f.raw if pending.wire_id == pending.id else frames.splice(f.raw, ("id",), frames.dump(pending.id))
         return [ToClient(pending.lane, line)]
 
-    def _initialized(self, f: Frame) -> None:
-        assert f.id is not None
-        asked = self._initialize.pop(f.id)
-        self.state.revision = frames.string(frames.lookup(f.payload, "protocolVersion")) or asked
+    def _initialized(self, pending: Pending, f: Frame) -> None:
+        """The server chose a revision. Raises Malformed for a word that is none: all that follows would be read by it."""
+        asked = self._initialize.pop(pending.wire_id)
+        said = frames.string(frames.lookup(f.payload, "protocolVersion"))
+        if said is not None and not _revision.fullmatch(said):
+            raise Malformed("its protocolVersion is not a date")
+        self.state.revision = said or asked
 
     def _server_request(self, f: Frame, now: float) -> Effects:
         assert f.id is not None
@@ -263,7 +271,7 @@ class Session:
         if f.method in doors.KINDS:
             return self.pushes.arrive(f, now)
         if len(self._passed) >= MAX_PASSED:
-            return [ToServer(SERVER_LANE, frames.error(f.id, INVALID_REQUEST, f"refused: {MAX_PASSED} requests wait for the client already"))]
+            return [ToServer(SERVER_LANE, frames.error(f.id, shapes.INVALID_REQUEST, f"refused: {MAX_PASSED} requests wait for the client already"))]
         self._passed.add(f.id)
         return [ToClient(0, f.raw)]
 
@@ -274,7 +282,8 @@ class Session:
             return [Note("frame.refused", {"side": "server", "fault": "a request without an id"})]
         if f.method == "notifications/progress" and not self.progress.passes(f):
             return []
-        if f.method.startswith("notifications/tasks") and self._modern_seen and not self.state.revision:
+        tasks = f.method.startswith("notifications/tasks") and not self.state.revision
+        if tasks or f.method == "notifications/tasks":  # in the legacy eras it is notifications/tasks/status, which asks nothing
             return [Note("frame.refused", {"side": "server", "fault": "tasks were not offered to it"})]  # R108
         return [ToClient(0, f.raw)]
 
@@ -313,4 +322,4 @@ def _request_id(f: Frame) -> FrameId | None:
 
 
 def _duplicate(id: FrameId) -> Effect:
-    return ToServer(SERVER_LANE, frames.error(id, INVALID_REQUEST, "a request with this id is in flight"))
+    return ToServer(SERVER_LANE, frames.error(id, shapes.INVALID_REQUEST, "a request with this id is in flight"))

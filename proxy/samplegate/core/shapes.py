@@ -18,6 +18,9 @@ from samplegate.core.rounds import Release
 REJECTED: Final = -1
 """R24: the code of a refused sampling request; own codes stay out of the reserved ranges (R56)."""
 BAD_PARAMS: Final = -32602
+INTERNAL: Final = -32603
+METHOD_NOT_FOUND: Final = -32601
+INVALID_REQUEST: Final = -32600
 PROVENANCE: Final = "samplegate/provenance"
 
 _SAID: Final[Mapping[Reason, str]] = {
@@ -31,9 +34,15 @@ _SAID: Final[Mapping[Reason, str]] = {
     Reason.CLIENT: "not answered by the client",
     Reason.RECORDS: "not answered: the decision could not be recorded",
     Reason.ROUNDS: "not answered: asked too often in one call",
-    Reason.SHUTDOWN: "not answered: the gate is shutting down",
     Reason.ERROR: "not answered: a fault in the gate",
 }
+
+
+def code_of(reason: Reason) -> int:
+    """The error code of a request that nobody answers for this reason; other than REJECTED it has no milder form than an error."""
+    if reason in (Reason.MALFORMED, Reason.NOT_OFFERED):
+        return BAD_PARAMS
+    return INTERNAL if reason is Reason.ROUNDS else REJECTED
 
 
 def sentence(kind: str, release: Release) -> str:
@@ -93,8 +102,7 @@ def pushed(id: frames.FrameId, kind: str, release: Release, params: bytes | None
             return _error(id, REJECTED, kind, release)
         case Denied() | Unanswered():
             result = frames.dump({"action": _action(outcome)})
-            by = "timeout" if outcome.reason is Reason.TIMEOUT else "policy"
-            return frames.result(id, related(provenance(result, decided_by=by, decision_id=release.decision_id), params))
+            return frames.result(id, related(provenance(result, decided_by=_decided_by(outcome), decision_id=release.decision_id), params))
     raise AssertionError(f"a withdrawn request has no answer: {outcome}")
 
 
@@ -102,6 +110,11 @@ def _error(id: frames.FrameId, code: int, kind: str, release: Release) -> bytes:
     assert isinstance(release.outcome, Denied | Unanswered)
     data = frames.dump({"kind": kind, "reason": release.outcome.reason.value, "decision_id": release.decision_id})
     return frames.error(id, code, sentence(kind, release), data)
+
+
+def _decided_by(outcome: object) -> str:
+    reason = outcome.reason if isinstance(outcome, Denied | Unanswered) else None
+    return "timeout" if reason is Reason.TIMEOUT else "client" if reason is Reason.CLIENT else "policy"
 
 
 def _action(outcome: Denied | Unanswered) -> str:
@@ -132,7 +145,7 @@ def ended_call(id: frames.FrameId, method: str, era: Era, kind: str, release: Re
     result: dict[str, Any] = {"content": [{"type": "text", "text": sentence(kind, release)}], "isError": True}
     if era == "modern":
         result = {"resultType": "complete", **result}
-    mark = {"decided_by": "policy", "decision_id": release.decision_id}
+    mark = {"decided_by": _decided_by(release.outcome), "decision_id": release.decision_id}
     return frames.result(id, frames.dump({**result, "_meta": {PROVENANCE: mark}}))
 
 

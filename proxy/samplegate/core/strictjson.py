@@ -9,11 +9,17 @@ from __future__ import annotations
 import json
 import math
 import re
+import unicodedata
+from collections.abc import Iterable
+from functools import lru_cache
 from typing import Any, Final
 
 MAX_BYTES: Final = 32 * 1024 * 1024  # some images or sounds, as base64; more is refused before it is decoded
 MAX_DEPTH: Final = 64  # real requests nest below 10, generated schemas below 30
 MAX_VALUES: Final = 250_000  # bounds the memory: three bytes of JSON can become a hundred of Python
+
+_SHOWN: Final = 60  # characters of a name in a message
+_LONGEST: Final = 100  # characters of a name that may resemble a member of the protocol; the longest has 17
 
 _strings: Final = re.compile(rb'"[^"]*"')
 _surrogate: Final = re.compile(rb"\\u[dD][89a-fA-F]")
@@ -37,6 +43,40 @@ def decode(text: bytes, *, max_bytes: int = MAX_BYTES, max_depth: int = MAX_DEPT
     if text.count(b"[") + text.count(b"{") > max_depth and _deeper(value, max_depth):
         raise Fault(f"it nests deeper than {max_depth} levels")
     return _mended(value) if _surrogate.search(text) else value
+
+
+def folded(names: Iterable[str], known: frozenset[str]) -> str | None:
+    """The first of ``names`` that is not in ``known`` and that a parser which folds case or width takes for one of it, None if there is none.
+
+    Go's and .NET's parsers fold ``Messages`` and ``me\u017f\u017fages`` into ``messages``, and so would see another request than was decided.
+    """
+    for name in names:
+        if name not in known and _fold(name) in _folds(known):
+            return name
+    return None
+
+
+def _fold(name: str) -> str:
+    """Compatibility forms and case apart, a name is this; longer ones than any member of the protocol resemble none."""
+    if name.isascii():
+        return name.lower()
+    return unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", name[:_LONGEST]).casefold())
+
+
+@lru_cache(maxsize=64)
+def _folds(known: frozenset[str]) -> frozenset[str]:
+    return frozenset(map(_fold, known))
+
+
+def named(name: str) -> str:
+    """A peer's name for a person: quoted, on one line, at most 60 characters, with control characters and marks of direction escaped."""
+    text = repr(name[:_SHOWN])
+    if len(text) <= _SHOWN:
+        return text
+    kept = name[: _SHOWN - 5]
+    while len(text := repr(kept)) > _SHOWN - 3:
+        kept = kept[:-1]
+    return text[:-1] + "..." + text[-1]
 
 
 def _separators(text: bytes) -> int:

@@ -54,12 +54,12 @@ class UrlErrors(msgspec.Struct, eq=False):
         """Every URL was left to the client: the error goes on as it came. Else the call ends, and the URLs stay here."""
         pending, line = self.open.pop(round)
         self.state.inflight.remove(pending)
-        releases = settled.releases.values()
-        if any(isinstance(release.outcome, Withdrawn) for release in releases):
-            return []
-        blocking = next((release for release in releases if not _left_to_client(release)), None)
-        if blocking is None:
+        left = [release for release in settled.releases.values() if not _left_to_client(release)]
+        if not left:
             return [ToClient(pending.lane, line)]
+        blocking = next((release for release in left if not isinstance(release.outcome, Withdrawn)), None)
+        if blocking is None:
+            return []
         if isinstance(blocking.outcome, Answered):
             blocking = Release(Unanswered(Reason.ERROR), blocking.decision_id)
             return [Note("round.faulty", {"round": round}), ToClient(pending.lane, _ended(pending, blocking))]

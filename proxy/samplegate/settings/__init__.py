@@ -44,7 +44,7 @@ def load(environ: Mapping[str, str], *, file: Path | None = None, given: Mapping
     environment = {**env_file(named, problems), **environ}
     layers = [line, environment_layer(environment, problems), filed]
     values = settled(layers, problems) if file is None else _settled_with_file(layers, problems)
-    if "state" not in values:
+    if "state" not in values and "decision_log" not in values:  # nothing else is kept yet
         values["state"] = _default_state(environment, problems)
     if problems:
         raise SettingsError(problems)
