@@ -1,34 +1,26 @@
 """The shell around one session: lines from the links go in, effects are carried out, rounds run as tasks. It holds no rule of its own.
 
-Lines are handled where they arrive, in the event loop's callback: a passed-through frame costs no task switch. Only rounds are tasks.
+Lines are handled where they arrive, in the event loop's callback: a passed-through frame costs no task switch. Only rounds are tasks. A fault
+in the session or the gate ends what it happened in, unanswered, and nothing else: the other calls of this process go on.
 """
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Coroutine
-from typing import Any, Final, Protocol, assert_never
+from typing import Any, Final, assert_never
 
 import anyio
 import anyio.abc
+import anyio.lowlevel
 import msgspec
 
-from samplegate.core.rounds import Close, Effect, Later, Note, Open, Reply, Round, Side, ToClient, ToServer, Verdict, Withdraw
+from samplegate.backpressure import Link, Outlet, outlets
+from samplegate.core.decisions import Reason, Unanswered
+from samplegate.core.rounds import Close, Effect, Later, Note, Open, Release, Reply, Round, Settled, Side, ToClient, ToServer, Verdict, Withdraw
 from samplegate.core.session import Session
 
 BEAT: Final = 5.0  # seconds between two progress notifications of a round: well under any peer's patience, and rare
-
-
-class Link(Protocol):
-    """One side's connection, as ``links`` makes them."""
-
-    @property
-    def send(self) -> Callable[[bytes], None]: ...
-    @property
-    def pressure(self) -> Callable[[bool], None]: ...
-    @pressure.setter
-    def pressure(self, call: Callable[[bool], None]) -> None: ...
-    def pause_reading(self) -> None: ...
-    def resume_reading(self) -> None: ...
+Effects = list[Effect]
 
 
 class Receiver(msgspec.Struct, eq=False):
@@ -38,16 +30,19 @@ class Receiver(msgspec.Struct, eq=False):
     side: Side
 
     def received(self, line: bytes) -> None:
-        """One line came."""
+        """One line came. The gate's fault with it is never an allow: the line is gone, and whoever waits for it is told."""
         relay = self.relay
         try:
-            relay.carry_out(relay.session.frame(self.side, 0, line, relay.clock()))
+            relay.carry_out(relay.session.frame(self.side, 0, line, relay.clock()), self.side)
         except Exception:
-            relay.note(Note("frame.failed", {"side": self.side, "exc_info": True}))  # the frame is gone: an error in the gate is never an allow
+            relay.note(Note("frame.failed", {"side": self.side, "exc_info": True}))
+            relay.guarded("frame.failed", lambda: _asked(relay.session, "failed", self.side, line), side=self.side)
 
-    def oversized(self, size: int) -> None:
-        """A line over the bound was thrown away; whoever waits for it is not known."""
-        self.relay.note(Note("frame.oversized", {"side": self.side, "size": size}))
+    def oversized(self, size: int, head: bytes) -> None:
+        """A line over the bound was thrown away; its head may say who waits for it."""
+        relay = self.relay
+        relay.note(Note("frame.oversized", {"side": self.side, "size": size}))
+        relay.guarded("frame.failed", lambda: _asked(relay.session, "oversized", self.side, head), side=self.side)
 
     def ended(self) -> None:
         """Nothing more comes from this side."""
@@ -55,7 +50,7 @@ class Receiver(msgspec.Struct, eq=False):
 
 
 class Waiting(msgspec.Struct, eq=False):
-    """A round that runs: its scope, and the client's reply it may wait for."""
+    """A round that runs: its scope, and the client's reply that it waits for."""
 
     scope: anyio.CancelScope
     replied: anyio.Event = msgspec.field(default_factory=anyio.Event)
@@ -66,7 +61,13 @@ class Relay:
     """Carries one session between a client link and a server link."""
 
     def __init__(
-        self, session: Session, run_round: Callable[[Round], Awaitable[Verdict]], *, clock: Callable[[], float], note: Callable[[Note], None]
+        self,
+        session: Session,
+        run_round: Callable[[Round], Awaitable[Verdict]],
+        *,
+        clock: Callable[[], float],
+        note: Callable[[Note], None],
+        beat: float = BEAT,
     ) -> None:
         self.session = session
         self.clock = clock
@@ -76,16 +77,15 @@ class Relay:
         self.client_gone = anyio.Event()
         self.server_gone = anyio.Event()
         self._run_round = run_round
+        self._beat = beat
         self._rounds: dict[str, Waiting] = {}
         self._group: anyio.abc.TaskGroup | None = None
-        self._to_client: Callable[[bytes], None] = _nowhere
-        self._to_server: Callable[[bytes], None] = _nowhere
+        self._to_client = Outlet(_nowhere)
+        self._to_server = Outlet(_nowhere)
 
     def connect(self, client: Link, server: Link) -> None:
-        """Both links are there: each side is read only as fast as the other takes it."""
-        self._to_client, self._to_server = client.send, server.send
-        server.pressure = lambda over: client.pause_reading() if over else client.resume_reading()
-        client.pressure = lambda over: server.pause_reading() if over else server.resume_reading()
+        """Both links are there: each side is read only as fast as the other takes it, and as it takes its answers."""
+        self._to_client, self._to_server = outlets(client, server)
 
     async def run(self, until: Callable[[], Awaitable[None]]) -> None:
         """Run rounds until ``until`` returns; those still open are withdrawn then."""
@@ -96,18 +96,27 @@ class Relay:
             group.cancel_scope.cancel()
 
     def ended(self, side: Side) -> None:
-        """A side has gone."""
-        self.carry_out(self.session.eof(side))
+        """A side has gone: what is open is withdrawn."""
+        self.guarded("side.failed", lambda: self.session.eof(side), side=side)
         (self.client_gone if side == "client" else self.server_gone).set()
 
-    def carry_out(self, effects: list[Effect]) -> None:
-        """Carry effects out, in their order."""
+    def guarded(self, event: str, effects: Callable[[], Effects], **where: object) -> bool:
+        """Carry out what the session says; False if there was a fault, which is then in the log."""
+        try:
+            self.carry_out(effects())
+        except Exception:
+            self.note(Note(event, {**where, "exc_info": True}))
+            return False
+        return True
+
+    def carry_out(self, effects: Effects, source: Side | None = None) -> None:
+        """Carry effects out, in their order. ``source`` is the side whose line they come of: what goes on to the other is no answer of ours."""
         for effect in effects:
             match effect:
                 case ToClient(_, line):
-                    self._to_client(line)
+                    self._to_client.carry(line) if source == "server" else self._to_client.answer(line)
                 case ToServer(_, line):
-                    self._to_server(line)
+                    self._to_server.carry(line) if source == "client" else self._to_server.answer(line)
                 case Open(round):
                     self._rounds[round.id] = Waiting(anyio.CancelScope())
                     self._start(self._round, round, self._rounds[round.id])
@@ -127,13 +136,20 @@ class Relay:
                     assert_never(effect)
 
     async def ask_client(self, round: Round) -> Reply:
-        """The gate's port: forward a pushed request and wait for the client; told off if nobody waits any more."""
+        """The gate's port: forward a pushed request and wait for the client, who is told if nobody waits any more.
+
+        May be called again in one round: what the client answers to one forward never answers another.
+        """
+        await anyio.lowlevel.checkpoint_if_cancelled()  # withdrawn before it began: then there is nothing of it left to forward
         waiting = self._rounds[round.id]
+        waiting.replied, waiting.reply = anyio.Event(), None
         self.carry_out(self.session.forward(round.id))
+        taken = False
         try:
             await waiting.replied.wait()
+            taken = True
         finally:
-            if waiting.reply is None:
+            if not taken:
                 self.carry_out(self.session.unforward(round.id, "nobody waits for the answer any more"))
         assert waiting.reply is not None
         return waiting.reply
@@ -145,10 +161,21 @@ class Relay:
     async def _round(self, round: Round, waiting: Waiting) -> None:
         with waiting.scope:
             try:
-                verdict = await self._run_round(round)
+                verdict = await self._verdict(round)
             finally:
                 self._rounds.pop(round.id, None)
-            self.carry_out(self.session.round_done(round.id, verdict, self.clock()))
+            if not self._release(round, verdict):
+                self._release(round, _unanswered(round))
+
+    async def _verdict(self, round: Round) -> Verdict:
+        try:
+            return await self._run_round(round)
+        except Exception:
+            self.note(Note("request.failed", {"round": round.id, "door": round.door, "exc_info": True}))
+            return _unanswered(round)
+
+    def _release(self, round: Round, verdict: Verdict) -> bool:
+        return self.guarded("request.failed", lambda: self.session.round_done(round.id, verdict, self.clock()), round=round.id, door=round.door)
 
     def _replied(self, reply: Reply) -> None:
         waiting = self._rounds.get(reply.round)
@@ -158,13 +185,28 @@ class Relay:
 
     async def _later(self, later: Later) -> None:
         await anyio.sleep(later.delay)
-        self.carry_out(self.session.due(later.token))
+        self.guarded("request.failed", lambda: self.session.due(later.token), round=later.token, door="input_required")
 
     async def _beats(self) -> None:
         while True:
-            await anyio.sleep(BEAT)
+            await anyio.sleep(self._beat)
             for round in list(self._rounds):
-                self.carry_out(self.session.round_progress(round))
+                self._progress(round)
+
+    def _progress(self, round: str) -> None:
+        self.guarded("progress.failed", lambda: self.session.round_progress(round), round=round)
+
+
+def _unanswered(round: Round) -> Settled:
+    """Nobody waits for ever for what a fault of ours ended. The log names the fault by the round."""
+    outcome = Unanswered(Reason.ERROR, detail="a fault in the gate; the log has it")
+    return Settled({key: Release(outcome, round.id) for key in round.items})
+
+
+def _asked(session: Session, name: str, side: Side, line: bytes) -> Effects:
+    method = getattr(session, name, None)
+    effects: Effects = [] if method is None else method(side, 0, line)
+    return effects
 
 
 def _nowhere(line: bytes) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from samplegate.core.answers import answer, fits
+from samplegate.core.facts import Facts
 from samplegate.core.policy import AnswerRule
 from samplegate.core.requests import Request
 from tests.core.asking import form, sampling, text, url
@@ -19,7 +20,7 @@ ENVIRONMENT = {"ID": "42", "YES": "True", "LIST": "a, b", "RATE": "0.5", "EMPTY"
 
 
 def answered(request: Request, content: Any, *, defaults: bool = False) -> Any:
-    return answer(AnswerRule(name="r", content=content, defaults=defaults), request, ENVIRONMENT)
+    return answer(AnswerRule(name="r", content=content, defaults=defaults), Facts(request), ENVIRONMENT)
 
 
 def accepted(**content: Any) -> dict[str, Any]:

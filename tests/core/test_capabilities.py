@@ -10,7 +10,7 @@ from samplegate.core.capabilities import Offer, can_forward, describe_offer, off
 from samplegate.core.decide import decide
 from samplegate.core.decisions import Allowed, FixedAnswer, Forwarded, Situation
 from samplegate.core.eras import Era
-from samplegate.core.policy import AllowRule, AnswerRule, DenyRule, ForwardRule, Match, Range, Rule, With
+from samplegate.core.policy import AllowRule, AnswerRule, DenyRule, ForwardRule, Kind, Match, Range, Rule, With
 from samplegate.core.requests import Call, ClientCapabilities, Request
 from tests.core.asking import LEGACY, PROMPT, book, form, sampling, text, tool, url
 from tests.core.test_decide import RULES
@@ -120,16 +120,49 @@ def test_answers_that_nobody_asked_for(expected: str, rules: list[Rule]) -> None
     assert expected == unsolicited(book(*rules), server="docs", caller="local", call=tool("ab"), revision="2026-07-28")
 
 
+VERIFIED: list[Rule] = [ForwardRule(name="f", verify=True)]
+FORMS: list[Rule] = [ForwardRule(name="f", match=Match(kind="elicitation", mode="form"))]
+TEXTS: list[Rule] = [ForwardRule(name="f", match=SAMPLING)]
+
+
+@pytest.mark.parametrize(
+    ("expected", "rules", "client", "kinds"),
+    [
+        ("pass", FORWARD, PLAIN, {"sampling", "elicitation"}),
+        ("strip", VERIFIED, PLAIN, {"elicitation"}),
+        ("strip", FORWARD, NOTHING, {"elicitation"}),
+        ("strip", FORWARD, NOTHING, set()),
+        ("strip", FORWARD, ClientCapabilities(sampling=True), {"elicitation"}),
+        ("pass", FORWARD, ClientCapabilities(url=True), {"elicitation"}),
+        ("strip", FORWARD[:1], ClientCapabilities(url=True), {"elicitation"}),
+        ("pass", FORMS, ALL, {"elicitation"}),
+        ("strip", FORMS, ALL, {"sampling"}),
+        ("strip", TEXTS, ALL, {"elicitation"}),
+        ("strip", TEXTS, ALL, {"sampling", "elicitation"}),
+        ("pass", TEXTS, PLAIN, {"sampling"}),
+        ("refuse", [DenyRule(name="d", match=Match(era="modern")), *FORWARD], ALL, {"sampling"}),
+        ("pass", [DenyRule(name="d", match=Match(era="legacy")), *FORWARD], ALL, {"sampling"}),
+    ],
+)
+def test_unasked_answers_pass_only_where_the_client_could_have_been_asked(
+    expected: str, rules: list[Rule], client: ClientCapabilities, kinds: set[Kind]
+) -> None:
+    made = unsolicited(
+        book(*rules), server="docs", caller="local", call=tool("ab"), revision="2025-11-25", client=client, kinds=frozenset(kinds)
+    )
+    assert expected == made
+
+
 def test_check_can_say_what_is_declared_and_what_no_rule_takes() -> None:
     rules: list[Rule] = [
         AllowRule(name="a", match=Match(kind="sampling", max_tokens=Range(max=10))),
-        ForwardRule(name="f", match=Match(mode=["form", "url"])),
+        ForwardRule(name="f", match=Match(mode=["form", "url"])),  # only http and https, as it names no scheme
     ]
     assert [
         "sampling: declared; some requests may be taken by no rule",
         "sampling with tools: not declared; some requests may be taken by no rule",
         "elicitation by form: declared if the client declares it; every request is taken by a rule",
-        "elicitation by url: declared if the client declares it; every request is taken by a rule",
+        "elicitation by url: declared if the client declares it; some requests may be taken by no rule",
     ] == [str(line) for line in describe_offer(book(*rules), server="docs")]
     assert ["all"] * 4 == [line.untaken for line in describe_offer(book(), server="docs")]
 

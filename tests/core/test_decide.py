@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from samplegate.core import facts
 from samplegate.core.decide import decide, explain
 from samplegate.core.decisions import Allowed, Decision, DenyAs, FixedAnswer, Forwarded, LeftOpen, Reason, Shadow, Situation, Step
 from samplegate.core.match import Rulebook
@@ -123,6 +124,37 @@ def test_a_url_with_two_readings_is_denied_by_a_host_and_granted_by_none() -> No
         assert made(asked, ForwardRule(name="f", match=Match(mode="url", host=host))).rule is None
         assert made(asked, DenyRule(name="d", match=Match(mode="url", host=host))).rule == "d"
     assert made(asked, ForwardRule(name="f", match=Match(mode="url", not_=Match(host="evil.example")))).rule is None
+
+
+WEB = ["https://a.example/", "HTTP://a.example/", "https://good.example@evil.example/"]
+OTHER = ["javascript:fetch(1)", "data:text/html,x", "view-source:https://a.example/", "file:///x", "intent://a.example#x", "javascript://a.example/%0ax"]
+
+
+def test_a_grant_takes_urls_of_other_schemes_only_by_name() -> None:
+    for address in WEB:
+        assert made(url(address), ForwardRule(name="f", match=Match(mode="url"))).rule == "f"
+    for address in OTHER:
+        for match in (Match(mode="url"), Match(mode=["form", "url"]), Match(mode="url", host="*"), Match(mode="url", not_=Match(scheme="data"))):
+            assert made(url(address), ForwardRule(name="f", match=match)).rule is None
+        assert made(url(address), DenyRule(name="d", match=Match(mode="url"))).rule == "d"
+    assert made(url("app://a.example/x"), ForwardRule(name="f", match=Match(mode="url", scheme="app", host="a.example"))).rule == "f"
+    assert made(url("mailto:a@b.example"), ForwardRule(name="f", match=Match(mode="url", scheme=["https", "mailto"]))).rule == "f"
+    assert made(form(a="string"), ForwardRule(name="f", match=Match(mode=["form", "url"]))).rule == "f"
+
+
+def test_a_deny_by_host_takes_what_has_no_host() -> None:
+    for address in ("javascript:fetch(1)", "data:text/html,x", "view-source:https://evil.example/", "file:///x"):
+        assert made(url(address), DenyRule(name="d", match=Match(mode="url", host="evil.example"))).rule == "d"
+
+
+def test_a_form_is_read_once_however_many_rules_would_fill_it_in(monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[object] = []
+    real = facts.read_form
+    monkeypatch.setattr(facts, "read_form", lambda schema, revision: read.append(schema) or real(schema, revision))
+    rules: list[Rule] = [DenyRule(name="t", match=Match(field_types=["boolean"]))]
+    rules += [AnswerRule(name=f"a{n}", match=Match(kind="elicitation"), content={}, otherwise="next") for n in range(5)]
+    assert made(form(a="string"), *rules).reason is Reason.NO_RULE
+    assert 1 == len(read)
 
 
 def test_explain_says_of_every_rule_why_it_did_not_take_the_request() -> None:

@@ -94,7 +94,6 @@ def test_it_holds(match: Match, request_: Request) -> None:
         (Match(), url("https://a.example/"), "mode: true is not covered: a rule takes urls only if it says mode: url"),
         (Match(host="a.example"), url("https://a.example/"), "mode: true is not covered: a rule takes urls only if it says mode: url"),
         (Match(not_=Match(mode="form")), url("https://a.example/"), "mode: true is not covered: a rule takes urls only if it says mode: url"),
-        (Match(mode="url", host="*.example"), url("mailto:a@b.example"), "host: the request has none"),
         (Match(not_=Match(server="docs")), sampling(), "not: what it excludes holds (server)"),
         (Match(text="x"), sampling("a" * 1000), "text: ['" + "a" * 55 + "...'] is not a place where 'x' is found"),
     ],
@@ -102,6 +101,63 @@ def test_it_holds(match: Match, request_: Request) -> None:
 def test_it_does_not_hold_and_says_why(match: Match, request_: Request, why: str) -> None:
     assert holds(match, request_) is False
     assert why == compile_match(match).complaint(Facts(request_))
+
+
+@pytest.mark.parametrize("address", ["mailto:a@b.example", "javascript:alert(1)", "data:text/html,x", "view-source:https://a.example/", "file:///x"])
+def test_a_url_without_a_host_is_in_doubt_for_every_host(address: str) -> None:
+    assert holds(Match(mode="url", host="*"), url(address)) is None
+    assert holds(Match(mode="url", not_=Match(host="a.example")), url(address)) is None
+
+
+def around(**more: Any) -> Request:
+    asked = form(confirm="boolean")
+    asked.params["requestedSchema"].update(more)
+    return asked
+
+
+MORE: dict[str, dict[str, Any]] = {
+    "allOf": {"allOf": [{"properties": {"account": {"type": "string"}}, "required": ["account"]}]},
+    "patternProperties": {"patternProperties": {"^account$": {"type": "string"}}},
+    "required": {"required": ["account"]},
+    "required beside free properties": {"required": ["account"], "additionalProperties": True},
+    "a schema for the rest": {"additionalProperties": {"type": "string"}},
+    "dependentRequired": {"dependentRequired": {"confirm": ["account"]}},
+    "dependentSchemas": {"dependentSchemas": {"confirm": {"required": ["account"]}}},
+    "a reference": {"$ref": "#/$defs/account", "$defs": {"account": {}}},
+    "an old reference": {"$ref": "#/definitions/account", "definitions": {"account": {}}},
+    "a condition": {"if": {}, "then": {"required": ["account"]}},
+}
+
+
+@pytest.mark.parametrize("more", MORE.values(), ids=MORE)
+def test_what_a_form_may_ask_beside_its_properties_leaves_its_fields_in_doubt(more: dict[str, Any]) -> None:
+    for match in (Match(fields=["confirm"]), Match(has=["confirm"]), Match(has=["x"]), Match(field_types=["boolean"])):
+        assert holds(match, around(**more)) is None
+
+
+@pytest.mark.parametrize("name", MORE.keys() - {"a schema for the rest"})
+def test_a_name_is_found_wherever_a_schema_says_it(name: str) -> None:
+    assert holds(Match(field_names="^.?account"), around(**MORE[name])) is True
+
+
+def test_what_changes_no_field_leaves_no_doubt() -> None:
+    asked = around(**{"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "t", "additionalProperties": False, "x-note": 1})
+    assert holds(Match(fields=["confirm"], field_types=["boolean"]), asked) is True
+
+
+def test_very_many_names_are_in_doubt_rather_than_searched() -> None:
+    asked = around(anyOf=[{"required": [f"f{n}" for n in range(20_000)]}])
+    assert holds(Match(field_names="^nothing$"), asked) is None
+
+
+def test_content_types_look_into_the_results_of_tools() -> None:
+    def result(type_: str) -> Request:
+        return sampling([{"type": "tool_result", "toolUseId": "1", "content": [{"type": type_}]}])
+
+    assert holds(Match(content_types=["tool_result", "text"]), result("text")) is True
+    assert holds(Match(content_types=["tool_result", "text"]), result("image")) is False
+    assert holds(Match(content_types=["tool_result", "text"]), result("resource")) is False
+    assert frozenset({"tool_result", "other"}) == Facts(result("\x1b[2J" * 100)).content_types
 
 
 def test_a_url_with_two_readings_is_in_doubt_for_every_host() -> None:

@@ -31,6 +31,7 @@ CONDITIONS: Final[dict[str, st.SearchStrategy[Any]]] = {
     "has": st.sampled_from([["f"], ["f", "g"]]),
     "field_types": st.sampled_from([["string"], ["string", "boolean"]]),
     "host": st.sampled_from(["h.example", "*.example"]),
+    "scheme": st.sampled_from(["https", "app", ["https", "app"], "*"]),
 }
 PLAIN: Final = st.fixed_dictionaries({}, optional=CONDITIONS)
 MATCHES: Final = st.builds(
@@ -60,18 +61,20 @@ def sampling(origin: Origin, text: str, most: int, hints: list[str]) -> Sampling
 
 
 def form(origin: Origin, text: str, fields: dict[str, str]) -> ElicitationRequest:
-    schema = {"type": "object", "properties": {name: {"type": kind} for name, kind in fields.items()}}
+    schema: dict[str, Any] = {"type": "object", "properties": {name: {"type": kind} for name, kind in fields.items() if kind != "more"}}
+    if "more" in fields.values():
+        schema["allOf"] = [{}]
     return ElicitationRequest(origin, {"message": text, "requestedSchema": schema}, 100, "form")
 
 
 def url(origin: Origin, text: str, host: str) -> ElicitationRequest:
-    return ElicitationRequest(origin, {"mode": "url", "message": text, "url": f"https://{host}/", "elicitationId": "1"}, 100, "url")
+    return ElicitationRequest(origin, {"mode": "url", "message": text, "url": host if ":" in host else f"https://{host}/", "elicitationId": "1"}, 100, "url")
 
 
 REQUESTS: Final[st.SearchStrategy[Request]] = st.one_of(
     st.builds(sampling, ORIGINS, TEXTS, st.sampled_from([1, 5, 9, 20]), st.lists(st.sampled_from(["a", "b", "c"]), max_size=2)),
-    st.builds(form, ORIGINS, TEXTS, st.dictionaries(st.sampled_from(["f", "g"]), st.sampled_from(["string", "boolean"]))),
-    st.builds(url, ORIGINS, TEXTS, st.sampled_from(["h.example", "i.example", "other"])),
+    st.builds(form, ORIGINS, TEXTS, st.dictionaries(st.sampled_from(["f", "g"]), st.sampled_from(["string", "boolean", "more"]))),
+    st.builds(url, ORIGINS, TEXTS, st.sampled_from(["h.example", "i.example", "other", "app://h.example/", "app:x", "https://a@h.example/"])),
 )
 
 

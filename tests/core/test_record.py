@@ -9,6 +9,7 @@ import re
 from dataclasses import replace
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -113,6 +114,22 @@ def test_full_content_keeps_no_query_of_a_url() -> None:
     assert "https://example.com/auth?[removed]" == line(asked, content="full", key=KEY)["request"]["url"]
 
 
+@pytest.mark.parametrize(
+    ("url", "kept"),
+    [
+        ("https://bob:hunter2@h.example/x?t=1", "https://[removed]@h.example/x?[removed]"),
+        ("https://hunter2@h.example", "https://[removed]@h.example"),
+        ("https://bob:hunt@er2@h.example:8443/a@b", "https://[removed]@h.example:8443/a@b"),
+        ("app://bob:hunter2@callback/done", "app://[removed]@callback/done"),
+        ("https://h.example/a@b", "https://h.example/a@b"),
+        ("mailto:bob@h.example", "mailto:bob@h.example"),
+    ],
+)
+def test_full_content_keeps_no_user_of_a_url(url: str, kept: str) -> None:
+    asked = replace(PLAIN, request={"message": "m", "mode": "url", "url": url})
+    assert kept == line(asked, content="full", key=KEY)["request"]["url"]
+
+
 def test_what_is_too_large_to_keep_is_hashed() -> None:
     asked = replace(PLAIN, request={"text": "a" * MAX_FULL}, result=b"{}")
     shown = line(asked, content="full", key=KEY)
@@ -126,8 +143,10 @@ def test_a_result_with_two_readings_is_hashed_as_it_stands() -> None:
 
 
 def test_names_that_peers_chose_are_bounded() -> None:
-    record = replace(PLAIN, calls=(Call("tools/call", "t" * 5000),) * 500, detail="d" * 5000)
+    long = "x" * 1_000_000
+    record = replace(PLAIN, calls=(Call(long, long),) * 500, detail=long, revision=long, key=long, model=long, round=long, server=long, caller=long)
     assert len(to_json(record)) < 20_000
+    assert "2025-11-25" + "x" * 245 + "…" == line(replace(PLAIN, revision="2025-11-25" + long))["revision"]
 
 
 @given(st.text())

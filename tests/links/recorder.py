@@ -25,6 +25,7 @@ class Recorder:
     def __init__(self) -> None:
         self.lines: list[bytes] = []
         self.oversizes: list[int] = []
+        self.heads: list[bytes] = []
         self.ends = 0
         self._changed = asyncio.Event()
 
@@ -32,8 +33,9 @@ class Recorder:
         self.lines.append(line)
         self._changed.set()
 
-    def oversized(self, size: int) -> None:
+    def oversized(self, size: int, head: bytes) -> None:
         self.oversizes.append(size)
+        self.heads.append(head)
         self._changed.set()
 
     def ended(self) -> None:

@@ -13,7 +13,8 @@ from itertools import pairwise
 import pytest
 
 from samplegate.links.backlog import HIGH_WATER, LOW_WATER
-from samplegate.links.lines import MAX_LINE
+from samplegate.links.hangup import LOOK, HangUp
+from samplegate.links.lines import HEAD, MAX_LINE
 from samplegate.links.link import LineLink, connect
 from samplegate.links.polled import READ_SIZE
 from tests.links.recorder import BOUND, Recorder
@@ -211,6 +212,37 @@ async def test_the_end_of_input_is_told_once_and_the_rest_is_a_line(peer: Peer) 
     assert 1 == recorder.ends
 
 
+async def test_a_peer_that_goes_while_it_is_not_read_is_noticed_and_heard_to_its_end(peer: Peer) -> None:
+    recorder = Recorder()
+    link = peer.link(recorder)
+    link.pause_reading()
+    size = fill(peer.write, b"x" * 99 + b"\n")
+    os.close(peer.write)
+    await recorder.until_ended()
+    link.pause_reading()
+    link.resume_reading()
+    link.abort()
+    assert (size // 100, 1) == (len(recorder.lines), recorder.ends)
+
+
+async def test_a_peer_that_stays_is_not_read_while_reading_is_paused(peer: Peer) -> None:
+    recorder = Recorder()
+    link = peer.link(recorder)
+    link.pause_reading()
+    size = fill(peer.write, b"x" * 99 + b"\n")
+    held = HangUp(peer.theirs[0], recorder.ended)
+    held.watch()
+    with suppress(TimeoutError):
+        async with asyncio.timeout(3 * LOOK):
+            await recorder.until_ended()
+    held.stop()
+    assert 0 == recorder.ends
+    assert len(recorder.lines) <= (READ_SIZE // 100 if peer.threads else 0)
+    link.resume_reading()
+    await recorder.until_lines(size // 100)
+    link.abort()
+
+
 async def test_lines_for_a_peer_that_went_are_dropped_and_counted(peer: Peer) -> None:
     recorder = Recorder()
     link = peer.link(recorder)
@@ -271,10 +303,11 @@ async def test_an_oversized_line_is_discarded_and_the_next_one_is_read(peer: Pee
     recorder = Recorder()
     link = peer.link(recorder, max_line=MIB)
     async with asyncio.timeout(BOUND):
-        await asyncio.to_thread(write_all, peer.write, b"x" * (3 * MIB) + b"\nok\n")
+        await asyncio.to_thread(write_all, peer.write, b"head" + b"x" * (3 * MIB) + b"\nok\n")
     assert [b"ok"] == await recorder.until_lines(1)
     assert 1 == len(recorder.oversizes)
     assert MIB < recorder.oversizes[0] <= MIB + READ_SIZE + 1
+    assert [b"head" + b"x" * (HEAD - 4)] == recorder.heads
     link.abort()
 
 

@@ -13,10 +13,11 @@ from typing import Any, Final
 from samplegate.core import shapes, variables
 from samplegate.core.checking import check
 from samplegate.core.eras import has_modes
+from samplegate.core.facts import Facts
 from samplegate.core.forms import MISSING, Field, Form, NotFlat, read_form
 from samplegate.core.policy import AnswerRule, Kind
 from samplegate.core.requests import ElicitationRequest, Request, SamplingRequest
-from samplegate.core.secrecy import secret_fields
+from samplegate.core.strictjson import named, told
 
 Environment = Mapping[str, str]
 _whole: Final = re.compile(r"[+-]?[0-9]{1,100}\Z")
@@ -28,13 +29,14 @@ def suits(content: Any, kind: Kind) -> bool:
     return content is None or isinstance(content, dict) if kind == "elicitation" else isinstance(content, (str, list))
 
 
-def answer(rule: AnswerRule, request: Request, environment: Environment) -> Mapping[str, Any] | str:
-    """The result that an ``answer`` rule gives, or why it cannot."""
+def answer(rule: AnswerRule, facts: Facts, environment: Environment) -> Mapping[str, Any] | str:
+    """The result that an ``answer`` rule gives to the request of ``facts``, or why it cannot."""
+    request = facts.request
     if not suits(rule.content, request.kind):
         wanted = "text or content blocks" if request.kind == "sampling" else "values by field name"
         return f"its content is not {wanted}, which {request.kind} needs"
     try:
-        return _sampled(rule, request, environment) if request.kind == "sampling" else _filled_in(rule, request, environment)
+        return _sampled(rule, request, environment) if request.kind == "sampling" else _filled_in(rule, facts, environment)
     except KeyError as unset:
         return f"the variable {unset.args[0]} is not set"
 
@@ -47,7 +49,7 @@ def _sampled(rule: AnswerRule, request: SamplingRequest, environment: Environmen
         return "its content is no list of content blocks"
     shaped = shapes.sampling_result(result, request.origin.revision)
     if shaped is None:
-        return f"its content has no form in revision {request.origin.revision}"
+        return f"its content has no form in revision {told(request.origin.revision)}"
     return fits(request, shaped) or result
 
 
@@ -68,34 +70,33 @@ def _list(value: Any) -> list[Any]:
     return value if isinstance(value, list) else [value]
 
 
-def _filled_in(rule: AnswerRule, request: ElicitationRequest, environment: Environment) -> Mapping[str, Any] | str:
-    if request.mode == "url":
+def _filled_in(rule: AnswerRule, facts: Facts, environment: Environment) -> Mapping[str, Any] | str:
+    if facts.is_url:
         return "a url is never accepted by a machine"  # R41, T12
-    form = read_form(request.params["requestedSchema"], request.origin.revision)
+    form = facts.form
     if isinstance(form, NotFlat):
         return f"the form is not flat: {form.why}"  # T16
-    content = _values(rule, form, environment)
+    content = _values(rule, form, facts.secret_fields, environment)
     if isinstance(content, str):
         return content
     misfit = check(form, content)
     return f"its content does not fit the form: {misfit}" if misfit else {"action": "accept", "content": content}
 
 
-def _values(rule: AnswerRule, form: Form, environment: Environment) -> dict[str, Any] | str:
+def _values(rule: AnswerRule, form: Form, secret: frozenset[str], environment: Environment) -> dict[str, Any] | str:
     """By field name, in the form's order. Fields that look secret get none, whatever the rule says (R39)."""
     given: Mapping[str, Any] = rule.content or {}
-    secret = secret_fields(form.schema)
     values: dict[str, Any] = {}
     for field in form.fields:
         is_secret = field.name in secret and field.type != "boolean"  # no secret fits in a yes or no
         if is_secret and (field.name in given or field.required):
-            return f"field {field.name[:60]!r} looks like a secret, which no machine fills in"
+            return f"field {named(field.name)} looks like a secret, which no machine fills in"
         if field.name in given:
             values[field.name] = _typed(given[field.name], field, environment)
         elif rule.defaults and not is_secret and field.default is not MISSING and field.default is not None:
             values[field.name] = field.default
         elif field.required:
-            return f"the required field {field.name[:60]!r} is left open"
+            return f"the required field {named(field.name)} is left open"
     return values
 
 
@@ -155,10 +156,10 @@ def _fits_sampling(request: SamplingRequest, result: Mapping[str, Any]) -> str |
     if not isinstance(result.get("stopReason", ""), str):
         return "its stopReason is not a text"
     if isinstance(content, list) and not has_modes(revision):
-        return f"its content is a list, which revision {revision} does not have"
+        return f"its content is a list, which revision {told(revision)} does not have"
     blocks = _list(content)
     if not all(_is_block(block) and block["type"] in _known(revision) for block in blocks):
-        return f"its content is none that revision {revision} has"
+        return f"its content is none that revision {told(revision)} has"
     return _fits_tools(request.params, [block["type"] for block in blocks])
 
 

@@ -14,6 +14,7 @@ from samplegate.core import hosts
 from samplegate.core.facts import ABSENT, NO_CALL, UNKNOWN, Facts, Known
 from samplegate.core.patterns import Search, searcher
 from samplegate.core.policy import Match, Names, Range
+from samplegate.core.strictjson import named
 
 Verdict: TypeAlias = bool | None
 Test: TypeAlias = Callable[[Any], bool]
@@ -21,7 +22,7 @@ Test: TypeAlias = Callable[[Any], bool]
 NO_CALL_NAME: Final = "none"
 """``tool: none``: no call is in flight. A tool that is really called so is met by ``tool: "[n]one"``."""
 
-_MAX_SHOWN: Final = 60
+_SHOWN: Final = 400  # bytes of a text of which the first characters are shown
 
 
 class Condition(msgspec.Struct, frozen=True):
@@ -56,21 +57,28 @@ def no_urls() -> Condition:
     return Condition("mode", attrgetter("is_url"), lambda is_url: not is_url, "covered: a rule takes urls only if it says mode: url")
 
 
+def web_only() -> Condition:
+    """A rule that grants takes a URL that is not by http or https only if it names the scheme: ``javascript:`` and ``data:`` open no page."""
+    return Condition("scheme", attrgetter("is_web"), bool, "covered: a rule that names no scheme takes http and https only")
+
+
 def shown(value: object) -> str:
     """A value for a person, on one line, shortened."""
     if isinstance(value, bytes):
-        value = value.decode("utf-8", "replace")
+        value = value[:_SHOWN].decode("utf-8", "replace")
     if isinstance(value, (tuple, frozenset)):
         items = sorted(value) if isinstance(value, frozenset) else value
         text = ", ".join(shown(item) for item in items[:5]) + (f" and {len(items) - 5} more" if len(items) > 5 else "")
         return f"[{text}]"
     if value is NO_CALL:
         return NO_CALL.value
-    text = str(value).lower() if isinstance(value, bool) else repr(value)
-    return text if len(text) <= _MAX_SHOWN else text[: _MAX_SHOWN - 4] + "..." + text[0]
+    if isinstance(value, str):
+        return named(value)
+    return str(value).lower() if isinstance(value, bool) else repr(value)
 
 
 def listed(value: Any) -> list[Any]:
+    """What one name, several or none stand for: a list."""
     return [] if value is None else value if isinstance(value, list) else [value]
 
 

@@ -91,7 +91,7 @@ def _carry_out(book: Rulebook, rule: Rule, facts: Facts, situation: Situation) -
         case AllowRule():
             return _allow(book, rule, facts)
         case AnswerRule():
-            result: Mapping[str, Any] | str = answers.answer(rule, facts.request, book.environment)
+            result: Mapping[str, Any] | str = answers.answer(rule, facts, book.environment)
             return Cannot(result) if isinstance(result, str) else Can(FixedAnswer(result))
         case ForwardRule():
             if not situation.can_forward:

@@ -10,17 +10,14 @@ from typing import Final
 
 import msgspec
 
-from samplegate.core import declared, doors, frames, seal, shapes
-from samplegate.core.capabilities import Offer, unsolicited
+from samplegate.core import declared, doors, frames, seal, sealing, shapes
 from samplegate.core.decisions import Answered, Reason, Unanswered, Withdrawn
-from samplegate.core.eras import CALLS, META, META_CAPABILITIES, META_VERSION
+from samplegate.core.declarations import Declarations
+from samplegate.core.eras import CALLS, META, META_CAPABILITIES
 from samplegate.core.frames import Frame
 from samplegate.core.inflight import Pending, call_and_token
-from samplegate.core.match import Rulebook
-from samplegate.core.progress import Progress
-from samplegate.core.requests import Call, ClientCapabilities, Malformed, Origin
+from samplegate.core.requests import Origin
 from samplegate.core.rounds import (
-    ELICITATION,
     ROOTS,
     SAMPLING,
     Effect,
@@ -32,16 +29,15 @@ from samplegate.core.rounds import (
     Release,
     Returned,
     Round,
-    Seen,
     Settled,
     ToClient,
     ToServer,
     Withdraw,
 )
 from samplegate.core.state import SERVER_LANE, State
+from samplegate.core.unasked import Unasked
 
 Effects = list[Effect]
-MAX_DECLARATIONS: Final = 256  # kept; a client varies them by tool at most
 MAX_ROUNDS: Final = 10  # questions in one call, as the SDKs' own clients count (R66)
 MAX_WAITS: Final = 100  # states without questions in a row: eight minutes at the longest pause
 FIRST_PAUSE: Final = 0.25
@@ -56,29 +52,17 @@ class Asked(msgspec.Struct, eq=False):
     entries: Mapping[str, bytes]
     state: bytes | None
     """The server's requestState, raw JSON."""
-    line: bytes = b""
-    """``unasked``: the client's call, which goes on once it is on record."""
 
 
-class Declaration(msgspec.Struct, frozen=True):
-    """What a request's envelope declares, and what the gate makes of it under one policy."""
-
-    book: Rulebook
-    revision: str
-    client: ClientCapabilities
-    offer: Offer
-    line: bytes | None
-    """The capabilities as the server is to see them, None where they stay as they came."""
-
-
-class Exchange(msgspec.Struct, eq=False):
+class Exchange:
     """The modern calls of a session."""
 
-    state: State
-    progress: Progress
-    open: dict[str, Asked] = msgspec.field(default_factory=dict)
-    _paused: dict[str, Pending] = msgspec.field(default_factory=dict)
-    _declarations: dict[tuple[bytes, bytes | None, Call | None], Declaration] = msgspec.field(default_factory=dict)
+    def __init__(self, state: State) -> None:
+        self.state = state
+        self.open: dict[str, Asked] = {}
+        self.unasked = Unasked(state)
+        self._declarations = Declarations(state)
+        self._paused: dict[str, Pending] = {}
 
     # -- the client's requests -------------------------------------------------------------------------------------------------------------
 
@@ -89,32 +73,16 @@ class Exchange(msgspec.Struct, eq=False):
         if f.method.startswith("tasks/"):  # the extension was not offered, so the method does not exist here (R108)
             return [ToClient(lane, frames.error(f.id, shapes.METHOD_NOT_FOUND, f"method not found: {f.method[:100]} (tasks are not relayed)"))]
         call, token = call_and_token(f, modern=True)
-        declaration = self._declaration(frames.fields(meta), call)
+        declaration = self._declarations.of(frames.fields(meta), call)
         params, line = f.payload, f.raw
         if declaration.line is not None:
             params = frames.splice(params, (META,), frames.splice(meta, (META_CAPABILITIES,), declaration.line))
             line = frames.splice(f.raw, ("params",), params)
         pending = Pending(lane, f.id, f.id, f.method, now, call, token, params, True, declaration.revision, declaration.client, declaration.offer)
+        notes = self._declarations.withheld(declaration)
         if f.method in CALLS and _brings_answers(params):
-            return self._returns(pending, params, f, now)
-        return self.state.send(pending, line)
-
-    def _declaration(self, meta: Mapping[str, msgspec.Raw], call: Call | None) -> Declaration:
-        """What this request declares; a client declares the same with every request, so it is worked out once for each call it makes."""
-        raw = meta.get(META_CAPABILITIES)
-        key = (bytes(meta[META_VERSION]), None if raw is None else bytes(raw), call)
-        known = self._declarations.get(key)
-        if known is None or known.book is not self.state.book:
-            if len(self._declarations) >= MAX_DECLARATIONS:
-                self._declarations.clear()
-            known = self._declarations[key] = self._declare(*key)
-        return known
-
-    def _declare(self, version: bytes, raw: bytes | None, call: Call | None) -> Declaration:
-        revision, client = frames.string(version) or "", declared.read(raw)
-        offer = Offer() if raw is None else self.state.offer("modern", revision, client, call)  # without the member nothing is declared (R49, R61)
-        wanted = None if raw is None else declared.rewrite(raw, client, offer, revision)
-        return Declaration(self.state.book, revision, client, offer, wanted if wanted != raw else None)
+            return [*notes, *self._returns(pending, params, f, now)]
+        return [*notes, *self.state.send(pending, line)]
 
     def _returns(self, pending: Pending, params: bytes, f: Frame, now: float) -> Effects:
         """A call that brings ``requestState`` or ``inputResponses`` along."""
@@ -125,73 +93,35 @@ class Exchange(msgspec.Struct, eq=False):
         bare = frames.splice(frames.splice(params, ("requestState",), None), ("inputResponses",), None)
         pending.params = bare
         if state is not None:
-            return self._reopen(pending, bare, state, answers, now)
+            return self._reopen(pending, state, answers, now)
+        line = frames.splice(f.raw, ("params",), params)
         if answers is None:
-            return self.state.send(pending, frames.splice(f.raw, ("params",), params))
-        assert pending.call is not None
-        match unsolicited(self.state.book, server=self.state.server, caller=self.state.caller, call=pending.call, revision=pending.revision):
-            case "pass":
-                return self._unasked(pending, answers, frames.splice(f.raw, ("params",), params))
-            case "refuse":
-                note = Note("answers.unsolicited", {"server": self.state.server, "method": f.method, "passed": False})
-                return [
-                    note,
-                    ToClient(pending.lane, frames.error(pending.id, shapes.BAD_PARAMS, "inputResponses that nobody asked for are not taken here")),
-                ]
-            case "strip":
-                note = Note("answers.unsolicited", {"server": self.state.server, "method": f.method, "passed": False})
-                return [note, *self.state.send(pending, frames.splice(f.raw, ("params",), bare))]
-
-    def _unasked(self, pending: Pending, answers: bytes, line: bytes) -> Effects:
-        """Answers that only the client could have been asked for: on record before they go on."""
-        if answers[:1] != b"{":
-            return [ToClient(pending.lane, frames.error(pending.id, shapes.BAD_PARAMS, "inputResponses is not an object"))]
-        given = {key: bytes(raw) for key, raw in frames.fields(answers).items()}
-        if not given:
             return self.state.send(pending, line)
-        if len(given) > doors.MAX_KEYS:
-            return [ToClient(pending.lane, frames.error(pending.id, shapes.BAD_PARAMS, f"inputResponses has more than {doors.MAX_KEYS} answers"))]
-        unknown = Malformed(shapes.BAD_PARAMS, "nobody asked")
-        items = {key: Item(ELICITATION if _says_action(raw) else SAMPLING, None, unknown, True, raw) for key, raw in given.items()}
-        round = Round(self.state.new_round(), "unasked", pending.lane, self._origin(pending), pending.client, items, None, pending.started)
-        pending.wire_id = self.state.new_id()  # the server has not seen it yet
-        self.state.inflight.add(pending)
-        pending.round = round.id
-        self.open[round.id] = Asked(pending, round, {}, None, line)
-        return [Open(round)]
+        return self.unasked.arrive(pending, answers, line, frames.splice(f.raw, ("params",), bare))
 
-    def _go_on(self, asked: Asked, settled: Settled) -> Effects:
-        """The answers that nobody asked for are on record, or the call ends."""
-        refused = next((release for release in settled.releases.values() if not isinstance(release.outcome, Answered)), None)
-        self.state.inflight.remove(asked.pending)
-        if refused is None:
-            asked.pending.wire_id = asked.pending.id
-            return self.state.send(asked.pending, asked.line)
-        if isinstance(refused.outcome, Withdrawn):
-            return []
-        return [ToClient(asked.pending.lane, shapes.ended_call(asked.pending.id, asked.pending.method, "modern", "input", refused))]
-
-    def _reopen(self, pending: Pending, bare: bytes, state: bytes, answers: bytes | None, now: float) -> Effects:
+    def _reopen(self, pending: Pending, state: bytes, answers: bytes | None, now: float) -> Effects:
         """The client comes back with a sealed round (R68): a state that our key does not open for this very call is an error."""
-        text = frames.string(state)
-        binding = self._binding(pending)
-        opened = None if text is None or binding is None else seal.unseal(text, binding, key=self.state.key, now=self.state.epoch + now)
+        opened = sealing.opened(self.state, pending, frames.string(state), now)
         if opened is None:
             fault = "requestState is not one of ours for this call, or it is too old"
             return [Note("state.refused", {"server": self.state.server}), ToClient(pending.lane, frames.error(pending.id, shapes.BAD_PARAMS, fault))]
-        replies = {} if answers is None or answers[:1] != b"{" else {k: answers[m.start : m.end] for k, m in frames.members(answers).items()}
         pending.rounds, pending.started = opened.rounds, min(now, opened.started - self.state.epoch)
-        origin = self._origin(pending)
-        items: dict[str, Item] = {}
-        roots = {key: b"" for key, sealed in opened.keys.items() if sealed.method == ROOTS}
-        for key, sealed in opened.keys.items():
-            if key not in roots:
-                items[key] = doors.item(sealed.method, None if sealed.params is None else sealed.params.encode(), origin, pending.offer)
-        seen = {key: self._seen(s, now) for key, s in opened.keys.items() if s.forwarded}
-        returned = Returned({key: replies[key] for key in replies if key in seen or key in roots}, seen)
         pending.wire_id = self.state.new_id()  # the server has never seen this try
         self.state.inflight.add(pending)
-        return self._open(pending, doors.InputRequired(items, roots, {}, None), None if opened.state is None else opened.state.encode(), returned)
+        replies = {} if answers is None or answers[:1] != b"{" else {key: bytes(raw) for key, raw in frames.fields(answers).items()}
+        forwarded = {key: sealing.seen(self.state, sealed, now) for key, sealed in opened.keys.items() if sealed.forwarded}
+        returned = Returned({key: reply for key, reply in replies.items() if key in forwarded}, forwarded)
+        server_state = None if opened.state is None else opened.state.encode()
+        return self._open(pending, self._asked_again(pending, opened), server_state, returned)
+
+    def _asked_again(self, pending: Pending, opened: seal.SealedRound) -> doors.InputRequired:
+        origin = self._origin(pending)
+        items = {
+            key: doors.item(sealed.method, None if sealed.params is None else sealed.params.encode(), origin, pending.offer)
+            for key, sealed in opened.keys.items()
+            if sealed.method != ROOTS
+        }
+        return doors.InputRequired(items, {key: b"" for key, sealed in opened.keys.items() if sealed.method == ROOTS}, {}, None)
 
     # -- the server's answers --------------------------------------------------------------------------------------------------------------
 
@@ -296,8 +226,6 @@ class Exchange(msgspec.Struct, eq=False):
         asked = self.open.pop(round)
         pending = asked.pending
         pending.round = None
-        if asked.round.door == "unasked":
-            return self._go_on(asked, settled)
         if any(isinstance(release.outcome, Withdrawn) for release in settled.releases.values()) and not _blocked(settled):
             self.state.inflight.remove(pending)
             return []
@@ -326,38 +254,11 @@ class Exchange(msgspec.Struct, eq=False):
         pending = asked.pending
         pending.round = None
         self.state.inflight.remove(pending)
-        binding = self._binding(pending)
-        if binding is None:
+        state = sealing.sealed(self.state, pending, asked.round, asked.state, verdict, now)
+        if state is None:
             return self._fail(pending, "its call cannot be sealed: the params hold a number or a depth that cannot be read")
-        wall = self.state.epoch + now
-        keys = {key: self._sealed(asked, key, verdict, wall) for key in [*asked.round.items, *asked.round.roots]}
-        started = self.state.epoch + pending.started
-        body = seal.SealedRound(
-            wall + seal.LIFETIME, verdict.policy_hash, round, pending.rounds, None if asked.state is None else asked.state.decode(), keys, started
-        )
-        state = seal.seal(body, binding, key=self.state.key, nonce=verdict.nonce)
         out = {key: asked.entries[key] for key in asked.entries if key in verdict.keys or key in asked.round.roots}
         return [ToClient(pending.lane, shapes.input_required(pending.id, out, state))]
-
-    def _seen(self, sealed: seal.SealedKey, now: float) -> Seen:
-        late = sealed.deadline is not None and self.state.epoch + now > sealed.deadline
-        return Seen(sealed.decision_id, sealed.effect, sealed.rule, sealed.verify, late=late)
-
-    def _sealed(self, asked: Asked, key: str, verdict: ForwardRound, wall: float) -> seal.SealedKey:
-        if key in asked.round.roots:
-            return seal.SealedKey(ROOTS, None, "", "forward", None, True)
-        item, seen = asked.round.items[key], verdict.seen[key]
-        params = None if item.params is None else item.params.decode()
-        return seal.SealedKey(
-            item.method,
-            params,
-            seen.decision_id,
-            seen.effect,
-            seen.rule,
-            key in verdict.keys,
-            seen.verify,
-            None if seen.timeout is None else wall + seen.timeout,
-        )
 
     def cancelled(self, pending: Pending) -> Effects | None:
         """The client takes the call back; None if the call is with the server, which then must be told."""
@@ -371,14 +272,6 @@ class Exchange(msgspec.Struct, eq=False):
         calls = () if pending.call is None else (pending.call,)
         return Origin(self.state.server, self.state.caller, "modern", pending.revision, calls)
 
-    def _binding(self, pending: Pending) -> seal.Binding | None:
-        """What a state for this call belongs to; None if its params cannot be brought into one form."""
-        try:
-            digest = seal.params_digest(pending.params)
-        except (ValueError, RecursionError):
-            return None
-        return seal.Binding(self.state.server, self.state.caller, pending.method, digest)
-
 
 _ANSWERS: Final = frozenset({"requestState", "inputResponses"})
 _FOLDED: Final = frozenset(name.casefold() for name in _ANSWERS)
@@ -391,11 +284,6 @@ def _brings_answers(params: bytes) -> bool:
         if name.casefold() in _FOLDED:
             raise frames.Malformed(f"its params have {name[:20]!r}, which resembles a member of the protocol")
     return not names.isdisjoint(_ANSWERS)
-
-
-def _says_action(answer: bytes) -> bool:
-    """Whether an answer is one to an elicitation: of the two results only that has an ``action``."""
-    return answer[:1] == b"{" and "action" in frames.fields(answer)
 
 
 def _kind(item: Item) -> str:

@@ -1,7 +1,8 @@
 """What a policy may ask about a request, each fact worked out once and only when a rule asks. Not the asking: that is ``match.py``.
 
 Two values stand beside the real ones. ABSENT: this request has no such thing (a form has no host), so no condition on it holds.
-UNKNOWN: it may be anything, so a condition on it neither holds nor fails (``Known``; a URL with two readings).
+UNKNOWN: it may be anything, so a condition on it neither holds nor fails (``Known``; a URL with two readings; a form that may ask for more
+than its properties).
 """
 
 from __future__ import annotations
@@ -9,10 +10,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from enum import Enum
 from functools import cached_property
+from itertools import islice
 from typing import Any, Final, Literal, TypeAlias
 
-from samplegate.core import hosts
-from samplegate.core.forms import Field, read_field
+from samplegate.core import hosts, secrecy
+from samplegate.core.forms import Field, Form, NotFlat, asks_more, read_fields, read_form
 from samplegate.core.patterns import utf8
 from samplegate.core.requests import Call, Request
 
@@ -30,6 +32,14 @@ UNKNOWN: Final = Special.UNKNOWN
 NO_CALL: Final = Special.NO_CALL
 
 Calls: TypeAlias = tuple[Call, ...] | Literal[Special.UNKNOWN]
+
+_MAX_NAMES: Final = 10_000  # in one form; every expression of the policy is searched for in each
+_NAMING: Final = frozenset(
+    "properties required patternProperties $defs definitions dependentRequired dependentSchemas dependencies".split()
+)
+"""The keywords of a schema under which names of fields stand."""
+_INNER: Final = frozenset({"text", "image", "audio", "resource", "resource_link"})
+"""What a tool's result may hold."""
 
 
 class During:
@@ -86,10 +96,12 @@ class Facts(During):
 
     @cached_property
     def max_tokens(self) -> Any:
+        """The output tokens asked for."""
         return self._param("maxTokens")
 
     @cached_property
     def messages(self) -> Any:
+        """How many there are."""
         return len(self.request.params["messages"]) if self.is_sampling else ABSENT
 
     @cached_property
@@ -99,10 +111,12 @@ class Facts(During):
 
     @cached_property
     def content_types(self) -> Any:
-        return frozenset(block["type"] for block in self.blocks) if self.is_sampling else ABSENT
+        """The types of all blocks, those within a tool's result among them; "other" stands for one that has no name here."""
+        return frozenset(type_ for block in self.blocks for type_ in _types(block)) if self.is_sampling else ABSENT
 
     @cached_property
     def tools(self) -> Any:
+        """Whether the request brings some along."""
         return bool(self.request.params.get("tools")) if self.is_sampling else ABSENT
 
     @cached_property
@@ -131,23 +145,45 @@ class Facts(During):
         return found if isinstance(found, dict) else {}
 
     @cached_property
+    def _asks_more(self) -> bool:
+        """Whether a form may ask for more than its properties: by allOf, $ref, patternProperties, a required name it does not describe."""
+        return asks_more(self.request.params["requestedSchema"]) is not None
+
+    @cached_property
     def fields(self) -> Any:
-        return ABSENT if self.properties is ABSENT else frozenset(self.properties)
+        """The names of a form's fields; UNKNOWN where there may be more of them."""
+        if not self.is_form:
+            return ABSENT
+        return UNKNOWN if self._asks_more else frozenset(self.properties)
 
     @cached_property
     def field_names(self) -> Any:
-        """UTF-8, also the names inside nested objects: a rule against secrets is not got round by nesting them."""
+        """UTF-8, also the names inside nested schemas: a rule against secrets is not got round by nesting them. UNKNOWN for very many."""
         if not self.is_form:
             return ABSENT
-        return tuple(utf8(name) for name in _nested_names(self.request.params["requestedSchema"]))
+        names = tuple(islice(_nested_names(self.request.params["requestedSchema"]), _MAX_NAMES + 1))
+        return UNKNOWN if len(names) > _MAX_NAMES else tuple(map(utf8, names))
+
+    @cached_property
+    def form(self) -> Form | NotFlat:
+        """The form as a flat one, read once however many rules would fill it in. Only where ``is_form``."""
+        return read_form(self.request.params["requestedSchema"], self.request.origin.revision)
+
+    @cached_property
+    def secret_fields(self) -> frozenset[str]:
+        """The form's fields that look secret (R39). Only where ``is_form``."""
+        return secrecy.secret_fields(self.request.params["requestedSchema"])
 
     @cached_property
     def field_types(self) -> Any:
-        """The types of the flat fields; "" stands for one that is not flat."""
-        if self.properties is ABSENT:
+        """The types of the flat fields; "" stands for one that is not flat. UNKNOWN where there may be more fields."""
+        if not self.is_form:
             return ABSENT
-        revision = self.request.origin.revision
-        found = (read_field(name, schema, revision) for name, schema in self.properties.items())
+        if self._asks_more:
+            return UNKNOWN
+        found = self.form.fields if isinstance(self.form, Form) else read_fields(
+            self.request.params["requestedSchema"], self.request.origin.revision
+        )
         return frozenset(field.type if isinstance(field, Field) else "" for field in found)
 
     @cached_property
@@ -156,15 +192,22 @@ class Facts(During):
 
     @cached_property
     def host(self) -> Any:
+        """In ASCII; UNKNOWN also where the URL has none (``javascript:``), for nobody knows where that leads."""
         if not self.is_url:
             return ABSENT
-        return UNKNOWN if self._address is None else self._address.host or ABSENT
+        return UNKNOWN if self._address is None else self._address.host or UNKNOWN
 
     @cached_property
     def scheme(self) -> Any:
+        """The URL's, in lower case."""
         if not self.is_url:
             return ABSENT
         return UNKNOWN if self._address is None else self._address.scheme
+
+    @cached_property
+    def is_web(self) -> bool:
+        """It is by http or https, or no URL at all: what a rule covers that names no scheme."""
+        return not self.is_url or hosts.is_web(self.request.params["url"])
 
 
 def hint_names(params: Mapping[str, Any]) -> tuple[str, ...]:
@@ -191,15 +234,32 @@ def _texts(block: Mapping[str, Any]) -> Iterator[str]:
                     yield text
 
 
+def _types(block: Mapping[str, Any]) -> Iterator[str]:
+    """The type of a block and, for a tool's result, of what is in it."""
+    yield block["type"]
+    if block["type"] == "tool_result":
+        yield from (inner["type"] if inner["type"] in _INNER else "other" for inner in block["content"])
+
+
 def _nested_names(schema: object) -> Iterator[str]:
-    """The keys of every ``properties`` anywhere in a schema. Depth and size were bounded when it was parsed."""
+    """The names that stand in ``properties`` and its like anywhere in a schema. Depth and size were bounded when it was parsed."""
     todo: list[object] = [schema]
     while todo:
         node = todo.pop()
         if isinstance(node, dict):
-            names = node.get("properties")
-            if isinstance(names, dict):
-                yield from names
+            for key in _NAMING & node.keys():
+                yield from _names(node[key])
             todo.extend(node.values())
         elif isinstance(node, list):
             todo.extend(node)
+
+
+def _names(value: object) -> Iterator[str]:
+    """The texts in a list, the keys of an object and the texts in its lists: ``required``, ``properties``, ``dependentRequired``."""
+    if isinstance(value, list):
+        yield from (item for item in value if isinstance(item, str))
+    elif isinstance(value, dict):
+        for name, inner in value.items():
+            yield name
+            if isinstance(inner, list):
+                yield from (item for item in inner if isinstance(item, str))

@@ -6,19 +6,21 @@ can be forwarded but never answered or verified by the gate (T16).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Final, Literal, TypeAlias
 
 import msgspec
 
 from samplegate.core.eras import has_modes
-from samplegate.core.patterns import searcher
+from samplegate.core.patterns import peer_searcher
+from samplegate.core.strictjson import named, told
 
 FieldType: TypeAlias = Literal["string", "number", "integer", "boolean", "enum", "multi_enum"]
 
 MAX_FIELDS: Final = 1_000  # as many as a request may bring at all
 MAX_CHOICES: Final = 10_000
 MAX_PATTERN: Final = 1_000  # characters; RE2 is linear in the text, but its program grows with the pattern
+MAX_PATTERNS: Final = 32  # of one form; each may take milliseconds to compile, and nobody else is served meanwhile
 
 
 class Missing:
@@ -70,30 +72,41 @@ _AROUND: Final = frozenset({"type", "properties", "required", "$schema", "additi
 
 def read_form(schema: Any, revision: str) -> Form | NotFlat:
     """The fields of a requestedSchema, or why it is not flat."""
-    if not isinstance(schema, dict) or schema.get("type") != "object":
-        return NotFlat("requestedSchema: its type is not object")
-    if (odd := _unknown(schema, _AROUND)) is not None:
-        return NotFlat(f"requestedSchema: it says {odd!r}, which a flat form does not have")
-    properties, required = schema.get("properties", {}), schema.get("required", [])
-    if not isinstance(properties, dict) or len(properties) > MAX_FIELDS:
-        return NotFlat(f"requestedSchema: its properties are not an object of at most {MAX_FIELDS}")
-    if not isinstance(required, list) or not all(isinstance(name, str) for name in required):
-        return NotFlat("requestedSchema: its required is not a list of names")
-    if not isinstance(schema.get("additionalProperties", False), bool):
-        return NotFlat("requestedSchema: its additionalProperties is a schema")
-    if not properties.keys() >= set(required):
-        return NotFlat("requestedSchema: it requires a field that it does not describe")
-    return _fields(schema, properties, frozenset(required), revision)
-
-
-def _fields(schema: Mapping[str, Any], properties: Mapping[str, Any], required: frozenset[str], revision: str) -> Form | NotFlat:
+    if (why := asks_more(schema)) is not None:
+        return NotFlat(f"requestedSchema: {why}")
     fields: list[Field] = []
-    for name, inner in properties.items():
-        field = read_field(name, inner, revision, required=name in required)
+    for field in read_fields(schema, revision):
         if isinstance(field, NotFlat):
             return field
         fields.append(field)
     return Form(tuple(fields), schema)
+
+
+def asks_more(schema: Any) -> str | None:
+    """Why the ``properties`` of a requestedSchema are not all that it asks for, None if they are; whatever each of them is."""
+    if not isinstance(schema, dict) or schema.get("type") != "object":
+        return "its type is not object"
+    if (odd := _unknown(schema, _AROUND)) is not None:
+        return f"it says {named(odd)}, which a flat form does not have"
+    properties, required = schema.get("properties", {}), schema.get("required", [])
+    if not isinstance(properties, dict) or len(properties) > MAX_FIELDS:
+        return f"its properties are not an object of at most {MAX_FIELDS}"
+    if not isinstance(required, list) or not all(isinstance(name, str) for name in required):
+        return "its required is not a list of names"
+    if not isinstance(schema.get("additionalProperties", False), bool):
+        return "its additionalProperties is a schema"
+    return None if properties.keys() >= set(required) else "it requires a field that it does not describe"
+
+
+def read_fields(schema: Mapping[str, Any], revision: str) -> Iterator[Field | NotFlat]:
+    """Every property of a schema that asks for no more; those with a pattern beyond the first MAX_PATTERNS are not flat."""
+    required, patterns = frozenset(schema.get("required", ())), 0
+    for name, inner in schema.get("properties", {}).items():
+        patterns += isinstance(inner, dict) and "pattern" in inner
+        if patterns > MAX_PATTERNS and "pattern" in inner:
+            yield NotFlat(f"requestedSchema: more than {MAX_PATTERNS} of its fields have a pattern")
+        else:
+            yield read_field(name, inner, revision, required=name in required)
 
 
 def read_field(name: str, schema: Any, revision: str, *, required: bool = False) -> Field | NotFlat:
@@ -103,7 +116,7 @@ def read_field(name: str, schema: Any, revision: str, *, required: bool = False)
     if why is None:
         why = "it has none of the types of a flat form" if found is None else _fault(found, schema)
     if why is not None or found is None:
-        return NotFlat(f"requestedSchema.properties.{name[:60]}: {why}")
+        return NotFlat(f"requestedSchema.properties.{told(name)}: {why}")
     title = schema.get("title")
     return Field(name, found, title if isinstance(title, str) else "", required, schema.get("default", MISSING), schema)
 
@@ -126,7 +139,7 @@ def _type(schema: Mapping[str, Any], revision: str) -> FieldType | None:
 def _fault(type_: FieldType, schema: Mapping[str, Any]) -> str | None:
     """Why a property of that type is not flat, None if it is."""
     if (odd := _unknown(schema, _OWN[type_] | _NOTES | {"type"})) is not None:
-        return f"it says {odd!r}, which a flat {type_} field does not have"
+        return f"it says {named(odd)}, which a flat {type_} field does not have"
     for name in schema.keys() & _COUNTS:
         if not _is_count(schema[name]):
             return f"its {name} is not a count"
@@ -141,7 +154,7 @@ def _fault(type_: FieldType, schema: Mapping[str, Any]) -> str | None:
 
 
 def _unknown(schema: Mapping[str, Any], known: frozenset[str]) -> str | None:
-    return next((name[:40] for name in schema if name not in known and not name.startswith("x-")), None)
+    return next((name for name in schema if name not in known and not name.startswith("x-")), None)
 
 
 def _is_number(value: Any) -> bool:
@@ -158,7 +171,7 @@ def _string_fault(schema: Mapping[str, Any]) -> str | None:
     pattern = schema.get("pattern", "")
     if not isinstance(pattern, str) or len(pattern) > MAX_PATTERN:
         return f"its pattern is not an expression of at most {MAX_PATTERN} characters"
-    return "its pattern is not one that RE2 can check" if pattern and isinstance(searcher(pattern), str) else None
+    return "its pattern is not one that RE2 can check" if pattern and isinstance(peer_searcher(pattern), str) else None
 
 
 def _enum_fault(schema: Mapping[str, Any]) -> str | None:

@@ -47,6 +47,12 @@ def read(url: str) -> Address | None:
     return None if host is None else Address(name, host)
 
 
+def is_web(url: str) -> bool:
+    """Whether ``url`` is by http or https, which every reader sees alike even where its host has two readings."""
+    scheme = _scheme.match(url)
+    return scheme is not None and scheme[1].lower() in ("http", "https")
+
+
 def _hides_user(rest: str, end: int) -> bool:
     """``https://good.example?@evil.example``: old parsers look for the @ before they look for the end of the authority."""
     return rest[end : end + 1] in ("?", "#") and "@" in rest[end:].partition("/")[0]

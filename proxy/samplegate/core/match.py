@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 import msgspec
 
 from samplegate.core import variables
-from samplegate.core.conditions import NO_CALL_NAME, Condition, Verdict, conditions, listed, no_urls
+from samplegate.core.conditions import NO_CALL_NAME, Condition, Verdict, conditions, listed, no_urls, web_only
 from samplegate.core.facts import ABSENT, UNKNOWN, Calls, Facts, Known
 from samplegate.core.policy import AnswerRule, DenyRule, Match, Policy, Rule
 from samplegate.core.requests import Call
@@ -29,6 +29,7 @@ class Negation(msgspec.Struct, frozen=True):
     inner: tuple[Condition | Negation, ...]
 
     def complaint(self, facts: Facts | Known) -> str:
+        """Why it does not hold: what it excludes does, or may."""
         names = ", ".join(c.name if isinstance(c, Condition) else "not" for c in self.inner) or "everything"
         return f"not: what it excludes {'may hold' if _all(_probes(self.inner), facts) is None else 'holds'} ({names})"
 
@@ -124,12 +125,14 @@ class Matcher(msgspec.Struct, frozen=True):
         return next((condition.complaint(facts) for condition, probe in pairs if _all((probe,), facts) is not True), "")
 
 
-def compile_match(match: Match) -> Matcher:
-    """A match from the policy. Raises ValueError for an RE2 expression that does not compile."""
+def compile_match(match: Match, *, grants: bool = False) -> Matcher:
+    """A match from the policy; ``grants`` if its rule lets somebody answer. Raises ValueError for an RE2 expression that does not compile."""
     parts = tuple(_spread(match))
     found = [condition for part in parts for condition in _compiled(part)]
     if all(part.mode is None for part in parts) and not any(part.kind == "sampling" for part in parts):
         found.insert(0, no_urls())
+    elif grants and any("url" in listed(part.mode) for part in parts) and not any(part.scheme for part in parts):
+        found.append(web_only())
     names_call = any(_names_call(part) for part in parts)
     return Matcher(tuple(found), _probes(found), names_call, any(NO_CALL_NAME in listed(part.tool) for part in parts))
 
@@ -221,9 +224,14 @@ class Placed(NamedTuple):
 
 def compile_policy(policy: Policy, environment: Mapping[str, str]) -> Rulebook:
     """A policy ready to decide. Raises ValueError for an RE2 expression that does not compile: the loader has refused it before."""
-    entries = tuple(Entry(rule, compile_match(rule.match), not isinstance(rule, DenyRule)) for rule in policy.rules)
+    entries = tuple(_entry(rule) for rule in policy.rules)
     wanted = {name for rule in policy.rules if isinstance(rule, AnswerRule) for text in _texts(rule.content) for name in variables.names(text)}
     return Rulebook(policy, entries, {name: environment[name] for name in wanted if name in environment})
+
+
+def _entry(rule: Rule) -> Entry:
+    grants = not isinstance(rule, DenyRule)
+    return Entry(rule, compile_match(rule.match, grants=grants), grants)
 
 
 def _texts(value: Any) -> Iterator[str]:

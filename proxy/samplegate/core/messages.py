@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any, Final, TypeAlias
 
 from samplegate.core.eras import has_modes
-from samplegate.core.strictjson import Fault, folded, named
+from samplegate.core.strictjson import Fault, folded, named, told
 
 MAX_MESSAGES: Final = 10_000  # a year's chat; every one of them is looked at in one go
 MAX_BLOCKS: Final = 10_000
@@ -48,7 +48,7 @@ def _checked(message: Any, revision: str, place: str) -> list[Object]:
         assert isinstance(content, dict)
         return [content]
     if not has_modes(revision):
-        raise Fault(f"{place}.content: is a list, which {revision} does not have")
+        raise Fault(f"{place}.content: is a list, which {told(revision)} does not have")
     if len(content) > MAX_BLOCKS:
         raise Fault(f"{place}.content: has more than {MAX_BLOCKS} blocks")
     for index, block in enumerate(content):
@@ -80,7 +80,7 @@ def _check_block(block: Any, revision: str, place: str) -> None:
     type_ = block.get("type")
     since, check = _BLOCKS.get(type_, ("", None)) if isinstance(type_, str) else ("", None)
     if check is None or revision < since:
-        raise Fault(f"{place}.type: is no type of content that {revision} has")
+        raise Fault(f"{place}.type: is no type of content that {told(revision)} has")
     optional(block, "annotations", dict, "an object", place)
     optional(block, "_meta", dict, "an object", place)
     check(block, revision, place)

@@ -12,7 +12,7 @@ from samplegate.core import urls
 from samplegate.core.eras import has_modes
 from samplegate.core.messages import Object, check_messages, optional, required, unambiguous
 from samplegate.core.requests import ElicitationRequest, Malformed, Origin, Request, SamplingRequest
-from samplegate.core.strictjson import Fault, decode
+from samplegate.core.strictjson import Fault, decode, told
 
 SAMPLING: Final = "sampling/createMessage"
 ELICITATION: Final = "elicitation/create"
@@ -146,7 +146,7 @@ def _is_url(node: Object, revision: str) -> bool:
     required(node, "message", str, "a string", "")
     mode = node.get("mode", "form")  # R30
     if mode not in ("form", "url") or (mode == "url" and not has_modes(revision)):
-        raise Fault(f"mode: is none that {revision} has")
+        raise Fault(f"mode: is none that {told(revision)} has")
     return bool(mode == "url")
 
 

@@ -6,13 +6,13 @@ where an id, a capability or a state must change only that is spliced. The doors
 
 from __future__ import annotations
 
-import re
 from typing import Final
 
-from samplegate.core import declared, doors, frames, shapes
-from samplegate.core.eras import LEGACY, META, META_VERSION, era_of, has_batches
+from samplegate.core import doors, frames, handshake, shapes
+from samplegate.core.eras import META, META_VERSION, has_batches
 from samplegate.core.exchange import Exchange
 from samplegate.core.frames import Frame, FrameId, Malformed
+from samplegate.core.handshake import Handshake
 from samplegate.core.inflight import Pending, call_and_token
 from samplegate.core.progress import Progress
 from samplegate.core.pushes import Pushes
@@ -24,7 +24,6 @@ Effects = list[Effect]
 MAX_BATCH: Final = 1000  # elements; each is gated and answered on its own
 _INPUT_REQUIRED: Final = doors.INPUT_REQUIRED.encode()
 _META_VERSION: Final = META_VERSION.encode()
-_revision: Final = re.compile("[0-9]{4}-[0-9]{2}-[0-9]{2}")
 MAX_PASSED: Final = 10_000  # the server's other requests that wait for the client
 
 
@@ -35,9 +34,9 @@ class Session:
         self.state = state
         self.progress = Progress(state.inflight)
         self.pushes = Pushes(state)
-        self.exchange = Exchange(state, self.progress)
+        self.exchange = Exchange(state)
         self.url_errors = UrlErrors(state)
-        self._initialize: dict[FrameId, str] = {}
+        self.handshake = Handshake(state)
         self._modern_seen = False
         self._passed: set[FrameId] = set()
 
@@ -62,8 +61,9 @@ class Session:
             return self.exchange.hand_on(verdict, round, now) if round in self.exchange.open else []
         if round in self.exchange.open:
             return self.exchange.settle(verdict, round)
-        if round in self.url_errors.open:
-            return self.url_errors.settle(verdict, round)
+        for door in (self.url_errors, self.exchange.unasked):
+            if round in door.open:
+                return door.settle(verdict, round)
         return self.pushes.settle(verdict, round)
 
     def forward(self, round: str) -> Effects:
@@ -99,9 +99,9 @@ class Session:
 
     def eof(self, side: Side) -> Effects:
         """A side has gone for good: nothing is owed to anybody any more."""
-        rounds = [*self.pushes.open, *self.url_errors.open, *self.exchange.open]
+        rounds = [*self.pushes.open, *self.url_errors.open, *self.exchange.open, *self.exchange.unasked.open]
         self.pushes = Pushes(self.state)
-        self.exchange = Exchange(self.state, self.progress)
+        self.exchange = Exchange(self.state)
         self.url_errors = UrlErrors(self.state)
         return [*(Withdraw(id) for id in rounds), Close(SERVER_LANE)] if side == "client" else [Withdraw(id) for id in rounds]
 
@@ -167,28 +167,13 @@ class Session:
         assert f.id is not None
         if (lane, f.id) in self.state.inflight.asked or self.state.is_ours(f.id):
             return [ToClient(lane, frames.error(f.id, shapes.INVALID_REQUEST, "a request with this id is in flight"))]
-        if f.method == "initialize":
-            return self._client_initializes(lane, f, now)
+        if f.method == handshake.METHOD:
+            return self.handshake.request(lane, f, now)
         meta = modern_meta(f)
         if meta is not None:
             self._modern_seen = True
             return self.exchange.request(lane, f, meta, now)
         return self.state.send(Pending(lane, f.id, f.id, f.method, now, *call_and_token(f, modern=False)), f.raw)
-
-    def _client_initializes(self, lane: int, f: Frame, now: float) -> Effects:
-        assert f.id is not None
-        state = self.state
-        asked = frames.string(frames.lookup(f.payload, "protocolVersion"))
-        revision = asked if asked is not None and era_of(asked) == "legacy" else LEGACY[-1]
-        raw = frames.lookup(f.payload, "capabilities")
-        state.client = declared.read(raw)
-        state.offered = state.offer("legacy", revision, state.client, None)
-        self._initialize = {f.id: revision}
-        wanted = declared.rewrite(raw, state.client, state.offered, revision)
-        line = f.raw if wanted == raw else frames.splice(f.raw, ("params", "capabilities"), wanted)
-        withheld = declared.withheld(state.client, state.offered)
-        out: Effects = [Note("capability.withheld", {"server": state.server, "capabilities": withheld})] if withheld else []
-        return out + state.send(Pending(lane, f.id, f.id, f.method, now), line)
 
     def _client_answers(self, f: Frame) -> Effects:
         """An answer to the server's request, or to one that we forwarded. What nobody asked is no answer: it passed no policy (T3)."""
@@ -207,14 +192,14 @@ class Session:
         pending = None if id is None else self.state.inflight.asked.get((lane, id))
         if pending is None:
             return [Note("cancel.unmatched", {"side": "client"}, warn=False)]
-        return [] if pending.method == "initialize" else self._cancel(pending, f)  # R99: initialize is never cancelled
+        return [] if pending.method == handshake.METHOD else self._cancel(pending, f)  # R99: initialize is never cancelled
 
     def _cancel(self, pending: Pending, f: Frame | None) -> Effects:
         """The client takes a call back: its rounds are withdrawn, and the server is told under the id that it knows (R100)."""
         out = self.pushes.call_gone(pending)
         held = self.exchange.cancelled(pending) if pending.modern else None
         if held is None and pending.round is not None:
-            held = self.url_errors.cancelled(pending.round)
+            held = self.url_errors.cancelled(pending.round) or self.exchange.unasked.cancelled(pending.round)
         self.state.inflight.remove(pending)
         if held is not None:
             return out + held  # the server has answered already: nothing of it is in flight there
@@ -246,21 +231,13 @@ class Session:
             held = self.exchange.answered(pending, f)
         elif doors.may_say(f.raw, _INPUT_REQUIRED) and doors.result_type(f.payload or b"") == doors.INPUT_REQUIRED:
             raise Malformed("it asks for input in an era that has no such result")
-        elif f.id in self._initialize:
-            self._initialized(pending, f)
+        elif pending.method == handshake.METHOD:
+            self.handshake.answered(f)
         if held is not None:
             return held
         self.state.inflight.remove(pending)
         line = f.raw if pending.wire_id == pending.id else frames.splice(f.raw, ("id",), frames.dump(pending.id))
         return [ToClient(pending.lane, line)]
-
-    def _initialized(self, pending: Pending, f: Frame) -> None:
-        """The server chose a revision. Raises Malformed for a word that is none: all that follows would be read by it."""
-        asked = self._initialize.pop(pending.wire_id)
-        said = frames.string(frames.lookup(f.payload, "protocolVersion"))
-        if said is not None and not _revision.fullmatch(said):
-            raise Malformed("its protocolVersion is not a date")
-        self.state.revision = said or asked
 
     def _server_request(self, f: Frame, now: float) -> Effects:
         assert f.id is not None

@@ -21,6 +21,7 @@ MAX_VALUES: Final = 250_000  # bounds the memory: three bytes of JSON can become
 _SHOWN: Final = 60  # characters of a name in a message
 _LONGEST: Final = 100  # characters of a name that may resemble a member of the protocol; the longest has 17
 
+_plain: Final = re.compile(r"[A-Za-z0-9_-]{1,60}\Z")
 _strings: Final = re.compile(rb'"[^"]*"')
 _surrogate: Final = re.compile(rb"\\u[dD][89a-fA-F]")
 
@@ -77,6 +78,11 @@ def named(name: str) -> str:
     while len(text := repr(kept)) > _SHOWN - 3:
         kept = kept[:-1]
     return text[:-1] + "..." + text[-1]
+
+
+def told(name: str) -> str:
+    """The same, without quotes where a name is plain."""
+    return name if _plain.match(name) else named(name)
 
 
 def _separators(text: bytes) -> int:

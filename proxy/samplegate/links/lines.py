@@ -11,6 +11,9 @@ from typing import Final, Protocol
 MAX_LINE: Final = 256 << 20
 """Longest line taken, in bytes: well over the tens of MiB that real results reach, well under what would fill a small machine."""
 
+HEAD: Final = 1024
+"""Bytes of a discarded line that its receiver is shown: the envelope stands there, if the peer wrote it first."""
+
 
 class Receiver(Protocol):
     """What the relay gives for one side. Called from the event loop, synchronously, in the order of the bytes."""
@@ -18,8 +21,8 @@ class Receiver(Protocol):
     def received(self, line: bytes) -> None:
         """Take one line without its end (``\\n`` or ``\\r\\n``), never an empty one."""
 
-    def oversized(self, size: int) -> None:
-        """Learn that a line over the bound was discarded whole; ``size`` is how much of it had been read."""
+    def oversized(self, size: int, head: bytes) -> None:
+        """Learn that a line over the bound was discarded whole; ``size`` is how much of it had been read, ``head`` its first HEAD bytes."""
 
     def ended(self) -> None:
         """Learn that nothing more will come: end of input or a broken pipe. Called once, and not after an abort."""
@@ -98,7 +101,7 @@ class Lines:
         if not line or self._over:
             return
         if len(line) > self._max:
-            self._receiver.oversized(len(line))
+            self._receiver.oversized(len(line), line[:HEAD])
         else:
             self._received(line)
 
@@ -108,6 +111,7 @@ class Lines:
         self._held += chunk
         size = len(self._held)
         if size > self._max + 1:  # one more than the bound, because the last byte may be the \r of a line end
+            head = bytes(self._held[:HEAD])
             self._held = bytearray()
             self._skipping = True
-            self._receiver.oversized(size)
+            self._receiver.oversized(size, head)

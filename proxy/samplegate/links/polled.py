@@ -15,6 +15,7 @@ from itertools import islice
 from typing import Final
 
 from samplegate.links.backlog import Backlog
+from samplegate.links.hangup import HangUp
 from samplegate.links.lines import Lines
 
 READ_SIZE: Final = 64 * 1024
@@ -40,18 +41,27 @@ class PolledReader:
         self._loop = asyncio.get_running_loop()
         self._paused = False
         self._open = True
+        self._last = False
+        self._hang_up = HangUp(fd, self._hung_up)
         os.set_blocking(fd, False)
         self._loop.add_reader(fd, self._ready)
 
     def pause(self) -> None:
-        if self._open and not self._paused:
+        if self._open and not self._paused and not self._last:
             self._paused = True
             self._loop.remove_reader(self._fd)
+            self._hang_up.watch()
 
     def resume(self) -> None:
         if self._open and self._paused:
             self._paused = False
+            self._hang_up.stop()
             self._loop.add_reader(self._fd, self._ready)
+
+    def _hung_up(self) -> None:
+        """Nothing more can come than what the system holds, which is little: read that, whoever wants us to wait, and find the end behind it."""
+        self._last = True
+        self.resume()
 
     def abort(self) -> None:
         self._lines.drop()
@@ -77,6 +87,7 @@ class PolledReader:
         if not self._open:
             return
         self._open = False
+        self._hang_up.stop()
         self._loop.remove_reader(self._fd)
         self._closed(self._fd)
         os.close(self._fd)

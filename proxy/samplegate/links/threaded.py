@@ -15,6 +15,7 @@ from contextlib import suppress
 from typing import Final
 
 from samplegate.links.backlog import Backlog
+from samplegate.links.hangup import HangUp
 from samplegate.links.lines import Lines
 
 READ_SIZE: Final = 64 * 1024
@@ -22,7 +23,10 @@ READ_SIZE: Final = 64 * 1024
 
 
 class ThreadedReader:
-    """Reads one descriptor, which it owns, into lines. At most one chunk is on its way: the thread waits until the loop took it."""
+    """Reads one descriptor, which it owns, into lines. At most one chunk is on its way: the thread waits until the loop took it.
+
+    A peer that goes while reading is paused is noticed on a terminal. A file has none, and on Windows only a read would tell.
+    """
 
     def __init__(self, fd: int, lines: Lines) -> None:
         self._fd = fd
@@ -33,16 +37,26 @@ class ThreadedReader:
         self._waiting = False
         self._paused = False
         self._open = True
+        self._last = False
+        self._hang_up = HangUp(fd, self._hung_up)
         threading.Thread(target=self._run, name="samplegate-read", daemon=True).start()
 
     def pause(self) -> None:
-        self._paused = True
+        if self._open and not self._paused and not self._last:
+            self._paused = True
+            self._hang_up.watch()
 
     def resume(self) -> None:
         self._paused = False
+        self._hang_up.stop()
         if self._waiting:
             self._waiting = False
             self._wanted.set()
+
+    def _hung_up(self) -> None:
+        """As in ``polled``."""
+        self._last = True
+        self.resume()
 
     def abort(self) -> None:
         """Deliver nothing more; the descriptor is closed when the thread returns from its read."""
@@ -65,6 +79,7 @@ class ThreadedReader:
     def _took(self, chunk: bytes) -> None:
         if not chunk:
             self._open = False
+            self._hang_up.stop()
             self._lines.end()
             return
         self._lines.feed(chunk)

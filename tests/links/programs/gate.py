@@ -22,7 +22,7 @@ class Passing:
         assert self.to is not None
         self.to.send(line)
 
-    def oversized(self, size: int) -> None: ...
+    def oversized(self, size: int, head: bytes) -> None: ...
 
     def ended(self) -> None:
         self.over.set()

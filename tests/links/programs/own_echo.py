@@ -22,7 +22,7 @@ class Echo:
         os.write(1, b"a stray write\n")
         self.link.send(b"echo " + line)
 
-    def oversized(self, size: int) -> None:
+    def oversized(self, size: int, head: bytes) -> None:
         self.link.send(b"oversized")
 
     def ended(self) -> None:
