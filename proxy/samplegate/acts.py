@@ -11,7 +11,7 @@ from typing import Any, Final, assert_never
 import anyio
 import msgspec
 
-from samplegate.core import frames, shapes, strictjson
+from samplegate.core import jsontext, shapes, strictjson
 from samplegate.core.answers import fits
 from samplegate.core.capabilities import can_forward
 from samplegate.core.decide import Rulebook, decide
@@ -89,7 +89,7 @@ def _shaped(scene: Scene, result: Mapping[str, Any]) -> Outcome:
     shaped = shapes.sampling_result(result, revision) if scene.item.method.startswith("sampling/") else dict(result)
     if shaped is None:
         return Unanswered(Reason.CANNOT, detail=f"the answer's content has no form in revision {revision or 'unknown'}")
-    return Answered(frames.dump(shaped), "policy")
+    return Answered(jsontext.dump(shaped), "policy")
 
 
 async def _sample(scene: Scene, decision: Decision, allowed: Allowed) -> Done:
@@ -145,7 +145,7 @@ def _replied(item: Item, decision: Decision, forwarded: Forwarded, reply: Reply)
 
 def _client_error(error: bytes) -> Outcome:
     """Error -1 is a refusal; any other means that nobody answered. Both are released as they came (R118)."""
-    code = frames.lookup(error, "code")
+    code = jsontext.lookup(error, "code")
     if code is not None and code.strip() == b"-1":
         return Denied(Reason.CLIENT, error=error)
     return Unanswered(Reason.CLIENT, error=error, detail="the client answered with an error")

@@ -147,9 +147,7 @@ TEXTS: list[Rule] = [ForwardRule(name="f", match=SAMPLING)]
 def test_unasked_answers_pass_only_where_the_client_could_have_been_asked(
     expected: str, rules: list[Rule], client: ClientCapabilities, kinds: set[Kind]
 ) -> None:
-    made = unsolicited(
-        book(*rules), server="docs", caller="local", call=tool("ab"), revision="2025-11-25", client=client, kinds=frozenset(kinds)
-    )
+    made = unsolicited(book(*rules), server="docs", caller="local", call=tool("ab"), revision="2025-11-25", client=client, kinds=frozenset(kinds))
     assert expected == made
 
 

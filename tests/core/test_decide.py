@@ -127,7 +127,14 @@ def test_a_url_with_two_readings_is_denied_by_a_host_and_granted_by_none() -> No
 
 
 WEB = ["https://a.example/", "HTTP://a.example/", "https://good.example@evil.example/"]
-OTHER = ["javascript:fetch(1)", "data:text/html,x", "view-source:https://a.example/", "file:///x", "intent://a.example#x", "javascript://a.example/%0ax"]
+OTHER = [
+    "javascript:fetch(1)",
+    "data:text/html,x",
+    "view-source:https://a.example/",
+    "file:///x",
+    "intent://a.example#x",
+    "javascript://a.example/%0ax",
+]
 
 
 def test_a_grant_takes_urls_of_other_schemes_only_by_name() -> None:

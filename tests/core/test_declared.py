@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from samplegate.core import declared
 from samplegate.core.capabilities import Offer
 from samplegate.core.eras import LEGACY, MODERN
-from samplegate.core.frames import Malformed
+from samplegate.core.jsontext import Malformed
 from samplegate.core.requests import ClientCapabilities
 
 NEWEST = MODERN[0]

@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from samplegate.core import frames
-from samplegate.core.frames import ENVELOPE, Malformed, fields, lookup, members, read, splice
+from samplegate.core.frames import read
+from samplegate.core.jsontext import ENVELOPE, Malformed, fields, lookup, members, splice
 
 SPACES = st.text(alphabet=" \t\r\n", max_size=2)
 NAMES = st.one_of(st.sampled_from(["a", "b", "id", "_meta", "ключ", "😀", "", 'q"', "back\\", "n\n", "{", "a:1,"]), st.text(max_size=4))

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from samplegate.core import frames
 from samplegate.core.decisions import Denied, Reason
-from samplegate.core.frames import Frame, Malformed
+from samplegate.core.frames import Frame
+from samplegate.core.jsontext import Malformed
 from samplegate.core.rounds import Effect, Later, Open, Release, Settled, ToClient, ToServer
 from tests.core.dialogue import ALLOW, ANSWER, FORWARD, Dialogue, ask, error, form, modern, request, result, sample
 
@@ -161,7 +162,7 @@ def kept(d: Dialogue) -> int:
     """How much the session has in its tables."""
     s = d.session
     inflight = s.state.inflight
-    return len(inflight.asked) + len(inflight.wire) + len(s.pushes.open) + len(s._passed) + len(s._initialize) + len(s.exchange.open)
+    return len(inflight.asked) + len(inflight.wire) + len(s.pushes.open) + len(s._passed) + len(s.handshake._asked) + len(s.exchange.open)
 
 
 @given(st.lists(ANYTHING, min_size=1, max_size=6), st.sampled_from(["client", "server"]))
@@ -193,5 +194,5 @@ def test_a_client_that_declares_ever_new_things_is_bounded() -> None:
     for number in range(1000):
         d.client(modern(1, "tools/call", {"vendor": number}, name=f"tool{number}"))
         d.server(result(1))
-    assert len(d.session.exchange._declarations) <= 256
+    assert len(d.session.exchange._declarations._kept) <= 256
     assert {} == d.session.state.inflight.asked

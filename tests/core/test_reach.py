@@ -68,7 +68,9 @@ def form(origin: Origin, text: str, fields: dict[str, str]) -> ElicitationReques
 
 
 def url(origin: Origin, text: str, host: str) -> ElicitationRequest:
-    return ElicitationRequest(origin, {"mode": "url", "message": text, "url": host if ":" in host else f"https://{host}/", "elicitationId": "1"}, 100, "url")
+    return ElicitationRequest(
+        origin, {"mode": "url", "message": text, "url": host if ":" in host else f"https://{host}/", "elicitationId": "1"}, 100, "url"
+    )
 
 
 REQUESTS: Final[st.SearchStrategy[Request]] = st.one_of(

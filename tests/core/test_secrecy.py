@@ -35,13 +35,16 @@ def test_a_field_is_secret_by_name_title_or_format() -> None:
 
 
 @pytest.mark.parametrize(
-    "said", ["Your password, please", "Enter your PIN", "The token from the mail", "What is your credit card?", "ｓｅｃｒｅｔ", "x" * 500 + " password"]
+    "said",
+    ["Your password, please", "Enter your PIN", "The token from the mail", "What is your credit card?", "ｓｅｃｒｅｔ", "x" * 500 + " password"],
 )
 def test_a_field_is_secret_by_what_it_says_of_itself(said: str) -> None:
     assert frozenset({"f"}) == secret_fields({"properties": {"f": {"description": said}, "g": {"description": "Why"}}})
 
 
-@pytest.mark.parametrize("said", ["Pass this on to the next reviewer", "Pin it to the board", "At most 500 tokens", "The secretary's name", "", 7, None])
+@pytest.mark.parametrize(
+    "said", ["Pass this on to the next reviewer", "Pin it to the board", "At most 500 tokens", "The secretary's name", "", 7, None]
+)
 def test_ordinary_prose_makes_no_secret(said: object) -> None:
     assert frozenset() == secret_fields({"properties": {"f": {"description": said}}})
 

@@ -16,7 +16,7 @@ import msgspec
 from samplegate.commands import FAILED, OK, UNREADABLE
 from samplegate.commands.files import Unreadable, complain, read
 from samplegate.commands.steps import as_json, lines
-from samplegate.core import doors, frames, scenes
+from samplegate.core import doors, jsontext, scenes
 from samplegate.core.capabilities import Offer, can_forward, offer
 from samplegate.core.decide import Rulebook, compile_policy, explain
 from samplegate.core.decisions import Allowed, Decision, DenyAs, FixedAnswer, Forwarded, LeftOpen, Situation, Step
@@ -80,9 +80,9 @@ def _asked(name: str) -> tuple[str, bytes | None]:
     raw = (sys.stdin.read() if name == "-" else read(Path(name))).encode("utf-8", "replace")
     try:
         compact = msgspec.json.format(raw, indent=-1)
-        method = frames.string(frames.lookup(compact, "method"))
-        params = frames.lookup(compact, "params")
-    except (msgspec.DecodeError, frames.Malformed, RecursionError) as problem:
+        method = jsontext.string(jsontext.lookup(compact, "method"))
+        params = jsontext.lookup(compact, "params")
+    except (msgspec.DecodeError, jsontext.Malformed, RecursionError) as problem:
         raise Unreadable(f"{source}: is no JSON request: {problem}") from None
     if method is None:
         raise Unreadable(f"{source}: has no method; give a JSON-RPC request, or an object with method and params")

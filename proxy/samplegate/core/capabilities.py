@@ -12,7 +12,7 @@ from typing import Final, Literal, TypeAlias, assert_never
 import msgspec
 
 from samplegate.core import answers, models
-from samplegate.core.eras import LEGACY, Era, era_of, has_elicitation, has_modes
+from samplegate.core.eras import LEGACY, Era, has_elicitation, has_modes
 from samplegate.core.facts import ABSENT, UNKNOWN, Calls, Facts, Known
 from samplegate.core.match import Rulebook
 from samplegate.core.policy import AllowRule, AnswerRule, DenyRule, ForwardRule, Kind, Rule
@@ -100,14 +100,17 @@ def _by(book: Rulebook, rule: Rule, class_: Class, client: ClientCapabilities) -
         case AllowRule():
             return "gate" if class_ == "sampling" and models.candidates(book.policy, rule) else "otherwise"
         case AnswerRule():
-            kind: Kind = "sampling" if class_.startswith("sampling") else "elicitation"
-            return "gate" if class_ != "elicitation by url" and answers.suits(rule.content, kind) else "otherwise"
+            return "gate" if class_ != "elicitation by url" and answers.suits(rule.content, _kind_of(class_)) else "otherwise"
         case ForwardRule():
             return "client" if _declared(class_, client) else "otherwise"
         case DenyRule():
             return "nobody"
         case _ as never:
             assert_never(never)
+
+
+def _kind_of(class_: Class) -> Kind:
+    return "sampling" if class_.startswith("sampling") else "elicitation"
 
 
 def _declared(class_: Class, client: ClientCapabilities) -> bool:
@@ -139,13 +142,30 @@ def _has_tools(request: Request) -> bool:
     return not {"tool_use", "tool_result"}.isdisjoint(Facts(request).content_types)
 
 
-def unsolicited(book: Rulebook, *, server: str, caller: str, call: Call, revision: str) -> Literal["pass", "refuse", "strip"]:
-    """What becomes of ``inputResponses`` that a client sends unasked, by the rules that may be come to during ``call`` (DESIGN 3)."""
-    who = Asker(server, caller, era_of(revision), call)
-    rules = [rule for class_ in _CLASSES for rule, _ in _reachable(book, who, class_)]
-    if any(isinstance(rule, DenyRule) or (rule.otherwise == "deny" and not isinstance(rule, ForwardRule)) for rule in rules):
+def unsolicited(
+    book: Rulebook,
+    *,
+    server: str,
+    caller: str,
+    call: Call,
+    revision: str,
+    client: ClientCapabilities = _ALL,
+    kinds: Set[Kind] = frozenset({"sampling", "elicitation"}),
+) -> Literal["pass", "refuse", "strip"]:
+    """What becomes of ``inputResponses`` of these ``kinds`` that a client sends unasked, by the rules that may be come to during ``call`` (DESIGN 3).
+
+    They pass only where the client could have been asked: every rule is a forward without ``verify`` (there is no request to hold them against),
+    and for each kind there is one that asks for what this client declared.
+    """
+    who = Asker(server, caller, "modern", call)  # whatever the revision is called: only there can answers come unasked
+    rules = {class_: [rule for rule, _ in _reachable(book, who, class_)] for class_ in _CLASSES}
+    every = [rule for some in rules.values() for rule in some]
+    if any(isinstance(rule, DenyRule) or (rule.otherwise == "deny" and not isinstance(rule, ForwardRule)) for rule in every):
         return "refuse"
-    return "pass" if rules and all(isinstance(rule, ForwardRule) for rule in rules) else "strip"
+    if not all(isinstance(rule, ForwardRule) and not rule.verify for rule in every):
+        return "strip"
+    asked = {_kind_of(class_) for class_, some in rules.items() if some and _declared(class_, client)}
+    return "pass" if asked and asked >= kinds else "strip"
 
 
 class Coverage(msgspec.Struct, frozen=True):

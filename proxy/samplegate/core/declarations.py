@@ -7,7 +7,7 @@ from typing import Final
 
 import msgspec
 
-from samplegate.core import declared, frames
+from samplegate.core import declared, jsontext
 from samplegate.core.capabilities import Offer
 from samplegate.core.eras import META_CAPABILITIES, META_VERSION
 from samplegate.core.match import Rulebook
@@ -48,7 +48,7 @@ class Declarations(msgspec.Struct, eq=False):
         return known
 
     def _made(self, version: bytes, raw: bytes | None, call: Call | None) -> Declaration:
-        revision, client = frames.string(version) or "", declared.read(raw)
+        revision, client = jsontext.string(version) or "", declared.read(raw)
         offer = Offer() if raw is None else self.state.offer("modern", revision, client, call)  # without the member nothing is declared (R49, R61)
         wanted = None if raw is None else declared.rewrite(raw, client, offer, revision)
         return Declaration(self.state.book, revision, client, offer, wanted if wanted != raw else None)

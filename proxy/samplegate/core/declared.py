@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from samplegate.core.capabilities import Offer
 from samplegate.core.eras import TASKS_EXTENSION, has_elicitation, has_modes
-from samplegate.core.frames import lookup, members, splice
+from samplegate.core.jsontext import lookup, members, splice
 from samplegate.core.requests import ClientCapabilities
 
 
 def read(raw: bytes | None) -> ClientCapabilities:
-    """What a ``capabilities`` object declares. Raises frames.Malformed for twins on the way."""
+    """What a ``capabilities`` object declares. Raises jsontext.Malformed for twins on the way."""
     if raw is None or raw[:1] != b"{":
         return ClientCapabilities()
     at = members(raw)

@@ -10,7 +10,7 @@ from typing import Final
 
 import msgspec
 
-from samplegate.core import frames
+from samplegate.core import jsontext
 from samplegate.core.capabilities import Offer
 from samplegate.core.parse import parse
 from samplegate.core.requests import ElicitationRequest, Malformed, Origin, Request
@@ -53,14 +53,14 @@ class InputRequired(msgspec.Struct, frozen=True):
 
 
 def result_type(result: bytes) -> str | None:
-    """``resultType`` of a result, None where it has none. Raises frames.Malformed for a result of two readings."""
+    """``resultType`` of a result, None where it has none. Raises jsontext.Malformed for a result of two readings."""
     if result[:1] != b"{":
         return None
-    found = frames.fields(result)
+    found = jsontext.fields(result)
     for name in found:
         if name != "resultType" and name.casefold() == "resulttype":
-            raise frames.Malformed(f"its result has {name[:20]!r}, which resembles a member of the protocol")
-    return frames.string(bytes(found["resultType"])) if "resultType" in found else None
+            raise jsontext.Malformed(f"its result has {name[:20]!r}, which resembles a member of the protocol")
+    return jsontext.string(bytes(found["resultType"])) if "resultType" in found else None
 
 
 def may_say(text: bytes, word: bytes) -> bool:
@@ -75,8 +75,8 @@ def may_say(text: bytes, word: bytes) -> bool:
 
 def input_required(result: bytes, origin: Origin, offer: Offer) -> InputRequired | str:
     """The requests of an ``input_required`` result (R60), or what is wrong with it."""
-    state = frames.lookup(result, "requestState")
-    asked = frames.lookup(result, "inputRequests")
+    state = jsontext.lookup(result, "requestState")
+    asked = jsontext.lookup(result, "inputRequests")
     state = None if state == b"null" else state
     if state is not None and not _is_text(state):
         return "its requestState is not a string"
@@ -84,7 +84,7 @@ def input_required(result: bytes, origin: Origin, offer: Offer) -> InputRequired
         return InputRequired({}, {}, {}, state) if state is not None else "it has neither inputRequests nor requestState"
     if asked[:1] != b"{":
         return "its inputRequests is not an object"
-    entries = {key: asked[m.start : m.end] for key, m in frames.members(asked).items()}
+    entries = {key: asked[m.start : m.end] for key, m in jsontext.members(asked).items()}
     if not entries and state is None:
         return "it has neither inputRequests nor requestState"
     if any("\ud800" <= letter <= "\udfff" for key in entries for letter in key):
@@ -108,14 +108,14 @@ def _sorted(entries: Mapping[str, bytes], origin: Origin, offer: Offer, state: b
     for key, raw in entries.items():
         if raw[:1] != b"{":
             return "an entry of its inputRequests is not an object"
-        for name in frames.fields(raw):
+        for name in jsontext.fields(raw):
             if name not in _OF_ENTRIES and name.casefold() in _OF_ENTRIES:
                 return "an entry of its inputRequests has a member that resembles one of the protocol"
-        method = frames.string(frames.lookup(raw, "method"))
+        method = jsontext.string(jsontext.lookup(raw, "method"))
         if method == ROOTS:
             roots[key] = raw
         elif method in KINDS:
-            items[key] = item(method, frames.lookup(raw, "params"), origin, offer)
+            items[key] = item(method, jsontext.lookup(raw, "params"), origin, offer)
         else:
             return "an entry of its inputRequests is neither sampling, elicitation nor roots"
     return InputRequired(items, roots, entries, state)
@@ -125,7 +125,7 @@ def url_elicitations(error: bytes, origin: Origin, offer: Offer) -> Mapping[str,
     """The elicitations of a -32042 error (R44), None if the error is another one. Any spelling of the number counts."""
     if not is_url_error(error):
         return None
-    raw = frames.lookup(error, "data", "elicitations") if len(error) <= MAX_URL_ERROR else None
+    raw = jsontext.lookup(error, "data", "elicitations") if len(error) <= MAX_URL_ERROR else None
     try:
         entries = [] if raw is None else msgspec.json.decode(raw, type=list[msgspec.Raw])
     except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
@@ -135,11 +135,11 @@ def url_elicitations(error: bytes, origin: Origin, offer: Offer) -> Mapping[str,
 
 
 def is_url_error(error: bytes) -> bool:
-    """Whether an error is -32042, in any spelling of the number. Raises frames.Malformed for an error of two readings."""
-    found = frames.fields(error) if error[:1] == b"{" else {}
+    """Whether an error is -32042, in any spelling of the number. Raises jsontext.Malformed for an error of two readings."""
+    found = jsontext.fields(error) if error[:1] == b"{" else {}
     for name in found:
         if name not in _OF_ERRORS and name.casefold() in _OF_ERRORS:
-            raise frames.Malformed(f"its error has {name[:20]!r}, which resembles a member of JSON-RPC")
+            raise jsontext.Malformed(f"its error has {name[:20]!r}, which resembles a member of JSON-RPC")
     try:
         return "code" in found and float(bytes(found["code"])) == URL_ELICITATION_REQUIRED
     except ValueError:

@@ -10,7 +10,7 @@ from typing import Final
 
 import msgspec
 
-from samplegate.core import declared, doors, frames, seal, sealing, shapes
+from samplegate.core import declared, doors, frames, jsontext, seal, sealing, shapes
 from samplegate.core.decisions import Answered, Reason, Unanswered, Withdrawn
 from samplegate.core.declarations import Declarations
 from samplegate.core.eras import CALLS, META, META_CAPABILITIES
@@ -73,11 +73,11 @@ class Exchange:
         if f.method.startswith("tasks/"):  # the extension was not offered, so the method does not exist here (R108)
             return [ToClient(lane, frames.error(f.id, shapes.METHOD_NOT_FOUND, f"method not found: {f.method[:100]} (tasks are not relayed)"))]
         call, token = call_and_token(f, modern=True)
-        declaration = self._declarations.of(frames.fields(meta), call)
+        declaration = self._declarations.of(jsontext.fields(meta), call)
         params, line = f.payload, f.raw
         if declaration.line is not None:
-            params = frames.splice(params, (META,), frames.splice(meta, (META_CAPABILITIES,), declaration.line))
-            line = frames.splice(f.raw, ("params",), params)
+            params = jsontext.splice(params, (META,), jsontext.splice(meta, (META_CAPABILITIES,), declaration.line))
+            line = jsontext.splice(f.raw, ("params",), params)
         pending = Pending(lane, f.id, f.id, f.method, now, call, token, params, True, declaration.revision, declaration.client, declaration.offer)
         notes = self._declarations.withheld(declaration)
         if f.method in CALLS and _brings_answers(params):
@@ -86,29 +86,29 @@ class Exchange:
 
     def _returns(self, pending: Pending, params: bytes, f: Frame, now: float) -> Effects:
         """A call that brings ``requestState`` or ``inputResponses`` along."""
-        state = frames.lookup(params, "requestState")
+        state = jsontext.lookup(params, "requestState")
         if state == b"null":  # some write it for "none" (T9); it is not passed on
-            state, params = None, frames.splice(params, ("requestState",), None)
-        answers = frames.lookup(params, "inputResponses")
-        bare = frames.splice(frames.splice(params, ("requestState",), None), ("inputResponses",), None)
+            state, params = None, jsontext.splice(params, ("requestState",), None)
+        answers = jsontext.lookup(params, "inputResponses")
+        bare = jsontext.splice(jsontext.splice(params, ("requestState",), None), ("inputResponses",), None)
         pending.params = bare
         if state is not None:
             return self._reopen(pending, state, answers, now)
-        line = frames.splice(f.raw, ("params",), params)
+        line = jsontext.splice(f.raw, ("params",), params)
         if answers is None:
             return self.state.send(pending, line)
-        return self.unasked.arrive(pending, answers, line, frames.splice(f.raw, ("params",), bare))
+        return self.unasked.arrive(pending, answers, line, jsontext.splice(f.raw, ("params",), bare))
 
     def _reopen(self, pending: Pending, state: bytes, answers: bytes | None, now: float) -> Effects:
         """The client comes back with a sealed round (R68): a state that our key does not open for this very call is an error."""
-        opened = sealing.opened(self.state, pending, frames.string(state), now)
+        opened = sealing.opened(self.state, pending, jsontext.string(state), now)
         if opened is None:
             fault = "requestState is not one of ours for this call, or it is too old"
             return [Note("state.refused", {"server": self.state.server}), ToClient(pending.lane, frames.error(pending.id, shapes.BAD_PARAMS, fault))]
         pending.rounds, pending.started = opened.rounds, min(now, opened.started - self.state.epoch)
         pending.wire_id = self.state.new_id()  # the server has never seen this try
         self.state.inflight.add(pending)
-        replies = {} if answers is None or answers[:1] != b"{" else {key: bytes(raw) for key, raw in frames.fields(answers).items()}
+        replies = {} if answers is None or answers[:1] != b"{" else {key: bytes(raw) for key, raw in jsontext.fields(answers).items()}
         forwarded = {key: sealing.seen(self.state, sealed, now) for key, sealed in opened.keys.items() if sealed.forwarded}
         returned = Returned({key: reply for key, reply in replies.items() if key in forwarded}, forwarded)
         server_state = None if opened.state is None else opened.state.encode()
@@ -175,12 +175,12 @@ class Exchange:
     def _discovered(self, pending: Pending, f: Frame) -> Effects | None:
         """What a server says of itself, without the Tasks extension (R108)."""
         assert f.payload is not None
-        raw = frames.lookup(f.payload, "capabilities")
+        raw = jsontext.lookup(f.payload, "capabilities")
         if raw is None or (without := declared.without_tasks_extension(raw)) == raw:
             return None
         self.state.inflight.remove(pending)
-        line = frames.splice(f.raw, ("result", "capabilities"), without)
-        return [ToClient(pending.lane, line if pending.id == pending.wire_id else frames.splice(line, ("id",), frames.dump(pending.id)))]
+        line = jsontext.splice(f.raw, ("result", "capabilities"), without)
+        return [ToClient(pending.lane, line if pending.id == pending.wire_id else jsontext.splice(line, ("id",), jsontext.dump(pending.id)))]
 
     def _pause(self, pending: Pending, state: bytes | None) -> Effects:
         """A state without questions means "come back": retried by us after a pause, never shown to the client."""
@@ -203,9 +203,9 @@ class Exchange:
         assert pending.params is not None
         params = pending.params
         if responses is not None:
-            params = frames.splice(params, ("inputResponses",), responses)
+            params = jsontext.splice(params, ("inputResponses",), responses)
         if state is not None:
-            params = frames.splice(params, ("requestState",), state)
+            params = jsontext.splice(params, ("requestState",), state)
         pending.round = None
         pending.rewound = True
         self.state.inflight.rewire(pending, self.state.new_id())
@@ -279,10 +279,10 @@ _FOLDED: Final = frozenset(name.casefold() for name in _ANSWERS)
 
 def _brings_answers(params: bytes) -> bool:
     """Also whether it spells them in a way that another parser may fold to them, which is refused."""
-    names = frames.fields(params).keys()
+    names = jsontext.fields(params).keys()
     for name in names - _ANSWERS:
         if name.casefold() in _FOLDED:
-            raise frames.Malformed(f"its params have {name[:20]!r}, which resembles a member of the protocol")
+            raise jsontext.Malformed(f"its params have {name[:20]!r}, which resembles a member of the protocol")
     return not names.isdisjoint(_ANSWERS)
 
 
@@ -304,4 +304,4 @@ def _blocking(asked: Asked, settled: Settled) -> tuple[str, Release]:
 
 
 def _object(entries: Mapping[str, bytes]) -> bytes:
-    return b"{" + b",".join(frames.dump(key) + b":" + raw for key, raw in entries.items()) + b"}"
+    return b"{" + b",".join(jsontext.dump(key) + b":" + raw for key, raw in entries.items()) + b"}"

@@ -34,9 +34,7 @@ NO_CALL: Final = Special.NO_CALL
 Calls: TypeAlias = tuple[Call, ...] | Literal[Special.UNKNOWN]
 
 _MAX_NAMES: Final = 10_000  # in one form; every expression of the policy is searched for in each
-_NAMING: Final = frozenset(
-    "properties required patternProperties $defs definitions dependentRequired dependentSchemas dependencies".split()
-)
+_NAMING: Final = frozenset("properties required patternProperties $defs definitions dependentRequired dependentSchemas dependencies".split())
 """The keywords of a schema under which names of fields stand."""
 _INNER: Final = frozenset({"text", "image", "audio", "resource", "resource_link"})
 """What a tool's result may hold."""
@@ -181,9 +179,7 @@ class Facts(During):
             return ABSENT
         if self._asks_more:
             return UNKNOWN
-        found = self.form.fields if isinstance(self.form, Form) else read_fields(
-            self.request.params["requestedSchema"], self.request.origin.revision
-        )
+        found = self.form.fields if isinstance(self.form, Form) else read_fields(self.request.params["requestedSchema"], self.request.origin.revision)
         return frozenset(field.type if isinstance(field, Field) else "" for field in found)
 
     @cached_property

@@ -7,10 +7,11 @@ from typing import Final
 
 import msgspec
 
-from samplegate.core import declared, frames
+from samplegate.core import declared, jsontext
 from samplegate.core.eras import LEGACY, era_of
-from samplegate.core.frames import Frame, FrameId, Malformed
+from samplegate.core.frames import Frame, FrameId
 from samplegate.core.inflight import Pending
+from samplegate.core.jsontext import Malformed
 from samplegate.core.rounds import Effect, Note
 from samplegate.core.state import State
 
@@ -30,13 +31,13 @@ class Handshake(msgspec.Struct, eq=False):
         """The client opens."""
         assert f.id is not None
         state = self.state
-        asked = frames.string(frames.lookup(f.payload, "protocolVersion"))
+        asked = jsontext.string(jsontext.lookup(f.payload, "protocolVersion"))
         revision = asked if asked is not None and era_of(asked) == "legacy" else LEGACY[-1]
-        raw = frames.lookup(f.payload, "capabilities")
+        raw = jsontext.lookup(f.payload, "capabilities")
         state.client = declared.read(raw)
         state.offered = state.offer("legacy", revision, state.client, None)
         wanted = declared.rewrite(raw, state.client, state.offered, revision)
-        line = f.raw if wanted == raw else frames.splice(f.raw, ("params", "capabilities"), wanted)
+        line = f.raw if wanted == raw else jsontext.splice(f.raw, ("params", "capabilities"), wanted)
         pending = Pending(lane, f.id, f.id, f.method, now)
         sent = state.send(pending, line)
         self._asked = {pending.wire_id: revision}
@@ -48,7 +49,7 @@ class Handshake(msgspec.Struct, eq=False):
         asked = self._asked.pop(f.id, None) if f.id is not None else None
         if asked is None:
             return
-        said = frames.string(frames.lookup(f.payload, "protocolVersion"))
+        said = jsontext.string(jsontext.lookup(f.payload, "protocolVersion"))
         if said is not None and not _date.fullmatch(said):
             raise Malformed("its protocolVersion is not a date")
         self.state.revision = said or asked

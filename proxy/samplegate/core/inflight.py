@@ -8,7 +8,8 @@ import msgspec
 
 from samplegate.core.capabilities import Offer
 from samplegate.core.eras import CALLS
-from samplegate.core.frames import Frame, FrameId, Malformed, fields, lookup, plain_id, string
+from samplegate.core.frames import Frame, FrameId, plain_id
+from samplegate.core.jsontext import Malformed, fields, lookup, string
 from samplegate.core.requests import Call, ClientCapabilities
 
 
@@ -53,7 +54,7 @@ def token_of(params: bytes | None) -> bytes | None:
 
 
 def call_of(method: str, params: bytes | None) -> Call | None:
-    """The call that a server may ask during, None for every other method (R59). Raises frames.Malformed for a tool's name of two readings."""
+    """The call that a server may ask during, None for every other method (R59). Raises jsontext.Malformed for a tool's name of two readings."""
     if method not in CALLS:
         return None
     tool = string(lookup(params, "name")) if method == "tools/call" else None
@@ -61,7 +62,7 @@ def call_of(method: str, params: bytes | None) -> Call | None:
 
 
 def call_and_token(f: Frame, *, modern: bool) -> tuple[Call | None, bytes | None]:
-    """The call that a request is, and its progressToken, from one reading of its params. Raises frames.Malformed as ``call_of``."""
+    """The call that a request is, and its progressToken, from one reading of its params. Raises jsontext.Malformed as ``call_of``."""
     if f.method not in CALLS or f.payload is None or f.payload[:1] != b"{":
         return call_of(f.method, None), token_of(f.payload) if b"progressToken" in f.raw else None
     params = fields(f.payload)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Final
 
-from samplegate.core import frames
+from samplegate.core import frames, jsontext
 from samplegate.core.frames import Frame
 from samplegate.core.inflight import Inflight, Pending
 
@@ -20,7 +20,7 @@ class Progress:
 
     def passes(self, f: Frame) -> bool:
         """Whether the server's progress notification goes on to the client."""
-        token, value = frames.lookup(f.payload, "progressToken"), _number(frames.lookup(f.payload, "progress"))
+        token, value = jsontext.lookup(f.payload, "progressToken"), _number(jsontext.lookup(f.payload, "progress"))
         pending = None if token is None else self._of(token)
         if pending is None or value is None:
             return True
@@ -51,7 +51,7 @@ class Progress:
 
 def notification(token: bytes, value: float) -> bytes:
     """A progress notification of ours on a token (raw JSON) that the peer gave."""
-    return frames.notification("notifications/progress", b'{"progressToken":' + token + b',"progress":' + frames.dump(value) + b"}")
+    return frames.notification("notifications/progress", b'{"progressToken":' + token + b',"progress":' + jsontext.dump(value) + b"}")
 
 
 def _number(raw: bytes | None) -> float | None:

@@ -9,7 +9,7 @@ from typing import Final
 
 import msgspec
 
-from samplegate.core import doors, frames, shapes
+from samplegate.core import doors, frames, jsontext, shapes
 from samplegate.core.decisions import Withdrawn
 from samplegate.core.frames import Frame, FrameId
 from samplegate.core.inflight import Pending, token_of
@@ -106,7 +106,7 @@ class Pushes(msgspec.Struct, eq=False):
         if push.sent is None:
             return []
         self._sent.pop(push.sent, None)
-        params = frames.dump({"requestId": push.sent, "reason": reason})
+        params = jsontext.dump({"requestId": push.sent, "reason": reason})
         push.sent = None
         return [ToClient(push.round.lane, frames.notification("notifications/cancelled", params))]
 
@@ -156,6 +156,6 @@ class Pushes(msgspec.Struct, eq=False):
 
 def _without_task(params: bytes | None) -> bytes | None:
     """We declared no tasks for these kinds, so a client that knows them must not make one of it (R106)."""
-    if params is None or frames.lookup(params, "task") is None:
+    if params is None or jsontext.lookup(params, "task") is None:
         return params
-    return frames.splice(params, ("task",), None)
+    return jsontext.splice(params, ("task",), None)

@@ -7,7 +7,7 @@ from typing import Any, Final, Literal
 
 import msgspec
 
-from samplegate.core import frames
+from samplegate.core import jsontext
 from samplegate.core.decisions import Allowed, Answered, DecidedBy, Decision, Denied, Outcome, Reason, Unanswered, Withdrawn
 from samplegate.core.record import Record, Released
 from samplegate.core.requests import ElicitationRequest, Malformed
@@ -78,8 +78,8 @@ def describe(round: Round, key: str, item: Item, decision_id: str, done: Done, *
 
 def _said(result: bytes) -> str:
     try:
-        return frames.string(frames.lookup(result, "action")) or ""
-    except frames.Malformed:  # a client's result of two readings: verbatim, but it says nothing that could be recorded
+        return jsontext.string(jsontext.lookup(result, "action")) or ""
+    except jsontext.Malformed:  # a client's result of two readings: verbatim, but it says nothing that could be recorded
         return ""
 
 

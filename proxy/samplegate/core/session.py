@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from typing import Final
 
-from samplegate.core import doors, frames, handshake, shapes
+from samplegate.core import doors, frames, handshake, jsontext, shapes
 from samplegate.core.eras import META, META_VERSION, has_batches
 from samplegate.core.exchange import Exchange
-from samplegate.core.frames import Frame, FrameId, Malformed
+from samplegate.core.frames import Frame, FrameId
 from samplegate.core.handshake import Handshake
 from samplegate.core.inflight import Pending, call_and_token
+from samplegate.core.jsontext import Malformed
 from samplegate.core.progress import Progress
 from samplegate.core.pushes import Pushes
 from samplegate.core.rounds import Close, Effect, ForwardRound, Note, Side, ToClient, ToServer, Verdict, Withdraw
@@ -147,7 +148,7 @@ class Session:
 
     def _unreadable_answer(self, id: FrameId) -> Effects:
         """The client answered in a way that cannot be read: whoever asked is told, and does not wait for ever."""
-        fault = frames.dump({"code": shapes.INTERNAL, "message": "the client's answer could not be read"})
+        fault = jsontext.dump({"code": shapes.INTERNAL, "message": "the client's answer could not be read"})
         out = self.pushes.replied(id, False, fault)
         if out is not None or id not in self._passed:
             return out or []
@@ -205,7 +206,7 @@ class Session:
             return out + held  # the server has answered already: nothing of it is in flight there
         if f is not None and pending.wire_id == pending.id:
             return [*out, ToServer(SERVER_LANE, f.raw)]
-        params = frames.splice(b"{}" if f is None or f.payload is None else f.payload, ("requestId",), frames.dump(pending.wire_id))
+        params = jsontext.splice(b"{}" if f is None or f.payload is None else f.payload, ("requestId",), jsontext.dump(pending.wire_id))
         return [*out, ToServer(SERVER_LANE, frames.notification("notifications/cancelled", params))]
 
     # -- from the server -------------------------------------------------------------------------------------------------------------------
@@ -236,7 +237,7 @@ class Session:
         if held is not None:
             return held
         self.state.inflight.remove(pending)
-        line = f.raw if pending.wire_id == pending.id else frames.splice(f.raw, ("id",), frames.dump(pending.id))
+        line = f.raw if pending.wire_id == pending.id else jsontext.splice(f.raw, ("id",), jsontext.dump(pending.id))
         return [ToClient(pending.lane, line)]
 
     def _server_request(self, f: Frame, now: float) -> Effects:
@@ -282,19 +283,19 @@ class Session:
             self.state.inflight.remove(pending)  # its end: the only request of the client's that a server takes back
         if pending.id == pending.wire_id:
             return [ToClient(pending.lane, f.raw)]
-        return [ToClient(pending.lane, frames.splice(f.raw, ("params", "requestId"), frames.dump(pending.id)))]
+        return [ToClient(pending.lane, jsontext.splice(f.raw, ("params", "requestId"), jsontext.dump(pending.id)))]
 
 
 def modern_meta(f: Frame) -> bytes | None:
     """``_meta`` of a request with the modern envelope (R49, R87), None for others. Cheap for those: the key must stand in the bytes, or an escape."""
     if not doors.may_say(f.raw, _META_VERSION):
         return None
-    meta = frames.lookup(f.payload, META)
-    return meta if meta is not None and meta[:1] == b"{" and META_VERSION in frames.fields(meta) else None
+    meta = jsontext.lookup(f.payload, META)
+    return meta if meta is not None and meta[:1] == b"{" and META_VERSION in jsontext.fields(meta) else None
 
 
 def _request_id(f: Frame) -> FrameId | None:
-    raw = frames.lookup(f.payload, "requestId")
+    raw = jsontext.lookup(f.payload, "requestId")
     return None if raw is None else frames.plain_id(raw)
 
 

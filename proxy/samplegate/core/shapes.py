@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import msgspec
 
-from samplegate.core import frames
+from samplegate.core import frames, jsontext
 from samplegate.core.decisions import Answered, Denied, Reason, Unanswered
 from samplegate.core.eras import META_RELATED_TASK, Era, has_modes
 from samplegate.core.rounds import Release
@@ -73,17 +73,17 @@ def sampling_result(result: Mapping[str, Any], revision: str) -> dict[str, Any] 
 
 def provenance(result: bytes, *, decided_by: str, decision_id: str) -> bytes:
     """A result of our own with who decided in its ``_meta``: a machine never poses as a person."""
-    mark = frames.dump({"decided_by": decided_by, "decision_id": decision_id})
-    return frames.splice(result, ("_meta", PROVENANCE), mark)
+    mark = jsontext.dump({"decided_by": decided_by, "decision_id": decision_id})
+    return jsontext.splice(result, ("_meta", PROVENANCE), mark)
 
 
 def related(result: bytes, request_params: bytes | None) -> bytes:
     """A result that carries the task its request belonged to (R106)."""
     try:
-        task = frames.lookup(request_params, "_meta", META_RELATED_TASK)
-    except frames.Malformed:  # the params have two readings: the request was refused for it
+        task = jsontext.lookup(request_params, "_meta", META_RELATED_TASK)
+    except jsontext.Malformed:  # the params have two readings: the request was refused for it
         return result
-    return result if task is None else frames.splice(result, ("_meta", META_RELATED_TASK), task)
+    return result if task is None else jsontext.splice(result, ("_meta", META_RELATED_TASK), task)
 
 
 def pushed(id: frames.FrameId, kind: str, release: Release, params: bytes | None) -> bytes:
@@ -95,20 +95,20 @@ def pushed(id: frames.FrameId, kind: str, release: Release, params: bytes | None
         case Answered(result=result, decided_by=by):
             return frames.result(id, related(provenance(result, decided_by=by, decision_id=release.decision_id), params))
         case Denied(error=bytes(error)) | Unanswered(error=bytes(error)):
-            return b'{"jsonrpc":"2.0","id":' + frames.dump(id) + b',"error":' + error + b"}"
+            return b'{"jsonrpc":"2.0","id":' + jsontext.dump(id) + b',"error":' + error + b"}"
         case Unanswered(code=code) if code != REJECTED or kind == "sampling":
             return _error(id, code, kind, release)
         case Denied() if kind == "sampling":
             return _error(id, REJECTED, kind, release)
         case Denied() | Unanswered():
-            result = frames.dump({"action": _action(outcome)})
+            result = jsontext.dump({"action": _action(outcome)})
             return frames.result(id, related(provenance(result, decided_by=_decided_by(outcome), decision_id=release.decision_id), params))
     raise AssertionError(f"a withdrawn request has no answer: {outcome}")
 
 
 def _error(id: frames.FrameId, code: int, kind: str, release: Release) -> bytes:
     assert isinstance(release.outcome, Denied | Unanswered)
-    data = frames.dump({"kind": kind, "reason": release.outcome.reason.value, "decision_id": release.decision_id})
+    data = jsontext.dump({"kind": kind, "reason": release.outcome.reason.value, "decision_id": release.decision_id})
     return frames.error(id, code, sentence(kind, release), data)
 
 
@@ -133,7 +133,7 @@ def nested(kind: str, release: Release) -> bytes | None:
         case Unanswered(code=code) if code != REJECTED:
             return None
         case Denied() | Unanswered() if kind == "elicitation":
-            return frames.dump({"action": _action(outcome)})
+            return jsontext.dump({"action": _action(outcome)})
         case _:
             return None
 
@@ -146,11 +146,11 @@ def ended_call(id: frames.FrameId, method: str, era: Era, kind: str, release: Re
     if era == "modern":
         result = {"resultType": "complete", **result}
     mark = {"decided_by": _decided_by(release.outcome), "decision_id": release.decision_id}
-    return frames.result(id, frames.dump({**result, "_meta": {PROVENANCE: mark}}))
+    return frames.result(id, jsontext.dump({**result, "_meta": {PROVENANCE: mark}}))
 
 
 def input_required(id: frames.FrameId, requests: Mapping[str, bytes], state: str) -> bytes:
     """The ``input_required`` result that hands keys on to the client, each as the server wrote it, under a sealed state."""
     inner = b",".join(msgspec.json.encode(key) + b":" + raw for key, raw in requests.items())
-    body = b'{"resultType":"input_required","inputRequests":{' + inner + b'},"requestState":' + frames.dump(state) + b"}"
+    body = b'{"resultType":"input_required","inputRequests":{' + inner + b'},"requestState":' + jsontext.dump(state) + b"}"
     return frames.result(id, body)

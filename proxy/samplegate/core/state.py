@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from samplegate.core import frames
+from samplegate.core import jsontext
 from samplegate.core.capabilities import Offer, offer
 from samplegate.core.decide import Rulebook
 from samplegate.core.eras import Era
@@ -54,6 +54,6 @@ class State(msgspec.Struct, eq=False):
         """Put a client's request in flight; under another id only where two clients chose the same (R111)."""
         if pending.wire_id in self.inflight.wire:
             pending.wire_id = self.new_id()
-            raw = frames.splice(raw, ("id",), frames.dump(pending.wire_id))
+            raw = jsontext.splice(raw, ("id",), jsontext.dump(pending.wire_id))
         self.inflight.add(pending)
         return [ToServer(SERVER_LANE, raw)]

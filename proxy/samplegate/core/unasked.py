@@ -8,7 +8,7 @@ from typing import Literal
 
 import msgspec
 
-from samplegate.core import doors, frames, shapes
+from samplegate.core import doors, frames, jsontext, shapes
 from samplegate.core.capabilities import unsolicited
 from samplegate.core.decisions import Answered, Withdrawn
 from samplegate.core.inflight import Pending
@@ -29,8 +29,8 @@ class Unasked(msgspec.Struct, eq=False):
     def arrive(self, pending: Pending, answers: bytes, line: bytes, bare: bytes) -> Effects:
         """A call with answers: ``line`` is the call as it came, ``bare`` the same without them."""
         try:
-            given = {key: bytes(raw) for key, raw in frames.fields(answers).items()}
-        except frames.Malformed:
+            given = {key: bytes(raw) for key, raw in jsontext.fields(answers).items()}
+        except jsontext.Malformed:
             return [_refused(pending, "inputResponses is not an object of one reading")]
         if not given:
             return self.state.send(pending, line)
@@ -94,4 +94,4 @@ def _refused(pending: Pending, fault: str) -> ToClient:
 
 def _says_action(answer: bytes) -> bool:
     """Whether an answer is one to an elicitation: of the two results only that has an ``action``."""
-    return answer[:1] == b"{" and "action" in frames.fields(answer)
+    return answer[:1] == b"{" and "action" in jsontext.fields(answer)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import msgspec
 
-from samplegate.core import doors, frames, shapes
+from samplegate.core import doors, jsontext, shapes
 from samplegate.core.decisions import Answered, Reason, Unanswered, Withdrawn
 from samplegate.core.eras import Era
 from samplegate.core.frames import Frame
@@ -45,7 +45,7 @@ class UrlErrors(msgspec.Struct, eq=False):
             asked=None,
             called=pending.started,
         )
-        line = f.raw if pending.id == pending.wire_id else frames.splice(f.raw, ("id",), frames.dump(pending.id))
+        line = f.raw if pending.id == pending.wire_id else jsontext.splice(f.raw, ("id",), jsontext.dump(pending.id))
         self.open[round.id] = (pending, line)
         pending.round = round.id
         return [Open(round)]
