@@ -287,8 +287,7 @@ async def test_a_round_that_is_withdrawn_before_it_runs_asks_nobody() -> None:
 def carrying(side: Side) -> Iterator[tuple[Between, FakeLink, FakeLink]]:
     """A relay, the link of ``side`` and the other's."""
     world = Between(never, rule=DENY)
-    links = (world.client, world.server)
-    yield (world, *(links if side == "client" else links[::-1]))
+    yield (world, world.client, world.server) if side == "client" else (world, world.server, world.client)
 
 
 REFUSED = b'{"jsonrpc":"2.0","id":"%s%d","method":"a","result":1}'
@@ -327,7 +326,7 @@ async def test_a_side_is_read_however_much_of_the_other_side_waits_for_it(side: 
 async def test_a_side_that_is_held_twice_is_read_when_both_reasons_are_gone(side: Side) -> None:
     with carrying(side) as (world, link, other):
         while link.reading:
-            getattr(world.relay, side).received(REFUSED % (b"p" * 100_000, 1))
+            getattr(world.relay, side).received(REFUSED % (b"p" * 900, 1))
         getattr(world.relay, side).received(json.dumps({"jsonrpc": "2.0", "method": "notifications/x", "params": {"text": "x" * 500_000}}).encode())
         link.take()
         assert (False, True) == (link.reading, other.reading)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import select
 import signal
 import subprocess
 import sys
@@ -215,6 +216,76 @@ def test_without_a_record_nothing_is_kept(run: Wrapped) -> None:
     client.ask("sampling/createMessage", SAMPLE)
     assert 0 == client.end()[0]
     assert not run.log.exists()
+
+
+FORWARDING = "version: 1\nrules: [{name: person, match: {kind: sampling}, effect: forward}]\n"
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="pipes that can be polled")
+def test_a_client_that_goes_while_the_server_takes_nothing_ends_it(run: Wrapped) -> None:
+    client = run(command=(sys.executable, "-S", "-c", "import time; time.sleep(60)"))
+    assert client.process.stdin is not None
+    to_gate = client.process.stdin.fileno()
+    line = b'{"jsonrpc":"2.0","method":"notifications/x","params":{"a":"' + b"a" * 60_000 + b'"}}\n'
+    os.set_blocking(to_gate, False)
+    sent, idle = 0, 0
+    while sent < 1_000_000 or idle < 10:  # what the pipes and the gate's own queue hold, then nothing is taken any more
+        try:
+            sent, idle = sent + os.write(to_gate, line), 0
+        except BlockingIOError:
+            idle += 1
+            select.select([], [to_gate], [], 0.05)
+    assert 0 == client.end()[0]
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="flock")
+def test_a_decision_log_that_another_process_holds_delays_no_end(run: Wrapped) -> None:
+    import fcntl
+
+    (run.folder / "policy.yaml").write_text(FORWARDING)
+    client = run()
+    client.initialize(sampling={})
+    client.write(id=1, method="tools/call", params={"name": "t", "arguments": {"ask": {"method": "sampling/createMessage", "params": SAMPLE}}})
+    assert "sampling/createMessage" == client.read()["method"]
+    run.log.touch()
+    with run.log.open() as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        begun = time.monotonic()
+        assert 0 == client.end()[0]
+        assert time.monotonic() - begun < 1.8
+
+
+def test_a_server_whose_answer_is_over_the_bound_fails_only_that_call(run: Wrapped) -> None:
+    client = run(environment={"SAMPLEGATE_MAX_FRAME_BYTES": "2000000"})
+    client.initialize()
+    client.write(id=1, method="tools/call", params={"name": "t", "arguments": {"repeat": 3_000_000}})
+    assert (1, -32603) == ((answer := client.read())["id"], answer["error"]["code"])
+    assert [{"type": "text", "text": "x"}] == client.call(2)["content"]
+
+
+def test_what_a_peer_chose_drives_neither_a_terminal_nor_a_ci_system(run: Wrapped) -> None:
+    client = run("--strict")
+    client.initialize()
+    other = {**SAMPLE, "messages": [{"role": "user", "content": {"type": "text", "text": "anything else"}}]}
+    ask = {"method": "sampling/createMessage", "params": other}
+    client.write(id=1, method="tools/call", params={"name": "t\n::error::\x1b[2J\u202e##vso[x]", "arguments": {"ask": ask}})
+    client.read()
+    code, said = client.end()
+    assert 3 == code
+    (line,) = [line for line in said.splitlines() if "sampling during" in line]
+    assert line.startswith("samplegate: ")
+    assert r"t\n::error::\x1b[2J\u202e#\x23vso[x]: unanswered" in line
+
+
+def test_a_flood_of_refused_frames_does_not_flood_the_log(run: Wrapped) -> None:
+    flood = "import sys; [print('no frame') for _ in range(500)]; sys.stdout.flush(); sys.stdin.read()"
+    client = run("--metrics-file", str(run.folder / "m.prom"), command=(sys.executable, "-S", "-c", flood))
+    client.write(id=0, method="ping")
+    code, said = client.end()
+    assert (0, 21) == (code, said.count('"event": "frame.refused"'))
+    assert "no requests; not every one is in the log: 500 frame.refused" in said
+    text = (run.folder / "m.prom").read_text()
+    assert 'samplegate_frames_refused_total{reason="refused",server="default",side="server"} 500.0' in text
 
 
 class TestStart:

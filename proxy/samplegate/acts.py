@@ -31,7 +31,7 @@ from samplegate.core.decisions import (
 )
 from samplegate.core.patience import DEFAULT, Patience, until
 from samplegate.core.recording import Done
-from samplegate.core.requests import Malformed, Request
+from samplegate.core.requests import BadRequest, Request
 from samplegate.core.rounds import Item, Reply, Round
 from samplegate.core.samples import SampleFailed, SampleRequest
 from samplegate.ports import Ports
@@ -63,7 +63,7 @@ async def act(scene: Scene, decision: Decision) -> Done:
             return msgspec.structs.replace(done, outcome=Denied(Reason.TIMEOUT, detail=late.detail))
         tried.append(f"{decision.rule}: {late.detail}")
         request = scene.item.request
-        assert not isinstance(request, Malformed)
+        assert not isinstance(request, BadRequest)
         situation = Situation(can_forward=can_forward(request, scene.round.client))
         decision = decide(scene.book, request, situation, start=decision.index + 1)
 
@@ -139,7 +139,7 @@ async def _ask_client(scene: Scene, decision: Decision, forwarded: Forwarded) ->
 def _replied(item: Item, decision: Decision, forwarded: Forwarded, reply: Reply) -> Done:
     if not reply.ok:
         return Done(_client_error(reply.payload), decision)
-    assert not isinstance(item.request, Malformed)
+    assert not isinstance(item.request, BadRequest)
     return _checked(item.request, decision, forwarded, reply.payload)
 
 
@@ -169,5 +169,5 @@ def _returned(item: Item, decision: Decision, forwarded: Forwarded, result: byte
     """A key that the client answered in its retry; one that it left out is Unanswered."""
     if result is None:
         return Done(Unanswered(Reason.CLIENT, detail="the client came back without an answer to it"), decision)
-    assert not isinstance(item.request, Malformed)
+    assert not isinstance(item.request, BadRequest)
     return _checked(item.request, decision, forwarded, result)

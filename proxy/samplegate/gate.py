@@ -17,12 +17,12 @@ from samplegate.core.capabilities import can_forward
 from samplegate.core.decide import Rulebook, decide
 from samplegate.core.decisions import Answered, Decision, Denied, DenyAs, Forwarded, LeftOpen, Outcome, Reason, Situation, Unanswered, Withdrawn
 from samplegate.core.recording import Done, describe, detail_of
-from samplegate.core.requests import Malformed
+from samplegate.core.requests import BadRequest
 from samplegate.core.rounds import ForwardRound, Item, Release, Round, Seen, Settled, Verdict
 from samplegate.core.shapes import REJECTED, code_of
 from samplegate.ports import Ports, Unavailable
 
-RECORDING: Final = 10.0  # seconds that a record of withdrawn work may take before it is given up
+RECORDING: Final = 10.0  # seconds that the records of a round may take; the log gives up earlier where the end of the process has begun
 
 
 class Plan(msgspec.Struct, frozen=True):
@@ -72,7 +72,7 @@ class Gate:
     def _decide(self, round: Round, key: str, item: Item) -> Decision:
         if item.refused is not None:
             return _open(item.refused, "the server asked too often in one call")
-        if isinstance(item.request, Malformed):
+        if isinstance(item.request, BadRequest):
             return _open(Reason.MALFORMED, item.request.message)
         if not item.offered:
             return _open(Reason.NOT_OFFERED, "its kind, mode or sub-capability was not declared to the server")

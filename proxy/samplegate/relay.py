@@ -36,13 +36,13 @@ class Receiver(msgspec.Struct, eq=False):
             relay.carry_out(relay.session.frame(self.side, 0, line, relay.clock()), self.side)
         except Exception:
             relay.note(Note("frame.failed", {"side": self.side, "exc_info": True}))
-            relay.guarded("frame.failed", lambda: _asked(relay.session, "failed", self.side, line), side=self.side)
+            relay.guarded("frame.failed", lambda: relay.session.lost(self.side, 0, line, "it met a fault of the gate"), side=self.side)
 
     def oversized(self, size: int, head: bytes) -> None:
         """A line over the bound was thrown away; its head may say who waits for it."""
         relay = self.relay
         relay.note(Note("frame.oversized", {"side": self.side, "size": size}))
-        relay.guarded("frame.failed", lambda: _asked(relay.session, "oversized", self.side, head), side=self.side)
+        relay.guarded("frame.failed", lambda: relay.session.lost(self.side, 0, head, f"it is a line of {size} bytes or more"), side=self.side)
 
     def ended(self) -> None:
         """Nothing more comes from this side."""
@@ -55,6 +55,10 @@ class Waiting(msgspec.Struct, eq=False):
     scope: anyio.CancelScope
     replied: anyio.Event = msgspec.field(default_factory=anyio.Event)
     reply: Reply | None = None
+
+    def ask_anew(self) -> None:
+        """Whatever was answered before answers nothing from here on."""
+        self.replied, self.reply = anyio.Event(), None
 
 
 class Relay:
@@ -142,7 +146,7 @@ class Relay:
         """
         await anyio.lowlevel.checkpoint_if_cancelled()  # withdrawn before it began: then there is nothing of it left to forward
         waiting = self._rounds[round.id]
-        waiting.replied, waiting.reply = anyio.Event(), None
+        waiting.ask_anew()
         self.carry_out(self.session.forward(round.id))
         taken = False
         try:
@@ -201,12 +205,6 @@ def _unanswered(round: Round) -> Settled:
     """Nobody waits for ever for what a fault of ours ended. The log names the fault by the round."""
     outcome = Unanswered(Reason.ERROR, detail="a fault in the gate; the log has it")
     return Settled({key: Release(outcome, round.id) for key in round.items})
-
-
-def _asked(session: Session, name: str, side: Side, line: bytes) -> Effects:
-    method = getattr(session, name, None)
-    effects: Effects = [] if method is None else method(side, 0, line)
-    return effects
 
 
 def _nowhere(line: bytes) -> None:

@@ -13,7 +13,7 @@ from samplegate.core.decide import decide
 from samplegate.core.decisions import Answered, Decision, Outcome, Situation
 from samplegate.core.match import compile_policy
 from samplegate.core.policy import Policy
-from samplegate.core.requests import Malformed
+from samplegate.core.requests import BadRequest
 from samplegate.core.rounds import Effect, ForwardRound, Open, Release, Round, Seen, Settled, ToClient, ToServer, Verdict
 from samplegate.core.session import Session
 from samplegate.core.state import State
@@ -91,7 +91,7 @@ class Dialogue:
         round = one(effects, Open).round
         out: dict[str, Decision] = {}
         for key, item in round.items.items():
-            assert not isinstance(item.request, Malformed), item.request
+            assert not isinstance(item.request, BadRequest), item.request
             out[key] = decide(self.book, item.request, Situation(can_forward(item.request, round.client)))
         return out
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 from samplegate.core import facts
 from samplegate.core.decide import decide, explain
 from samplegate.core.decisions import Allowed, Decision, DenyAs, FixedAnswer, Forwarded, LeftOpen, Reason, Shadow, Situation, Step
+from samplegate.core.forms import Form, NotFlat, read_form
 from samplegate.core.match import Rulebook
 from samplegate.core.policy import AllowRule, AnswerRule, DenyRule, ForwardRule, Match, Otherwise, Rule, With
 from samplegate.core.requests import Request
@@ -155,9 +157,13 @@ def test_a_deny_by_host_takes_what_has_no_host() -> None:
 
 
 def test_a_form_is_read_once_however_many_rules_would_fill_it_in(monkeypatch: pytest.MonkeyPatch) -> None:
-    read: list[object] = []
-    real = facts.read_form
-    monkeypatch.setattr(facts, "read_form", lambda schema, revision: read.append(schema) or real(schema, revision))
+    read: list[Any] = []
+
+    def reading(schema: Any, revision: str) -> Form | NotFlat:
+        read.append(schema)
+        return read_form(schema, revision)
+
+    monkeypatch.setattr(facts, "read_form", reading)
     rules: list[Rule] = [DenyRule(name="t", match=Match(field_types=["boolean"]))]
     rules += [AnswerRule(name=f"a{n}", match=Match(kind="elicitation"), content={}, otherwise="next") for n in range(5)]
     assert made(form(a="string"), *rules).reason is Reason.NO_RULE

@@ -10,7 +10,7 @@ import pytest
 
 from samplegate.core.decisions import Answered, Denied, Forwarded, Outcome, Reason, Unanswered
 from samplegate.core.exchange import MAX_ROUNDS, MAX_WAITS
-from samplegate.core.requests import Malformed
+from samplegate.core.requests import BadRequest
 from samplegate.core.rounds import Effect, Later, Note, Open, Release, Settled, ToClient, ToServer, Withdraw
 from samplegate.core.seal import LIFETIME
 from tests.core.dialogue import (
@@ -381,7 +381,7 @@ class TestRounds:
         opened = d.server(
             b'{"jsonrpc":"2.0","id":1,"result":{"resultType":"input_required","inputRequests":{"k":{"method":"sampling/createMessage","params":{"a":1,"a":2}}}}}'
         )
-        assert isinstance(one(opened, Open).round.items["k"].request, Malformed)
+        assert isinstance(one(opened, Open).round.items["k"].request, BadRequest)
         out = d.settle(opened, answers={"k": Unanswered(Reason.MALFORMED, code=-32602)})
         assert ([], True) == (to_server(out), to_client(out)[0]["result"]["isError"])
 

@@ -152,6 +152,8 @@ class TestRead:
             b'{"jsonrpc":"2.0","id":1,"method":"a",}',
             b'{"jsonrpc":"2.0","id":01,"method":"a"}',
             b'{"jsonrpc":"2.0","id":1,"method":"a","params":NaNa}',
+            b'{"jsonrpc":"2.0","id":1,"method":"a","params":[NaN100]}',
+            b'{"jsonrpc":"2.0","id":1,"method":"a","params":[1Infinity]}',
             b'{"jsonrpc":"2.0","id":NaN,"method":"a"}',
             b'{"jsonrpc":"2.0","id":1,"method":"a","params":{"a":tru}}',
             b"{'jsonrpc':'2.0','id':1,'method':'a'}",

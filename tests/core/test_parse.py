@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 
 from samplegate.core import eras
 from samplegate.core.parse import ELICITATION, SAMPLING, parse
-from samplegate.core.requests import ElicitationRequest, Malformed, Origin, SamplingRequest
+from samplegate.core.requests import BadRequest, ElicitationRequest, Origin, SamplingRequest
 
 REVISIONS = [*eras.LEGACY, *eras.MODERN]
 TEXT = {"type": "text", "text": "hello"}
-ASK = {"messages": [{"role": "user", "content": TEXT}], "maxTokens": 100}
+ASK: dict[str, Any] = {"messages": [{"role": "user", "content": TEXT}], "maxTokens": 100}
 FORM = {"message": "sure?", "requestedSchema": {"type": "object", "properties": {"ok": {"type": "boolean"}}, "required": ["ok"]}}
 URL = {"message": "go there", "mode": "url", "url": "https://example.com/x", "elicitationId": "e1"}
 USE = {"type": "tool_use", "id": "t1", "name": "look", "input": {}}
@@ -113,7 +113,7 @@ SAMPLING_FAULTS: list[tuple[Any, str]] = [
 
 @pytest.mark.parametrize(("params", "fault"), SAMPLING_FAULTS, ids=lambda x: x[:60] if isinstance(x, str) else "")
 def test_a_malformed_sampling_request_is_refused_at_its_place(params: Any, fault: str) -> None:
-    assert Malformed(-32602, fault) == read(SAMPLING, params)
+    assert BadRequest(-32602, fault) == read(SAMPLING, params)
 
 
 BALANCED = [
@@ -145,7 +145,7 @@ def test_balanced_tool_results_are_taken(params: Any) -> None:
 
 @pytest.mark.parametrize(("params", "fault"), UNBALANCED, ids=[fault for _, fault in UNBALANCED])
 def test_unbalanced_tool_results_are_refused(params: Any, fault: str) -> None:
-    assert Malformed(-32602, fault) == read(SAMPLING, params)
+    assert BadRequest(-32602, fault) == read(SAMPLING, params)
 
 
 @pytest.mark.parametrize("revision", REVISIONS)
@@ -160,7 +160,7 @@ def test_content_is_taken_from_the_revision_that_brought_it(revision: str, conte
 
 def test_structured_content_may_be_anything_only_in_the_modern_era() -> None:
     asked = talk(("assistant", USE), ("user", {**RESULT, "structuredContent": [1]}))
-    assert Malformed(-32602, "messages.1.content.structuredContent: must be an object") == read(SAMPLING, asked)
+    assert BadRequest(-32602, "messages.1.content.structuredContent: must be an object") == read(SAMPLING, asked)
     assert isinstance(read(SAMPLING, asked, "2026-07-28"), SamplingRequest)
 
 
@@ -196,32 +196,32 @@ ELICITATION_FAULTS: list[tuple[Any, str]] = [
 
 @pytest.mark.parametrize(("params", "fault"), ELICITATION_FAULTS, ids=[fault for _, fault in ELICITATION_FAULTS])
 def test_a_malformed_elicitation_is_refused_at_its_place(params: Any, fault: str) -> None:
-    assert Malformed(-32602, fault) == read(ELICITATION, params)
+    assert BadRequest(-32602, fault) == read(ELICITATION, params)
 
 
 def test_a_url_is_asked_for_only_from_2025_11_25_on() -> None:
-    assert Malformed(-32602, "mode: is none that 2025-06-18 has") == read(ELICITATION, URL, "2025-06-18")
+    assert BadRequest(-32602, "mode: is none that 2025-06-18 has") == read(ELICITATION, URL, "2025-06-18")
     assert "url" == read(ELICITATION, URL).mode
 
 
 def test_the_elicitation_id_is_needed_only_where_the_revision_has_it() -> None:
     bare = {name: value for name, value in URL.items() if name != "elicitationId"}
-    assert Malformed(-32602, "elicitationId: must be a string") == read(ELICITATION, bare)
+    assert BadRequest(-32602, "elicitationId: must be a string") == read(ELICITATION, bare)
     assert "url" == read(ELICITATION, bare, "2026-07-28").mode
 
 
 def test_another_method_is_not_ours() -> None:
     fault = "method: is neither sampling/createMessage nor elicitation/create"
-    assert Malformed(-32601, fault) == parse("roots/list", b"{}", origin())
+    assert BadRequest(-32601, fault) == parse("roots/list", b"{}", origin())
 
 
 def test_absent_params_are_malformed() -> None:
-    assert Malformed(-32602, "params: are missing") == parse(SAMPLING, None, origin())
+    assert BadRequest(-32602, "params: are missing") == parse(SAMPLING, None, origin())
 
 
 def test_a_hundred_megabytes_are_refused_before_they_are_decoded() -> None:
     fault = "params: it is larger than 33554432 bytes"
-    assert Malformed(-32602, fault) == parse(SAMPLING, b"{" + b" " * 100_000_000 + b"}", origin())
+    assert BadRequest(-32602, fault) == parse(SAMPLING, b"{" + b" " * 100_000_000 + b"}", origin())
 
 
 METHODS = st.sampled_from([SAMPLING, ELICITATION])
@@ -234,14 +234,14 @@ NODES = st.recursive(VALUES, lambda inner: st.lists(inner, max_size=3) | st.dict
 
 @given(METHODS, st.binary(max_size=80), st.sampled_from(REVISIONS))
 def test_any_bytes_are_a_request_or_malformed(method: str, raw: bytes, revision: str) -> None:
-    assert isinstance(parse(method, raw, origin(revision)), SamplingRequest | ElicitationRequest | Malformed)
+    assert isinstance(parse(method, raw, origin(revision)), SamplingRequest | ElicitationRequest | BadRequest)
 
 
 @settings(max_examples=200)
 @given(METHODS, NODES, st.sampled_from([ASK, FORM, URL, *BALANCED]), st.sampled_from(NAMES), st.sampled_from(REVISIONS))
 def test_any_json_in_any_place_is_a_request_or_malformed(method: str, node: Any, whole: Any, name: str, revision: str) -> None:
     for params in (node, {**whole, name: node}):
-        assert isinstance(read(method, params, revision), SamplingRequest | ElicitationRequest | Malformed)
+        assert isinstance(read(method, params, revision), SamplingRequest | ElicitationRequest | BadRequest)
 
 
 @given(st.dictionaries(st.text().map(lambda name: f"x/{name}"), st.booleans() | st.text(alphabet=st.characters(codec="utf-8")), max_size=3))
@@ -273,7 +273,7 @@ VARIANTS: list[tuple[str, Any, str]] = [
 
 @pytest.mark.parametrize(("method", "params", "fault"), VARIANTS)
 def test_a_member_that_another_parser_folds_into_one_of_ours_is_refused(method: str, params: Any, fault: str) -> None:
-    assert Malformed(-32602, fault) == read(method, params)
+    assert BadRequest(-32602, fault) == read(method, params)
 
 
 def test_field_names_of_a_form_may_differ_in_case_only() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 import msgspec
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -103,3 +104,29 @@ def test_the_same_match_twice_is_found() -> None:
     draft = Draft(Policy(version=1, rules=twice), Mapping(Mark(1, 1)), set())
     reach.check(draft)
     assert [("rules", 1)] == [fault.path for fault in draft.warnings]
+
+
+@pytest.mark.parametrize(
+    ("first", "later", "found"),
+    [
+        (ForwardRule(name="r0", match=Match(mode="url")), ForwardRule(name="r1", match=Match(mode="url", scheme="app")), False),
+        (ForwardRule(name="r0", match=Match(mode="url")), DenyRule(name="r1", match=Match(mode="url")), False),
+        (ForwardRule(name="r0", match=Match(mode="url")), ForwardRule(name="r1", match=Match(mode="url", scheme="https")), True),
+        (ForwardRule(name="r0", match=Match(mode="url")), ForwardRule(name="r1", match=Match(mode="url", host="a.example")), True),
+        (ForwardRule(name="r0", match=Match(mode=["form", "url"])), DenyRule(name="r1", match=Match(mode="form")), True),
+        (DenyRule(name="r0", match=Match(mode="url")), ForwardRule(name="r1", match=Match(mode="url", scheme="app")), True),
+        (
+            ForwardRule(name="r0", match=Match(mode="url", scheme=["app", "x"])),
+            ForwardRule(name="r1", match=Match(mode="url", scheme="app")),
+            True,
+        ),
+        (ForwardRule(name="r0", match=Match(fields=["f"])), DenyRule(name="r1", match=Match(fields=["f"])), False),
+        (ForwardRule(name="r0", match=Match(mode="url", host="h")), DenyRule(name="r1", match=Match(mode="url", host="h")), False),
+        (ForwardRule(name="r0", match=Match(not_=Match(has=["f"]))), DenyRule(name="r1", match=Match(not_=Match(has=["f"]))), False),
+        (DenyRule(name="r0", match=Match(fields=["f"])), ForwardRule(name="r1", match=Match(fields=["f"])), True),
+    ],
+)
+def test_a_rule_is_reached_by_what_the_first_may_not_grant(first: Rule, later: Rule, found: bool) -> None:
+    draft = Draft(Policy(version=1, rules=[first, later]), Mapping(Mark(1, 1)), set())
+    reach.check(draft)
+    assert found is bool(draft.warnings)

@@ -53,6 +53,13 @@ def test_a_name_too_long_to_be_read_counts_as_secret() -> None:
     assert looks_secret("a" * 1001)
 
 
+def test_what_is_too_much_to_be_read_counts_as_secret() -> None:
+    fields = {f"f{n}": {"description": "a " * 1000} for n in range(100)}
+    found = secret_fields({"properties": fields})
+    assert "f0" not in found
+    assert "f99" in found
+
+
 def test_values_under_secret_names_are_removed_at_any_depth() -> None:
     asked = {"a": [{"api_key": "k", "n": 1}], "token": {"x": ["t", None, True, 5]}, "chosen": "c"}
     shown = {"a": [{"api_key": "[secret]", "n": 1}], "token": {"x": ["[secret]", None, True, "[secret]"]}, "chosen": "[secret]"}

@@ -191,7 +191,7 @@ async def test_a_child_that_floods_a_paused_link_cannot_hold_the_end_up(start: S
     await recorder.until_lines(1)
     child.link.pause_reading()
     assert await stop_in_time(child) in {-signal.SIGTERM, -signal.SIGPIPE}
-    assert 0 == recorder.ends
+    assert recorder.ends <= 1, "its going is noticed at the next look, which may be too late to be told"
 
 
 async def test_stopping_may_be_asked_for_twice_and_goes_on_without_the_first_to_ask(start: Start) -> None:

@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import anyio
+import anyio.lowlevel
 import pytest
 
 from samplegate.core.decisions import Reason
@@ -105,7 +106,7 @@ from pathlib import Path
 from samplegate.records.appending import append, secret
 key = secret(Path(sys.argv[1] + ".key"), 32)
 for number in range(200):
-    append(Path(sys.argv[1]), (sys.argv[2] * 3000).encode(), patience=60)
+    append(Path(sys.argv[1]), (sys.argv[2] * 3000).encode(), patience=lambda: 60)
 print(key.hex())
 """
 
@@ -150,6 +151,36 @@ async def test_a_record_waits_only_so_long_for_earlier_ones(tmp_path: Path) -> N
             group.start_soon(write)
     assert 1 == len([problem for problem in refused if "earlier records wait" in problem])
     assert 2 == len(refused)
+
+
+@pytest.mark.anyio
+async def test_once_the_end_has_begun_no_lock_is_waited_for_long_by_all_records_together(tmp_path: Path) -> None:
+    path, refused = tmp_path / "x.jsonl", []
+    log = DecisionLog.open(path, content="none", patience=50, queue=50)
+
+    async def write() -> None:
+        with pytest.raises(Unavailable, match="was not free in time"):
+            await log.write(RECORD)
+        refused.append(1)
+
+    with path.open("wb") as other:
+        fcntl.flock(other, fcntl.LOCK_EX)
+        with anyio.fail_after(10):
+            async with anyio.create_task_group() as group:
+                for _ in range(20):
+                    group.start_soon(write)
+                await anyio.lowlevel.checkpoint()
+                log.hurry(0.1)
+    assert 20 == len(refused)
+
+
+@pytest.mark.anyio
+async def test_records_of_the_end_are_written_where_nothing_is_in_the_way(tmp_path: Path) -> None:
+    path = tmp_path / "x.jsonl"
+    log = DecisionLog.open(path, content="none")
+    log.hurry(5)
+    await log.write(RECORD)
+    assert ["d1"] == ids(path)
 
 
 @pytest.mark.anyio

@@ -26,6 +26,19 @@ def test_text_is_for_a_terminal_and_nothing_in_it_drives_one() -> None:
     assert 'warning request.refused rule="no \\u001b[31m secrets\\n" kind=sampling\n' == stream.getvalue()[9:]
 
 
+def test_nothing_in_it_commands_a_ci_system() -> None:
+    stream = io.StringIO()
+    formats: tuple[Format, ...] = ("json", "text")
+    for format in formats:
+        log = configure(format=format, stream=stream)
+        try:
+            raise LookupError("##vso[x]")
+        except LookupError:
+            log.error("a.b", tool="##[set-env]", exc_info=True)  # noqa: G201 # no logger of the standard library
+    assert "##" not in stream.getvalue()
+    assert "##[set-env]" == json.loads(stream.getvalue().splitlines()[0])["tool"]
+
+
 def test_below_the_level_nothing_is_said() -> None:
     stream = io.StringIO()
     log = configure("warning", stream=stream)

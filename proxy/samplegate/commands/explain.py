@@ -21,7 +21,7 @@ from samplegate.core.capabilities import Offer, can_forward, offer
 from samplegate.core.decide import Rulebook, compile_policy, explain
 from samplegate.core.decisions import Allowed, Decision, DenyAs, FixedAnswer, Forwarded, LeftOpen, Situation, Step
 from samplegate.core.load import PolicyError, load
-from samplegate.core.requests import ClientCapabilities, Malformed, Origin, Request
+from samplegate.core.requests import BadRequest, ClientCapabilities, Origin, Request
 from samplegate.core.scenes import Declared, Scene
 
 
@@ -49,7 +49,7 @@ def command(args: argparse.Namespace) -> int:
     except PolicyError as error:
         print("\n".join(map(str, error.problems)), file=sys.stderr)
         return FAILED
-    if isinstance(explained, Malformed):
+    if isinstance(explained, BadRequest):
         complain(f"{args.request}: malformed: {explained.message}; the server gets error {explained.code}")
         return FAILED
     print(json.dumps(_json(explained), indent=2, ensure_ascii=False) if args.json else "\n".join(_report(explained)))
@@ -89,12 +89,12 @@ def _asked(name: str) -> tuple[str, bytes | None]:
     return method, params
 
 
-def _explain(text: str, policy: Path, asked: tuple[str, bytes | None], scene: Scene) -> Explained | Malformed:
+def _explain(text: str, policy: Path, asked: tuple[str, bytes | None], scene: Scene) -> Explained | BadRequest:
     loaded = load(text, file=str(policy), environment=os.environ)
     book = compile_policy(loaded.policy, loaded.environment)
     origin, client = scenes.origin(scene), scenes.capabilities(scene.client or [])
     item = doors.item(*asked, origin, _offer(book, origin, client))
-    if isinstance(item.request, Malformed):
+    if isinstance(item.request, BadRequest):
         return item.request
     decision, steps = explain(book, item.request, Situation(can_forward=can_forward(item.request, client)))
     return Explained(item.method, item.request, item.offered, decision, steps)

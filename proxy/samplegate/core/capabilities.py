@@ -89,7 +89,7 @@ def _known(who: Asker, class_: Class) -> Known:
         case "sampling" | "sampling with tools":
             facts |= {**dict.fromkeys((*_OF_FORMS, *_OF_URLS), ABSENT), "kind": "sampling", "mode": ABSENT, "tools": class_ != "sampling"}
         case "elicitation by form":
-            facts |= {**dict.fromkeys((*_OF_SAMPLING, *_OF_URLS), ABSENT), "kind": "elicitation", "mode": "form"}
+            facts |= {**dict.fromkeys((*_OF_SAMPLING, *_OF_URLS), ABSENT), "kind": "elicitation", "mode": "form", "is_web": True}
         case "elicitation by url":
             facts |= {**dict.fromkeys((*_OF_SAMPLING, *_OF_FORMS), ABSENT), "kind": "elicitation", "mode": "url"}
     return Known(calls, facts)
@@ -158,7 +158,7 @@ def unsolicited(
     and for each kind there is one that asks for what this client declared.
     """
     who = Asker(server, caller, "modern", call)  # whatever the revision is called: only there can answers come unasked
-    rules = {class_: [rule for rule, _ in _reachable(book, who, class_)] for class_ in _CLASSES}
+    rules: dict[Class, list[Rule]] = {class_: [rule for rule, _ in _reachable(book, who, class_)] for class_ in _CLASSES}
     every = [rule for some in rules.values() for rule in some]
     if any(isinstance(rule, DenyRule) or (rule.otherwise == "deny" and not isinstance(rule, ForwardRule)) for rule in every):
         return "refuse"

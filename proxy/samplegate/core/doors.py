@@ -13,7 +13,7 @@ import msgspec
 from samplegate.core import jsontext
 from samplegate.core.capabilities import Offer
 from samplegate.core.parse import parse
-from samplegate.core.requests import ElicitationRequest, Malformed, Origin, Request
+from samplegate.core.requests import BadRequest, ElicitationRequest, Origin, Request
 from samplegate.core.rounds import ELICITATION, ROOTS, SAMPLING, Item
 
 KINDS: Final = frozenset({SAMPLING, ELICITATION})
@@ -31,8 +31,8 @@ def item(method: str, params: bytes | None, origin: Origin, offer: Offer) -> Ite
     return Item(method, params, parsed, _offered(method, parsed, offer))
 
 
-def _offered(method: str, request: Request | Malformed, offer: Offer) -> bool:
-    if isinstance(request, Malformed):
+def _offered(method: str, request: Request | BadRequest, offer: Offer) -> bool:
+    if isinstance(request, BadRequest):
         return offer.sampling if method == SAMPLING else offer.form or offer.url
     if isinstance(request, ElicitationRequest):
         return offer.url if request.mode == "url" else offer.form

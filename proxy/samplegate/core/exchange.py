@@ -223,9 +223,13 @@ class Exchange:
 
     def settle(self, settled: Settled, round: str) -> Effects:
         """Every key is answered: retry. One that can only end the call ends it (R70)."""
-        asked = self.open.pop(round)
+        asked = self.open[round]
+        out = self._settled(asked, settled)
+        del self.open[round]  # not before: after a fault the round can still be settled otherwise
+        return out
+
+    def _settled(self, asked: Asked, settled: Settled) -> Effects:
         pending = asked.pending
-        pending.round = None
         if any(isinstance(release.outcome, Withdrawn) for release in settled.releases.values()) and not _blocked(settled):
             self.state.inflight.remove(pending)
             return []
@@ -250,11 +254,11 @@ class Exchange:
 
     def hand_on(self, verdict: ForwardRound, round: str, now: float) -> Effects:
         """The keys that the client must answer go to it; the rest waits, sealed, for its return."""
-        asked = self.open.pop(round)
+        asked = self.open[round]
         pending = asked.pending
-        pending.round = None
+        state = sealing.sealed(self.state, pending, asked.round, verdict, server_state=asked.state, now=now)
+        del self.open[round]
         self.state.inflight.remove(pending)
-        state = sealing.sealed(self.state, pending, asked.round, asked.state, verdict, now)
         if state is None:
             return self._fail(pending, "its call cannot be sealed: the params hold a number or a depth that cannot be read")
         out = {key: asked.entries[key] for key in asked.entries if key in verdict.keys or key in asked.round.roots}

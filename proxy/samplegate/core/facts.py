@@ -14,7 +14,7 @@ from itertools import islice
 from typing import Any, Final, Literal, TypeAlias
 
 from samplegate.core import hosts, secrecy
-from samplegate.core.forms import Field, Form, NotFlat, asks_more, read_fields, read_form
+from samplegate.core.forms import Field, Form, NotFlat, all_names, asks_more, read_fields, read_form
 from samplegate.core.patterns import utf8
 from samplegate.core.requests import Call, Request
 
@@ -34,8 +34,6 @@ NO_CALL: Final = Special.NO_CALL
 Calls: TypeAlias = tuple[Call, ...] | Literal[Special.UNKNOWN]
 
 _MAX_NAMES: Final = 10_000  # in one form; every expression of the policy is searched for in each
-_NAMING: Final = frozenset("properties required patternProperties $defs definitions dependentRequired dependentSchemas dependencies".split())
-"""The keywords of a schema under which names of fields stand."""
 _INNER: Final = frozenset({"text", "image", "audio", "resource", "resource_link"})
 """What a tool's result may hold."""
 
@@ -159,7 +157,7 @@ class Facts(During):
         """UTF-8, also the names inside nested schemas: a rule against secrets is not got round by nesting them. UNKNOWN for very many."""
         if not self.is_form:
             return ABSENT
-        names = tuple(islice(_nested_names(self.request.params["requestedSchema"]), _MAX_NAMES + 1))
+        names = tuple(islice(all_names(self.request.params["requestedSchema"]), _MAX_NAMES + 1))
         return UNKNOWN if len(names) > _MAX_NAMES else tuple(map(utf8, names))
 
     @cached_property
@@ -235,27 +233,3 @@ def _types(block: Mapping[str, Any]) -> Iterator[str]:
     yield block["type"]
     if block["type"] == "tool_result":
         yield from (inner["type"] if inner["type"] in _INNER else "other" for inner in block["content"])
-
-
-def _nested_names(schema: object) -> Iterator[str]:
-    """The names that stand in ``properties`` and its like anywhere in a schema. Depth and size were bounded when it was parsed."""
-    todo: list[object] = [schema]
-    while todo:
-        node = todo.pop()
-        if isinstance(node, dict):
-            for key in _NAMING & node.keys():
-                yield from _names(node[key])
-            todo.extend(node.values())
-        elif isinstance(node, list):
-            todo.extend(node)
-
-
-def _names(value: object) -> Iterator[str]:
-    """The texts in a list, the keys of an object and the texts in its lists: ``required``, ``properties``, ``dependentRequired``."""
-    if isinstance(value, list):
-        yield from (item for item in value if isinstance(item, str))
-    elif isinstance(value, dict):
-        for name, inner in value.items():
-            yield name
-            if isinstance(inner, list):
-                yield from (item for item in inner if isinstance(item, str))

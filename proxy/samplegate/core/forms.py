@@ -67,6 +67,8 @@ _OWN: Final[Mapping[str, frozenset[str]]] = {
 """What each type may say beside ``type`` and notes. A bound that R32 does not list is harmless, as it is checked like the others."""
 _COUNTS: Final = frozenset({"minLength", "maxLength", "minItems", "maxItems"})
 _NUMBERS: Final = frozenset({"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"})
+_NAMING: Final = frozenset("properties required patternProperties $defs definitions dependentRequired dependentSchemas dependencies".split())
+"""The keywords of a schema under which names of fields stand."""
 _AROUND: Final = frozenset({"type", "properties", "required", "$schema", "additionalProperties"}) | _NOTES
 
 
@@ -203,3 +205,27 @@ def _is_titled(values: object) -> bool:
         return False
     known = frozenset({"const", "title", "description", "type"})
     return all(isinstance(v, dict) and isinstance(v.get("const"), str) and _unknown(v, known) is None for v in values)
+
+
+def all_names(schema: object) -> Iterator[str]:
+    """The names that stand in ``properties`` and its like anywhere in a schema. Depth and size were bounded when it was parsed."""
+    todo: list[object] = [schema]
+    while todo:
+        node = todo.pop()
+        if isinstance(node, dict):
+            for key in _NAMING & node.keys():
+                yield from _names(node[key])
+            todo.extend(node.values())
+        elif isinstance(node, list):
+            todo.extend(node)
+
+
+def _names(value: object) -> Iterator[str]:
+    """The texts in a list, the keys of an object and the texts in its lists: ``required``, ``properties``, ``dependentRequired``."""
+    if isinstance(value, list):
+        yield from (item for item in value if isinstance(item, str))
+    elif isinstance(value, dict):
+        for name, inner in value.items():
+            yield name
+            if isinstance(inner, list):
+                yield from (item for item in inner if isinstance(item, str))

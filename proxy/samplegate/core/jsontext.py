@@ -1,4 +1,4 @@
-"""The text of one JSON object, read and changed where it stands: which members it has, with no second reading; one of them replaced, the rest untouched.
+"""The text of one JSON object, read and changed where it stands: its members, with no second reading; one of them replaced, the rest untouched.
 
 Not a decoder: values stay the bytes they are. Strict where two parsers could see two objects (twin members), tolerant of what real programs
 write and most read (T17).
@@ -159,7 +159,7 @@ def _scan(text: bytes) -> dict[str, Member]:
 
 
 _surrogate: Final = re.compile(rb"\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|(u[dD][89a-fA-F][0-9a-fA-F]{2})|.)", re.DOTALL)
-_constant: Final = re.compile(rb'"(?:[^"\\]++|\\.)*+"|(NaN|Infinity)', re.DOTALL)
+_constant: Final = re.compile(rb'"(?:[^"\\]++|\\.)*+"|(?<![\w.+])(NaN|Infinity)(?![\w.+-])', re.DOTALL)
 
 
 def _replaced(found: re.Match[bytes]) -> bytes:

@@ -32,14 +32,17 @@ def members(type: Type) -> list[Type]:
 
 
 def bare(type: Type) -> Type:
+    """The type without the metadata around it."""
     return type.type if isinstance(type, inspect.Metadata) else type
 
 
 def is_regex(type: Type) -> bool:
+    """Whether it is text that must be an RE2 expression."""
     return isinstance(type, inspect.Metadata) and (type.extra_json_schema or {}).get("format") == "regex"
 
 
 def fits(value: Any, type: Type) -> bool:
+    """Whether a scalar is of the type and within its bounds; a mapping or a list never is."""
     match bare(type):
         case inspect.StrType() as text:
             return isinstance(value, str) and _within(len(value), text.min_length, text.max_length) and _matches(value, text.pattern)
@@ -80,6 +83,7 @@ def bad_pattern(value: object) -> str | None:
 
 
 def described(members: list[Type]) -> str:
+    """What a value may be, in words for a person."""
     return " or ".join(dict.fromkeys(_words(member) for member in members))
 
 
@@ -122,6 +126,7 @@ def _bounds(number: inspect.IntType | inspect.FloatType) -> str:
 
 
 def nearest(node: Scalar, members: list[Type]) -> str:
+    """The one of the type's words that was probably meant, as ``did_you_mean`` says it."""
     choices = [str(v) for m in members if isinstance(bare(m), inspect.LiteralType) for v in bare(m).values]  # type: ignore[attr-defined]
     return did_you_mean(node.text, choices)
 

@@ -205,7 +205,8 @@ class Rulebook:
         if found is None:
             if len(self._shortlists) >= _MAX_SHORTLISTS:
                 self._shortlists.clear()
-            known = Known(calls, {name: getattr(facts, name) for name in ("kind", "mode", "is_url", "server", "caller", "era")})
+            names = ("kind", "mode", "is_url", "server", "caller", "era")
+            known = Known(calls, {name: getattr(facts, name) for name in (names if facts.is_url else (*names, "is_web"))})
             found = tuple(Placed(index, entry.rest(known)) for index, entry in enumerate(self.entries) if entry.verdict(known) is not False)
             self._shortlists[key] = found
         return found

@@ -11,7 +11,7 @@ from typing import Any, Final
 from samplegate.core import urls
 from samplegate.core.eras import has_modes
 from samplegate.core.messages import Object, check_messages, optional, required, unambiguous
-from samplegate.core.requests import ElicitationRequest, Malformed, Origin, Request, SamplingRequest
+from samplegate.core.requests import BadRequest, ElicitationRequest, Origin, Request, SamplingRequest
 from samplegate.core.strictjson import Fault, decode, told
 
 SAMPLING: Final = "sampling/createMessage"
@@ -33,15 +33,15 @@ _HINT: Final = frozenset({"name"})
 _TOOL: Final = frozenset({"name", "title", "description", "inputSchema", "outputSchema", "annotations", "icons", "_meta"})
 _CHOICE: Final = frozenset({"mode"})
 _SCHEMA: Final = frozenset(
-    "type properties required title description additionalProperties patternProperties propertyNames allOf anyOf oneOf not if then else $ref $dynamicRef"
-    " $defs definitions $schema $id dependentRequired dependentSchemas dependencies enum const minProperties maxProperties unevaluatedProperties".split()
+    "type properties required title description additionalProperties patternProperties propertyNames allOf anyOf oneOf not if then else"
+    " $ref $dynamicRef $defs definitions $schema $id dependentRequired dependentSchemas dependencies enum const unevaluatedProperties".split()
 )
 
 
-def parse(method: str, params: bytes | None, origin: Origin) -> Request | Malformed:
-    """The request in ``params`` (raw JSON, None for absent) as ``origin.revision`` defines it; Malformed for anything else, whatever the bytes."""
+def parse(method: str, params: bytes | None, origin: Origin) -> Request | BadRequest:
+    """The request in ``params`` (raw JSON, None for absent) as ``origin.revision`` defines it; BadRequest for anything else, whatever the bytes."""
     if method not in (SAMPLING, ELICITATION):
-        return Malformed(METHOD_NOT_FOUND, "method: is neither sampling/createMessage nor elicitation/create")
+        return BadRequest(METHOD_NOT_FOUND, "method: is neither sampling/createMessage nor elicitation/create")
     try:
         node = _object(params)
         unambiguous(node, _SAMPLING if method == SAMPLING else _ELICITATION, "params")
@@ -55,7 +55,7 @@ def parse(method: str, params: bytes | None, origin: Origin) -> Request | Malfor
         _check_form(node)
         return ElicitationRequest(origin, node, len(params or b""), "form")
     except Fault as fault:
-        return Malformed(INVALID_PARAMS, str(fault))
+        return BadRequest(INVALID_PARAMS, str(fault))
 
 
 def _object(params: bytes | None) -> Object:

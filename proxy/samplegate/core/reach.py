@@ -7,7 +7,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from samplegate.core.conditions import globs, is_glob
+from samplegate.core.conditions import globs, is_glob, listed
 from samplegate.core.draft import Draft
 from samplegate.core.policy import AllowRule, DenyRule, ForwardRule, Match, Range, Rule
 from samplegate.core.tree import quoted
@@ -16,6 +16,8 @@ _ANY_OF: Final = frozenset({"server", "caller", "tool", "method", "hint", "host"
 """Conditions that more names make wider."""
 _ALWAYS_THERE: Final = frozenset({"server", "caller"})
 """What every request has, so that `*` is no condition."""
+_DOUBTFUL: Final = ("host", "scheme", "fields", "has", "field_names", "field_types")
+"""Conditions on what is not always known of a request (`facts.py`)."""
 
 
 class _Shape(msgspec.Struct, frozen=True):
@@ -27,6 +29,10 @@ class _Shape(msgspec.Struct, frozen=True):
     is_deny: bool
     names_call: bool
     may_be_url: bool
+    web_only: bool
+    """Of urls it takes those by http and https only, as it grants and names no other scheme."""
+    doubts: bool
+    """It looks at what may be unknown of a request: such a request a deny takes and a grant does not."""
     takes_all: bool
 
 
@@ -34,7 +40,9 @@ def _shape(rule: Rule) -> _Shape:
     match = rule.match
     conditions = {name: _comparable(name, getattr(match, name)) for name in match.__struct_fields__ if getattr(match, name) is not None}
     given = tuple((name, value) for name, value in conditions.items() if not (name in _ALWAYS_THERE and "*" in value.names))
-    return _Shape(match, given, conditions, isinstance(rule, DenyRule), _names_call(match), _may_be_url(match), _takes_all(rule))
+    is_deny = isinstance(rule, DenyRule)
+    web_only = not is_deny and (match.scheme is None or {name.lower() for name in listed(match.scheme)} <= {"http", "https"})
+    return _Shape(match, given, conditions, is_deny, _names_call(match), _may_be_url(match), web_only, _doubts(match), _takes_all(rule))
 
 
 class _Names(NamedTuple):
@@ -82,13 +90,19 @@ def _covers(first: _Shape, later: _Shape) -> bool:
     for name, value in first.given:
         if name not in later.conditions or not _implied(name, value, later.conditions[name]):
             return False
-    if first.names_call and not first.is_deny and later.is_deny:
+    if (first.names_call or first.doubts) and not first.is_deny and later.is_deny:
         return False  # of several candidate calls a deny needs one, the others need all (DESIGN 3)
+    if first.web_only and later.may_be_url and not later.web_only and first.match.scheme is None:
+        return False
     return first.match.mode is not None or first.match.kind == "sampling" or not later.may_be_url
 
 
 def _names_call(match: Match) -> bool:
     return match.tool is not None or match.method is not None or (match.not_ is not None and _names_call(match.not_))
+
+
+def _doubts(match: Match) -> bool:
+    return any(getattr(match, name) is not None for name in _DOUBTFUL) or (match.not_ is not None and _doubts(match.not_))
 
 
 def _may_be_url(match: Match) -> bool:

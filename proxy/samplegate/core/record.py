@@ -34,6 +34,9 @@ MAX_FULL: Final = 1024 * 1024  # bytes of one content; beyond it the hash is kep
 # What could forge a line or drive a terminal that shows the log, and halves of characters that no UTF-8 has.
 _escaped: Final = re.compile("[\x7f-\x9f\xad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ud800-\udfff]")
 
+_user: Final = re.compile(r"^([^/]*//)[^/]*@")
+"""Up to the last @ before the path."""
+
 
 @dataclass(frozen=True, slots=True)
 class Record:
@@ -86,12 +89,12 @@ def to_json(record: Record, *, content: ContentMode = "none", key: bytes = b"") 
     line: dict[str, Any] = {
         "decision_id": record.decision_id,
         "time": timestamp(record.time),
-        "server": record.server,
-        "caller": record.caller,
+        "server": _clipped(record.server, MAX_NAME),
+        "caller": _clipped(record.caller, MAX_NAME),
         "era": record.era,
-        "revision": record.revision,
+        "revision": _clipped(record.revision, MAX_NAME),
         "door": record.door,
-        "round": record.round,
+        "round": _clipped(record.round, MAX_NAME),
         "key": _clipped(record.key, MAX_NAME),
         "kind": record.kind,
         "mode": record.mode,
@@ -158,11 +161,12 @@ def _contents(record: Record, content: ContentMode, key: bytes) -> dict[str, Any
 
 
 def _without_query(params: Any) -> Any:
-    """The address of a URL elicitation without its query and fragment, where such requests carry their secrets."""
+    """The address of a URL elicitation without its user, query and fragment, where such requests carry their secrets."""
     if not isinstance(params, dict) or not isinstance(url := params.get("url"), str):
         return params
     bare = re.split(r"[?#]", url, maxsplit=1)[0]
-    return params if bare == url else {**params, "url": bare + "?[removed]"}
+    shown = _user.sub(r"\1[removed]@", bare)
+    return {**params, "url": shown if bare == url else shown + "?[removed]"}
 
 
 def _dump(value: Any) -> bytes:

@@ -10,7 +10,7 @@ import msgspec
 from samplegate.core import jsontext
 from samplegate.core.decisions import Allowed, Answered, DecidedBy, Decision, Denied, Outcome, Reason, Unanswered, Withdrawn
 from samplegate.core.record import Record, Released
-from samplegate.core.requests import ElicitationRequest, Malformed
+from samplegate.core.requests import BadRequest, ElicitationRequest
 from samplegate.core.rounds import Item, Round
 
 
@@ -71,7 +71,7 @@ def describe(round: Round, key: str, item: Item, decision_id: str, done: Done, *
         fits=done.fits,
         tried=done.tried,
         changed=(*(decision.act.changed if isinstance(decision.act, Allowed) else ()), *done.dropped),
-        request=None if isinstance(request, Malformed) else request.params,
+        request=None if isinstance(request, BadRequest) else request.params,
         result=outcome.result if isinstance(outcome, Answered) and not done.handed_on_to_client else None,
     )
 

@@ -55,7 +55,7 @@ class ElicitationRequest(msgspec.Struct, frozen=True):
 Request: TypeAlias = SamplingRequest | ElicitationRequest
 
 
-class Malformed(msgspec.Struct, frozen=True):
+class BadRequest(msgspec.Struct, frozen=True):
     """A request that no rule is asked about: what is wrong with it, as the JSON-RPC error the specification names."""
 
     code: int

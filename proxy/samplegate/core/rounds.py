@@ -8,7 +8,7 @@ from typing import Any, Final, Literal, TypeAlias
 import msgspec
 
 from samplegate.core.decisions import Outcome, Reason
-from samplegate.core.requests import ClientCapabilities, Malformed, Origin, Request
+from samplegate.core.requests import BadRequest, ClientCapabilities, Origin, Request
 
 Side: TypeAlias = Literal["client", "server"]
 Door: TypeAlias = Literal["push", "input_required", "url_error", "unasked"]
@@ -20,7 +20,7 @@ class Item(msgspec.Struct, frozen=True):
 
     method: str
     params: bytes | None
-    request: Request | Malformed
+    request: Request | BadRequest
     offered: bool
     answer: bytes | None = None
     """``unasked`` only: what the client wrote."""

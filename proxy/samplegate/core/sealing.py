@@ -17,7 +17,7 @@ def binding(state: State, pending: Pending) -> seal.Binding | None:
     return seal.Binding(state.server, state.caller, pending.method, digest)
 
 
-def sealed(state: State, pending: Pending, round: Round, server_state: bytes | None, verdict: ForwardRound, now: float) -> str | None:
+def sealed(state: State, pending: Pending, round: Round, verdict: ForwardRound, *, server_state: bytes | None, now: float) -> str | None:
     """The round as the requestState that the client is shown; None if its call cannot be bound."""
     bound = binding(state, pending)
     if bound is None:

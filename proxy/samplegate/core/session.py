@@ -53,8 +53,9 @@ class Session:
             return self._refused(side, lane, Malformed(problem.fault, parsed.id, answers=parsed.kind in ("result", "error")))
 
     def lost(self, side: Side, lane: int, head: bytes, fault: str) -> Effects:
-        """A line could not be taken at all; ``head`` is its begin, which mostly tells who would wait for an answer."""
-        return self._refused(side, lane, Malformed(fault, **frames.whose(head)))
+        """A line could not be taken at all; ``head`` is its begin, which mostly tells who would wait for an answer. The shell has logged it."""
+        effects = self._refused(side, lane, Malformed(fault, **frames.whose(head)))
+        return [effect for effect in effects if not isinstance(effect, Note)]
 
     def round_done(self, round: str, verdict: Verdict, now: float) -> Effects:
         """The gate is done with a round; one that was withdrawn meanwhile is nobody's any more."""

@@ -14,7 +14,7 @@ from samplegate.core.decide import Rulebook, compile_policy, explain
 from samplegate.core.decisions import Allowed, Decision, DenyAs, FixedAnswer, Forwarded, LeftOpen, Situation, Step
 from samplegate.core.parse import ELICITATION, SAMPLING, parse
 from samplegate.core.policy import Policy
-from samplegate.core.requests import Malformed
+from samplegate.core.requests import BadRequest
 
 Object: TypeAlias = dict[str, Any]
 
@@ -52,7 +52,7 @@ def _try(placed: Placed, book: Rulebook) -> Trial:
     case = placed.case
     method, params = wire(case)
     request = parse(method, msgspec.json.encode(params), scenes.origin(case))
-    if isinstance(request, Malformed):
+    if isinstance(request, BadRequest):
         seen = {"effect": "none", "reason": "malformed"}
         return Trial(case, placed.line, tuple(_differences(case.expect, seen)), (), request.message)
     situation = Situation(can_forward=can_forward(request, scenes.capabilities(case.client or [])))

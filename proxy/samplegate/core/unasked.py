@@ -12,8 +12,8 @@ from samplegate.core import doors, frames, jsontext, shapes
 from samplegate.core.capabilities import unsolicited
 from samplegate.core.decisions import Answered, Withdrawn
 from samplegate.core.inflight import Pending
-from samplegate.core.requests import Malformed as BadRequest
-from samplegate.core.requests import Origin
+from samplegate.core.policy import Kind
+from samplegate.core.requests import BadRequest, Origin
 from samplegate.core.rounds import ELICITATION, SAMPLING, Effect, Item, Note, Open, Round, Settled, ToClient, Withdraw
 from samplegate.core.state import State
 
@@ -48,7 +48,7 @@ class Unasked(msgspec.Struct, eq=False):
     def _fate(self, pending: Pending, methods: frozenset[str]) -> Literal["pass", "refuse", "strip"]:
         assert pending.call is not None
         state = self.state
-        kinds = frozenset("elicitation" if method == ELICITATION else "sampling" for method in methods)
+        kinds: frozenset[Kind] = frozenset("elicitation" if method == ELICITATION else "sampling" for method in methods)
         return unsolicited(
             state.book, server=state.server, caller=state.caller, call=pending.call, revision=pending.revision, client=pending.client, kinds=kinds
         )

@@ -52,8 +52,13 @@ class UrlErrors(msgspec.Struct, eq=False):
 
     def settle(self, settled: Settled, round: str) -> Effects:
         """Every URL was left to the client: the error goes on as it came. Else the call ends, and the URLs stay here."""
-        pending, line = self.open.pop(round)
+        pending, line = self.open[round]
+        out = self._settled(pending, line, settled, round)
+        del self.open[round]  # not before: after a fault the round can still be settled otherwise
         self.state.inflight.remove(pending)
+        return out
+
+    def _settled(self, pending: Pending, line: bytes, settled: Settled, round: str) -> Effects:
         left = [release for release in settled.releases.values() if not _left_to_client(release)]
         if not left:
             return [ToClient(pending.lane, line)]

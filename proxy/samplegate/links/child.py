@@ -65,8 +65,8 @@ class Child:
     async def stop(self) -> int:
         """End it and its group within 1.8 s: close its stdin, wait, SIGTERM, wait, SIGKILL. The code as from ``exited``.
 
-        The receiver hears nothing after this returns; it has heard ``ended`` unless reading was paused or its stdout is held from outside
-        the group. May be called again and from several tasks, and goes on if one of them is cancelled.
+        The receiver hears nothing after this returns; it has heard ``ended``, but for sure only where reading was not paused and nobody
+        outside the group holds the child's stdout. May be called again and from several tasks, and goes on if one of them is cancelled.
         """
         if self._stopping is None or self._stopping.cancelled():
             self._stopping = asyncio.get_running_loop().create_task(self._stop())

@@ -6,15 +6,18 @@ import os
 import stat
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeAlias
 
+Patience: TypeAlias = Callable[[], float]
+"""How many seconds a lock is waited for in all. Asked again while waiting, since it may be cut short meanwhile, by another thread."""
 PATIENCE: Final = 5.0  # seconds for the others' appends, each of which takes well under a millisecond
 PAUSE: Final = 0.002
 _FAR: Final = 0x7FFF0000  # Windows locks ranges, and a locked range cannot be read: lock a byte that no log reaches
 
 
-def append(path: Path, line: bytes, *, patience: float = PATIENCE) -> None:
+def append(path: Path, line: bytes, *, patience: Patience = lambda: PATIENCE) -> None:
     """Append ``line`` and a line end. Makes the file (mode 0600) and its folder (0700). Raises OSError, TimeoutError for the lock among them.
 
     A half line that a crashed writer left is ended first, and what this call could only write in part is taken back.
@@ -39,7 +42,7 @@ def append(path: Path, line: bytes, *, patience: float = PATIENCE) -> None:
         os.close(fd)
 
 
-def secret(path: Path, size: int, *, patience: float = PATIENCE) -> bytes:
+def secret(path: Path, size: int, *, patience: Patience = lambda: PATIENCE) -> bytes:
     """The random bytes kept in ``path``, made at the first call of whichever process comes first. Raises OSError."""
     make_folder(path.parent)
     fd = _open(path)
@@ -84,12 +87,13 @@ def _write(fd: int, data: bytes) -> None:
         rest = rest[os.write(fd, rest) :]
 
 
-def lock(fd: int, patience: float) -> None:
+def lock(fd: int, patience: Patience) -> None:
     """An exclusive lock on the open file. Raises TimeoutError after ``patience`` seconds; blocks its thread meanwhile."""
-    end = time.monotonic() + patience
+    begun = time.monotonic()
     while not _try_lock(fd):
-        if time.monotonic() >= end:
-            raise TimeoutError(f"another process has held the lock for {patience:g} s")
+        waited = time.monotonic() - begun
+        if waited >= patience():
+            raise TimeoutError(f"another process has held the lock for {waited:.2g} s")
         time.sleep(PAUSE)
 
 

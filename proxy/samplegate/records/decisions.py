@@ -5,10 +5,12 @@ Durability is ``written``: the line is the kernel's when ``write`` returns, so a
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import stat
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final
@@ -36,6 +38,9 @@ class DecisionLog:
         self._patience = patience
         self._queue = queue
         self._key = b""
+        self._allowed = math.inf
+        self._hurried = math.inf
+        self._spent = 0.0  # by the one thread that writes, which alone changes it
         self._turn: anyio.CapacityLimiter | None = None
         self.last: Path | None = None
         """The file of the latest record, for the summary at the end."""
@@ -61,11 +66,15 @@ class DecisionLog:
         if problem is not None:
             raise Unavailable(f"decision log: {path} {problem}; give --decision-log a place that can be written, or none")
 
+    def hurry(self, seconds: float) -> None:
+        """The end has begun: from now on writing takes ``seconds`` at most, all records together; a lock that is waited for is given up then."""
+        self._allowed, self._hurried = min(self._allowed, seconds), min(self._hurried, time.monotonic())
+
     async def write(self, record: Record) -> None:
         """Append the record. Raises Unavailable; a cancellation waits until the line is whole."""
         self._turn = self._turn or anyio.CapacityLimiter(1)  # one thread: the lock is between processes
         try:
-            with anyio.fail_after(self._queue):
+            with anyio.fail_after(min(self._queue, self._left())):
                 await anyio.to_thread.run_sync(self._append, record, limiter=self._turn)
         except TimeoutError as problem:
             raise Unavailable(
@@ -75,16 +84,28 @@ class DecisionLog:
             raise Unavailable(f"decision log: {self._place(record.time)} cannot be written: {problem.strerror or problem}") from problem
 
     def _append(self, record: Record) -> None:
-        path = self._place(record.time)
-        if self._content != "none" and not self._key:
-            self._key = self._read_key(path)
-        append(path, to_json(record, content=self._content, key=self._key), patience=self._patience)
-        self.last = path
+        if self._left() <= 0:
+            raise TimeoutError("the time for the last records is over")
+        begun = time.monotonic()
+        try:
+            path = self._place(record.time)
+            if self._content != "none" and not self._key:
+                self._key = self._read_key(path)
+            append(path, to_json(record, content=self._content, key=self._key), patience=self._still)
+            self.last = path
+        finally:
+            self._spent += max(0.0, time.monotonic() - max(begun, self._hurried))
+
+    def _left(self) -> float:
+        return self._allowed - self._spent
+
+    def _still(self) -> float:
+        return min(self._patience, self._left())
 
     def _read_key(self, path: Path) -> bytes:
         if path.exists() and not path.is_file():  # a pipe or device: there is no place beside it
             return os.urandom(KEY_BYTES)
-        return secret(self._key_file, KEY_BYTES, patience=self._patience)
+        return secret(self._key_file, KEY_BYTES, patience=self._still)
 
 
 class NoDecisionLog:
@@ -94,6 +115,9 @@ class NoDecisionLog:
 
     def check_writable(self, now: float) -> None:
         """Nothing is ever written."""
+
+    def hurry(self, seconds: float) -> None:
+        """There is nothing to hurry."""
 
     async def write(self, record: Record) -> None:
         """Keep nothing."""

@@ -149,7 +149,7 @@ def _short(value: Any, most: int) -> Any:
 
 
 def _as_json(_logger: object, _method: str, event: _Event) -> str:
-    return json.dumps(event)  # ASCII: nothing in it drives a terminal or ends the line
+    return _quoted(event)
 
 
 def _as_text(_logger: object, _method: str, event: _Event) -> str:
@@ -159,12 +159,17 @@ def _as_text(_logger: object, _method: str, event: _Event) -> str:
     line = " ".join([head, *(f"{name}={_shown(value)}" for name, value in event.items())])
     if trace is None:
         return line
-    lines = [ascii(part)[1:-1] for part in str(trace).splitlines()]
+    lines = [ascii(part)[1:-1].replace("##", "#\\x23") for part in str(trace).splitlines()]
     return "\n    ".join([line, *lines])
 
 
 def _shown(value: Any) -> str:
-    return value if isinstance(value, str) and _plain.match(value) else json.dumps(value)
+    return value if isinstance(value, str) and _plain.match(value) else _quoted(value)
+
+
+def _quoted(value: Any) -> str:
+    """JSON in ASCII: nothing in it drives a terminal or ends the line. Nor a CI system, which looks for ``##`` anywhere in one."""
+    return json.dumps(value).replace("##", "#\\u0023")
 
 
 def _is_terminal(stream: TextIO) -> bool:

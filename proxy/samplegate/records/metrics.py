@@ -37,20 +37,36 @@ METRICS: Final = (
         "Sampling and elicitation requests, by what was decided and what came of it.",
     ),
     Metric("samplegate_shadow_decisions_total", "counter", ("server", "kind", "effect"), "What shadow rules would have done."),
-    Metric("samplegate_rounds_total", "counter", ("server", "door"), "Rounds opened, by the door they came in by: push, input_required, url_error."),
+    Metric("samplegate_rounds_total", "counter", ("server", "door"), "Rounds opened, by their door: push, input_required, url_error, unasked."),
+    Metric("samplegate_rounds_failed_total", "counter", ("server", "door"), "Rounds that a fault in the gate ended, unanswered; the log has it."),
     Metric(
         "samplegate_request_duration_seconds",
         "histogram",
         ("server", "kind", "effect"),
-        "From a request's arrival to its record.",
+        "From the decision on a request to its record: what a model, the client or nobody took to answer it.",
     ),
-    Metric("samplegate_frames_dropped_total", "counter", ("server", "side", "reason"), "Lines and frames that were not passed on, nor answered."),
-    Metric("samplegate_frames_refused_total", "counter", ("server", "side", "reason"), "Frames that were answered with an error of the gate's own."),
-    Metric("samplegate_model_calls_total", "counter", ("model", "result"), "Calls of a model, by our name for it; the result is ok or the failure."),
+    Metric(
+        "samplegate_frames_dropped_total",
+        "counter",
+        ("server", "side", "reason"),
+        "Frames that were not passed on, by side and reason: unasked (an answer to nothing), oversized, failed (a fault in the gate).",
+    ),
+    Metric(
+        "samplegate_frames_refused_total",
+        "counter",
+        ("server", "side", "reason"),
+        "Lines and frames of a side that were not taken: no JSON-RPC, ambiguous, or not allowed now. Whoever waits gets an error.",
+    ),
+    Metric(
+        "samplegate_model_calls_total",
+        "counter",
+        ("model", "result"),
+        "Calls of a model, by our name for it; the result is ok, cancelled or the failure.",
+    ),
     Metric("samplegate_model_call_duration_seconds", "histogram", ("model",), "Duration of a model's call."),
     Metric("samplegate_model_tokens_total", "counter", ("model", "direction"), "Tokens that models reported: input or output."),
     Metric(
-        "samplegate_records_failed_total", "counter", ("server",), "Records that the decision log would not take; each made its request unanswered."
+        "samplegate_records_failed_total", "counter", ("server",), "Records that the decision log would not take; whoever waited was left unanswered."
     ),
 )
 """Every metric there is. A rename is a change that the changelog names."""

@@ -18,6 +18,8 @@ class Tally:
         self._metrics = metrics
         self._outcomes: Counter[str] = Counter()
         self._failed: list[Record] = []
+        self._faults = 0
+        self._faulty: list[str] = []
 
     def take(self, record: Record) -> None:
         """Count one record."""
@@ -26,22 +28,27 @@ class Tally:
             self._failed.append(record) if len(self._failed) < MAX_LISTED else None
         self._count(record)
 
+    def fault(self, round: str) -> None:
+        """Count one round that a fault of the gate's own ended, which may have no record."""
+        self._faults += 1
+        if len(self._faulty) < MAX_LISTED:
+            self._faulty.append(f"round {round}: unanswered by a fault in the gate; the log has it")
+
     @property
     def failed(self) -> int:
-        """How many requests ended Denied or Unanswered."""
-        return self._outcomes["denied"] + self._outcomes["unanswered"]
+        """How many requests ended Denied or Unanswered, and rounds by a fault."""
+        return self._outcomes["denied"] + self._outcomes["unanswered"] + self._faults
 
     def summary(self) -> str:
-        """``3 requests: 2 answered, 1 denied``."""
+        """``3 requests: 2 answered, 1 denied``, and ``1 round ended by a fault`` where there was one."""
         total = sum(self._outcomes.values())
-        if not total:
-            return "no requests"
         parts = ", ".join(f"{count} {outcome}" for outcome, count in sorted(self._outcomes.items()))
-        return f"{total} request{'s' if total > 1 else ''}: {parts}"
+        requests = f"{total} request{'s' if total > 1 else ''}: {parts}" if total else "no requests"
+        return f"{requests}; {self._faults} round{'s' if self._faults > 1 else ''} ended by a fault" if self._faults else requests
 
     def failures(self) -> list[str]:
         """One line for each request that ended Denied or Unanswered."""
-        lines = [_line(record) for record in self._failed]
+        lines = [*(_line(record) for record in self._failed), *self._faulty]
         rest = self.failed - len(lines)
         return [*lines, f"and {rest} more; the decision log has them"] if rest else lines
 

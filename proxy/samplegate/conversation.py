@@ -1,0 +1,104 @@
+"""One conversation: the server is started, our own stdio opened, and both are ended in order by whoever goes first. It reads no frame.
+
+At the end: the server's end of input, its exit, the last lines to the client, the records; all within the 2 s after which SDK clients kill a
+wrapper (R90). What is not needed by somebody who may still be answered ends beside the server, not after it.
+"""
+
+from __future__ import annotations
+
+import signal
+import sys
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+import anyio
+import anyio.to_thread
+
+from samplegate.links.child import Child, exit_code, start_child
+from samplegate.links.stdio import open_own
+from samplegate.preparation import Run
+from samplegate.records.metrics import preload
+from samplegate.relay import Relay
+
+OK: Final = 0
+LAST_LINES: Final = 0.2  # seconds for the client to take what the server wrote last
+LAST_RECORDS: Final = 0.5  # seconds for the records that are still to be written, all together
+
+
+async def converse(run: Run, relay: Relay) -> int:
+    """The exit code of the first of: the client's end, the server's end, a signal. Raises CannotStart."""
+    limit = run.settings.max_frame_bytes
+    child = await start_child(run.command, relay.server, env=run.server_environment, max_line=limit)
+    try:
+        own = await open_own(relay.client, max_line=limit)
+        relay.connect(own, child.link)
+        code = await _first(
+            lambda: _client_ends(relay),
+            lambda: _server_ends(child),
+            lambda: _output_ends(relay, child),
+            lambda: _signalled(relay),
+            lambda: _preload(run),
+        )
+    finally:
+        run.decisions.hurry(LAST_RECORDS)
+        with anyio.CancelScope(shield=True):
+            await _end(run, relay, child)
+    await own.drained(LAST_LINES)
+    own.close_writing()
+    own.abort()
+    return code
+
+
+async def _end(run: Run, relay: Relay, child: Child) -> None:
+    async with anyio.create_task_group() as group:
+        group.start_soon(child.stop)
+        if relay.client_gone.is_set():  # every round is withdrawn: nobody waits for a model
+            group.start_soon(run.models.aclose)
+
+
+async def _first(*waits: Callable[[], Awaitable[int | None]]) -> int:
+    """The code of the first that has one; the others are cancelled."""
+    codes: list[int] = []
+
+    async def one(wait: Callable[[], Awaitable[int | None]]) -> None:
+        code = await wait()
+        if code is not None:
+            codes.append(code)
+            group.cancel_scope.cancel()
+
+    async with anyio.create_task_group() as group:
+        for wait in waits:
+            group.start_soon(one, wait)
+    return codes[0]
+
+
+async def _client_ends(relay: Relay) -> int:
+    await relay.client_gone.wait()
+    return OK
+
+
+async def _server_ends(child: Child) -> int:
+    return exit_code(await child.exited())
+
+
+async def _output_ends(relay: Relay, child: Child) -> int:
+    """A server that closes its stdout can answer nothing any more, whether it lives on or not."""
+    await relay.server_gone.wait()
+    return exit_code(await child.stop())
+
+
+async def _signalled(relay: Relay) -> int:
+    """After a signal nothing is decided for anybody: what is open is withdrawn while the server ends, as where the client goes."""
+    if sys.platform == "win32":  # its event loop takes no signal handlers; SIGINT comes as KeyboardInterrupt
+        await anyio.sleep_forever()
+    with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM, signal.SIGHUP) as signals:
+        async for number in signals:
+            relay.ended("client")
+            return 128 + number
+    raise AssertionError("signals do not end")
+
+
+async def _preload(run: Run) -> None:
+    """What the end needs and has no time to import."""
+    if run.settings.metrics_file is not None:
+        await anyio.to_thread.run_sync(preload)

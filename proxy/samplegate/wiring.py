@@ -1,0 +1,90 @@
+"""The gate's ports, bound to this process: its clock, its models, its decision log, its counters. It decides nothing."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from dataclasses import replace
+from typing import Any
+
+from samplegate.core.decisions import Reason
+from samplegate.core.record import Record
+from samplegate.core.rounds import Note, Round, Verdict
+from samplegate.core.samples import SampleFailed, SampleRequest, SampleResult
+from samplegate.core.session import Session
+from samplegate.core.state import State
+from samplegate.gate import Gate
+from samplegate.ports import Ports, Unavailable
+from samplegate.preparation import Run
+from samplegate.records.metrics import Metrics
+from samplegate.records.notes import Notes
+from samplegate.records.tally import Tally
+from samplegate.relay import Relay
+
+
+class Wires:
+    """One conversation's session, gate and relay, wired together, and what is counted of it."""
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+        self.metrics = Metrics()
+        self.tally = Tally(self.metrics)
+        self.notes = Notes(run.log, self.metrics, run.settings.server)
+        state = State(run.book, run.settings.server, secrets.token_hex(4), secrets.token_bytes(32), epoch=time.time() - time.monotonic())
+        self.relay = Relay(Session(state), self._round, clock=time.monotonic, note=self._note)
+        ports = Ports(
+            sample=self._sample,
+            ask_client=self.relay.ask_client,
+            record=self._record,
+            clock=time.monotonic,
+            wall=time.time,
+            random=secrets.token_bytes,
+            log=run.log,
+        )
+        self._gate = Gate(run.book, run.policy.hash, ports)
+
+    async def _round(self, round: Round) -> Verdict:
+        self.metrics.count("samplegate_rounds_total", server=round.origin.server, door=round.door)
+        return await self._gate.run(round)
+
+    def _note(self, note: Note) -> None:
+        self.notes.take(note)
+        if note.event == "request.failed":
+            self.metrics.count("samplegate_rounds_failed_total", server=self._run.settings.server, door=note.fields["door"])
+            self.tally.fault(note.fields["round"])
+
+    async def _sample(self, request: SampleRequest) -> SampleResult:
+        started, result = time.monotonic(), "cancelled"
+        try:
+            answer = await self._run.models.sample(request)
+            result = answer.failure if isinstance(answer, SampleFailed) else "ok"
+        finally:
+            self.metrics.count("samplegate_model_calls_total", model=request.model, result=result)
+            self.metrics.observe("samplegate_model_call_duration_seconds", time.monotonic() - started, model=request.model)
+        for direction in ("input", "output"):
+            tokens = getattr(answer, f"{direction}_tokens", None)
+            if tokens:
+                self.metrics.count("samplegate_model_tokens_total", tokens, model=request.model, direction=direction)
+        return answer
+
+    async def _record(self, record: Record) -> None:
+        """Write one; a record that was cancelled before it stood is none, and nothing is counted of it."""
+        try:
+            await self._run.decisions.write(record)
+        except Exception as problem:
+            self.metrics.count("samplegate_records_failed_total", server=record.server)
+            self._recorded(record if record.outcome == "withdrawn" else replace(record, outcome="unanswered", reason=Reason.RECORDS))
+            if isinstance(problem, Unavailable):
+                raise
+            self._run.log.error("record.faulty", decision_id=record.decision_id, exc_info=True)  # noqa: G201
+            raise Unavailable(f"decision log: a fault while writing ({type(problem).__name__}); the log has it") from problem
+        self._recorded(record)
+
+    def _recorded(self, record: Record) -> None:
+        self.tally.take(record)
+        self._run.log.info("request.decided", **_told(record))
+
+
+def _told(record: Record) -> dict[str, Any]:
+    fields = ("decision_id", "server", "kind", "effect", "rule", "outcome", "reason", "detail", "model")
+    return {name: value for name in fields if (value := getattr(record, name))}
