@@ -36,6 +36,11 @@ def call(id: Any, arguments: dict[str, Any]) -> None:
     """The tool: ``ask`` pushes a request and gives back the answer, ``exit`` leaves, ``repeat`` gives back that much text."""
     if "exit" in arguments:
         sys.exit(arguments["exit"])
+    if "flood" in arguments:
+        for number in range(arguments["flood"]):
+            write({"method": "notifications/message", "params": {"level": "info", "data": f"{number}:" + "x" * 10_000}})
+        print("server: gone", file=sys.stderr, flush=True)
+        sys.exit(0)
     if "ask" in arguments:
         write({"id": id, "result": {"content": [], "structuredContent": ask(**arguments["ask"])}})
     elif "environment" in arguments:

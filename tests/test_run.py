@@ -156,6 +156,19 @@ def test_the_exit_code_is_the_servers_where_it_ends_by_itself(run: Wrapped) -> N
     assert 7 == client.end()[0]
 
 
+def test_a_slow_client_gets_all_that_an_ended_server_wrote(run: Wrapped) -> None:
+    client = run()
+    client.initialize()
+    client.write(id=1, method="tools/call", params={"name": "t", "arguments": {"flood": 40}})
+    assert client.process.stderr is not None
+    while b"server: gone" not in client.process.stderr.readline():
+        pass
+    with pytest.raises(subprocess.TimeoutExpired):
+        client.process.wait(1.0)
+    assert [f"{number}:" for number in range(40)] == [client.read()["params"]["data"][:-10_000] for _ in range(40)]
+    assert 0 == client.end()[0]
+
+
 def test_it_is_0_where_we_ended_the_server_whatever_the_server_says_then(run: Wrapped) -> None:
     client = run(environment={"EXIT_AT_EOF": "9"})
     client.initialize()

@@ -15,13 +15,15 @@ import anyio
 import anyio.to_thread
 
 from samplegate.links.child import Child, exit_code, start_child
+from samplegate.links.link import LineLink
 from samplegate.links.stdio import open_own
 from samplegate.preparation import Run
 from samplegate.records.metrics import preload
 from samplegate.relay import Relay
 
 OK: Final = 0
-LAST_LINES: Final = 0.2  # seconds for the client to take what the server wrote last
+LAST_LINES: Final = 0.2  # seconds for the client to take what the server wrote last, once it has closed its side
+TAIL: Final = 0.3  # seconds for the end of an ended server's output, where nothing of it is held up; a process it left behind may hold it open
 LAST_RECORDS: Final = 0.5  # seconds for the records that are still to be written, all together
 
 
@@ -34,8 +36,8 @@ async def converse(run: Run, relay: Relay) -> int:
         relay.connect(own, child.link)
         code = await _first(
             lambda: _client_ends(relay),
-            lambda: _server_ends(child),
-            lambda: _output_ends(relay, child),
+            lambda: _server_ends(relay, child, own),
+            lambda: _output_ends(relay, child, own),
             lambda: _signalled(relay),
             lambda: _preload(run),
         )
@@ -77,14 +79,31 @@ async def _client_ends(relay: Relay) -> int:
     return OK
 
 
-async def _server_ends(child: Child) -> int:
-    return exit_code(await child.exited())
+async def _server_ends(relay: Relay, child: Child, own: LineLink) -> int:
+    """The server ended by itself; a client that is slow still gets all that it wrote."""
+    code = exit_code(await child.exited())
+    while not relay.server_gone.is_set():
+        held_up = own.buffered > 0
+        with anyio.move_on_after(TAIL):
+            await relay.server_gone.wait()
+        if not held_up and own.buffered == 0:
+            break
+    await _taken(own)
+    return code
 
 
-async def _output_ends(relay: Relay, child: Child) -> int:
+async def _output_ends(relay: Relay, child: Child, own: LineLink) -> int:
     """A server that closes its stdout can answer nothing any more, whether it lives on or not."""
     await relay.server_gone.wait()
-    return exit_code(await child.stop())
+    code = exit_code(await child.stop())
+    await _taken(own)
+    return code
+
+
+async def _taken(own: LineLink) -> None:
+    """Wait until the client has taken everything; its end or a signal is waited for beside this."""
+    while own.buffered:
+        await own.drained(1.0)
 
 
 async def _signalled(relay: Relay) -> int:

@@ -54,7 +54,7 @@ class Session:
 
     def lost(self, side: Side, lane: int, head: bytes, fault: str) -> Effects:
         """A line could not be taken at all; ``head`` is its begin, which mostly tells who would wait for an answer. The shell has logged it."""
-        effects = self._refused(side, lane, Malformed(fault, **frames.whose(head)))
+        effects = self._refused(side, lane, Malformed(fault, **frames.whose(head)), code=shapes.INTERNAL)
         return [effect for effect in effects if not isinstance(effect, Note)]
 
     def round_done(self, round: str, verdict: Verdict, now: float) -> Effects:
@@ -128,7 +128,7 @@ class Session:
                 out += self.frame(side, lane, element.replace(b"\n", b" ").replace(b"\r", b" "), now)
         return out
 
-    def _refused(self, side: Side, lane: int, problem: Malformed) -> Effects:
+    def _refused(self, side: Side, lane: int, problem: Malformed, code: int = shapes.INVALID_REQUEST) -> Effects:
         """Log that something came, and tell whoever would otherwise wait for ever."""
         out: Effects = [Note("frame.refused", {"side": side, "fault": problem.fault})]
         if problem.id is None:
@@ -137,10 +137,10 @@ class Session:
             return (
                 [*out, *self._unreadable_answer(problem.id)]
                 if problem.answers
-                else [*out, ToClient(lane, frames.error(problem.id, shapes.INVALID_REQUEST, f"refused: {problem.fault}"))]
+                else [*out, ToClient(lane, frames.error(problem.id, code, f"refused: {problem.fault}"))]
             )
         if not problem.answers:
-            return [*out, ToServer(SERVER_LANE, frames.error(problem.id, shapes.INVALID_REQUEST, f"refused: {problem.fault}"))]
+            return [*out, ToServer(SERVER_LANE, frames.error(problem.id, code, f"refused: {problem.fault}"))]
         pending = self.state.inflight.wire.get(problem.id)
         if pending is None or pending.round is not None:  # answered already: its round is what counts
             return out
