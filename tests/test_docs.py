@@ -11,11 +11,12 @@ import msgspec
 import pytest
 
 from samplegate import cli
-from samplegate.core import cases, policy, scripted, trial
-from samplegate.core.descriptions import KEYS
+from samplegate.core import cases, policy, scripted
 from samplegate.core.load import json_schema, load
-from samplegate.core.nodes import compose
-from samplegate.core.tree import plain
+from samplegate.core.policyfile.descriptions import KEYS
+from samplegate.core.policyfile.nodes import compose
+from samplegate.core.policyfile.tree import plain
+from samplegate.core.trials import trial
 
 ROOT: Final = Path(__file__).parent.parent
 REFERENCE: Final = ROOT / "policies" / "README.md"

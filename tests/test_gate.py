@@ -14,8 +14,8 @@ import pytest
 
 from samplegate.core.decisions import Answered, Denied, Reason, Unanswered, Withdrawn
 from samplegate.core.record import Record
-from samplegate.core.rounds import ForwardRound, Open, Release, Reply, Round, Settled
 from samplegate.core.samples import Sampled, SampleFailed, SampleRequest, SampleResult
+from samplegate.core.session.rounds import ForwardRound, Open, Release, Reply, Round, Settled
 from samplegate.gate import Gate
 from samplegate.ports import Ports, Unavailable
 from tests.core.dialogue import ALLOW, ANSWER, DENY, FORWARD, Dialogue, ask, form, modern, one, request, result, sample, to_client, to_server

@@ -13,8 +13,8 @@ import pytest
 
 from samplegate.backpressure import MOST_ANSWERS
 from samplegate.core.decisions import Answered
-from samplegate.core.rounds import Effect, Note, Release, Reply, Round, Settled, Side, Verdict
-from samplegate.core.session import Session
+from samplegate.core.session.rounds import Effect, Note, Release, Reply, Round, Settled, Side, Verdict
+from samplegate.core.session.session import Session
 from samplegate.links.backlog import Backlog
 from samplegate.relay import Relay
 from tests.core.dialogue import DENY, FORWARD, Dialogue, form, modern, request, result

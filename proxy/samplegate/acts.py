@@ -11,7 +11,7 @@ from typing import Any, Final, assert_never
 import anyio
 import msgspec
 
-from samplegate.core import jsontext, shapes, strictjson
+from samplegate.core import jsontext
 from samplegate.core.answers import fits
 from samplegate.core.capabilities import can_forward
 from samplegate.core.decide import Rulebook, decide
@@ -29,11 +29,13 @@ from samplegate.core.decisions import (
     Situation,
     Unanswered,
 )
+from samplegate.core.parsing import strictjson
 from samplegate.core.patience import DEFAULT, Patience, until
 from samplegate.core.recording import Done
 from samplegate.core.requests import BadRequest, Request
-from samplegate.core.rounds import Item, Reply, Round
 from samplegate.core.samples import SampleFailed, SampleRequest
+from samplegate.core.session import shapes
+from samplegate.core.session.rounds import Item, Reply, Round
 from samplegate.ports import Ports
 
 MAX_DEPTH: Final = 64  # of a client's answer, as of the requests that we decide

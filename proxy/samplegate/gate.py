@@ -18,8 +18,8 @@ from samplegate.core.decide import Rulebook, decide
 from samplegate.core.decisions import Answered, Decision, Denied, DenyAs, Forwarded, LeftOpen, Outcome, Reason, Situation, Unanswered, Withdrawn
 from samplegate.core.recording import Done, describe, detail_of
 from samplegate.core.requests import BadRequest
-from samplegate.core.rounds import ForwardRound, Item, Release, Round, Seen, Settled, Verdict
-from samplegate.core.shapes import REJECTED, code_of
+from samplegate.core.session.rounds import ForwardRound, Item, Release, Round, Seen, Settled, Verdict
+from samplegate.core.session.shapes import REJECTED, code_of
 from samplegate.ports import Ports, Unavailable
 
 RECORDING: Final = 10.0  # seconds that the records of a round may take; the log gives up earlier where the end of the process has begun

@@ -8,8 +8,8 @@ from typing import Protocol
 import msgspec
 
 from samplegate.core.record import Record
-from samplegate.core.rounds import Reply, Round
 from samplegate.core.samples import SampleRequest, SampleResult
+from samplegate.core.session.rounds import Reply, Round
 
 
 class Unavailable(Exception):

@@ -10,7 +10,7 @@ import msgspec
 
 from samplegate import settings as process
 from samplegate.core import load
-from samplegate.core.match import Rulebook, compile_policy
+from samplegate.core.matching.match import Rulebook, compile_policy
 from samplegate.core.unnamed import unnamed
 from samplegate.records.decisions import DecisionLog, NoDecisionLog, decision_log
 from samplegate.records.log import Log, configure

@@ -16,8 +16,23 @@ import msgspec
 
 from samplegate.backpressure import Link, Outlet, outlets
 from samplegate.core.decisions import Reason, Unanswered
-from samplegate.core.rounds import Close, Effect, Later, Note, Open, Release, Reply, Round, Settled, Side, ToClient, ToServer, Verdict, Withdraw
-from samplegate.core.session import Session
+from samplegate.core.session.rounds import (
+    Close,
+    Effect,
+    Later,
+    Note,
+    Open,
+    Release,
+    Reply,
+    Round,
+    Settled,
+    Side,
+    ToClient,
+    ToServer,
+    Verdict,
+    Withdraw,
+)
+from samplegate.core.session.session import Session
 
 BEAT: Final = 5.0  # seconds between two progress notifications of a round: well under any peer's patience, and rare
 Effects = list[Effect]

@@ -9,10 +9,10 @@ from typing import Any
 
 from samplegate.core.decisions import Reason
 from samplegate.core.record import Record
-from samplegate.core.rounds import Note, Round, Verdict
 from samplegate.core.samples import SampleFailed, SampleRequest, SampleResult
-from samplegate.core.session import Session
-from samplegate.core.state import State
+from samplegate.core.session.rounds import Note, Round, Verdict
+from samplegate.core.session.session import Session
+from samplegate.core.session.state import State
 from samplegate.gate import Gate
 from samplegate.ports import Ports, Unavailable
 from samplegate.preparation import Run

@@ -11,7 +11,7 @@ import pytest
 from samplegate.core.cases import Cases, load_cases
 from samplegate.core.load import load
 from samplegate.core.policy import AllowRule, AnswerRule, ForwardRule, Match, Policy, RuleBase
-from samplegate.core.trial import Trial, run
+from samplegate.core.trials.trial import Trial, run
 
 HERE: Final = Path(__file__).parent
 SHIPPED: Final = Path(__file__).resolve().parents[2] / "policies"

@@ -10,8 +10,8 @@ import jsonschema
 import pytest
 import yaml
 
-from samplegate.core.nodes import compose
-from samplegate.core.tree import plain
+from samplegate.core.policyfile.nodes import compose
+from samplegate.core.policyfile.tree import plain
 from tests.commands.shell import Run
 
 SHIPPED: Final = sorted((Path(__file__).resolve().parents[2] / "policies").glob("*.yaml"))

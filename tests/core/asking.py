@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from samplegate.core.match import Rulebook, compile_policy
+from samplegate.core.matching.match import Rulebook, compile_policy
 from samplegate.core.policy import Model, Policy, Rule
 from samplegate.core.requests import Call, ElicitationRequest, Origin, SamplingRequest
 

@@ -11,12 +11,12 @@ import msgspec
 from samplegate.core.capabilities import can_forward
 from samplegate.core.decide import decide
 from samplegate.core.decisions import Answered, Decision, Outcome, Situation
-from samplegate.core.match import compile_policy
+from samplegate.core.matching.match import compile_policy
 from samplegate.core.policy import Policy
 from samplegate.core.requests import BadRequest
-from samplegate.core.rounds import Effect, ForwardRound, Open, Release, Round, Seen, Settled, ToClient, ToServer, Verdict
-from samplegate.core.session import Session
-from samplegate.core.state import State
+from samplegate.core.session.rounds import Effect, ForwardRound, Open, Release, Round, Seen, Settled, ToClient, ToServer, Verdict
+from samplegate.core.session.session import Session
+from samplegate.core.session.state import State
 
 KEY = bytes(range(32))
 NONCE = bytes(12)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from samplegate.core.answers import answer, fits
-from samplegate.core.facts import Facts
+from samplegate.core.matching.facts import Facts
 from samplegate.core.policy import AnswerRule
 from samplegate.core.requests import Request
 from tests.core.asking import form, sampling, text, url

@@ -13,8 +13,8 @@ from samplegate.core.eras import Era
 from samplegate.core.policy import AllowRule, AnswerRule, DenyRule, ForwardRule, Kind, Match, Range, Rule, With
 from samplegate.core.requests import Call, ClientCapabilities, Request
 from tests.core.asking import LEGACY, PROMPT, book, form, sampling, text, tool, url
+from tests.core.matching.test_match import REQUESTS
 from tests.core.test_decide import RULES
-from tests.core.test_match import REQUESTS
 
 NOTHING, ALL = ClientCapabilities(), ClientCapabilities(True, True, True, True, True)
 PLAIN = ClientCapabilities(sampling=True, form=True)

@@ -9,7 +9,7 @@ import yaml
 from samplegate.core.cases import Case, Cases, json_schema, load_cases
 from samplegate.core.load import PolicyError
 from samplegate.core.requests import Call, ClientCapabilities
-from samplegate.core.scenes import capabilities, origin
+from samplegate.core.trials.scenes import capabilities, origin
 
 CASE = """\
 cases:

@@ -9,15 +9,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from samplegate.core import facts
 from samplegate.core.decide import decide, explain
 from samplegate.core.decisions import Allowed, Decision, DenyAs, FixedAnswer, Forwarded, LeftOpen, Reason, Shadow, Situation, Step
-from samplegate.core.forms import Form, NotFlat, read_form
-from samplegate.core.match import Rulebook
+from samplegate.core.matching import facts
+from samplegate.core.matching.forms import Form, NotFlat, read_form
+from samplegate.core.matching.match import Rulebook
 from samplegate.core.policy import AllowRule, AnswerRule, DenyRule, ForwardRule, Match, Otherwise, Rule, With
 from samplegate.core.requests import Request
 from tests.core.asking import book, form, sampling, text, tool, url
-from tests.core.test_match import REQUESTS, matches
+from tests.core.matching.test_match import REQUESTS, matches
 
 ABLE, UNABLE = Situation(can_forward=True), Situation(can_forward=False)
 SAMPLING = Match(kind="sampling")

@@ -13,9 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from samplegate.core.load import Loaded, PolicyError, Problem, json_schema, load
-from samplegate.core.nodes import MAX_BYTES, MAX_FAULTS, MAX_NODES, compose
 from samplegate.core.policy import AllowRule, AnswerRule, DenyRule, ForwardRule, Match, Prepend
-from samplegate.core.tree import Unreadable, plain
+from samplegate.core.policyfile.nodes import MAX_BYTES, MAX_FAULTS, MAX_NODES, compose
+from samplegate.core.policyfile.tree import Unreadable, plain
 
 HERE: Final = Path(__file__).parent
 BAD: Final = sorted((HERE / "bad_policies").glob("*.yaml"))

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from samplegate.core.rounds import Note
+from samplegate.core.session.rounds import Note
 from samplegate.records.log import configure
 from samplegate.records.metrics import Metrics
 from samplegate.records.notes import LOGGED, Notes

@@ -19,9 +19,9 @@ from samplegate.core import scripted
 from samplegate.core.cases import load_cases
 from samplegate.core.decide import compile_policy
 from samplegate.core.load import Loaded, PolicyError, Problem, load
-from samplegate.core.nodes import compose
-from samplegate.core.tree import Mark, dotted, find
-from samplegate.core.tree import Path as Place
+from samplegate.core.policyfile.nodes import compose
+from samplegate.core.policyfile.tree import Mark, dotted, find
+from samplegate.core.policyfile.tree import Path as Place
 
 
 @dataclass(slots=True)

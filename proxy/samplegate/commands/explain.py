@@ -16,13 +16,15 @@ import msgspec
 from samplegate.commands import FAILED, OK, UNREADABLE
 from samplegate.commands.files import Unreadable, complain, read
 from samplegate.commands.steps import as_json, lines
-from samplegate.core import doors, jsontext, scenes
+from samplegate.core import jsontext
 from samplegate.core.capabilities import Offer, can_forward, offer
 from samplegate.core.decide import Rulebook, compile_policy, explain
 from samplegate.core.decisions import Allowed, Decision, DenyAs, FixedAnswer, Forwarded, LeftOpen, Situation, Step
 from samplegate.core.load import PolicyError, load
 from samplegate.core.requests import BadRequest, ClientCapabilities, Origin, Request
-from samplegate.core.scenes import Declared, Scene
+from samplegate.core.session import doors
+from samplegate.core.trials import scenes
+from samplegate.core.trials.scenes import Declared, Scene
 
 
 @dataclass(frozen=True, slots=True)

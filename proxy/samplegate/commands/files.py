@@ -6,9 +6,9 @@ import sys
 from pathlib import Path
 from typing import Final, Literal, TypeAlias
 
-from samplegate.core.nodes import compose
-from samplegate.core.tree import Mapping
-from samplegate.core.tree import Unreadable as NoTree
+from samplegate.core.policyfile.nodes import compose
+from samplegate.core.policyfile.tree import Mapping
+from samplegate.core.policyfile.tree import Unreadable as NoTree
 
 Sort: TypeAlias = Literal["policy", "tests", "script"]
 

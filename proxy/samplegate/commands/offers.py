@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from samplegate.core.capabilities import Coverage, describe_offer
-from samplegate.core.conditions import globs, is_glob
 from samplegate.core.decide import Rulebook
 from samplegate.core.eras import LEGACY, MODERN, Era
+from samplegate.core.matching.conditions import globs, is_glob
 from samplegate.core.policy import Match, Names, Policy
 
 ANY: Final = "any server"

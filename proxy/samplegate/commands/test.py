@@ -14,7 +14,7 @@ from samplegate.commands.files import Unreadable, complain, count, is_test, poli
 from samplegate.commands.steps import as_json, lines
 from samplegate.core.cases import load_cases
 from samplegate.core.load import PolicyError, load
-from samplegate.core.trial import Trial, run
+from samplegate.core.trials.trial import Trial, run
 
 
 @dataclass(slots=True)

@@ -10,14 +10,15 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final
 
-from samplegate.core import shapes, variables
-from samplegate.core.checking import check
 from samplegate.core.eras import has_modes
-from samplegate.core.facts import Facts
-from samplegate.core.forms import MISSING, Field, Form, NotFlat, read_form
+from samplegate.core.matching.checking import check
+from samplegate.core.matching.facts import Facts
+from samplegate.core.matching.forms import MISSING, Field, Form, NotFlat, read_form
+from samplegate.core.parsing.strictjson import named, told
 from samplegate.core.policy import AnswerRule, Kind
+from samplegate.core.policyfile import variables
 from samplegate.core.requests import ElicitationRequest, Request, SamplingRequest
-from samplegate.core.strictjson import named, told
+from samplegate.core.session import shapes
 
 Environment = Mapping[str, str]
 _whole: Final = re.compile(r"[+-]?[0-9]{1,100}\Z")

@@ -13,8 +13,8 @@ import msgspec
 
 from samplegate.core import answers, models
 from samplegate.core.eras import LEGACY, Era, has_elicitation, has_modes
-from samplegate.core.facts import ABSENT, UNKNOWN, Calls, Facts, Known
-from samplegate.core.match import Rulebook
+from samplegate.core.matching.facts import ABSENT, UNKNOWN, Calls, Facts, Known
+from samplegate.core.matching.match import Rulebook
 from samplegate.core.policy import AllowRule, AnswerRule, DenyRule, ForwardRule, Kind, Rule
 from samplegate.core.requests import Call, ClientCapabilities, Request
 

@@ -10,12 +10,13 @@ from typing import Annotated, Any, Literal, TypeAlias
 
 import msgspec
 
-from samplegate.core import scenes, tree
 from samplegate.core.load import PolicyError, problems
-from samplegate.core.nodes import compose
 from samplegate.core.policy import Strict
-from samplegate.core.scenes import Scene
-from samplegate.core.walk import convert, type_of
+from samplegate.core.policyfile import tree
+from samplegate.core.policyfile.nodes import compose
+from samplegate.core.policyfile.walk import convert, type_of
+from samplegate.core.trials import scenes
+from samplegate.core.trials.scenes import Scene
 
 Tokens: TypeAlias = Annotated[int, msgspec.Meta(ge=1)]
 

@@ -11,10 +11,10 @@ from typing import Any, Literal, TypeAlias, assert_never
 import msgspec
 
 from samplegate.core import answers, models
-from samplegate.core.conditions import shown
 from samplegate.core.decisions import Act, Allowed, Decision, DenyAs, FixedAnswer, Forwarded, LeftOpen, Reason, Shadow, Situation, Step
-from samplegate.core.facts import Facts
-from samplegate.core.match import Rulebook, compile_policy
+from samplegate.core.matching.conditions import shown
+from samplegate.core.matching.facts import Facts
+from samplegate.core.matching.match import Rulebook, compile_policy
 from samplegate.core.policy import AllowRule, AnswerRule, DenyRule, ForwardRule, Otherwise, Rule, seconds
 from samplegate.core.requests import Request
 

@@ -12,13 +12,13 @@ from typing import Literal
 
 import msgspec
 
-from samplegate.core import answerchecks, checks, variables
-from samplegate.core.draft import Draft
-from samplegate.core.nodes import compose
 from samplegate.core.policy import Policy
-from samplegate.core.schema import json_schema
-from samplegate.core.tree import Fault, Mark, Node, Path, Unreadable, dotted
-from samplegate.core.walk import Type, convert, type_of
+from samplegate.core.policyfile import answerchecks, checks, variables
+from samplegate.core.policyfile.draft import Draft
+from samplegate.core.policyfile.nodes import compose
+from samplegate.core.policyfile.schema import json_schema
+from samplegate.core.policyfile.tree import Fault, Mark, Node, Path, Unreadable, dotted
+from samplegate.core.policyfile.walk import Type, convert, type_of
 
 __all__ = ["Loaded", "PolicyError", "Problem", "json_schema", "load", "problems"]
 

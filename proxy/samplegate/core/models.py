@@ -7,8 +7,8 @@ from typing import Any, Final
 
 import msgspec
 
-from samplegate.core.conditions import globs, is_glob, shown
-from samplegate.core.facts import Facts, hint_names
+from samplegate.core.matching.conditions import globs, is_glob, shown
+from samplegate.core.matching.facts import Facts, hint_names
 from samplegate.core.policy import AllowRule, Model, Policy, Prepend, With
 
 TEXT_ONLY: Final = "models answer text only so far"

@@ -17,9 +17,9 @@ from typing import Any, Final, Literal, TypeAlias
 
 from samplegate.core.decisions import DecidedBy, Reason, Shadow
 from samplegate.core.eras import Era
+from samplegate.core.matching.secrecy import secret_fields, without_secrets
+from samplegate.core.parsing.strictjson import Fault, decode
 from samplegate.core.requests import Call
-from samplegate.core.secrecy import secret_fields, without_secrets
-from samplegate.core.strictjson import Fault, decode
 
 ContentMode: TypeAlias = Literal["none", "hash", "full"]
 Door: TypeAlias = Literal["push", "input_required", "url_error", "unasked"]

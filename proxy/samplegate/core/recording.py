@@ -11,7 +11,7 @@ from samplegate.core import jsontext
 from samplegate.core.decisions import Allowed, Answered, DecidedBy, Decision, Denied, Outcome, Reason, Unanswered, Withdrawn
 from samplegate.core.record import Record, Released
 from samplegate.core.requests import BadRequest, ElicitationRequest
-from samplegate.core.rounds import Item, Round
+from samplegate.core.session.rounds import Item, Round
 
 
 class Done(msgspec.Struct, frozen=True):

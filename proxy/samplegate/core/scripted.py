@@ -29,12 +29,12 @@ from typing import Annotated, Any, Final, TypeAlias
 
 import msgspec
 
-from samplegate.core import tree
 from samplegate.core.load import PolicyError, Problem
-from samplegate.core.nodes import compose
 from samplegate.core.policy import Pattern, Strict
+from samplegate.core.policyfile import tree
+from samplegate.core.policyfile.nodes import compose
+from samplegate.core.policyfile.walk import convert, type_of
 from samplegate.core.samples import Failure, Sampled, SampleFailed, SampleResult
-from samplegate.core.walk import convert, type_of
 
 Count: TypeAlias = Annotated[int, msgspec.Meta(ge=0)]
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from samplegate.core.facts import UNKNOWN, Known
-from samplegate.core.match import Rulebook
+from samplegate.core.matching.facts import UNKNOWN, Known
+from samplegate.core.matching.match import Rulebook
 
 
 def unnamed(book: Rulebook, server: str) -> bool:

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Final, Protocol
 
-from samplegate.core.rounds import Note
+from samplegate.core.session.rounds import Note
 from samplegate.records.metrics import Metrics
 
 LOGGED: Final = 20  # of an event; then the 100th, the 1000th and so on

@@ -166,9 +166,17 @@ class Child:
             await self._read_lines()
         except (ValueError, msgspec.MsgspecError):
             self._die("its worker said something that is not its protocol and was killed; ask again")
-        self.kill()
-        code = await self._process.wait()
+            self.kill()
+        code = await self._ended()
         self._die(f"its worker ended with code {code}; ask again, the next request starts a new one")
+
+    async def _ended(self) -> int:
+        """The code of a worker whose output has ended. Not killed at once: a kill looks for the code first, and asyncio then no longer finds it."""
+        try:
+            return await asyncio.wait_for(self._process.wait(), END_GRACE)
+        except TimeoutError:
+            self.kill()
+            return await self._process.wait()
 
     async def _read_lines(self) -> None:
         assert self._process.stdout is not None

@@ -13,8 +13,8 @@ from typing import Annotated, Any, Final, Literal, get_args, get_origin
 import msgspec
 from msgspec import Meta
 
+from samplegate.core.policyfile.tree import is_secret, quoted
 from samplegate.core.record import ContentMode
-from samplegate.core.tree import is_secret, quoted
 
 MIB: Final = 1024 * 1024
 

@@ -15,8 +15,8 @@ from pydantic import Field, TypeAdapter, create_model
 from pydantic.fields import FieldInfo
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
-from samplegate.core.nodes import compose
-from samplegate.core.tree import Mapping, Node, Unreadable, dotted, plain
+from samplegate.core.policyfile.nodes import compose
+from samplegate.core.policyfile.tree import Mapping, Node, Unreadable, dotted, plain
 from samplegate.settings.definition import SETTINGS, Setting
 from samplegate.settings.sources import Layer, Said, accepted, instead
 

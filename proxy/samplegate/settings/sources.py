@@ -11,7 +11,7 @@ from typing import Any, Final, TypeAlias
 
 import msgspec
 
-from samplegate.core import envfile
+from samplegate.core.policyfile import envfile
 from samplegate.settings.definition import SETTINGS, wrong
 
 PREFIX: Final = "SAMPLEGATE_"

@@ -1,0 +1,1 @@
+"""From hostile bytes to a checked request. Begin with ``parse.py``."""

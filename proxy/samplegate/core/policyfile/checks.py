@@ -1,0 +1,90 @@
+"""What must hold in a policy beyond the types of its values: names, models, hints, peers, numbers. The rules have ``rulechecks.py``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from samplegate.core.matching.conditions import is_glob
+from samplegate.core.policy import Peer
+from samplegate.core.policyfile import modelchecks, reach, rulechecks, timechecks, variables
+from samplegate.core.policyfile.answerchecks import texts
+from samplegate.core.policyfile.draft import Draft
+from samplegate.core.policyfile.tree import UNSEEN, Path, plain, quoted
+
+MAX_RULES: Final = 1000  # a decision looks at each of them; 100 take 100 us
+MAX_NAME: Final = 100  # names stand in logs, metrics and the `model` of an answer
+
+_EXPRESSIONS: Final = frozenset({"text", "field_names", "system_prompt"})
+"""Where `${` may be part of an RE2 expression."""
+
+
+def check(draft: Draft) -> None:
+    """Every check; problems and warnings end up in the draft."""
+    _names(draft, "models", [model.name for model in draft.policy.models])
+    _names(draft, "rules", [rule.name for rule in draft.policy.rules])
+    modelchecks.check(draft)
+    _variables(draft)
+    _peer(draft, ("client",), draft.policy.client)
+    for name, server in draft.policy.servers.items():
+        _server(draft, name, server)
+    if len(draft.policy.rules) > MAX_RULES:
+        draft.problem(("rules", MAX_RULES), f"there are more than {MAX_RULES} rules; merge some")
+        return
+    if not draft.policy.rules and draft.sound("rules"):
+        draft.warn(("rules",), "there are no rules, so every request stays unanswered; add one", key=True)
+    rulechecks.check(draft)
+    reach.check(draft)
+
+
+def _names(draft: Draft, table: str, names: Sequence[str]) -> None:
+    first: dict[str, int] = {}
+    for index, name in enumerate(names):
+        path: Path = (table, index, "name")
+        if not draft.sound(*path):
+            continue
+        if (why := _bad_name(name)) is not None:
+            draft.problem(path, why)
+        elif name in first:
+            line = draft.line((table, first[name], "name"))
+            draft.problem(path, f"{quoted(name)} is the name of {table}.{first[name]} in line {line} too; give each its own")
+        else:
+            first[name] = index
+
+
+def _bad_name(name: str) -> str | None:
+    if not name.strip():
+        return "the name is empty; give one"
+    if len(name) > MAX_NAME:
+        return f"{quoted(name)} is longer than {MAX_NAME} characters; shorten it"
+    if UNSEEN.search(name):
+        return f"{quoted(name)} holds a character that cannot be seen; remove it"
+    return None
+
+
+def _server(draft: Draft, name: str, server: Peer) -> None:
+    path: Path = ("servers", name)
+    if (why := _bad_name(name)) is not None:
+        draft.problem(path, why, key=True)
+    elif is_glob(name):
+        draft.problem(path, f"{quoted(name)} is a glob, and a server's settings go by its whole name; list the servers one by one", key=True)
+    _peer(draft, path, server)
+
+
+def _peer(draft: Draft, path: Path, peer: Peer) -> None:
+    if peer.peer_timeout != "none" and draft.sound(*path, "peer_timeout"):
+        timechecks.span(draft, (*path, "peer_timeout"), peer.peer_timeout)
+
+
+def _variables(draft: Draft) -> None:
+    """`${VAR}` outside an answer's content: nothing fills it in there, so whoever wrote it meant something else."""
+    for path, text in texts(plain(draft.root), ()):
+        if path[0] == "rules" and path[2:3] == ("content",):
+            continue
+        name = next(variables.names(text), None)
+        if name is None or path[-1] in _EXPRESSIONS:
+            continue
+        if path[-1] == "prepend":
+            draft.warn(path, f"${{{name}}} is sent as it stands; variables are filled in only within the content of an answer")
+        elif draft.sound(*path):
+            draft.problem(path, f"${{{name}}} is filled in only within the content of an answer; write the value itself")

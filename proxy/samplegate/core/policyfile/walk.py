@@ -1,0 +1,178 @@
+"""A tree of nodes held against a msgspec type, so that every problem is told at once, each at its node. Not the policy's meaning (``checks.py``).
+
+msgspec itself stops at the first problem and knows no lines. What the walk finds broken it replaces by a harmless placeholder, so that one
+fault does not hide another, and ``broken`` names the places that nobody is to trust.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from collections.abc import Mapping as Mapping_
+from typing import Any, Final
+
+import msgspec
+from msgspec import inspect
+
+from samplegate.core.policyfile.leaves import Type, asked, bad_pattern, described, did_you_mean, fits, is_regex, members, nearest, placeholder
+from samplegate.core.policyfile.nodes import MAX_FAULTS
+from samplegate.core.policyfile.scalars import reread
+from samplegate.core.policyfile.tree import Broken, Fault, Mapping, Mark, Node, Path, Scalar, Sequence, plain, quoted, shown
+
+_MISSING: Final = object()
+
+
+def convert(root: Node, type: Type) -> tuple[Any, Walk]:
+    """The plain value of a tree, with placeholders where it does not fit ``type``; the walk knows every fault."""
+    walk = Walk()
+    value = walk.value(root, type, ())
+    return value, walk
+
+
+class Walk:
+    """One pass over one tree."""
+
+    def __init__(self) -> None:
+        self.faults: list[Fault] = []
+        self.broken: set[Path] = set()
+
+    def fault(self, mark: Mark, path: Path, what: str) -> None:
+        self.broken.add(path)
+        if len(self.faults) < MAX_FAULTS:
+            self.faults.append(Fault(mark, path, what))
+
+    def value(self, node: Node, type: Type, path: Path) -> Any:
+        """The value of ``node`` as ``type``, or a placeholder."""
+        if isinstance(node, Broken):
+            self.broken.add(path)
+            return placeholder(type)
+        kinds = members(type)
+        match node:
+            case Mapping():
+                return self._mapping(node, kinds, path)
+            case Sequence():
+                return self._sequence(node, kinds, path)
+            case Scalar():
+                return self._scalar(node, kinds, path)
+
+    def _mapping(self, node: Mapping, kinds: list[Type], path: Path) -> Any:
+        structs = [m for m in kinds if isinstance(m, inspect.StructType)]
+        if len(structs) > 1:
+            return self._tagged(node, structs, path)
+        if structs:
+            return self._struct(node, structs[0], path)
+        for member in kinds:
+            if isinstance(member, inspect.DictType):
+                return {key: self.value(entry.node, member.value_type, (*path, key)) for key, entry in node.entries.items()}
+            if isinstance(member, inspect.AnyType):
+                return plain(node)
+        return self._misfit(node.mark, "a mapping", kinds, path)
+
+    def _sequence(self, node: Sequence, kinds: list[Type], path: Path) -> Any:
+        for member in kinds:
+            if isinstance(member, inspect.ListType):
+                return [self.value(item, member.item_type, (*path, index)) for index, item in enumerate(node.items)]
+            if isinstance(member, inspect.AnyType):
+                return plain(node)
+        return self._misfit(node.mark, "a list", kinds, path)
+
+    def _scalar(self, node: Scalar, kinds: list[Type], path: Path) -> Any:
+        if node.value is None and not any(isinstance(m, inspect.AnyType) for m in kinds):
+            return self._misfit(node.mark, "nothing", kinds, path, "; give a value or remove the key")
+        for member in kinds:
+            if fits(node.value, member):
+                why = bad_pattern(node.value) if is_regex(member) else None
+                if why is not None:
+                    self.fault(node.mark, path, why)
+                    return placeholder(member)
+                return node.value
+        return self._misfit(node.mark, shown(node, path), kinds, path, _remedy(node, kinds))
+
+    def _misfit(self, mark: Mark, met: str, kinds: list[Type], path: Path, remedy: str = "") -> Any:
+        self.fault(mark, path, f"{met} is not {described(kinds)}{remedy}")
+        return placeholder(kinds[0])
+
+    def _tagged(self, node: Mapping, structs: list[inspect.StructType], path: Path) -> Any:
+        field_name = structs[0].tag_field or ""
+        tags = {str(struct.tag): struct for struct in structs}
+        chosen = node.entries.get(field_name)
+        tag = chosen.node.value if chosen is not None and isinstance(chosen.node, Scalar) else _MISSING
+        if isinstance(tag, str) and tag in tags:
+            return self._struct(node, tags[tag], path, structs)
+        at = (*path, field_name)
+        if chosen is None:
+            self.fault(node.mark, at, f"the key is missing; give one of {', '.join(tags)}")
+        elif isinstance(chosen.node, Broken):
+            self.broken.add(at)
+        else:
+            met = shown(chosen.node, at) if isinstance(chosen.node, Scalar) else "what stands here"
+            near = did_you_mean(str(tag), tags) if isinstance(tag, str) else ""
+            self.fault(chosen.node.mark, at, f"{met} is not one of {', '.join(tags)}{near}")
+        return self._any_of(node, structs, path)
+
+    def _any_of(self, node: Mapping, structs: list[inspect.StructType], path: Path) -> dict[str, Any]:
+        """A mapping whose tag is broken: its keys are still held against all that any of the structs has."""
+        known = {f.encode_name: f for struct in reversed(structs) for f in struct.fields}
+        stand_in = structs[-1]
+        out = self._fields(node, _Keys(known, str(stand_in.tag_field)), path)
+        kept = {f.encode_name for f in stand_in.fields}
+        return {str(stand_in.tag_field): stand_in.tag, **{key: value for key, value in out.items() if key in kept}}
+
+    def _struct(self, node: Mapping, struct: inspect.StructType, path: Path, siblings: Iterable[inspect.StructType] = ()) -> dict[str, Any]:
+        fields = {f.encode_name: f for f in struct.fields}
+        others = {str(sibling.tag): {f.encode_name for f in sibling.fields} for sibling in siblings if sibling is not struct}
+        out = self._fields(node, _Keys(fields, struct.tag_field, str(struct.tag), others), path)
+        return out if struct.tag_field is None else {struct.tag_field: struct.tag, **out}
+
+    def _fields(self, node: Mapping, keys: _Keys, path: Path) -> dict[str, Any]:
+        out: dict[str, Any] = {}
+        for key, entry in node.entries.items():
+            if key == keys.tag_field:
+                continue
+            known = keys.fields.get(key)
+            if known is None:
+                self.fault(entry.mark, (*path, key), keys.unknown(key))
+                continue
+            value = self.value(entry.node, known.type, (*path, key))
+            if known.required or (*path, key) not in self.broken:
+                out[key] = value
+        for key, known in keys.fields.items():
+            if known.required and key not in node.entries:
+                self.fault(node.mark, (*path, key), f"the key is missing; {asked(key, known.type)}")
+                out[key] = placeholder(known.type)
+        return out
+
+
+class _Keys(msgspec.Struct, frozen=True):
+    """What a mapping may say: its fields, the key of its tag with the tag met, and what the mappings of another tag may say."""
+
+    fields: Mapping_[str, inspect.Field]
+    tag_field: str | None = None
+    tag: str = ""
+    others: Mapping_[str, set[str]] = msgspec.field(default_factory=dict)
+
+    def unknown(self, key: str) -> str:
+        """What to say about a key that is not here: its likely home, its likely spelling, or what there is."""
+        owners = [tag for tag, names in self.others.items() if key in names]
+        if owners:
+            return f"the key belongs to {' and '.join(owners)}, and this rule's effect is {self.tag}; remove the key or change the effect"
+        for name, known in self.fields.items():
+            inner = [m for m in members(known.type) if isinstance(m, inspect.StructType)]
+            if any(f.encode_name == key for struct in inner for f in struct.fields):
+                return f"unknown key; did you mean {quoted(f'{name}.{key}')}?"
+        choices = [*([self.tag_field] if self.tag_field else []), *self.fields]
+        return "unknown key" + (did_you_mean(key, choices) or f"; the keys here are {', '.join(choices)}")
+
+
+def _remedy(node: Scalar, kinds: list[Type]) -> str:
+    if not isinstance(node.value, str):
+        return "; quote it" if any(fits(node.text, kind) for kind in kinds) else ""
+    unquoted = reread(node.text)
+    return "; remove the quotes" if any(fits(unquoted, kind) for kind in kinds) else nearest(node, kinds)
+
+
+def type_of(struct: type[msgspec.Struct]) -> Type:
+    """The description of a struct that ``convert`` takes."""
+    return inspect.type_info(struct)
+
+
+__all__ = ["Type", "Walk", "convert", "did_you_mean", "type_of"]

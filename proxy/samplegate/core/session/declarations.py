@@ -1,0 +1,61 @@
+"""What modern requests declare, each in its own envelope (R49), and the same as the gate passes it on. Worked out once for each way of asking."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+import msgspec
+
+from samplegate.core import jsontext
+from samplegate.core.capabilities import Offer
+from samplegate.core.eras import META_CAPABILITIES, META_VERSION
+from samplegate.core.matching.match import Rulebook
+from samplegate.core.requests import Call, ClientCapabilities
+from samplegate.core.session import declared
+from samplegate.core.session.rounds import Note
+from samplegate.core.session.state import State
+
+MAX_KEPT: Final = 256  # a client varies them by tool at most
+
+
+class Declaration(msgspec.Struct, frozen=True):
+    """What a request's envelope declares, and what the gate makes of it under one policy."""
+
+    book: Rulebook
+    revision: str
+    client: ClientCapabilities
+    offer: Offer
+    line: bytes | None
+    """The capabilities as the server is to see them, None where they stay as they came."""
+
+
+class Declarations(msgspec.Struct, eq=False):
+    """The declarations of a session."""
+
+    state: State
+    _kept: dict[tuple[bytes, bytes | None, Call | None], Declaration] = msgspec.field(default_factory=dict)
+    _withheld: set[str] = msgspec.field(default_factory=set)
+
+    def of(self, meta: Mapping[str, msgspec.Raw], call: Call | None) -> Declaration:
+        """The declaration of a request with this ``_meta``, for the call that it is."""
+        raw = meta.get(META_CAPABILITIES)
+        key = (bytes(meta[META_VERSION]), None if raw is None else bytes(raw), call)
+        known = self._kept.get(key)
+        if known is None or known.book is not self.state.book:
+            if len(self._kept) >= MAX_KEPT:
+                self._kept.clear()
+            known = self._kept[key] = self._made(*key)
+        return known
+
+    def _made(self, version: bytes, raw: bytes | None, call: Call | None) -> Declaration:
+        revision, client = jsontext.string(version) or "", declared.read(raw)
+        offer = Offer() if raw is None else self.state.offer("modern", revision, client, call)  # without the member nothing is declared (R49, R61)
+        wanted = None if raw is None else declared.rewrite(raw, client, offer, revision)
+        return Declaration(self.state.book, revision, client, offer, wanted if wanted != raw else None)
+
+    def withheld(self, declaration: Declaration) -> list[Note]:
+        """What the client declared and is not offered, said once for each capability."""
+        new = [name for name in declared.withheld(declaration.client, declaration.offer) if name not in self._withheld]
+        self._withheld.update(new)
+        return [Note("capability.withheld", {"server": self.state.server, "capabilities": new})] if new else []

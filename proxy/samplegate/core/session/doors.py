@@ -1,0 +1,146 @@
+"""The doors through which a server's requests come (T3), read into the items of a round. Nothing is decided here.
+
+A pushed request, the ``inputRequests`` of an ``input_required`` result, the elicitations of a -32042 error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+import msgspec
+
+from samplegate.core import jsontext
+from samplegate.core.capabilities import Offer
+from samplegate.core.parsing.parse import parse
+from samplegate.core.requests import BadRequest, ElicitationRequest, Origin, Request
+from samplegate.core.session.rounds import ELICITATION, ROOTS, SAMPLING, Item
+
+KINDS: Final = frozenset({SAMPLING, ELICITATION})
+MAX_KEYS: Final = 64  # requests in one round; real ones have one to three
+URL_ELICITATION_REQUIRED: Final = -32042
+MAX_URL_ERROR: Final = 1024 * 1024  # bytes of a -32042 error that is taken apart; real ones have one or two URLs
+_OF_ERRORS: Final = frozenset({"code", "message", "data"})
+_OF_ENTRIES: Final = frozenset({"method", "params"})
+INPUT_REQUIRED: Final = "input_required"
+
+
+def item(method: str, params: bytes | None, origin: Origin, offer: Offer) -> Item:
+    """One request, parsed, with whether it was declared at its grain (R8, R31, R61)."""
+    parsed = parse(method, params, origin)
+    return Item(method, params, parsed, _offered(method, parsed, offer))
+
+
+def _offered(method: str, request: Request | BadRequest, offer: Offer) -> bool:
+    if isinstance(request, BadRequest):
+        return offer.sampling if method == SAMPLING else offer.form or offer.url
+    if isinstance(request, ElicitationRequest):
+        return offer.url if request.mode == "url" else offer.form
+    asks_tools = "tools" in request.params or "toolChoice" in request.params
+    return offer.sampling and (offer.sampling_tools or not asks_tools)
+
+
+class InputRequired(msgspec.Struct, frozen=True):
+    """An ``input_required`` result, taken apart."""
+
+    items: Mapping[str, Item]
+    roots: Mapping[str, bytes]
+    """Keys that ask for roots, with the entry as it stands."""
+    entries: Mapping[str, bytes]
+    """Every key's entry as the server wrote it."""
+    state: bytes | None
+    """``requestState`` as raw JSON, None if there was none (T9)."""
+
+
+def result_type(result: bytes) -> str | None:
+    """``resultType`` of a result, None where it has none. Raises jsontext.Malformed for a result of two readings."""
+    if result[:1] != b"{":
+        return None
+    found = jsontext.fields(result)
+    for name in found:
+        if name != "resultType" and name.casefold() == "resulttype":
+            raise jsontext.Malformed(f"its result has {name[:20]!r}, which resembles a member of the protocol")
+    return jsontext.string(bytes(found["resultType"])) if "resultType" in found else None
+
+
+def may_say(text: bytes, word: bytes) -> bool:
+    """Cheap and safe: False only if no JSON spelling of ``word`` can stand in the text.
+
+    One byte is searched for ten times faster than two, and most large texts hold no escape at all.
+    """
+    if word in text:
+        return True
+    return b"\\" in text and (b"\\u" in text or (b"/" in word and b"\\/" in text))
+
+
+def input_required(result: bytes, origin: Origin, offer: Offer) -> InputRequired | str:
+    """The requests of an ``input_required`` result (R60), or what is wrong with it."""
+    state = jsontext.lookup(result, "requestState")
+    asked = jsontext.lookup(result, "inputRequests")
+    state = None if state == b"null" else state
+    if state is not None and not _is_text(state):
+        return "its requestState is not a string"
+    if asked is None or asked == b"null":
+        return InputRequired({}, {}, {}, state) if state is not None else "it has neither inputRequests nor requestState"
+    if asked[:1] != b"{":
+        return "its inputRequests is not an object"
+    entries = {key: asked[m.start : m.end] for key, m in jsontext.members(asked).items()}
+    if not entries and state is None:
+        return "it has neither inputRequests nor requestState"
+    if any("\ud800" <= letter <= "\udfff" for key in entries for letter in key):
+        return "a key of its inputRequests is not Unicode text"
+    if len(entries) > MAX_KEYS:
+        return f"it asks {len(entries)} things at once, more than {MAX_KEYS}"
+    return _sorted(entries, origin, offer, state)
+
+
+def _is_text(raw: bytes) -> bool:
+    """Whether raw JSON is a string, in UTF-8."""
+    try:
+        return raw[:1] == b'"' and bool(raw.decode())
+    except UnicodeDecodeError:
+        return False
+
+
+def _sorted(entries: Mapping[str, bytes], origin: Origin, offer: Offer, state: bytes | None) -> InputRequired | str:
+    items: dict[str, Item] = {}
+    roots: dict[str, bytes] = {}
+    for key, raw in entries.items():
+        if raw[:1] != b"{":
+            return "an entry of its inputRequests is not an object"
+        for name in jsontext.fields(raw):
+            if name not in _OF_ENTRIES and name.casefold() in _OF_ENTRIES:
+                return "an entry of its inputRequests has a member that resembles one of the protocol"
+        method = jsontext.string(jsontext.lookup(raw, "method"))
+        if method == ROOTS:
+            roots[key] = raw
+        elif method in KINDS:
+            items[key] = item(method, jsontext.lookup(raw, "params"), origin, offer)
+        else:
+            return "an entry of its inputRequests is neither sampling, elicitation nor roots"
+    return InputRequired(items, roots, entries, state)
+
+
+def url_elicitations(error: bytes, origin: Origin, offer: Offer) -> Mapping[str, Item] | None:
+    """The elicitations of a -32042 error (R44), None if the error is another one. Any spelling of the number counts."""
+    if not is_url_error(error):
+        return None
+    raw = jsontext.lookup(error, "data", "elicitations") if len(error) <= MAX_URL_ERROR else None
+    try:
+        entries = [] if raw is None else msgspec.json.decode(raw, type=list[msgspec.Raw])
+    except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
+        entries = []
+    items = {str(number): item(ELICITATION, bytes(params), origin, offer) for number, params in enumerate(entries[:MAX_KEYS])}
+    return items if entries and len(entries) <= MAX_KEYS else {"0": item(ELICITATION, b"{}", origin, offer)}
+
+
+def is_url_error(error: bytes) -> bool:
+    """Whether an error is -32042, in any spelling of the number. Raises jsontext.Malformed for an error of two readings."""
+    found = jsontext.fields(error) if error[:1] == b"{" else {}
+    for name in found:
+        if name not in _OF_ERRORS and name.casefold() in _OF_ERRORS:
+            raise jsontext.Malformed(f"its error has {name[:20]!r}, which resembles a member of JSON-RPC")
+    try:
+        return "code" in found and float(bytes(found["code"])) == URL_ELICITATION_REQUIRED
+    except ValueError:
+        return False

@@ -1,0 +1,56 @@
+"""The legacy eras' ``initialize``: the client's capabilities go on as the gate offers them, and the server's choice of revision is read along."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+import msgspec
+
+from samplegate.core import jsontext
+from samplegate.core.eras import LEGACY, era_of
+from samplegate.core.frames import Frame, FrameId
+from samplegate.core.jsontext import Malformed
+from samplegate.core.session import declared
+from samplegate.core.session.inflight import Pending
+from samplegate.core.session.rounds import Effect, Note
+from samplegate.core.session.state import State
+
+Effects = list[Effect]
+METHOD: Final = "initialize"
+_date: Final = re.compile("[0-9]{4}-[0-9]{2}-[0-9]{2}")
+
+
+class Handshake(msgspec.Struct, eq=False):
+    """The handshake of a session; a client may begin it again."""
+
+    state: State
+    _asked: dict[FrameId, str] = msgspec.field(default_factory=dict)
+    """The id under which the server has it, and the revision that the client asked for."""
+
+    def request(self, lane: int, f: Frame, now: float) -> Effects:
+        """The client opens."""
+        assert f.id is not None
+        state = self.state
+        asked = jsontext.string(jsontext.lookup(f.payload, "protocolVersion"))
+        revision = asked if asked is not None and era_of(asked) == "legacy" else LEGACY[-1]
+        raw = jsontext.lookup(f.payload, "capabilities")
+        state.client = declared.read(raw)
+        state.offered = state.offer("legacy", revision, state.client, None)
+        wanted = declared.rewrite(raw, state.client, state.offered, revision)
+        line = f.raw if wanted == raw else jsontext.splice(f.raw, ("params", "capabilities"), wanted)
+        pending = Pending(lane, f.id, f.id, f.method, now)
+        sent = state.send(pending, line)
+        self._asked = {pending.wire_id: revision}
+        withheld = declared.withheld(state.client, state.offered)
+        return [Note("capability.withheld", {"server": state.server, "capabilities": withheld}), *sent] if withheld else sent
+
+    def answered(self, f: Frame) -> None:
+        """The server chose a revision, if this is its answer. Raises Malformed for a word that is none: all that follows would be read by it."""
+        asked = self._asked.pop(f.id, None) if f.id is not None else None
+        if asked is None:
+            return
+        said = jsontext.string(jsontext.lookup(f.payload, "protocolVersion"))
+        if said is not None and not _date.fullmatch(said):
+            raise Malformed("its protocolVersion is not a date")
+        self.state.revision = said or asked

@@ -1,0 +1,162 @@
+"""The first door: requests that a legacy server pushes. Each is a round of one; a forwarded one goes to the client under an id of ours.
+
+Not the modern era: there a server that writes a request is refused (``session.py``).
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from samplegate.core import frames, jsontext
+from samplegate.core.decisions import Withdrawn
+from samplegate.core.frames import Frame, FrameId
+from samplegate.core.requests import Origin
+from samplegate.core.session import doors, shapes
+from samplegate.core.session.inflight import Pending, token_of
+from samplegate.core.session.progress import notification
+from samplegate.core.session.rounds import SAMPLING, Effect, Open, Reply, Round, Settled, ToClient, ToServer, Withdraw
+from samplegate.core.session.state import SERVER_LANE, State
+
+Effects = list[Effect]
+KEY: Final = ""  # the one key of a pushed round
+MAX_OPEN: Final = 1000  # each open round is a task, and a server chooses how many it asks for
+
+
+class Push(msgspec.Struct, eq=False):
+    """A pushed request that is being answered."""
+
+    id: FrameId
+    """The server's id."""
+    round: Round
+    params: bytes | None
+    kind: str
+    calls: list[Pending]
+    """The calls it may belong to."""
+    sent: FrameId | None = None
+    """Our id at the client, while it is forwarded."""
+    beats: int = 0
+
+
+class Pushes(msgspec.Struct, eq=False):
+    """The pushed requests of a session that are not answered yet."""
+
+    state: State
+    open: dict[str, Push] = msgspec.field(default_factory=dict)
+    _by_id: dict[FrameId, Push] = msgspec.field(default_factory=dict)
+    _sent: dict[FrameId, Push] = msgspec.field(default_factory=dict)
+
+    def asks(self, id: FrameId) -> bool:
+        """Whether the server has a request with this id open."""
+        return id in self._by_id
+
+    def arrive(self, f: Frame, now: float) -> Effects:
+        """The server asks."""
+        assert f.id is not None
+        if len(self.open) >= MAX_OPEN:
+            return [ToServer(SERVER_LANE, frames.error(f.id, shapes.REJECTED, f"refused: {MAX_OPEN} requests of this server are open already"))]
+        state = self.state
+        calls = state.inflight.calls()
+        distinct = dict.fromkeys(p.call for p in calls if p.call is not None)
+        origin = Origin(state.server, state.caller, "legacy", state.revision, tuple(distinct))
+        item = doors.item(f.method, f.payload, origin, state.offered)
+        called = min((p.started for p in calls), default=None)
+        round = Round(
+            state.new_round(),
+            "push",
+            calls[0].lane if calls else 0,
+            origin,
+            state.client,
+            {KEY: item},
+            asked=now,
+            called=called,
+            server_told=token_of(f.payload) is not None,
+            client_told=all(p.token is not None for p in calls),
+        )
+        push = Push(f.id, round, f.payload, "sampling" if f.method == SAMPLING else "elicitation", calls)
+        self.open[round.id] = self._by_id[f.id] = push
+        return [Open(round)]
+
+    def settle(self, settled: Settled, round: str) -> Effects:
+        """The round is done: the server gets its answer."""
+        push = self._close(round)
+        if push is None:
+            return []
+        release = settled.releases[KEY]
+        if isinstance(release.outcome, Withdrawn):
+            return []
+        return [ToServer(SERVER_LANE, shapes.pushed(push.id, push.kind, release, push.params))]
+
+    def forward(self, round: str) -> Effects:
+        """Send the request on to the client; its reply comes as ``Reply``."""
+        push = self.open.get(round)
+        if push is None:
+            return []
+        push.sent = self.state.new_id()
+        self._sent[push.sent] = push
+        method = push.round.items[KEY].method
+        return [ToClient(push.round.lane, frames.request(push.sent, method, _without_task(push.params)))]
+
+    def unforward(self, round: str, reason: str) -> Effects:
+        """Nobody waits for the client's reply any more: tell it so."""
+        push = self.open.get(round)
+        return [] if push is None else self._unsend(push, reason)
+
+    def _unsend(self, push: Push, reason: str) -> Effects:
+        if push.sent is None:
+            return []
+        self._sent.pop(push.sent, None)
+        params = jsontext.dump({"requestId": push.sent, "reason": reason})
+        push.sent = None
+        return [ToClient(push.round.lane, frames.notification("notifications/cancelled", params))]
+
+    def replied(self, id: FrameId, ok: bool, payload: bytes) -> Effects | None:
+        """The client answers with a result or an error; None if it answers nothing of ours."""
+        push = self._sent.pop(id, None)
+        if push is None:
+            return None
+        push.sent = None
+        return [Reply(push.round.id, KEY, ok, payload)]
+
+    def cancelled_by_server(self, id: FrameId) -> Effects | None:
+        """The server takes its request back; None if it has none with this id."""
+        push = self._by_id.get(id)
+        return None if push is None else self._withdraw(push, "the server took its request back")
+
+    def call_gone(self, pending: Pending) -> Effects:
+        """The client takes a call back: what can belong to no other call is withdrawn with it."""
+        out: Effects = []
+        for push in list(self.open.values()):
+            if pending in push.calls and self.state.inflight.still(push.calls) in ([], [pending]):
+                out += self._withdraw(push, "the call it belongs to was taken back")
+        return out
+
+    def _withdraw(self, push: Push, reason: str) -> Effects:
+        out = self._unsend(push, reason)
+        self._close(push.round.id)
+        return [Withdraw(push.round.id), *out]
+
+    def _close(self, round: str) -> Push | None:
+        push = self.open.pop(round, None)
+        if push is not None:
+            self._by_id.pop(push.id, None)
+            if push.sent is not None:
+                self._sent.pop(push.sent, None)
+        return push
+
+    def beat(self, round: str) -> tuple[Push, Effects] | None:
+        """Progress for the server, if it gave a token; None if the round is not one of these."""
+        push = self.open.get(round)
+        if push is None:
+            return None
+        token = token_of(push.params)
+        push.beats += 1
+        return push, [] if token is None else [ToServer(SERVER_LANE, notification(token, push.beats))]
+
+
+def _without_task(params: bytes | None) -> bytes | None:
+    """We declared no tasks for these kinds, so a client that knows them must not make one of it (R106)."""
+    if params is None or jsontext.lookup(params, "task") is None:
+        return params
+    return jsontext.splice(params, ("task",), None)

@@ -1,0 +1,98 @@
+"""Answers that a modern client sends before anybody asked it (the fourth door of T3). Only the client could have been asked for them where all
+rules that can match are `forward`: there they go on, once they are on record. Elsewhere they are refused or taken out.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from samplegate.core import frames, jsontext
+from samplegate.core.capabilities import unsolicited
+from samplegate.core.decisions import Answered, Withdrawn
+from samplegate.core.policy import Kind
+from samplegate.core.requests import BadRequest, Origin
+from samplegate.core.session import doors, shapes
+from samplegate.core.session.inflight import Pending
+from samplegate.core.session.rounds import ELICITATION, SAMPLING, Effect, Item, Note, Open, Round, Settled, ToClient, Withdraw
+from samplegate.core.session.state import State
+
+Effects = list[Effect]
+
+
+class Unasked(msgspec.Struct, eq=False):
+    """The calls of a session that wait for the record of such answers."""
+
+    state: State
+    open: dict[str, tuple[Pending, bytes]] = msgspec.field(default_factory=dict)
+
+    def arrive(self, pending: Pending, answers: bytes, line: bytes, bare: bytes) -> Effects:
+        """A call with answers: ``line`` is the call as it came, ``bare`` the same without them."""
+        try:
+            given = {key: bytes(raw) for key, raw in jsontext.fields(answers).items()}
+        except jsontext.Malformed:
+            return [_refused(pending, "inputResponses is not an object of one reading")]
+        if not given:
+            return self.state.send(pending, line)
+        if len(given) > doors.MAX_KEYS:
+            return [_refused(pending, f"inputResponses has more than {doors.MAX_KEYS} answers")]
+        methods = {key: ELICITATION if _says_action(raw) else SAMPLING for key, raw in given.items()}
+        match self._fate(pending, frozenset(methods.values())):
+            case "pass":
+                return self._open(pending, {key: _item(method, given[key]) for key, method in methods.items()}, line)
+            case "refuse":
+                return [self._note(pending), _refused(pending, "inputResponses that nobody asked for are not taken here")]
+            case "strip":
+                return [self._note(pending), *self.state.send(pending, bare)]
+
+    def _fate(self, pending: Pending, methods: frozenset[str]) -> Literal["pass", "refuse", "strip"]:
+        assert pending.call is not None
+        state = self.state
+        kinds: frozenset[Kind] = frozenset("elicitation" if method == ELICITATION else "sampling" for method in methods)
+        return unsolicited(
+            state.book, server=state.server, caller=state.caller, call=pending.call, revision=pending.revision, client=pending.client, kinds=kinds
+        )
+
+    def _open(self, pending: Pending, items: dict[str, Item], line: bytes) -> Effects:
+        calls = () if pending.call is None else (pending.call,)
+        origin = Origin(self.state.server, self.state.caller, "modern", pending.revision, calls)
+        round = Round(self.state.new_round(), "unasked", pending.lane, origin, pending.client, items, None, pending.started)
+        pending.wire_id = self.state.new_id()  # the server has not seen it yet
+        self.state.inflight.add(pending)
+        pending.round = round.id
+        self.open[round.id] = (pending, line)
+        return [Open(round)]
+
+    def settle(self, settled: Settled, round: str) -> Effects:
+        """The answers are on record, and the call goes on; or they are not, and it ends."""
+        pending, line = self.open.pop(round)
+        pending.round = None
+        self.state.inflight.remove(pending)
+        refused = next((release for release in settled.releases.values() if not isinstance(release.outcome, Answered)), None)
+        if refused is None:
+            pending.wire_id = pending.id
+            return self.state.send(pending, line)
+        if isinstance(refused.outcome, Withdrawn):
+            return []
+        return [ToClient(pending.lane, shapes.ended_call(pending.id, pending.method, "modern", "input", refused))]
+
+    def cancelled(self, round: str) -> Effects | None:
+        """The client takes the call back; None if the round is not one of these."""
+        return None if self.open.pop(round, None) is None else [Withdraw(round)]
+
+    def _note(self, pending: Pending) -> Note:
+        return Note("answers.unsolicited", {"server": self.state.server, "method": pending.method})
+
+
+def _item(method: str, answer: bytes) -> Item:
+    return Item(method, None, BadRequest(shapes.BAD_PARAMS, "nobody asked"), offered=True, answer=answer)
+
+
+def _refused(pending: Pending, fault: str) -> ToClient:
+    return ToClient(pending.lane, frames.error(pending.id, shapes.BAD_PARAMS, fault))
+
+
+def _says_action(answer: bytes) -> bool:
+    """Whether an answer is one to an elicitation: of the two results only that has an ``action``."""
+    return answer[:1] == b"{" and "action" in jsontext.fields(answer)

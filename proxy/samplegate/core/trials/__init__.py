@@ -1,0 +1,1 @@
+"""Cases of ``*_test.yaml`` put to a policy. Begin with ``cases.py``, one level up."""

@@ -1,0 +1,61 @@
+"""Which addresses a person may be sent to."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from samplegate.core.parsing.urls import fault
+
+TAKEN = [
+    "https://example.com/login?state=1#top",
+    "http://127.0.0.1:8080/",
+    "https://[::1]:8443/x",
+    "HTTPS://EXAMPLE.com",
+    "https://user@example.com/",
+    "https://bücher.example/",
+    "https://xn--bcher-kva.example/",
+    "mailto:ops@example.com",
+    "vscode://extension/auth",
+]
+REFUSED = {
+    "": "is not an absolute URL",
+    "/login": "is not an absolute URL",
+    "example.com/login": "is not an absolute URL",
+    "//example.com": "is not an absolute URL",
+    "https:": "is not an absolute URL",
+    "https://": "has no host",
+    "https:example.com": "has no host",
+    "https:/example.com": "has no host",
+    "https:///example.com": "has no host",
+    "https://:443/": "has no host",
+    "https://good.example\\@bad.example/": "holds a blank, a control character or a backslash",
+    "https://good.example/ @bad.example": "holds a blank, a control character or a backslash",
+    "ht\ttps://bad.example/": "holds a blank, a control character or a backslash",
+    "https://good.example\u200b.bad.example/": "holds a blank, a control character or a backslash",
+    "https://ex%61mple.com/": "has a host with a character that no host has",
+    "https://example.com:99999/": "has a host or port that cannot be read",
+    "https://example.com:port/": "has a host or port that cannot be read",
+    "https://[::1/": "has a host or port that cannot be read",
+    "https://good.example\uff0fx/": "has a host or port that cannot be read",
+    "http://2130706433/": "has a number for a host that is not four decimal parts",
+    "http://0x7f.1/": "has a number for a host that is not four decimal parts",
+    "http://127.0.0.01/": "has a number for a host that is not four decimal parts",
+    "https://example.com/" + "a" * 9000: "is longer than 8192 characters",
+}
+
+
+@pytest.mark.parametrize("url", TAKEN)
+def test_an_absolute_url_is_taken(url: str) -> None:
+    assert fault(url) is None
+
+
+@pytest.mark.parametrize("url", REFUSED, ids=lambda url: url[:40].encode("unicode_escape").decode() or "empty")
+def test_what_browsers_could_take_elsewhere_is_refused(url: str) -> None:
+    assert REFUSED[url] == fault(url)
+
+
+@given(st.text() | st.text(alphabet="htps:/@[]%.#?0123456789ax\\ ", max_size=40))
+def test_any_text_gets_an_answer(text: str) -> None:
+    assert fault(text) is None or "http" not in str(fault(text))

@@ -1,0 +1,462 @@
+"""The session under any order of things, in both eras: a client and a server that each do as they like, and a gate that answers when it likes.
+
+What must hold whatever happens: nobody is answered twice or under another name, nothing passes that the gate did not release, and nothing is kept.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from samplegate.core.decisions import Answered, Denied, Outcome, Reason, Unanswered
+from samplegate.core.matching.match import compile_policy
+from samplegate.core.session import declared
+from samplegate.core.session.exchange import MAX_ROUNDS
+from samplegate.core.session.inflight import call_of
+from samplegate.core.session.rounds import Effect, ForwardRound, Later, Open, Release, Reply, Round, Seen, Settled, ToClient, ToServer, Withdraw
+from samplegate.core.session.session import Session
+from samplegate.core.session.state import State
+from tests.core.dialogue import ALLOW, ANSWER, CAPABILITIES, DENY, FORWARD, FORWARD_URLS, KEY, NONCE, answered, form, modern, policy, request, sample
+
+Id = tuple[str, Any]
+"""A type and a value: 1 and "1" are two ids."""
+POLICIES = [(ALLOW, ANSWER), (FORWARD,), (FORWARD, ALLOW), (DENY,), (FORWARD_URLS, ALLOW), ({**DENY, "match": {"tool": "x"}}, FORWARD, ALLOW)]
+IDS = st.sampled_from([0, 1, "1", "a", 2**70])
+LANES = st.integers(0, 1)
+METHODS = st.sampled_from(["tools/call", "tools/call", "tools/call", "prompts/get", "tools/list", "subscriptions/listen", "server/discover"])
+DECLARED = st.sampled_from([{}, {"sampling": {}}, {"sampling": {"tools": {}}, "elicitation": {"form": {}, "url": {}}, "roots": {}}])
+URL = {"mode": "url", "message": "m", "url": "https://a.example/x", "elicitationId": "e"}
+PUSHES = {"sampling/createMessage": sample(), "elicitation/create": form(), "roots/list": {}, "ping": {}}
+QUESTIONS = {
+    "s": {"method": "sampling/createMessage", "params": sample()},
+    "e": {"method": "elicitation/create", "params": form()},
+    "u": {"method": "elicitation/create", "params": URL},
+    "r": {"method": "roots/list"},
+    "bad": {"method": "sampling/createMessage", "params": {"messages": 5}},
+    "?": {"method": "ping"},
+}
+THEIRS = "state-of-the-server"
+PLAIN: list[dict[str, Any]] = [{"result": {"content": []}}, {"error": {"code": -32000, "message": "no"}}]
+ANSWERS = st.sampled_from(
+    [
+        *PLAIN,
+        {"error": {"code": -32042, "message": "no", "data": {"elicitations": [URL]}}},
+        {"result": {"resultType": "task", "task": {}}},
+        {"result": {"resultType": "vendor/later", "capabilities": {"extensions": {"io.modelcontextprotocol/tasks": {}}}}},
+    ]
+)
+GARBAGE = st.sampled_from(
+    [
+        b"",
+        b"Listening on port 3000",
+        b"\xff\xfe",
+        b"[]",
+        b'[{"jsonrpc":"2.0","method":"n"},[]]',
+        b'{"jsonrpc":"2.0","method":"a","method":"b"}',
+        b'{"jsonrpc":"2.0","id":true,"method":"tools/call"}',
+        b'{"jsonrpc":"2.0","Id":1,"result":{}}',
+        b'{"jsonrpc":"2.0","id":"nobody","result":{}}',
+        b'{"jsonrpc":"2.0","id":"nobody","result":{},"result":1}',
+        b'{"jsonrpc":"2.0","id":null,"error":{"code":1}}',
+        b'{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":{}}}',
+        b'{"jsonrpc":"2.0","method":"notifications/cancelled"}',
+        b'{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":null}}',
+        b'{"jsonrpc":"2.0","method":"notifications/tasks","params":{"inputRequests":{}}}',
+        b'{"jsonrpc":"2.0","method":"sampling/createMessage","params":{}}',
+    ]
+)
+
+
+def key(id: Any) -> Id:
+    return type(id).__name__, id
+
+
+def may_go(round: Round) -> bool:
+    """Whether the gate may still hand a round to the client."""
+    return round.door == "input_required" and round.returned is None
+
+
+class Conversation(RuleBasedStateMachine):
+    """Who waits for what, as the peers themselves would count it."""
+
+    @initialize(rules=st.sampled_from(POLICIES), legacy=st.booleans(), capabilities=DECLARED)
+    def begin(self, rules: tuple[Any, ...], legacy: bool, capabilities: dict[str, Any]) -> None:
+        self.book = compile_policy(policy(*rules), {})
+        self.session = Session(State(self.book, "default", "t", KEY))
+        self.now = 0.0
+        self.legacy = legacy
+        self.waiting: Counter[tuple[int, Id]] = Counter()  # the client's requests, by lane and id, that it has no answer to
+        self.at_server: set[Id] = set()  # what the server was sent and has neither answered nor been told to drop
+        self.pushed: dict[Id, str] = {}  # the server's requests, by id, that it has no answer to
+        self.at_client: dict[Id, str] = {}  # what the client was sent and has not answered
+        self.rounds: dict[str, Round] = {}
+        self.forwards: dict[str, Id] = {}
+        self.push_of: dict[str, Id] = {}
+        self.pauses: list[str] = []
+        self.handed: list[tuple[dict[str, Any], dict[str, Any]]] = []
+        self.calls: dict[tuple[int, Id], dict[str, Any]] = {}
+        self.seen_rounds: set[str] = set()
+        self.fresh = 0
+        self.releasing = False
+        if legacy:
+            hello = {"protocolVersion": "2025-11-25", "capabilities": capabilities}
+            self.client_says(0, request("hello", "initialize", **hello))
+            self.at_server.clear()
+            self.server_says({"jsonrpc": "2.0", "id": "hello", "result": {"protocolVersion": "2025-11-25", "capabilities": {}}})
+
+    # -- what comes out is looked at here ----------------------------------------------------------------------------------------------------
+
+    def client_says(self, lane: int, line: dict[str, Any] | bytes) -> list[Effect]:
+        if isinstance(line, dict) and "method" in line and "id" in line:
+            place = (lane, key(line["id"]))
+            if not self.waiting[place]:
+                self.calls[place] = line
+            self.waiting[place] += 1
+        return self.carry_out(self.session.frame("client", lane, line if isinstance(line, bytes) else json.dumps(line).encode(), self.now))
+
+    def server_says(self, line: dict[str, Any] | bytes) -> list[Effect]:
+        return self.carry_out(self.session.frame("server", 0, line if isinstance(line, bytes) else json.dumps(line).encode(), self.now))
+
+    def carry_out(self, effects: list[Effect]) -> list[Effect]:
+        for effect in effects:
+            match effect:
+                case ToClient(lane, line):
+                    assert b"\n" not in line
+                    self.client_hears(lane, json.loads(line), line)
+                case ToServer(_, line):
+                    assert b"\n" not in line
+                    self.server_hears(json.loads(line), line)
+                case Open(round):
+                    assert round.id not in self.seen_rounds
+                    self.seen_rounds.add(round.id)
+                    self.rounds[round.id] = round
+                case Withdraw(round):
+                    del self.rounds[round]
+                    self.forwards.pop(round, None)
+                    self.pushed.pop(self.push_of.get(round, ("", None)), None)  # nothing is sent
+                case Later(_, token):
+                    self.pauses.append(token)
+                case Reply(round, _, _, _):
+                    assert round in self.rounds
+                    self.forwards.pop(round)
+                case _:
+                    pass
+        return effects
+
+    def client_hears(self, lane: int, said: dict[str, Any], line: bytes) -> None:
+        assert THEIRS.encode() not in line
+        if "method" not in said:
+            if said.get("id") is None:
+                return
+            place = (lane, key(said["id"]))
+            assert self.waiting[place] > 0, ("answered too often, or nobody's", said)
+            self.waiting[place] -= 1
+            assert b'"sg:' not in line
+            if said.get("result", {}).get("resultType") == "input_required":
+                assert said["result"]["requestState"].startswith("sg1.")
+                self.handed.append((self.calls[place], said["result"]))
+        elif "id" in said:
+            if said["method"] in ("sampling/createMessage", "elicitation/create"):
+                assert said["id"].startswith("sg:")
+                assert self.releasing, "a request passed that the gate did not forward"
+            assert key(said["id"]) not in self.at_client
+            self.at_client[key(said["id"])] = said["method"]
+        elif said["method"] == "notifications/cancelled":
+            self.at_client.pop(key(said["params"].get("requestId")), None)
+
+    def server_hears(self, said: dict[str, Any], line: bytes) -> None:
+        assert b"sg1." not in line, "a sealed state reached the server"
+        if "method" not in said:
+            method = self.pushed.pop(key(said["id"]))
+            if method in ("sampling/createMessage", "elicitation/create") and "result" in said:
+                assert self.releasing, "an answer passed that the gate did not release"
+            return
+        if "id" in said:
+            assert key(said["id"]) not in self.at_server
+            self.at_server.add(key(said["id"]))
+            self.check_declared(said)
+            if "inputResponses" in said.get("params", {}):
+                assert self.releasing
+        elif said["method"] == "notifications/cancelled":
+            id = key(said["params"]["requestId"])
+            assert id in self.at_server or self.legacy
+            self.at_server.discard(id)
+
+    def check_declared(self, said: dict[str, Any]) -> None:
+        """What the server sees declared is what the policy offers for this very call, given what its client declared."""
+        meta = said["params"].get("_meta", {})
+        if CAPABILITIES not in meta:
+            return
+        client = self.session.state.inflight.wire[said["id"]].client
+        seen = declared.read(json.dumps(meta[CAPABILITIES]).encode())
+        call = call_of(said["method"], json.dumps(said["params"]).encode())
+        offer = self.session.state.offer("modern", "2026-07-28", client, call)
+        assert (offer.sampling, offer.sampling_tools, offer.form, offer.url) == (seen.sampling, seen.sampling_tools, seen.form, seen.url)
+
+    # -- the client --------------------------------------------------------------------------------------------------------------------------
+
+    @rule(lane=LANES, id=IDS, method=METHODS, capabilities=DECLARED)
+    def client_asks(self, lane: int, id: Any, method: str, capabilities: dict[str, Any]) -> None:
+        lane = 0 if self.legacy else lane
+        line = request(id, method, name="x") if self.legacy else modern(id, method, capabilities, name="x")
+        line["params"].setdefault("_meta", {})["progressToken"] = f"p{lane}{id!r}"
+        self.client_says(lane, line)
+
+    @precondition(lambda self: not self.legacy)
+    @rule(lane=LANES, keys=st.sampled_from([["s"], ["s", "e"], ["e"], ["r", "s"], []]), capabilities=DECLARED)
+    def a_modern_call_is_asked_for_input(self, lane: int, keys: list[str], capabilities: dict[str, Any]) -> None:
+        """Two steps that a search by chance rarely makes one after the other."""
+        self.fresh += 1
+        self.client_says(lane, modern(f"m{self.fresh}", "tools/call", capabilities, name="y"))
+        if ("str", f"m{self.fresh}") in self.at_server:
+            self.ask(("str", f"m{self.fresh}"), keys, state=True)
+
+    @rule(lane=LANES, id=IDS)
+    def client_asks_without_an_envelope(self, lane: int, id: Any) -> None:
+        self.client_says(0 if self.legacy else lane, request(id, "tools/call", name="x"))
+
+    @precondition(lambda self: self.handed)
+    @rule(data=st.data(), lane=LANES, spoil=st.sampled_from(["", "state", "params", "keys"]))
+    def client_returns(self, data: st.DataObject, lane: int, spoil: str) -> None:
+        asked, shown = data.draw(st.sampled_from(self.handed))
+        self.come_back(asked, shown, lane, spoil)
+
+    def come_back(self, asked: dict[str, Any], shown: dict[str, Any], lane: int, spoil: str) -> None:
+        self.fresh += 1
+        responses = {"forged": {}} if spoil == "keys" else {name: {"from": "client"} for name in shown["inputRequests"]}
+        params = {**asked["params"], "requestState": shown["requestState"] + "x" * (spoil == "state"), "inputResponses": responses}
+        if spoil == "params":
+            params["name"] = "z"
+        opened = len(self.rounds)
+        self.client_says(lane, {**asked, "id": f"r{self.fresh}", "params": params})
+        assert len(self.rounds) == opened + (spoil not in {"state", "params"})
+
+    @precondition(lambda self: self.calls)
+    @rule(data=st.data())
+    def client_cancels(self, data: st.DataObject) -> None:
+        lane, (_, id) = data.draw(st.sampled_from(sorted(self.calls, key=repr)))
+        before = self.waiting[lane, key(id)]
+        out = self.client_says(lane, {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": id}})
+        if before and id != "hello":
+            self.waiting[lane, key(id)] = 0
+        assert not any(isinstance(effect, ToClient) and "method" not in json.loads(effect.line) for effect in out)
+
+    @precondition(lambda self: self.at_client)
+    @rule(data=st.data(), ok=st.booleans())
+    def client_answers(self, data: st.DataObject, ok: bool) -> None:
+        id = data.draw(st.sampled_from(sorted(self.at_client, key=repr)))
+        del self.at_client[id]
+        self.client_says(0, {"jsonrpc": "2.0", "id": id[1], **({"result": {}} if ok else {"error": {"code": -1, "message": ""}})})
+
+    @rule(lane=LANES)
+    def a_lane_closes(self, lane: int) -> None:
+        lane = 0 if self.legacy else lane
+        before = {
+            id for at, id in self.waiting if at == lane and self.waiting[at, id] and CAPABILITIES in self.calls[at, id]["params"].get("_meta", {})
+        }
+        self.carry_out(self.session.lane_closed("client", lane))
+        for id in before:
+            self.waiting[lane, id] = 0
+
+    # -- the server --------------------------------------------------------------------------------------------------------------------------
+
+    @precondition(lambda self: self.at_server)
+    @rule(data=st.data(), body=ANSWERS, twins=st.sampled_from([b"", b"", b"", b',"result":{}']))
+    def server_answers(self, data: st.DataObject, body: dict[str, Any], twins: bytes) -> None:
+        """Whatever a server answers to a request in flight, something comes of it: it is never lost."""
+        self.answer(data.draw(st.sampled_from(sorted(self.at_server, key=repr))), body, twins)
+
+    @precondition(lambda self: self.at_server)
+    @rule(data=st.data(), keys=st.sampled_from([["s"], ["s", "e"], ["e"], ["r"], ["s", "r"], ["s", "bad"], ["u"], ["?"], []]), state=st.booleans())
+    def server_asks_for_input(self, data: st.DataObject, keys: list[str], state: bool) -> None:
+        self.ask(data.draw(st.sampled_from(sorted(self.at_server, key=repr))), keys, state=state)
+
+    def ask(self, id: Id, keys: list[str], *, state: bool) -> None:
+        questions = {"inputRequests": {name: QUESTIONS[name] for name in keys}} if keys or not state else {}
+        result = {"resultType": "input_required", **questions, **({"requestState": THEIRS} if state else {})}
+        self.answer(id, {"result": result}, b"")
+
+    def answer(self, id: Id, body: dict[str, Any], twins: bytes) -> None:
+        self.at_server.remove(id)
+        line = json.dumps({"jsonrpc": "2.0", "id": id[1], **body}).encode()
+        out = self.server_says(line[:-1] + twins + b"}")
+        (done,) = [effect for effect in out if isinstance(effect, ToClient | Open | Later)]
+        if body in PLAIN and not (twins and "result" in body):
+            assert isinstance(done, ToClient)
+            if not twins:
+                assert body == {name: value for name, value in json.loads(done.line).items() if name not in {"jsonrpc", "id"}}
+
+    @rule(id=IDS, method=st.sampled_from(list(PUSHES)), token=st.booleans())
+    def server_asks(self, id: Any, method: str, token: bool) -> None:
+        params = {**PUSHES[method], **({"_meta": {"progressToken": "s"}} if token else {})}
+        again = key(id) in self.pushed
+        before = self.pushed.get(key(id))
+        self.pushed[key(id)] = method
+        modern_only = not self.legacy and self.session._modern_seen
+        out = self.server_says(request(id, method, **params))
+        self.push_of.update({effect.round.id: key(id) for effect in out if isinstance(effect, Open)})
+        if again:
+            assert key(id) not in self.pushed
+            assert before is not None
+            self.pushed[key(id)] = before
+        elif modern_only:
+            assert not any(isinstance(effect, ToClient | ToServer | Open) for effect in out)
+            del self.pushed[key(id)]
+
+    @precondition(lambda self: self.pushed)
+    @rule(data=st.data())
+    def server_takes_back(self, data: st.DataObject) -> None:
+        id = data.draw(st.sampled_from(sorted(self.pushed, key=repr)))
+        del self.pushed[id]
+        self.server_says({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": id[1]}})
+        self.at_client.pop(id, None)
+
+    @rule(lane=LANES, id=IDS, value=st.sampled_from([0, 1, 2.5, 1e16]))
+    def server_reports(self, lane: int, id: Any, value: float) -> None:
+        self.server_says({"jsonrpc": "2.0", "method": "notifications/progress", "params": {"progressToken": f"p{lane}{id!r}", "progress": value}})
+
+    # -- the gate ----------------------------------------------------------------------------------------------------------------------------
+
+    @precondition(lambda self: self.rounds)
+    @rule(data=st.data(), away=st.booleans())
+    def the_gate_settles(self, data: st.DataObject, away: bool) -> None:
+        round = self.rounds.pop(data.draw(st.sampled_from(sorted(self.rounds))))
+        self.forwards.pop(round.id, None)
+        if may_go(round) and (away or round.roots):
+            self.hand_on(round)
+            return
+        outcomes = {name: data.draw(st.sampled_from(self.outcomes(item.method, round))) for name, item in round.items.items()}
+        self.release(round, outcomes)
+
+    @precondition(lambda self: any(map(may_go, self.rounds.values())))
+    @rule(lane=LANES, data=st.data())
+    def a_round_goes_to_the_client_and_comes_back(self, lane: int, data: st.DataObject) -> None:
+        """Two steps that a search by chance rarely makes one after the other."""
+        self.hand_on(self.rounds.pop(data.draw(st.sampled_from(sorted(id for id, round in self.rounds.items() if may_go(round))))))
+        asked, shown = self.handed[-1]
+        self.come_back(asked, shown, lane, "")
+
+    def release(self, round: Round, outcomes: Mapping[str, Outcome]) -> None:
+        self.releasing = True
+        self.carry_out(self.session.round_done(round.id, Settled({name: Release(o, "d") for name, o in outcomes.items()}), self.now))
+        self.releasing = False
+
+    def hand_on(self, round: Round) -> None:
+        seen = {name: Seen("d", "forward", None) for name in round.items}
+        shown = self.carry_out(self.session.round_done(round.id, ForwardRound(frozenset(round.items), seen, "hash", NONCE), self.now))
+        assert [ToClient] == [type(effect) for effect in shown]
+
+    @staticmethod
+    def outcomes(method: str, round: Round) -> list[Outcome]:
+        by_client: list[Outcome] = [Answered(b'{"by":"client"}', "client")]
+        refused: list[Outcome] = [
+            Denied(Reason.RULE, "decline"),
+            Unanswered(Reason.TIMEOUT),
+            Unanswered(Reason.MALFORMED, code=-32602),
+            Unanswered(Reason.RECORDS),
+        ]
+        return [*by_client, *refused] if round.door == "url_error" else [answered(method), answered(method), *by_client, *refused]
+
+    @precondition(lambda self: any(r.door == "push" and r.id not in self.forwards for r in self.rounds.values()))
+    @rule(data=st.data())
+    def the_gate_forwards(self, data: st.DataObject) -> None:
+        round = data.draw(st.sampled_from(sorted(r.id for r in self.rounds.values() if r.door == "push" and r.id not in self.forwards)))
+        self.releasing = True
+        (sent,) = self.carry_out(self.session.forward(round))
+        self.releasing = False
+        assert isinstance(sent, ToClient)
+        self.forwards[round] = key(json.loads(sent.line)["id"])
+
+    @precondition(lambda self: self.forwards)
+    @rule(data=st.data())
+    def the_gate_waits_no_longer(self, data: st.DataObject) -> None:
+        round = data.draw(st.sampled_from(sorted(self.forwards)))
+        del self.forwards[round]
+        assert 1 == len(self.carry_out(self.session.unforward(round, "late")))
+
+    @precondition(lambda self: self.pauses)
+    @rule(data=st.data())
+    def a_pause_is_over(self, data: st.DataObject) -> None:
+        token = data.draw(st.sampled_from(self.pauses))
+        self.pauses.remove(token)
+        self.carry_out(self.session.due(token))
+
+    @precondition(lambda self: self.rounds)
+    @rule(data=st.data())
+    def a_beat(self, data: st.DataObject) -> None:
+        for effect in self.carry_out(self.session.round_progress(data.draw(st.sampled_from(sorted(self.rounds))))):
+            assert isinstance(effect, ToClient | ToServer)
+            assert "notifications/progress" == json.loads(effect.line)["method"]
+
+    @rule(id=IDS)
+    def somebody_answers_what_nobody_asked(self, id: Any) -> None:
+        if key(id) not in self.at_client:
+            assert not any(isinstance(effect, ToServer) for effect in self.client_says(0, {"jsonrpc": "2.0", "id": id, "result": {}}))
+        if key(id) not in self.at_server:
+            out = self.server_says({"jsonrpc": "2.0", "id": id, "result": {"resultType": "input_required", "inputRequests": QUESTIONS}})
+            assert not any(isinstance(effect, ToClient | Open | Later) for effect in out)
+
+    @rule(line=GARBAGE, from_server=st.booleans(), lane=LANES)
+    def somebody_writes_garbage(self, line: bytes, from_server: bool, lane: int) -> None:
+        out = self.server_says(line) if from_server else self.client_says(lane, line)
+        assert not any(isinstance(effect, Open | Later | Withdraw | Reply) for effect in out)
+
+    @rule(seconds=st.sampled_from([0.0, 1.0, 400.0]))
+    def time_passes(self, seconds: float) -> None:
+        self.now += seconds
+        if seconds >= 400:
+            self.handed.clear()
+
+    # -- what always holds -------------------------------------------------------------------------------------------------------------------
+
+    @invariant()
+    def rounds_are_counted(self) -> None:
+        if hasattr(self, "session"):
+            assert all(pending.rounds <= MAX_ROUNDS for pending in self.session.state.inflight.wire.values())
+            assert {*self.session.pushes.open, *self.session.exchange.open, *self.session.url_errors.open} == set(self.rounds)
+
+    def teardown(self) -> None:
+        """Everybody finishes what is open: then everybody has their answer, and nothing is kept."""
+        if not hasattr(self, "session"):
+            return
+        for id in list(self.pushed):
+            if id in self.at_client:
+                self.client_says(0, {"jsonrpc": "2.0", "id": id[1], "result": {}})
+        while self.rounds or self.pauses or self.at_server:
+            for round in list(self.rounds.values()):
+                del self.rounds[round.id]
+                outcome: Outcome = Answered(b"{}", "client") if round.door == "url_error" else Denied(Reason.RULE)
+                self.release(round, dict.fromkeys(round.items, outcome))
+            for token in self.pauses[:]:
+                self.pauses.remove(token)
+                self.carry_out(self.session.due(token))
+            for id in list(self.at_server):
+                self.at_server.remove(id)
+                self.server_says({"jsonrpc": "2.0", "id": id[1], "result": {}})
+        session = self.session
+        assert [] == [place for place, count in self.waiting.items() if count], "somebody still waits"
+        assert {} == self.pushed
+        assert ({}, {}) == (session.state.inflight.asked, session.state.inflight.wire)
+        assert not any((session.pushes.open, session.pushes._by_id, session.pushes._sent, session._passed))
+        assert not any((session.exchange.open, session.exchange._paused, session.url_errors.open))
+        assert [] == [
+            effect
+            for side in ("server", "client")
+            for effect in session.eof("server" if side == "server" else "client")
+            if isinstance(effect, Withdraw)
+        ]
+
+
+TestConversation = Conversation.TestCase
+TestConversation.settings = settings(
+    max_examples=25,
+    stateful_step_count=30,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.data_too_large],
+)

@@ -1,0 +1,196 @@
+"""Cases put to a policy: what the short forms of a request mean, what is compared, what is told of a difference."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from samplegate.core.cases import load_cases
+from samplegate.core.load import load
+from samplegate.core.trials.trial import Mismatch, Trial, run, same, wire
+
+POLICY = """\
+version: 1
+models: [{name: main, model: openai/none}]
+rules:
+  - {name: model, match: {kind: sampling}, effect: allow, with: {max_tokens: 10}}
+  - {name: fixed, match: {kind: elicitation, mode: form, server: db}, effect: answer, content: {count: 1, confirm: true, who: "${WHO}"}}
+  - {name: refused, effect: deny, as: decline}
+"""
+
+
+def trials(cases: str) -> list[Trial]:
+    policy = load(POLICY, file="p.yaml", environment={}).policy
+    return list(run(load_cases(f"cases:\n{cases}", file="p_test.yaml").cases, policy))
+
+
+def mismatches(case: str) -> tuple[Mismatch, ...]:
+    (trial,) = trials(f"  - {{name: one, {case}}}\n")
+    return trial.mismatches
+
+
+def asked(case: str) -> tuple[str, Any]:
+    (placed,) = load_cases(f"cases:\n  - {{name: one, expect: {{effect: none}}, {case}}}\n", file="p_test.yaml").cases
+    return wire(placed.case)
+
+
+def said(text: str) -> list[dict[str, Any]]:
+    return [{"role": "user", "content": {"type": "text", "text": text}}]
+
+
+@pytest.mark.parametrize(
+    ("short", "params"),
+    [
+        ("sampling: hi", {"messages": said("hi"), "maxTokens": 1000}),
+        ("sampling: {text: hi, maxTokens: 5, systemPrompt: s}", {"messages": said("hi"), "maxTokens": 5, "systemPrompt": "s"}),
+        (
+            "sampling: {text: hi, hints: [a, b]}",
+            {"messages": said("hi"), "maxTokens": 1000, "modelPreferences": {"hints": [{"name": "a"}, {"name": "b"}]}},
+        ),
+        ("sampling: {messages: [], temperature: 0}", {"messages": [], "maxTokens": 1000, "temperature": 0}),
+        (
+            "sampling: {text: hi, stopSequences: [a], includeContext: none}",
+            {"messages": said("hi"), "maxTokens": 1000, "stopSequences": ["a"], "includeContext": "none"},
+        ),
+    ],
+)
+def test_sampling_in_short(short: str, params: dict[str, Any]) -> None:
+    assert ("sampling/createMessage", params) == asked(short)
+
+
+@pytest.mark.parametrize(
+    ("short", "params"),
+    [
+        ("elicitation: Sure?", {"message": "Sure?", "requestedSchema": {"type": "object", "properties": {}, "required": []}}),
+        (
+            "elicitation: {message: m, fields: {a: boolean, b: {type: string, maxLength: 3}}}",
+            {
+                "message": "m",
+                "requestedSchema": {
+                    "type": "object",
+                    "properties": {"a": {"type": "boolean"}, "b": {"type": "string", "maxLength": 3}},
+                    "required": ["a", "b"],
+                },
+            },
+        ),
+        (
+            "elicitation: {message: m, fields: {a: boolean}, required: []}",
+            {"message": "m", "requestedSchema": {"type": "object", "properties": {"a": {"type": "boolean"}}, "required": []}},
+        ),
+        (
+            "elicitation: {message: m, url: 'https://a.example/'}",
+            {"mode": "url", "message": "m", "url": "https://a.example/", "elicitationId": "case"},
+        ),
+    ],
+)
+def test_an_elicitation_in_short(short: str, params: dict[str, Any]) -> None:
+    assert ("elicitation/create", params) == asked(short)
+
+
+def test_a_request_is_put_as_it_stands() -> None:
+    assert ("roots/list", {"a": [1, None]}) == asked("request: {jsonrpc: '2.0', id: 1, method: roots/list, params: {a: [1, null]}}")
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        "sampling: hi, expect: {effect: allow}",
+        "sampling: hi, expect: {effect: allow, rule: model, reason: rule, model: main, models: [main], max_tokens: 10, shadows: []}",
+        "sampling: hi, expect: {effect: allow, params: {maxTokens: 10, temperature: null}}",
+        "server: db, elicitation: {fields: {count: integer}}, expect: {effect: answer, content: {count: 1}}",
+        "server: db, environment: {WHO: me}, elicitation: {fields: {who: string}}, expect: {effect: answer, content: {who: me}}",
+        "elicitation: {fields: {}}, expect: {effect: deny, as: decline}",
+        "elicitation: {url: 'https://a.example/'}, expect: {effect: none, reason: no_rule}",
+        "sampling: {text: hi, maxTokens: 0}, expect: {effect: none, reason: malformed}",
+    ],
+)
+def test_what_is_as_expected_passes(case: str) -> None:
+    assert () == mismatches(case)
+
+
+@pytest.mark.parametrize(
+    ("case", "mismatch"),
+    [
+        ("sampling: hi, expect: {effect: deny}", Mismatch("effect", "deny", "allow")),
+        ("sampling: hi, expect: {effect: allow, rule: other}", Mismatch("rule", "other", "model")),
+        ("sampling: hi, expect: {effect: allow, model: other}", Mismatch("model", "other", "main")),
+        ("sampling: hi, expect: {effect: allow, models: [main, other]}", Mismatch("models", ["main", "other"], ["main"])),
+        ("sampling: hi, expect: {effect: allow, max_tokens: 11}", Mismatch("max_tokens", 11, 10)),
+        ("sampling: hi, expect: {effect: allow, params: {temperature: 1}}", Mismatch("params.temperature", 1, None)),
+        ("sampling: hi, expect: {effect: allow, shadows: [x]}", Mismatch("shadows", ["x"], [])),
+        ("sampling: hi, expect: {effect: allow, content: text}", Mismatch("content", "text", None)),
+        ("elicitation: {fields: {}}, expect: {effect: deny, as: cancel}", Mismatch("as", "cancel", "decline")),
+        ("elicitation: {fields: {}}, expect: {effect: deny, reason: cannot}", Mismatch("reason", "cannot", "rule")),
+        (
+            "server: db, elicitation: {fields: {confirm: boolean}}, expect: {effect: answer, content: {confirm: 1}}",
+            Mismatch("content", {"confirm": 1}, {"confirm": True}),
+        ),
+        ("sampling: {text: hi, maxTokens: 0}, expect: {effect: none, rule: model}", Mismatch("rule", "model", None)),
+    ],
+)
+def test_what_is_not_is_told(case: str, mismatch: Mismatch) -> None:
+    assert (mismatch,) == mismatches(case)
+
+
+def test_everything_that_differs_is_told() -> None:
+    assert ["effect", "rule", "as"] == [m.what for m in mismatches("sampling: hi, expect: {effect: deny, rule: refused, as: decline}")]
+
+
+def test_a_trial_brings_the_rules_that_were_looked_at() -> None:
+    (trial,) = trials("  - {name: one, elicitation: {fields: {}}, expect: {effect: deny}}\n")
+    assert [("model", False), ("fixed", False), ("refused", True)] == [(step.rule, step.taken) for step in trial.steps]
+
+
+def test_of_a_malformed_request_it_brings_the_fault() -> None:
+    (trial,) = trials("  - {name: one, sampling: {text: hi, maxTokens: 0}, expect: {effect: none}}\n")
+    assert ((), "maxTokens: must be a positive whole number") == (trial.steps, trial.detail)
+
+
+def test_each_case_has_its_own_environment() -> None:
+    case = "server: db, elicitation: {fields: {who: string}}, environment: {WHO: %s}, expect: {effect: answer, content: {who: %s}}"
+    both = trials(f"  - {{name: one, {case % ('a', 'a')}}}\n  - {{name: two, {case % ('b', 'b')}}}\n")
+    assert [(), ()] == [trial.mismatches for trial in both]
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "equal"),
+    [
+        (1, 1.0, True),
+        (1, True, False),
+        (0, False, False),
+        ("1", 1, False),
+        ([1], [True], False),
+        ({"a": [1]}, {"a": [1.0]}, True),
+        ({"a": 1}, {"a": 1, "b": 2}, False),
+        (None, None, True),
+        ([1, 2], [1], False),
+    ],
+)
+def test_values_are_compared_as_json(one: object, other: object, equal: bool) -> None:
+    assert equal is same(one, other)
+
+
+WORDS = st.sampled_from(["type", "role", "content", "text", "enum", "default", "properties", "user", "string", "boolean", "${WHO}", ""])
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**60), 2**60) | WORDS,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(WORDS, inner, max_size=3),
+    max_leaves=8,
+)
+OBJECT = st.dictionaries(WORDS | st.sampled_from(["messages", "maxTokens", "message", "requestedSchema", "mode", "url"]), JSON, max_size=4)
+METHODS = st.sampled_from(["sampling/createMessage", "elicitation/create"])
+ASKED = st.one_of(
+    st.fixed_dictionaries({"request": st.fixed_dictionaries({"method": METHODS, "params": OBJECT})}),
+    st.fixed_dictionaries({"sampling": st.fixed_dictionaries({"messages": st.lists(OBJECT, max_size=3), "maxTokens": JSON})}),
+    st.fixed_dictionaries({"elicitation": st.fixed_dictionaries({"fields": st.dictionaries(WORDS, OBJECT, max_size=3)})}),
+)
+
+
+@settings(max_examples=150, deadline=None)
+@given(ASKED, st.sampled_from(["default", "db"]), JSON)
+def test_whatever_a_case_asks_it_comes_to_an_end(asked: dict[str, Any], server: str, content: Any) -> None:
+    case = {"name": "one", "server": server, "expect": {"effect": "none", "content": content}, **asked}
+    assert 1 == len(trials("  - " + json.dumps(case)))
