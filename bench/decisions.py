@@ -12,7 +12,7 @@ from samplegate.core.policy import AllowRule, AnswerRule, DenyRule, ForwardRule,
 from samplegate.core.requests import Call, ElicitationRequest, Origin, Request, SamplingRequest
 
 LAPS: Final = 40
-GOAL: Final = 100.0  # microseconds over 100 rules (DESIGN 7)
+GOAL: Final = 100.0  # microseconds over 100 rules, as the table of report.py asks
 
 _origin: Final = Origin("docs", "local", "legacy", "2025-11-25", (Call("tools/call", "summarize_page"),))
 _text: Final[dict[str, Any]] = {"type": "text", "text": "Summarise this page in three sentences. " * 25}

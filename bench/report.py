@@ -1,4 +1,4 @@
-"""Figures -> rows of the table: each with its goal (DESIGN 7) and whether it is met. Not a test: a busy machine may miss what a quiet one meets."""
+"""Figures -> rows of the table: each with its goal and whether it is met. Not a test: a busy machine may miss what a quiet one meets."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Row:
 
 
 def rows(figures: Figures) -> list[Row]:
-    """The table's rows, in DESIGN 7's order."""
+    """The table's rows in their order: calls first, then start, decision, memory and large frames."""
     return [
         *_latency(figures.latency),
         *_startup(figures.startup),

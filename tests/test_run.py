@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import select
@@ -336,3 +337,30 @@ class TestStart:
         client = run()
         client.initialize()
         assert "no rule can match a server named 'default'" in client.end()[1]
+
+
+def test_a_warm_model_is_started_by_the_first_call_and_not_before(run: Wrapped) -> None:
+    models = 'models: [{name: m, model: openai/none, api_base: "http://127.0.0.1:1/v1", warm: true}]'
+    (run.folder / "policy.yaml").write_text(f"version: 1\n{models}\nrules: [{{name: a, match: {{kind: sampling}}, effect: allow}}]\n")
+    client = run()
+    client.initialize()
+    assert not _workers(client.process.pid)
+    client.call(repeat=1)
+    for _ in range(200):
+        if _workers(client.process.pid):
+            break
+        client.call(repeat=1)
+    assert _workers(client.process.pid)
+    assert 0 == client.end()[0]
+
+
+def _workers(gate: int) -> list[str]:
+    """The command lines of the gate's children that are the sampler's worker."""
+    children = Path(f"/proc/{gate}/task/{gate}/children")
+    if not children.exists():
+        pytest.skip("no /proc here")
+    lines = []
+    for child in children.read_text().split():
+        with contextlib.suppress(OSError):
+            lines.append(Path(f"/proc/{child}/cmdline").read_text())
+    return [line for line in lines if "sampler" in line]

@@ -124,7 +124,7 @@ def _late(detail: str) -> Unanswered:
 
 
 async def _ask_client(scene: Scene, decision: Decision, forwarded: Forwarded) -> Done:
-    """A forwarded request has no limit of ours unless its rule gives one: the peers' own clocks and cancels apply (DESIGN 3)."""
+    """A forwarded request has no limit of ours unless its rule gives one: the peers' own clocks and cancels apply."""
     seen = None if scene.round.returned is None else scene.round.returned.seen.get(scene.key)
     if scene.round.returned is not None and seen is not None:
         if seen.late:

@@ -47,6 +47,9 @@ class Receiver(msgspec.Struct, eq=False):
     def received(self, line: bytes) -> None:
         """One line came. The gate's fault with it is never an allow: the line is gone, and whoever waits for it is told."""
         relay = self.relay
+        if relay.first_call is not None and self.side == "client" and b"tools/call" in line:
+            relay.start(relay.first_call)
+            relay.first_call = None
         try:
             relay.carry_out(relay.session.frame(self.side, 0, line, relay.clock()), self.side)
         except Exception:
@@ -91,6 +94,8 @@ class Relay:
         self.session = session
         self.clock = clock
         self.note = note
+        self.first_call: Callable[[], Coroutine[Any, Any, None]] | None = None
+        """Run beside the client's first tools/call; nothing is decided by it."""
         self.client = Receiver(self, "client")
         self.server = Receiver(self, "server")
         self.client_gone = anyio.Event()
@@ -138,7 +143,7 @@ class Relay:
                     self._to_server.carry(line) if source == "client" else self._to_server.answer(line)
                 case Open(round):
                     self._rounds[round.id] = Waiting(anyio.CancelScope())
-                    self._start(self._round, round, self._rounds[round.id])
+                    self.start(self._round, round, self._rounds[round.id])
                 case Withdraw(round):
                     waiting = self._rounds.pop(round, None)
                     if waiting is not None:
@@ -146,7 +151,7 @@ class Relay:
                 case Reply():
                     self._replied(effect)
                 case Later():
-                    self._start(self._later, effect)
+                    self.start(self._later, effect)
                 case Note():
                     self.note(effect)
                 case Close():
@@ -173,7 +178,8 @@ class Relay:
         assert waiting.reply is not None
         return waiting.reply
 
-    def _start(self, task: Callable[..., Coroutine[Any, Any, None]], *args: object) -> None:
+    def start(self, task: Callable[..., Coroutine[Any, Any, None]], *args: object) -> None:
+        """Run a task beside the conversation; its end ends it."""
         assert self._group is not None
         self._group.start_soon(task, *args)
 

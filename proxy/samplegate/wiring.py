@@ -41,6 +41,8 @@ class Wires:
             random=secrets.token_bytes,
             log=run.log,
         )
+        if any(model.warm for model in run.policy.policy.models):
+            self.relay.first_call = run.models.warm
         self._gate = Gate(run.book, run.policy.hash, ports)
 
     async def _round(self, round: Round) -> Verdict:

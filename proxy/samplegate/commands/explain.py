@@ -158,7 +158,7 @@ def _particulars(decision: Decision) -> Mapping[str, Any]:
 
 
 def outcome(explained: Explained) -> str:
-    """What goes over the wire (DESIGN 4), as a sentence: a pushed request in the legacy eras, a key of a round in the modern one."""
+    """What goes over the wire, as a sentence: a pushed request in the legacy eras, a key of a round in the modern one."""
     request, modern = explained.request, explained.request.origin.era == "modern"
     back = "in the gate's retry of the call" if modern else "as the reply to its request"
     if not explained.declared:

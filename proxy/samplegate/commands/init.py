@@ -1,4 +1,4 @@
-"""``samplegate init``: writes a starter policy with its test. The starter takes nothing from a client that can answer by itself (DESIGN 6)."""
+"""``samplegate init``: writes a starter policy with its test. The starter forwards all that a client can answer by itself."""
 
 from __future__ import annotations
 

@@ -152,10 +152,10 @@ def unsolicited(
     client: ClientCapabilities = _ALL,
     kinds: Set[Kind] = frozenset({"sampling", "elicitation"}),
 ) -> Literal["pass", "refuse", "strip"]:
-    """What becomes of ``inputResponses`` of these ``kinds`` that a client sends unasked, by the rules that may be come to during ``call`` (DESIGN 3).
+    """What becomes of ``inputResponses`` of these ``kinds`` that a client sends unasked, by the rules that may be come to during ``call``.
 
     They pass only where the client could have been asked: every rule is a forward without ``verify`` (there is no request to hold them against),
-    and for each kind there is one that asks for what this client declared.
+    and for each kind there is one that asks for what this client declared. Else they are refused where a rule may deny, and stripped where none may.
     """
     who = Asker(server, caller, "modern", call)  # whatever the revision is called: only there can answers come unasked
     rules: dict[Class, list[Rule]] = {class_: [rule for rule, _ in _reachable(book, who, class_)] for class_ in _CLASSES}

@@ -8,8 +8,8 @@ import msgspec
 
 from samplegate.core.policy import Peer, seconds
 
-MARGIN: Final = 5.0  # seconds kept back so that our answer arrives before the peer's time is up (DESIGN 3)
-MARGIN_SHARE: Final = 0.25  # but never more than this share of a short patience
+MARGIN: Final = 5.0  # seconds kept back so that our answer arrives before the peer's time is up
+MARGIN_SHARE: Final = 0.25  # but never more than this share of a short patience (proxy/README.md, "Decided, and why" 8)
 
 
 class Patience(msgspec.Struct, frozen=True):

@@ -44,7 +44,7 @@ class Range(Strict, frozen=True):
 
 
 class Match(Strict, frozen=True, rename={"not_": "not"}):
-    """The conditions of a rule: all that are given must hold. An empty match holds for everything but ``mode: url`` (DESIGN 3)."""
+    """The conditions of a rule: all that are given must hold. An empty match holds for everything but ``mode: url``, which a rule must name."""
 
     kind: Kind | None = None
     server: Names | None = None
@@ -93,6 +93,8 @@ class Model(Strict, frozen=True):
     api_key_file: str | None = None
     max_tokens: Annotated[int, msgspec.Meta(ge=1)] | None = None
     """The most output tokens it is ever asked for."""
+    warm: bool = False
+    """Its worker is started by the client's first tools/call, rather than by the first request: a start takes seconds."""
     cases: str | None = None
     """``scripted`` only: the file of its cases, relative to the policy."""
 

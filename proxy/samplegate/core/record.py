@@ -24,7 +24,7 @@ from samplegate.core.requests import Call
 ContentMode: TypeAlias = Literal["none", "hash", "full"]
 Door: TypeAlias = Literal["push", "input_required", "url_error", "unasked"]
 Released: TypeAlias = Literal["answered", "denied", "unanswered", "withdrawn", "forwarded"]
-"""What came of it; ``forwarded`` is the first of the two records of a modern forward (DESIGN 4)."""
+"""What came of it; ``forwarded`` is the first of a modern forward's two records; the client's return writes the other."""
 
 MAX_NAME: Final = 256  # characters of a name that a peer chose
 MAX_DETAIL: Final = 2_000

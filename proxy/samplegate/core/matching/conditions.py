@@ -53,7 +53,7 @@ def conditions(match: Match) -> Iterator[Condition]:
 
 
 def no_urls() -> Condition:
-    """A rule takes ``mode: url`` only if it says so (DESIGN 3)."""
+    """A rule takes ``mode: url`` only if it says so (policies/README.md, "Conditions")."""
     return Condition("mode", attrgetter("is_url"), lambda is_url: not is_url, "covered: a rule takes urls only if it says mode: url")
 
 

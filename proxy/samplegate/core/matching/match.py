@@ -84,7 +84,7 @@ class Matcher(msgspec.Struct, frozen=True):
     """It says ``tool: none``, not under a ``not``."""
 
     def verdict(self, facts: Facts | Known, every: bool) -> Verdict:
-        """Whether it matches; with several candidate calls for ``every`` one of them, else for at least one (DESIGN 3)."""
+        """Whether it matches; with several candidate calls for ``every`` one of them, else for at least one (policies/README.md, "The call")."""
         if not self.names_call:
             return _all(self.probes, facts)
         calls = facts.calls
@@ -163,7 +163,7 @@ class Entry(msgspec.Struct, frozen=True):
     rule: Rule
     matcher: Matcher
     grants: bool
-    """It lets somebody answer: then every candidate call must match. A deny needs only one (DESIGN 3)."""
+    """It lets somebody answer: then every candidate call must match, as any may be the one. A deny needs only one."""
 
     def verdict(self, facts: Facts | Known) -> Verdict:
         """Whether the match holds, None where it may."""

@@ -21,6 +21,7 @@ KEYS: Final[Mapping[str, Mapping[str, str]]] = {
         "api_key_env": "The name of the environment variable that holds the provider's key.",
         "api_key_file": "The file that holds the provider's key, relative to the policy.",
         "max_tokens": "The most output tokens that the model is ever asked for.",
+        "warm": "Its process is started by the client's first tools/call, not by the first request that needs it.",
         "cases": "Only for `scripted`: the file of its cases, relative to the policy.",
     },
     "Rule": {

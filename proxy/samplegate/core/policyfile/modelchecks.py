@@ -64,8 +64,8 @@ def _scripted(draft: Draft, path: Path, model: Model) -> None:
         draft.problem(path, f"model: {SCRIPTED} has no cases; add `cases: FILE`, relative to this file")
     if model.cases == "":
         draft.problem((*path, "cases"), "the file's name is empty; give one, relative to this file")
-    for name in ("api_base", "api_key_env", "api_key_file"):
-        if getattr(model, name) is not None:
+    for name in ("api_base", "api_key_env", "api_key_file", "warm"):
+        if getattr(model, name) not in (None, False):
             draft.problem((*path, name), f"model: {SCRIPTED} is built in and calls nobody; remove the key", key=True)
 
 

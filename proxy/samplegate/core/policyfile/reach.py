@@ -91,7 +91,7 @@ def _covers(first: _Shape, later: _Shape) -> bool:
         if name not in later.conditions or not _implied(name, value, later.conditions[name]):
             return False
     if (first.names_call or first.doubts) and not first.is_deny and later.is_deny:
-        return False  # of several candidate calls a deny needs one, the others need all (DESIGN 3)
+        return False  # of several candidate calls a deny needs one, the others need all (policies/README.md, "The call")
     if first.web_only and later.may_be_url and not later.web_only and first.match.scheme is None:
         return False
     return first.match.mode is not None or first.match.kind == "sampling" or not later.may_be_url

@@ -136,7 +136,7 @@ def _kinds(draft: Draft, path: Path, match: Match) -> None:
 
 
 def _url(draft: Draft, path: Path, match: Match) -> None:
-    """A rule covers `mode: url` only if it says so (DESIGN 3); one that looks at a host and does not say so never matches."""
+    """A rule covers `mode: url` only if it says so (policies/README.md, "Conditions"); one that looks at a host and does not say so never matches."""
     for name in _given(match, URL_ONLY):
         if match.mode is None and match.kind != "sampling" and match.not_ is None and draft.sound(*path, "mode") and not _given(match, FORM_ONLY):
             draft.problem((*path, name), "a rule covers urls only if it says so; add `mode: url` to the match", key=True)

@@ -119,6 +119,6 @@ def _models(model: dict[str, Any]) -> None:
     model["properties"]["cases"]["minLength"] = 1
     here = {"model": {"const": SCRIPTED}}
     model["allOf"] = [
-        {**_if(here, {"required": ["cases"], **_without(("api_base", "api_key_env", "api_key_file"))}), "else": _without(("cases",))},
+        {**_if(here, {"required": ["cases"], **_without(("api_base", "api_key_env", "api_key_file", "warm"))}), "else": _without(("cases",))},
         {"not": {"required": ["api_key_env", "api_key_file"]}},
     ]

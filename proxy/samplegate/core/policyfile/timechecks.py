@@ -1,4 +1,4 @@
-"""Time-outs of rules against the patience of the peers (DESIGN 3, Time). Not a clock."""
+"""Time-outs of rules against the patience of the peers (policies/README.md, "Client and servers"). Not a clock."""
 
 from __future__ import annotations
 

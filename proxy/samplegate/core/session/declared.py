@@ -1,6 +1,7 @@
 """Capabilities as they stand on the wire: what a client declared, and the same object rewritten to what the gate offers.
 
-Not which capabilities are offered: ``capabilities.py`` derives that from the policy. Only the members that differ are spliced (DESIGN 3).
+Not which capabilities are offered: ``capabilities.py`` derives that from the policy.
+Only the members that differ are spliced; the rest stays as it came (R109).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Outcomes as they go onto the wire: results shaped for the negotiated revision, errors, and the end of a call. The one place that words errors.
 
-A server learns kind, reason class and decision id, never the rule, unless the operator says so (DESIGN 4).
+A server learns kind, reason class and decision id, never the rule, lest it get round it, unless the operator says so (``explain_to_server``).
 """
 
 from __future__ import annotations

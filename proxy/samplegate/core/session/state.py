@@ -33,7 +33,7 @@ class State(msgspec.Struct, eq=False):
     numbers: int = 0
 
     def new_id(self) -> FrameId:
-        """An id of our own: a string with a random part (DESIGN 3)."""
+        """An id of our own: a string with a random part, so that it meets nobody else's."""
         self.numbers += 1
         return f"sg:{self.token}:{self.numbers}"
 
