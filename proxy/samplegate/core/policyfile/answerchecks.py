@@ -18,7 +18,7 @@ _BLOCKS: Final[Mapping[str, Mapping[str, type]]] = {
     "audio": {"data": str, "mimeType": str},
     "tool_use": {"id": str, "name": str, "input": dict},
 }
-"""The content blocks of an answer (R2, R9): their members beside `type`, and what each is."""
+"""The content blocks of an answer (R13): their members beside `type`, and what each is."""
 
 
 def check_answer(draft: Draft, path: Path, rule: AnswerRule) -> None:
@@ -79,7 +79,7 @@ def _sampling(draft: Draft, path: Path, rule: AnswerRule) -> None:
 
 
 def _bad_block(block: Any) -> str | None:
-    """Why a value is no content block of an answer (R2)."""
+    """Why a value is no content block of an answer (R13)."""
     if not isinstance(block, dict) or block.get("type") not in _BLOCKS:
         return "this is not a content block; its type is one of text, image, audio, tool_use, as in {type: text, text: ...}"
     members = _BLOCKS[block["type"]]

@@ -9,13 +9,15 @@ import msgspec
 
 from samplegate.core import jsontext
 from samplegate.core.capabilities import Offer
-from samplegate.core.eras import META_CAPABILITIES, META_VERSION
+from samplegate.core.eras import META, META_CAPABILITIES, META_VERSION
+from samplegate.core.frames import Frame
 from samplegate.core.matching.match import Rulebook
 from samplegate.core.requests import Call, ClientCapabilities
-from samplegate.core.session import declared
+from samplegate.core.session import declared, doors
 from samplegate.core.session.rounds import Note
 from samplegate.core.session.state import State
 
+_META_VERSION: Final = META_VERSION.encode()
 MAX_KEPT: Final = 256  # a client varies them by tool at most
 
 
@@ -59,3 +61,11 @@ class Declarations(msgspec.Struct, eq=False):
         new = [name for name in declared.withheld(declaration.client, declaration.offer) if name not in self._withheld]
         self._withheld.update(new)
         return [Note("capability.withheld", {"server": self.state.server, "capabilities": new})] if new else []
+
+
+def modern_meta(f: Frame) -> bytes | None:
+    """``_meta`` of a request with the modern envelope (R49, R87), None for others. Cheap for those: the key must stand in the bytes, or an escape."""
+    if not doors.may_say(f.raw, _META_VERSION):
+        return None
+    meta = jsontext.lookup(f.payload, META)
+    return meta if meta is not None and meta[:1] == b"{" and META_VERSION in jsontext.fields(meta) else None

@@ -36,7 +36,7 @@ from samplegate.core.session.rounds import (
     Withdraw,
 )
 from samplegate.core.session.state import SERVER_LANE, State
-from samplegate.core.session.unasked import Unasked
+from samplegate.core.session.unasked import Unasked, brings_answers
 
 Effects = list[Effect]
 MAX_ROUNDS: Final = 10  # questions in one call, as the SDKs' own clients count (R66)
@@ -81,7 +81,7 @@ class Exchange:
             line = jsontext.splice(f.raw, ("params",), params)
         pending = Pending(lane, f.id, f.id, f.method, now, call, token, params, True, declaration.revision, declaration.client, declaration.offer)
         notes = self._declarations.withheld(declaration)
-        if f.method in CALLS and _brings_answers(params):
+        if f.method in CALLS and brings_answers(params):
             return [*notes, *self._returns(pending, params, f, now)]
         return [*notes, *self.state.send(pending, line)]
 
@@ -276,19 +276,6 @@ class Exchange:
     def _origin(self, pending: Pending) -> Origin:
         calls = () if pending.call is None else (pending.call,)
         return Origin(self.state.server, self.state.caller, "modern", pending.revision, calls)
-
-
-_ANSWERS: Final = frozenset({"requestState", "inputResponses"})
-_FOLDED: Final = frozenset(name.casefold() for name in _ANSWERS)
-
-
-def _brings_answers(params: bytes) -> bool:
-    """Also whether it spells them in a way that another parser may fold to them, which is refused."""
-    names = jsontext.fields(params).keys()
-    for name in names - _ANSWERS:
-        if name.casefold() in _FOLDED:
-            raise jsontext.Malformed(f"its params have {name[:20]!r}, which resembles a member of the protocol")
-    return not names.isdisjoint(_ANSWERS)
 
 
 def _kind(item: Item) -> str:

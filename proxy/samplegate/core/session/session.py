@@ -9,10 +9,11 @@ from __future__ import annotations
 from typing import Final
 
 from samplegate.core import frames, jsontext
-from samplegate.core.eras import META, META_VERSION, has_batches
+from samplegate.core.eras import has_batches
 from samplegate.core.frames import Frame, FrameId
 from samplegate.core.jsontext import Malformed
 from samplegate.core.session import doors, handshake, shapes
+from samplegate.core.session.declarations import modern_meta
 from samplegate.core.session.exchange import Exchange
 from samplegate.core.session.handshake import Handshake
 from samplegate.core.session.inflight import Pending, call_and_token
@@ -25,7 +26,6 @@ from samplegate.core.session.urlerrors import UrlErrors
 Effects = list[Effect]
 MAX_BATCH: Final = 1000  # elements; each is gated and answered on its own
 _INPUT_REQUIRED: Final = doors.INPUT_REQUIRED.encode()
-_META_VERSION: Final = META_VERSION.encode()
 MAX_PASSED: Final = 10_000  # the server's other requests that wait for the client
 
 
@@ -286,14 +286,6 @@ class Session:
         if pending.id == pending.wire_id:
             return [ToClient(pending.lane, f.raw)]
         return [ToClient(pending.lane, jsontext.splice(f.raw, ("params", "requestId"), jsontext.dump(pending.id)))]
-
-
-def modern_meta(f: Frame) -> bytes | None:
-    """``_meta`` of a request with the modern envelope (R49, R87), None for others. Cheap for those: the key must stand in the bytes, or an escape."""
-    if not doors.may_say(f.raw, _META_VERSION):
-        return None
-    meta = jsontext.lookup(f.payload, META)
-    return meta if meta is not None and meta[:1] == b"{" and META_VERSION in jsontext.fields(meta) else None
 
 
 def _request_id(f: Frame) -> FrameId | None:

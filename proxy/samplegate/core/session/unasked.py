@@ -4,7 +4,7 @@ rules that can match are `forward`: there they go on, once they are on record. E
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Final, Literal
 
 import msgspec
 
@@ -96,3 +96,16 @@ def _refused(pending: Pending, fault: str) -> ToClient:
 def _says_action(answer: bytes) -> bool:
     """Whether an answer is one to an elicitation: of the two results only that has an ``action``."""
     return answer[:1] == b"{" and "action" in jsontext.fields(answer)
+
+
+_ANSWERS: Final = frozenset({"requestState", "inputResponses"})
+_FOLDED: Final = frozenset(name.casefold() for name in _ANSWERS)
+
+
+def brings_answers(params: bytes) -> bool:
+    """Whether a call brings answers or a state along. Raises jsontext.Malformed for a spelling that another parser may fold to them."""
+    names = jsontext.fields(params).keys()
+    for name in names - _ANSWERS:
+        if name.casefold() in _FOLDED:
+            raise jsontext.Malformed(f"its params have {name[:20]!r}, which resembles a member of the protocol")
+    return not names.isdisjoint(_ANSWERS)
