@@ -11,7 +11,7 @@ ROOT: Final = Path(__file__).resolve().parents[1]
 PAGE: Final = ROOT / "proxy" / "REQUIREMENTS.md"
 CITING: Final = ("proxy", "tests", "policies", "bench", "deploy", "*.md")
 
-ITEM: Final = re.compile(r"^- \*\*([RT][0-9]+)\*\* (.+(?:\n  .+)*)$", re.MULTILINE)
+ITEM: Final = re.compile(r"^- \*\*([RTU][0-9]+)\*\* (.+(?:\n  .+)*)$", re.MULTILINE)
 BULLET: Final = re.compile(r"^- .*$", re.MULTILINE)
 CITED: Final = re.compile(r"\b[RTU][1-9][0-9]{0,2}\b")
 SPAN: Final = re.compile(r"\b([RTU])([0-9]+) to \1([0-9]+)\b")

@@ -142,6 +142,16 @@ def test_a_request_that_no_rule_covers_is_refused_and_strict_says_so(run: Wrappe
     assert "sampling during t: unanswered (no_rule, no rule)" in said
 
 
+def test_strict_lists_what_was_refused_whatever_the_code(run: Wrapped) -> None:
+    client = run("--strict")
+    client.initialize()
+    client.ask("sampling/createMessage", {**SAMPLE, "messages": [{"role": "user", "content": {"type": "text", "text": "anything else"}}]})
+    client.write(id=2, method="tools/call", params={"name": "t", "arguments": {"exit": 7}})
+    assert b"" == client.process.stdout.read()  # type: ignore[union-attr]
+    code, said = client.end()
+    assert (7, True) == (code, "sampling during t: unanswered (no_rule, no rule)" in said)
+
+
 def test_strict_leaves_a_run_without_refusals_at_0(run: Wrapped) -> None:
     client = run("--strict")
     client.initialize()

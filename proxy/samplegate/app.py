@@ -83,11 +83,9 @@ def _finish(run: Run, wires: Wires, code: int) -> int:
             write_file(wires.metrics, file_path(run.settings.metrics_file, run.settings.server, os.getpid()))
         except Unavailable as problem:
             say(str(problem))
-    if code != OK or not run.strict or not wires.tally.failed:
-        return code
-    for line in wires.tally.failures():
+    for line in wires.tally.failures() if run.strict else ():
         say(line)
-    return STRICT
+    return STRICT if run.strict and code == OK and wires.tally.failed else code
 
 
 def _has_uvloop() -> bool:
