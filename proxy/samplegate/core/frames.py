@@ -38,6 +38,12 @@ class Frame:
         self._payload = payload
 
     @property
+    def members(self) -> dict[str, msgspec.Raw] | None:
+        """The members of the payload, read without a copy of it; None if it is absent or no object. Raises Malformed for two readings."""
+        raw = self._payload
+        return None if raw is None or bytes(memoryview(raw)[:1]) != b"{" else jsontext.fields(raw)
+
+    @property
     def payload(self) -> bytes | None:
         """``params`` of a request or notification, ``result`` of a result, ``error`` of an error, as raw JSON; None if absent."""
         if self._payload is not None and type(self._payload) is not bytes:

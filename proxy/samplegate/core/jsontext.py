@@ -43,17 +43,19 @@ class Member(NamedTuple):
     end: int
 
 
-def fields(text: bytes) -> dict[str, msgspec.Raw]:
+def fields(text: bytes | msgspec.Raw) -> dict[str, msgspec.Raw]:
     """The members of one JSON object, each as raw JSON. Raises Malformed for a twin, an escaped envelope name, or no object."""
     found = decode(text)
+    if found is not None and _plain(text, found):
+        return found
+    text = bytes(text)
     if found is None:
         return {name: msgspec.Raw(text[m.start : m.end]) for name, m in _scan(text).items()}
-    if not _plain(text, found):
-        _walk(text, found)
+    _walk(text, found)
     return found
 
 
-def decode(text: bytes) -> dict[str, msgspec.Raw] | None:
+def decode(text: bytes | msgspec.Raw) -> dict[str, msgspec.Raw] | None:
     """The members as msgspec reads them, of twins the last; None if it will not have the text but a tolerant reader may (a lone surrogate)."""
     try:
         return _members.decode(text)
@@ -65,7 +67,7 @@ def decode(text: bytes) -> dict[str, msgspec.Raw] | None:
         raise Malformed("it nests too deep") from None
 
 
-def _plain(text: bytes, found: Mapping[str, msgspec.Raw]) -> bool:
+def _plain(text: bytes | msgspec.Raw, found: Mapping[str, msgspec.Raw]) -> bool:
     """True if the members and the least punctuation make up the whole text: then no member stands twice and no name has an escape.
 
     Each twin, space or escape would make the text longer than that (an escape is longer than what it stands for).

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from samplegate.core.matching.patterns import peer_searcher, searcher, utf8
+from samplegate.core.matching.patterns import any_of, peer_searcher, searcher, utf8
 
 
 @pytest.mark.parametrize("pattern", [r"^[A-Z]{2}\d{6,8}(-[a-z]+)?$", r"^[a-z0-9._%+-]+@[a-z0-9.-]+\.[a-z]{2,}$", "ä|ö", "(?i)^yes$"])
@@ -29,3 +31,22 @@ def test_a_peers_expression_is_compiled_once() -> None:
 def test_half_a_character_is_no_expression_and_is_found_as_a_question_mark() -> None:
     assert isinstance(peer_searcher("\ud800"), str)
     assert b"?" == utf8("\ud800")
+
+
+class TestAnyOf:
+    """One search in place of many decides nothing differently."""
+
+    PATTERNS = ("(?i)^ignore", "token$", "a.c", r"\bcat\b", "^$", "x{2,3}", "(?s)b.*d", "[|)]", r"\(", "é", "a|b", "")
+
+    @given(st.lists(st.sampled_from(PATTERNS), min_size=2, max_size=6), st.text("aAbcdx IGNOREignorekt|)(\né", max_size=30))
+    @settings(max_examples=300, deadline=None)
+    def test_it_finds_something_where_one_of_them_does(self, patterns: list[str], text: str) -> None:
+        combined = any_of(patterns)
+        assert combined is not None
+        searches = [searcher(pattern) for pattern in patterns]
+        found = any(search(text.encode()) is not None for search in searches if not isinstance(search, str))
+        assert found == (combined(text.encode()) is not None)
+
+    @pytest.mark.parametrize("patterns", [[], ["one"], [r"\Qa", "b"]])
+    def test_where_it_is_no_gain_or_not_sure_there_is_none(self, patterns: list[str]) -> None:
+        assert any_of(patterns) is None

@@ -15,7 +15,7 @@ from typing import Any, Final, Literal, TypeAlias
 
 from samplegate.core.matching import hosts, secrecy
 from samplegate.core.matching.forms import Field, Form, NotFlat, all_names, asks_more, read_fields, read_form
-from samplegate.core.matching.patterns import utf8
+from samplegate.core.matching.patterns import Search, utf8
 from samplegate.core.requests import Call, Request
 
 
@@ -70,7 +70,9 @@ class Known(During):
 class Facts(During):
     """The facts of one request. Made for one decision and then dropped: it remembers what it worked out."""
 
-    def __init__(self, request: Request) -> None:
+    def __init__(self, request: Request, any_text: Search | None = None) -> None:
+        """``any_text`` finds whatever any expression of the policy finds: texts without it are not looked at again."""
+        self._any_text = any_text
         origin = request.origin
         self.request = request
         self.calls: tuple[Call, ...] = origin.calls
@@ -123,9 +125,16 @@ class Facts(During):
     @cached_property
     def texts(self) -> Any:
         """UTF-8, each text by itself: an anchored expression looks at every one of them."""
+        any_text = self._any_text
+        found = tuple(map(utf8, self._all_texts()))
+        return found if any_text is None else tuple(text for text in found if any_text(text) is not None)
+
+    def _all_texts(self) -> Iterator[str]:
         if not self.is_sampling:
-            return (utf8(self.request.params["message"]),)
-        return tuple(utf8(text) for block in self.blocks for text in _texts(block))
+            yield self.request.params["message"]
+            return
+        for block in self.blocks:
+            yield from _texts(block)
 
     @cached_property
     def hints(self) -> Any:

@@ -13,6 +13,7 @@ import msgspec
 
 from samplegate.core.matching.conditions import NO_CALL_NAME, Condition, Verdict, conditions, listed, no_urls, web_only
 from samplegate.core.matching.facts import ABSENT, UNKNOWN, Calls, Facts, Known
+from samplegate.core.matching.patterns import Search, any_of
 from samplegate.core.policy import AnswerRule, DenyRule, Match, Policy, Rule
 from samplegate.core.policyfile import variables
 from samplegate.core.requests import Call
@@ -192,6 +193,8 @@ class Rulebook:
     entries: tuple[Entry, ...]
     environment: Mapping[str, str] = field(repr=False)
     """The variables that the policy's answers name; their values may be secrets."""
+    any_text: Search | None = field(default=None, repr=False, compare=False)
+    """Finds what any `text` of the rules finds."""
     _shortlists: dict[tuple[object, ...], tuple[Placed, ...]] = field(default_factory=dict, repr=False, compare=False)
 
     def shortlist(self, facts: Facts) -> tuple[Placed, ...]:
@@ -227,7 +230,15 @@ def compile_policy(policy: Policy, environment: Mapping[str, str]) -> Rulebook:
     """A policy ready to decide. Raises ValueError for an RE2 expression that does not compile: the loader has refused it before."""
     entries = tuple(_entry(rule) for rule in policy.rules)
     wanted = {name for rule in policy.rules if isinstance(rule, AnswerRule) for text in _texts(rule.content) for name in variables.names(text)}
-    return Rulebook(policy, entries, {name: environment[name] for name in wanted if name in environment})
+    any_text = any_of([pattern for rule in policy.rules for pattern in _text_patterns(rule.match)])
+    return Rulebook(policy, entries, {name: environment[name] for name in wanted if name in environment}, any_text)
+
+
+def _text_patterns(match: Match) -> Iterator[str]:
+    if match.text is not None:
+        yield match.text
+    if match.not_ is not None:
+        yield from _text_patterns(match.not_)
 
 
 def _entry(rule: Rule) -> Entry:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Final, TypeAlias
 
@@ -34,6 +34,17 @@ def searcher(pattern: str, *, max_memory: int = MAX_MEMORY) -> Search | str:
         said = problem.args[0] if problem.args else "it does not compile"
         return said.decode("utf-8", "replace") if isinstance(said, bytes) else str(said)
     return search
+
+
+def any_of(patterns: Sequence[str]) -> Search | None:
+    """One search that finds something in exactly the texts in which one of several expressions does: most texts hold none of them.
+
+    None where that is no gain, or not sure: an open ``\\Q`` would quote what stands behind it.
+    """
+    if len(patterns) < 2 or any("\\Q" in pattern for pattern in patterns):
+        return None
+    search = searcher("|".join(f"(?:{pattern})" for pattern in patterns))
+    return None if isinstance(search, str) else search
 
 
 @lru_cache(maxsize=64)  # two forms' worth: a form is read to decide about it and again to check what came back

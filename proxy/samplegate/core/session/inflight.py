@@ -9,7 +9,7 @@ import msgspec
 from samplegate.core.capabilities import Offer
 from samplegate.core.eras import CALLS
 from samplegate.core.frames import Frame, FrameId, plain_id
-from samplegate.core.jsontext import Malformed, fields, lookup, string
+from samplegate.core.jsontext import Malformed, lookup, string
 from samplegate.core.requests import Call, ClientCapabilities
 
 
@@ -63,9 +63,9 @@ def call_of(method: str, params: bytes | None) -> Call | None:
 
 def call_and_token(f: Frame, *, modern: bool) -> tuple[Call | None, bytes | None]:
     """The call that a request is, and its progressToken, from one reading of its params. Raises jsontext.Malformed as ``call_of``."""
-    if f.method not in CALLS or f.payload is None or f.payload[:1] != b"{":
+    params = f.members if f.method in CALLS else None
+    if params is None:
         return call_of(f.method, None), token_of(f.payload) if b"progressToken" in f.raw else None
-    params = fields(f.payload)
     if f.method in CALLS and not modern:
         for member in params:
             if member.casefold() in ANSWERS:
