@@ -48,7 +48,7 @@ def explain(book: Rulebook, request: Request, situation: Situation) -> tuple[Dec
 
 
 def _walk(book: Rulebook, request: Request, situation: Situation, start: int, steps: list[Step] | None) -> Decision:
-    facts = Facts(request, book.any_text if steps is None else None)
+    facts = Facts(request, book.finders) if steps is None else Facts(request)
     shadows: list[Shadow] = []
     passed = ""
     for index, entry in book.shortlist(facts) if steps is None else book.every():

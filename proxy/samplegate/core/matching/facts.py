@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from enum import Enum
 from functools import cached_property
 from itertools import islice
+from types import MappingProxyType
 from typing import Any, Final, Literal, TypeAlias
 
 from samplegate.core.matching import hosts, secrecy
@@ -70,9 +71,9 @@ class Known(During):
 class Facts(During):
     """The facts of one request. Made for one decision and then dropped: it remembers what it worked out."""
 
-    def __init__(self, request: Request, any_text: Search | None = None) -> None:
-        """``any_text`` finds whatever any expression of the policy finds: texts without it are not looked at again."""
-        self._any_text = any_text
+    def __init__(self, request: Request, finders: Mapping[str, Search] = MappingProxyType({})) -> None:
+        """``finders`` find, for ``text`` and ``field_names``, what any expression of the policy finds: texts without are not looked at again."""
+        self._finders = finders
         origin = request.origin
         self.request = request
         self.calls: tuple[Call, ...] = origin.calls
@@ -125,9 +126,11 @@ class Facts(During):
     @cached_property
     def texts(self) -> Any:
         """UTF-8, each text by itself: an anchored expression looks at every one of them."""
-        any_text = self._any_text
-        found = tuple(map(utf8, self._all_texts()))
-        return found if any_text is None else tuple(text for text in found if any_text(text) is not None)
+        return self._worth_searching("text", tuple(map(utf8, self._all_texts())))
+
+    def _worth_searching(self, condition: str, texts: tuple[bytes, ...]) -> tuple[bytes, ...]:
+        find = self._finders.get(condition)
+        return texts if find is None else tuple(text for text in texts if find(text) is not None)
 
     def _all_texts(self) -> Iterator[str]:
         if not self.is_sampling:
@@ -167,7 +170,7 @@ class Facts(During):
         if not self.is_form:
             return ABSENT
         names = tuple(islice(all_names(self.request.params["requestedSchema"]), _MAX_NAMES + 1))
-        return UNKNOWN if len(names) > _MAX_NAMES else tuple(map(utf8, names))
+        return UNKNOWN if len(names) > _MAX_NAMES else self._worth_searching("field_names", tuple(map(utf8, names)))
 
     @cached_property
     def form(self) -> Form | NotFlat:

@@ -193,8 +193,8 @@ class Rulebook:
     entries: tuple[Entry, ...]
     environment: Mapping[str, str] = field(repr=False)
     """The variables that the policy's answers name; their values may be secrets."""
-    any_text: Search | None = field(default=None, repr=False, compare=False)
-    """Finds what any `text` of the rules finds."""
+    finders: Mapping[str, Search] = field(default_factory=dict, repr=False, compare=False)
+    """For `text` and `field_names`: finds what any expression of the rules finds."""
     _shortlists: dict[tuple[object, ...], tuple[Placed, ...]] = field(default_factory=dict, repr=False, compare=False)
 
     def shortlist(self, facts: Facts) -> tuple[Placed, ...]:
@@ -230,15 +230,17 @@ def compile_policy(policy: Policy, environment: Mapping[str, str]) -> Rulebook:
     """A policy ready to decide. Raises ValueError for an RE2 expression that does not compile: the loader has refused it before."""
     entries = tuple(_entry(rule) for rule in policy.rules)
     wanted = {name for rule in policy.rules if isinstance(rule, AnswerRule) for text in _texts(rule.content) for name in variables.names(text)}
-    any_text = any_of([pattern for rule in policy.rules for pattern in _text_patterns(rule.match)])
-    return Rulebook(policy, entries, {name: environment[name] for name in wanted if name in environment}, any_text)
+    found = {name: any_of([pattern for rule in policy.rules for pattern in _patterns(rule.match, name)]) for name in ("text", "field_names")}
+    finders = {name: search for name, search in found.items() if search is not None}
+    return Rulebook(policy, entries, {name: environment[name] for name in wanted if name in environment}, finders)
 
 
-def _text_patterns(match: Match) -> Iterator[str]:
-    if match.text is not None:
-        yield match.text
+def _patterns(match: Match, condition: str) -> Iterator[str]:
+    wanted = getattr(match, condition)
+    if wanted is not None:
+        yield wanted
     if match.not_ is not None:
-        yield from _text_patterns(match.not_)
+        yield from _patterns(match.not_, condition)
 
 
 def _entry(rule: Rule) -> Entry:
