@@ -408,3 +408,17 @@ async def test_rounds_beyond_the_cap_are_recorded_and_end_the_call() -> None:
     releases = await world.settled(d, over)
     assert ["rounds"] == [record.reason for record in world.records]
     assert to_client(d.done(round, Settled(releases)))[0]["result"]["isError"]
+
+
+async def test_a_late_client_is_not_asked_again_by_the_next_rule() -> None:
+    world = World()
+    second = {**FORWARD, "name": "second"}
+    d, round = asked({**FORWARD, "timeout": "10s", "on_timeout": "next"}, second, capabilities={"elicitation": {}}, b=form())
+    verdict = await world.gate(d).run(round)
+    assert isinstance(verdict, ForwardRound)
+    (handed,) = to_client(d.done(round, verdict))
+    d.now = 11.0
+    back = {"inputResponses": {"b": {"action": "decline"}}, "requestState": handed["result"]["requestState"]}
+    again = one(d.client(modern(2, "tools/call", {"elicitation": {}}, name="x", **back)), Open).round
+    await world.settled(d, again)
+    assert ("second", Reason.CANNOT) == (world.records[-1].rule, world.records[-1].reason)

@@ -127,6 +127,8 @@ async def _ask_client(scene: Scene, decision: Decision, forwarded: Forwarded) ->
     """A forwarded request has no limit of ours unless its rule gives one: the peers' own clocks and cancels apply."""
     seen = None if scene.round.returned is None else scene.round.returned.seen.get(scene.key)
     if scene.round.returned is not None and seen is not None:
+        if seen.late and decision.rule != seen.rule:
+            return Done(Unanswered(Reason.CANNOT, detail="the client cannot be asked any more in this round"), decision)
         if seen.late:
             return Done(_late("the client came back after the rule's time"), decision)
         return _returned(scene.item, decision, forwarded, scene.round.returned.replies.get(scene.key))

@@ -62,6 +62,11 @@ class Receiver(msgspec.Struct, eq=False):
         relay.note(Note("frame.oversized", {"side": self.side, "size": size}))
         relay.guarded("frame.failed", lambda: relay.session.lost(self.side, 0, head, f"it is a line of {size} bytes or more"), side=self.side)
 
+    def oversized_end(self, head: bytes, tail: bytes) -> None:
+        """Such a line is over; some writers put the id last."""
+        relay = self.relay
+        relay.guarded("frame.failed", lambda: relay.session.lost_end(self.side, 0, head, tail), side=self.side)
+
     def ended(self) -> None:
         """Nothing more comes from this side."""
         self.relay.ended(self.side)

@@ -33,6 +33,8 @@ class Recorder:
         self.lines.append(line)
         self._changed.set()
 
+    def oversized_end(self, head: bytes, tail: bytes) -> None: ...
+
     def oversized(self, size: int, head: bytes) -> None:
         self.oversizes.append(size)
         self.heads.append(head)

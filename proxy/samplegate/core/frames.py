@@ -22,6 +22,9 @@ MAX_BATCH_BYTES: Final = 4 * 1024 * 1024  # an element can be two bytes long, an
 MAX_ID_BYTES: Final = 1024  # ids are kept in tables and logs; real ones are a few digits or a UUID
 _elements: Final = msgspec.json.Decoder(list[msgspec.Raw])
 _head: Final = re.compile(rb'\{"jsonrpc": ?"2\.0", ?"id": ?("[^"\\]{0,200}"|-?[0-9]{1,18}), ?"(result|error|method)"')
+_first: Final = re.compile(rb'\{"(result|error|method)"')
+_last: Final = re.compile(rb',"jsonrpc": ?"2\.0", ?"id": ?("[^"\\]{0,200}"|-?[0-9]{1,18})\}[ \t\r]*\Z')
+_TAIL: Final = 300  # bytes: the longest of these
 _number: Final = re.compile(rb"-?(?:0|[1-9][0-9]*)\Z")
 
 
@@ -75,9 +78,12 @@ def whose(line: bytes) -> Whose:
         found = jsontext.decode(line)
     except Malformed:
         found = None
-    if found is None:  # most writers put the id before what may be wrong
+    if found is None:  # the id stands first with most writers, last with some (the TypeScript SDK)
         head = _head.match(line)
-        return {} if head is None else {"id": plain_id(head[1]), "answers": head[2] != b"method"}
+        if head is not None:
+            return {"id": plain_id(head[1]), "answers": head[2] != b"method"}
+        first, last = _first.match(line), _last.search(line, max(0, len(line) - _TAIL))
+        return {} if first is None or last is None else {"id": plain_id(last[1]), "answers": first[1] != b"method"}
     raw = found.get("id")
     return {"id": None if raw is None else plain_id(bytes(raw)), "answers": "method" not in found}
 

@@ -13,6 +13,8 @@ MAX_LINE: Final = 256 << 20
 
 HEAD: Final = 1024
 """Bytes of a discarded line that its receiver is shown: the envelope stands there, if the peer wrote it first."""
+TAIL: Final = 512
+"""The same of its end: some writers put the id last."""
 
 
 class Receiver(Protocol):
@@ -23,6 +25,9 @@ class Receiver(Protocol):
 
     def oversized(self, size: int, head: bytes) -> None:
         """Learn that a line over the bound was discarded whole; ``size`` is how much of it had been read, ``head`` its first HEAD bytes."""
+
+    def oversized_end(self, head: bytes, tail: bytes) -> None:
+        """Learn that such a line is over, with its first HEAD and its last TAIL bytes."""
 
     def ended(self) -> None:
         """Learn that nothing more will come: end of input or a broken pipe. Called once, and not after an abort."""
@@ -39,6 +44,8 @@ class Lines:
         """The begin of a line whose end has not come. One growing buffer: a list of chunks is a tenth faster, but lets a
         peer that sends two bytes at a time make us hold twenty for each of them."""
         self._skipping = False
+        self._head = self._tail = b""
+        """Of the line that is being skipped."""
         self._over = False
         self.over = asyncio.Event()
         """Set when the receiver will hear nothing more."""
@@ -88,6 +95,8 @@ class Lines:
     def _complete(self, last: bytes) -> None:
         if self._skipping:
             self._skipping = False
+            if not self._over:
+                self._receiver.oversized_end(self._head, (self._tail + last)[-TAIL:])
             return
         if self._held:
             self._held += last
@@ -102,16 +111,19 @@ class Lines:
             return
         if len(line) > self._max:
             self._receiver.oversized(len(line), line[:HEAD])
+            self._receiver.oversized_end(line[:HEAD], line[-TAIL:])
         else:
             self._received(line)
 
     def _hold(self, chunk: bytes) -> None:
+        if self._skipping:
+            self._tail = (self._tail + chunk)[-TAIL:]
         if self._skipping or self._over:
             return
         self._held += chunk
         size = len(self._held)
         if size > self._max + 1:  # one more than the bound, because the last byte may be the \r of a line end
-            head = bytes(self._held[:HEAD])
+            self._head, self._tail = bytes(self._held[:HEAD]), bytes(self._held[-TAIL:])
             self._held = bytearray()
             self._skipping = True
-            self._receiver.oversized(size, head)
+            self._receiver.oversized(size, self._head)

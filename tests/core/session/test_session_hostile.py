@@ -369,3 +369,34 @@ def test_but_not_in_a_request_that_is_decided() -> None:
     d.open_legacy()
     line = b'{"jsonrpc":"2.0","id":7,"method":"sampling/createMessage","params":{"messages":[],"maxTokens":5,"temperature":NaN}}'
     assert -32602 == getattr(one(d.server(line), Open).round.items[""].request, "code", None)
+
+
+@pytest.mark.parametrize("id", [b"3", b'"3"'])
+def test_an_id_that_stands_last_is_found_too(id: bytes) -> None:
+    d = Dialogue(ALLOW)
+    d.open_legacy()
+    asked = json.loads(id)
+    d.client(request(asked, "tools/call", name="x"))
+    tail = b'xxx"}]},"jsonrpc":"2.0","id":' + id + b"}"
+    out = d.take(d.session.lost_end("server", 0, b'{"result":{"content":[{"type":"text","text":"xx', tail))
+    assert [(asked, -32603)] == [(line["id"], line["error"]["code"]) for line in to_client(out)]
+    d.client(request(asked, "tools/call", name="x"))
+    out = d.server(b'{"result":' + b"[" * 2000 + b"]" * 2000 + b',"jsonrpc":"2.0","id":' + id + b"}")
+    assert [(asked, -32603)] == [(line["id"], line["error"]["code"]) for line in to_client(out)]
+
+
+def test_the_end_of_a_line_tells_nobody_again() -> None:
+    d = Dialogue(ALLOW)
+    d.open_legacy()
+    assert [] == d.session.lost_end("client", 0, b'{"jsonrpc":"2.0","id":3,"method":"tools/call","params":{"x', b'x"},"jsonrpc":"2.0","id":3}')
+
+
+@pytest.mark.parametrize(
+    "answer", ['{"action":"accept","content":{"a":1,"a":2}}', '{"action":"accept","action":"decline"}', "1", "null", '{"a":NaN}']
+)
+def test_an_early_answer_of_two_readings_does_not_go_on(answer: str) -> None:
+    d = Dialogue(FORWARD)
+    params = json.dumps({"name": "x", "_meta": {**META, CAPABILITIES: {"elicitation": {}, "sampling": {}}}})[:-1]
+    line = f'{{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{params},"inputResponses":{{"k":{answer}}}}}}}'.encode()
+    out = d.client(line)
+    assert ([], [1]) == (to_server(out), [frame["id"] for frame in to_client(out)])

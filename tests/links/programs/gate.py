@@ -22,6 +22,7 @@ class Passing:
         assert self.to is not None
         self.to.send(line)
 
+    def oversized_end(self, head: bytes, tail: bytes) -> None: ...
     def oversized(self, size: int, head: bytes) -> None: ...
 
     def ended(self) -> None:

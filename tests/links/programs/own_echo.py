@@ -22,6 +22,8 @@ class Echo:
         os.write(1, b"a stray write\n")
         self.link.send(b"echo " + line)
 
+    def oversized_end(self, head: bytes, tail: bytes) -> None: ...
+
     def oversized(self, size: int, head: bytes) -> None:
         self.link.send(b"oversized")
 

@@ -58,6 +58,10 @@ class Session:
         effects = self._refused(side, lane, Malformed(fault, **frames.whose(head)), code=shapes.INTERNAL)
         return [effect for effect in effects if not isinstance(effect, Note)]
 
+    def lost_end(self, side: Side, lane: int, head: bytes, tail: bytes) -> Effects:
+        """The end of a line whose begin did not tell who would wait."""
+        return [] if "id" in frames.whose(head) else self.lost(side, lane, head + tail, "it is longer than a line may be")
+
     def round_done(self, round: str, verdict: Verdict, now: float) -> Effects:
         """The gate is done with a round; one that was withdrawn meanwhile is nobody's any more."""
         if isinstance(verdict, ForwardRound):

@@ -11,6 +11,7 @@ import msgspec
 from samplegate.core import frames, jsontext
 from samplegate.core.capabilities import unsolicited
 from samplegate.core.decisions import Answered, Withdrawn
+from samplegate.core.parsing import strictjson
 from samplegate.core.policy import Kind
 from samplegate.core.requests import BadRequest, Origin
 from samplegate.core.session import doors, shapes
@@ -29,10 +30,14 @@ class Unasked(msgspec.Struct, eq=False):
 
     def arrive(self, pending: Pending, answers: bytes, line: bytes, bare: bytes) -> Effects:
         """A call with answers: ``line`` is the call as it came, ``bare`` the same without them."""
+        given: dict[str, bytes] = {}
         try:
             given = {key: bytes(raw) for key, raw in jsontext.fields(answers).items()}
-        except jsontext.Malformed:
-            return [_refused(pending, "inputResponses is not an object of one reading")]
+            plain = all(isinstance(strictjson.decode(raw), dict) for raw in given.values())
+        except (jsontext.Malformed, strictjson.Fault):
+            plain = False
+        if not plain:  # nobody's consent, as where it answers what was asked
+            return [self._note(pending), _refused(pending, "inputResponses has an answer that is not an object of one reading")]
         if not given:
             return self.state.send(pending, line)
         if len(given) > doors.MAX_KEYS:
