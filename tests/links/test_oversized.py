@@ -1,0 +1,44 @@
+"""What is told of a line that is too long to be taken: its begin at once, its end when it is over, whatever the chunks."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from samplegate.links.lines import HEAD, TAIL, Lines
+
+LINE = b"a" * HEAD + b"x" * 5000 + b"z" * TAIL
+
+
+class Ends:
+    """A receiver that keeps what it is told."""
+
+    def __init__(self) -> None:
+        self.told: list[tuple[bytes, ...]] = []
+
+    def received(self, line: bytes) -> None:
+        self.told.append((line,))
+
+    def oversized(self, size: int, head: bytes) -> None:
+        assert size > 2000
+        self.told.append((b"begin", head))
+
+    def oversized_end(self, head: bytes, tail: bytes) -> None:
+        self.told.append((b"end", head, tail))
+
+    def ended(self) -> None:
+        """Not looked at here."""
+
+
+@pytest.mark.parametrize("chunk", [1, 7, 500, 4096, 1 << 20])
+def test_begin_and_end_are_told_and_the_next_line_is_taken(chunk: int) -> None:
+    async def feed() -> list[tuple[bytes, ...]]:
+        ends = Ends()
+        lines = Lines(ends, 2000)
+        text = LINE + b"\nnext\n"
+        for start in range(0, len(text), chunk):
+            lines.feed(text[start : start + chunk])
+        return ends.told
+
+    assert [(b"begin", LINE[:HEAD]), (b"end", LINE[:HEAD], LINE[-TAIL:]), (b"next",)] == asyncio.run(feed())
