@@ -1,16 +1,14 @@
-"""`python -m bench [--quick] [--json] [--no-peer]`: measures, prints the table. A full run takes about three minutes."""
+"""`python -m bench [--quick] [--json] [--no-peer]`: measures, prints the table. A full run takes about four minutes."""
 
 from __future__ import annotations
 
 import argparse
 import json
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from importlib import import_module
-from importlib.util import find_spec
 
-from bench import large, latency, machine, memory, peer, report, startup
+from bench import decisions, large, latency, ledger, machine, memory, peer, report, sampling, startup
 from bench.report import Figures
 from bench.variants import Name, Variant, gate_command, variants
 
@@ -25,10 +23,42 @@ class Size:
     large_rounds: int
     large_size: int
     beside_rounds: int
+    decision_laps: int
+    ledger_laps: int
+    draws: dict[ledger.Place, int]
+    accounts: int
+    sampling_laps: int
+    samples: int
 
 
-FULL = Size(40, 200, {"bare": 15, "floor": 15, "gate": 15, "peer": 5}, 9, large.SIZE, 10)
-QUICK = Size(3, 30, {"bare": 2, "floor": 2, "gate": 2, "peer": 1}, 1, 1 << 20, 2)
+FULL = Size(
+    laps=40,
+    calls=200,
+    starts={"bare": 15, "floor": 15, "gate": 15, "peer": 5},
+    large_rounds=9,
+    large_size=large.SIZE,
+    beside_rounds=10,
+    decision_laps=20,
+    ledger_laps=20,
+    draws={"memory": 2_000, "SQLite": 200},
+    accounts=ledger.MANY,
+    sampling_laps=5,
+    samples=80,
+)
+QUICK = Size(
+    laps=3,
+    calls=30,
+    starts={"bare": 2, "floor": 2, "gate": 2, "peer": 1},
+    large_rounds=1,
+    large_size=1 << 20,
+    beside_rounds=2,
+    decision_laps=1,
+    ledger_laps=2,
+    draws={"memory": 50, "SQLite": 10},
+    accounts=1_000,
+    sampling_laps=1,
+    samples=16,
+)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -62,16 +92,12 @@ def measure(found: Sequence[Variant], size: Size) -> Figures:
     figures.large_mib = size.large_size >> 20
     figures.beside = {name: large.beside(by_name[name], size.beside_rounds, 2000, size.large_size) for name in ("floor", "gate") if name in by_name}
     _say("decisions")
-    figures.decision_us = _decisions()
+    figures.decisions = [decisions.measure(rules, size.decision_laps) for rules in decisions.SIZES]
+    _say("limits")
+    figures.ledger = ledger.measure(size.ledger_laps, size.draws, size.accounts)
+    _say("samples")
+    figures.sampling, figures.worker_memory = sampling.measure(size.sampling_laps, size.samples)
     return figures
-
-
-def _decisions() -> float | None:
-    """Microseconds of a decision over 100 rules, None without that benchmark."""
-    if find_spec("bench.decisions") is None:
-        return None
-    took: Callable[[], float] = import_module("bench.decisions").microseconds
-    return took()
 
 
 def _say(what: str) -> None:

@@ -49,6 +49,15 @@ class Connection:
         self._round_trip(frame, b"%d" % self._id)
         return time.perf_counter_ns() - started
 
+    def sample(self, count: int, at_once: int) -> int:
+        """One tools/call of the sampling server, which asks for so many samples, so many of them at once. Returns how long all of them took."""
+        self._id += 1
+        arguments = b'{"count":%d,"at_once":%d}' % (count, at_once)
+        frame = b'{"jsonrpc":"2.0","id":%d,"method":"tools/call","params":{"name":"sample","arguments":%s}}\n' % (self._id, arguments)
+        started = time.perf_counter_ns()
+        self._round_trip(frame, b"%d" % self._id)
+        return time.perf_counter_ns() - started
+
     def _round_trip(self, frame: bytes, id: bytes) -> None:
         with suppress(BrokenPipeError):  # then there is no answer either
             self._in.write(frame)
@@ -81,11 +90,20 @@ class Connection:
 def connected(command: Sequence[str]) -> Iterator[Connection]:
     """A started variant, killed if it does not get through its work in time."""
     connection = Connection(command)
-    guard = threading.Timer(PATIENCE * 4, connection.process.kill)
+    try:
+        with guarded(connection.process):
+            yield connection
+    finally:
+        connection.close()
+
+
+@contextmanager
+def guarded(process: subprocess.Popen[bytes]) -> Iterator[None]:
+    """Kills the process if it does not get through its work in time: whoever reads from it then reads its end."""
+    guard = threading.Timer(PATIENCE * 4, process.kill)
     guard.daemon = True
     guard.start()
     try:
-        yield connection
+        yield
     finally:
         guard.cancel()
-        connection.close()

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import median, quantiles
 from typing import Any, Final
 
 from samplegate.core.decide import Rulebook, compile_policy, decide
@@ -11,7 +12,8 @@ from samplegate.core.decisions import Situation
 from samplegate.core.policy import AllowRule, AnswerRule, DenyRule, ForwardRule, Match, Model, Policy, Range, Rule
 from samplegate.core.requests import Call, ElicitationRequest, Origin, Request, SamplingRequest
 
-LAPS: Final = 40
+LAPS: Final = 20
+SIZES: Final = (1, 100, 1000)  # no policy has more
 GOAL: Final = 100.0  # microseconds over 100 rules, as the table of report.py asks
 
 _origin: Final = Origin("docs", "local", "legacy", "2025-11-25", (Call("tools/call", "summarize_page"),))
@@ -64,31 +66,46 @@ def _rule(index: int) -> Rule:
             return DenyRule(name=name, match=Match(text=f"(?i)^ignore all previous instructions {index}"))
 
 
-def microseconds(rules: int = 100) -> float:
-    """One decision in microseconds: the median of the laps, mean of a sampling request and a form."""
-    return measure(rules)[0]
+@dataclass(frozen=True, slots=True)
+class Speed:
+    """Of decisions over so many rules: microseconds of one, and how many a second by one thread."""
+
+    rules: int
+    p50: float
+    p99: float
+    a_second: float
+    best: float
+    """The mean of the best lap: on a busy machine the others are also the neighbours'."""
 
 
-def measure(rules: int) -> tuple[float, float]:
-    """The same and the best lap: on a busy machine the median is also the neighbours'."""
+def measure(rules: int, laps: int = LAPS, repeats: int | None = None) -> Speed:
+    """Laps of a sampling request and a form by turns, each decision timed by itself; the median of the laps' figures. p50: the mean of the two."""
     book = compile_policy(policy(rules), {})
-    laps = [sorted(_lap(book, request, max(2, 2_000 // rules)) for _ in range(LAPS)) for request in REQUESTS]
-    return sum(lap[LAPS // 2] for lap in laps) / len(laps), sum(lap[0] for lap in laps) / len(laps)
+    runs = [_lap(book, repeats or max(200, min(1_000, 100_000 // rules))) for _ in range(laps)]
+    p50 = sum(median(median(run[kind]) for run in runs) for kind in range(len(REQUESTS))) / len(REQUESTS)
+    whole = [[took for kind in run for took in kind] for run in runs]
+    means = [sum(run) / len(run) for run in whole]
+    return Speed(rules, p50, median(quantiles(run, n=100)[98] for run in whole), 1e6 / median(means), min(means))
 
 
-def _lap(book: Rulebook, request: Request, repeats: int) -> float:
+def _lap(book: Rulebook, repeats: int) -> list[list[float]]:
+    """Microseconds of each decision, by request."""
     situation = Situation()
-    start = time.perf_counter()
+    times: list[list[float]] = [[] for _ in REQUESTS]
     for _ in range(repeats):
-        decide(book, request, situation)
-    return (time.perf_counter() - start) / repeats * 1e6
+        for request, took in zip(REQUESTS, times, strict=True):
+            start = time.perf_counter_ns()
+            decide(book, request, situation)
+            took.append((time.perf_counter_ns() - start) / 1000)
+    return times
 
 
-def main(sizes: Sequence[int] = (1, 100, 1000)) -> None:
+def main() -> None:
     """Print the figures."""
-    for size in sizes:
-        median, best = measure(size)
-        print(f"{size:>5} rules: {median:8.1f} us a decision, best lap {best:8.1f}" + (f" (goal {GOAL:.0f})" if size == 100 else ""))
+    for rules in SIZES:
+        speed = measure(rules)
+        goal = f" (goal {GOAL:.0f})" if rules == 100 else ""
+        print(f"{rules:>5} rules: p50 {speed.p50:7.1f} us{goal}, p99 {speed.p99:7.1f}, {speed.a_second:8.0f} a second, best lap {speed.best:7.1f}")
 
 
 if __name__ == "__main__":

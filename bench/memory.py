@@ -26,18 +26,28 @@ class Memory:
 
 def measure(command: Sequence[str]) -> Memory | None:
     """A variant without its server after `initialize` and a call; None where there is no /proc."""
-    if not (PROC / "self" / "smaps_rollup").is_file():
+    if not can_be_read():
         return None
     with connected(command) as connection:
         connection.initialize()
         connection.call()
-        found = [_one(pid) for pid in _tree(connection.process.pid) if not _is_server(pid)]
-        return Memory(sum(one.rss for one in found), sum(one.pss for one in found), len(found))
+        return held(connection.process.pid, SERVER)
+
+
+def can_be_read() -> bool:
+    """Whether this system has what is read here."""
+    return (PROC / "self" / "smaps_rollup").is_file()
+
+
+def held(pid: int, server: Sequence[str]) -> Memory:
+    """What a process and all below it hold, without the server (the command of it)."""
+    found = [_one(each) for each in _tree(pid) if not _is_server(each, server)]
+    return Memory(sum(one.rss for one in found), sum(one.pss for one in found), len(found))
 
 
 def bare_python() -> Memory | None:
     """`python -c pass`, held where it would end."""
-    if not (PROC / "self" / "smaps_rollup").is_file():
+    if not can_be_read():
         return None
     script = "import os; os.write(1, b'.'); os.read(0, 1)"
     with subprocess.Popen([sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
@@ -57,6 +67,6 @@ def _tree(pid: int) -> list[int]:
     return [pid, *(found for child in children for found in _tree(int(child)))]
 
 
-def _is_server(pid: int) -> bool:
+def _is_server(pid: int, server: Sequence[str]) -> bool:
     words = (PROC / str(pid) / "cmdline").read_bytes().split(b"\0")
-    return len(words) > 1 and words[1] == SERVER[1].encode()
+    return len(words) > 1 and words[1] == server[1].encode()

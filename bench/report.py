@@ -4,11 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Final
 
+from bench.decisions import GOAL, Speed
 from bench.large import Beside, Large
 from bench.latency import Latency
+from bench.ledger import FEW, Ledger
 from bench.memory import Memory
+from bench.sampling import Sampling
 from bench.variants import Name
+
+LEDGER_GOAL: Final = 2.0  # times: what a reservation takes must not grow with the accounts
 
 
 @dataclass(slots=True)
@@ -22,7 +28,11 @@ class Figures:
     beside: dict[Name, Beside] = field(default_factory=dict)
     gate_memory: Memory | None = None
     python_memory: Memory | None = None
-    decision_us: float | None = None
+    worker_memory: Memory | None = None
+    """Of the gate with its worker."""
+    decisions: list[Speed] = field(default_factory=list)
+    ledger: list[Ledger] = field(default_factory=list)
+    sampling: list[Sampling] = field(default_factory=list)
     large_mib: int = 10
 
 
@@ -33,17 +43,20 @@ class Row:
     what: str
     measured: str
     beside: str
-    goal: str = ""
+    goal: str = "no goal"
     met: bool | None = None
 
 
 def rows(figures: Figures) -> list[Row]:
-    """The table's rows in their order: calls first, then start, decision, memory and large frames."""
+    """The table's rows in their order: calls first, then start, decisions, limits, samples, memory and large frames."""
     return [
         *_latency(figures.latency),
         *_startup(figures.startup),
-        *_decision(figures.decision_us),
+        *map(_decision, figures.decisions),
+        *map(_ledger, figures.ledger),
+        *map(_sampling, figures.sampling),
         *_memory(figures.gate_memory, figures.python_memory),
+        *_with_worker(figures.worker_memory, figures.gate_memory, figures.python_memory),
         *_large(figures.large, figures.large_mib),
         *_beside(figures.beside),
     ]
@@ -85,8 +98,28 @@ def _startup(found: dict[Name, float]) -> Sequence[Row]:
     return [Row("start to the first answered `initialize`", f"+{added['gate']:.0f} ms", beside, "at most +350 ms", added["gate"] <= 350)]
 
 
-def _decision(took: float | None) -> Sequence[Row]:
-    return [] if took is None else [Row("a decision over 100 rules", f"{took:.0f} us", "", "at most 100 us", took <= 100)]
+def _decision(speed: Speed) -> Row:
+    what = f"a decision over {speed.rules:,} rule{'' if speed.rules == 1 else 's'}"
+    measured = f"{_us(speed.p50)}, p99 {_us(speed.p99)}, {speed.a_second:,.0f} a second"
+    if speed.rules != 100:
+        return Row(what, measured, "")
+    return Row(what, measured, "", f"at most {GOAL:.0f} us", speed.p50 <= GOAL)
+
+
+def _ledger(found: Ledger) -> Row:
+    what = f"a reservation and its settlement among {found.accounts:,} accounts, in {'memory' if found.place == 'memory' else 'the state'}"
+    measured = f"{_us(found.many)} ({found.ratio:.2f} x), {found.bytes_each:,.0f} bytes an account"
+    return Row(what, measured, f"among {FEW} accounts {_us(found.few)}", f"at most {LEDGER_GOAL:.0f} x", found.ratio <= LEDGER_GOAL)
+
+
+def _sampling(found: Sampling) -> Row:
+    what = f"samples through gate and worker, {found.at_once} at a time"
+    measured = f"{found.gate:.0f} a second ({found.ratio:.2f} x litellm)"
+    return Row(what, measured, f"litellm called directly {found.direct:.0f} a second, without a stream {found.direct_whole:.0f}")
+
+
+def _us(took: float) -> str:
+    return f"{took:.1f} us" if took < 10 else f"{took:.0f} us"
 
 
 def _memory(gate: Memory | None, python: Memory | None) -> Sequence[Row]:
@@ -96,6 +129,14 @@ def _memory(gate: Memory | None, python: Memory | None) -> Sequence[Row]:
     measured = f"+{more:.1f} MiB RSS, +{gate.pss - python.pss:.1f} MiB PSS, {gate.processes} process{'es' if gate.processes > 1 else ''}"
     beside = f"`python -c pass` {python.rss:.1f} MiB RSS, {python.pss:.1f} MiB PSS"
     return [Row("memory of `run`, no model called yet", measured, beside, "at most +45 MiB", more <= 45)]
+
+
+def _with_worker(worker: Memory | None, gate: Memory | None, python: Memory | None) -> Sequence[Row]:
+    if worker is None or gate is None or python is None:
+        return []
+    measured = f"+{worker.rss - python.rss:.0f} MiB RSS, +{worker.pss - python.pss:.0f} MiB PSS, {worker.processes} processes"
+    beside = f"without its worker +{gate.rss - python.rss:.0f} MiB RSS, +{gate.pss - python.pss:.0f} MiB PSS"
+    return [Row("the same with the models' worker", measured, beside)]
 
 
 def _large(found: dict[Name, Large], mib: int) -> Sequence[Row]:

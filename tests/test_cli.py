@@ -40,7 +40,7 @@ def test_wrong_usage_leaves_with_two(argv: list[str], capsys: pytest.CaptureFixt
     assert "usage: samplegate" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("command", ["run", "demo", "check", "test", "explain", "schema", "init"])
+@pytest.mark.parametrize("command", ["run", "demo", "check", "test", "explain", "replay", "report", "schema", "init"])
 def test_every_command_tells_the_exit_codes(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert 0 == left_with([command, "--help"])
     told = capsys.readouterr().out

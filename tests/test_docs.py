@@ -17,6 +17,7 @@ from samplegate.core.policyfile.descriptions import KEYS
 from samplegate.core.policyfile.nodes import compose
 from samplegate.core.policyfile.tree import plain
 from samplegate.core.trials import trial
+from samplegate.core.trials.descriptions import KEYS as SAID_OF_TESTS
 
 ROOT: Final = Path(__file__).parent.parent
 REFERENCE: Final = ROOT / "policies" / "README.md"
@@ -27,6 +28,7 @@ TABLES: Final[dict[str, tuple[str, ...]]] = {
     "The file": ("Policy",),
     "A range": ("Range",),
     "A model": ("Model",),
+    "Prices and what a model takes": ("Price",),
     "A rule": ("Rule",),
     "allow": ("AllowRule",),
     "answer": ("AnswerRule",),
@@ -34,13 +36,17 @@ TABLES: Final[dict[str, tuple[str, ...]]] = {
     "deny": ("DenyRule",),
     "Conditions": ("Match",),
     "With: how a model is asked": ("With",),
+    "Which model is asked": ("Weights",),
     "Bounds": ("Temperature", "StopSequences", "Prepend"),
+    "Secrets in prompts and answers": ("Secrets",),
+    "Limits": ("Limit",),
+    "Brakes": ("Brakes",),
     "Client and servers": ("Peer", "Server"),
 }
 OTHER_TABLES: Final[dict[str, tuple[type[msgspec.Struct], ...]]] = {
     "A model": (scripted.Case,),
     "A test file": (cases.Suite,),
-    "A case": (cases.Case,),
+    "A case": (cases.Case, cases.Step),
     "What is expected": (cases.Expect,),
     "Sampling in short": (cases.Sampling,),
     "Elicitation in short": (cases.Elicitation,),
@@ -84,6 +90,13 @@ def examples(path: Path) -> list[Any]:
     return [pytest.param(match[2] or "policy", match[3], id=f"{path.parent.name}-{index}") for index, match in enumerate(found)]
 
 
+def example_under(heading: str, sort: str) -> str:
+    """The first example of a sort below a heading of the reference."""
+    text = REFERENCE.read_text()
+    behind = text[re.search(rf"^#+ {re.escape(heading)}$", text, re.MULTILINE).end() :]  # type: ignore[union-attr]
+    return next(match[3] for match in FENCE.finditer(behind) if match[2] == sort)
+
+
 def fits_schema(text: str) -> bool:
     return jsonschema.Draft202012Validator(json_schema()).is_valid(plain(compose(text)[0]))
 
@@ -106,6 +119,13 @@ def test_every_key_of_tests_and_scripts_is_described(heading: str, types: tuple[
     rows = [key for table in tables(section) if table.startswith("| key | |") for key, _ in ROW.findall(table)]
     assert {key for struct in types for key in keys(struct)} == set(rows)
     assert len(rows) == len(set(rows))
+
+
+@pytest.mark.parametrize(
+    ("heading", "types"), [(heading, types) for heading, types in OTHER_TABLES.items() if types[0].__module__ == cases.Case.__module__]
+)
+def test_the_schema_of_the_tests_says_what_the_reference_says(heading: str, types: tuple[type[msgspec.Struct], ...]) -> None:
+    assert dict(ROW.findall(sections(REFERENCE.read_text())[heading])) == SAID_OF_TESTS[types[0].__name__]
 
 
 def test_every_struct_of_the_policy_has_its_table() -> None:
@@ -131,15 +151,15 @@ def test_every_example_loads(sort: str, text: str) -> None:
         case "tests":
             assert cases.load_cases(text, file="example").cases
         case "script":
-            assert scripted.parse(text, file="example").cases
+            assert scripted.parse(text, file="example").size
         case _:
             pytest.fail(f"an example is of sort {sort!r}; write ```yaml with one of policy, rules, tests, script")
 
 
-def test_the_cases_of_the_reference_hold_for_its_policy() -> None:
-    by_sort = [(match[2], match[3]) for match in FENCE.finditer(REFERENCE.read_text())]
-    book = load(next(text for sort, text in by_sort if sort == "policy"), file="policy", environment={}).policy
-    tested = cases.load_cases(next(text for sort, text in by_sort if sort == "tests"), file="tests").cases
+@pytest.mark.parametrize(("heading", "policies"), [("Tests of a policy", "The policy, whole"), ("Steps", "Limits")])
+def test_the_cases_of_the_reference_hold_for_its_policies(heading: str, policies: str) -> None:
+    book = load(example_under(policies, "policy"), file="policy", environment={}).policy
+    tested = cases.load_cases(example_under(heading, "tests"), file="tests").cases
     assert [] == [(each.case.name, each.mismatches) for each in trial.run(tested, book) if each.mismatches]
 
 

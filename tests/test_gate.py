@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping
 from typing import Any
 
 import anyio
@@ -14,77 +13,12 @@ import pytest
 
 from samplegate.core.decisions import Answered, Denied, Reason, Unanswered, Withdrawn
 from samplegate.core.record import Record
-from samplegate.core.samples import Sampled, SampleFailed, SampleRequest, SampleResult
-from samplegate.core.session.rounds import ForwardRound, Open, Release, Reply, Round, Settled
-from samplegate.gate import Gate
-from samplegate.ports import Ports, Unavailable
-from tests.core.dialogue import ALLOW, ANSWER, DENY, FORWARD, Dialogue, ask, form, modern, one, request, result, sample, to_client, to_server
+from samplegate.core.samples import SampleFailed, SampleRequest, SampleResult
+from samplegate.core.session.rounds import ForwardRound, Open, Reply, Settled
+from tests.core.dialogue import ALLOW, ANSWER, DENY, FORWARD, Dialogue, form, modern, one, request, sample, to_client, to_server
+from tests.world import SAMPLED, World, asked, pushed
 
 pytestmark = pytest.mark.anyio
-SAMPLED = Sampled("hi", "gpt", "endTurn", 3, 4)
-
-
-class Silent:
-    """A log that keeps what it is told."""
-
-    def __init__(self) -> None:
-        self.events: list[tuple[str, dict[str, object]]] = []
-
-    def warning(self, event: str, **fields: object) -> None:
-        self.events.append((event, fields))
-
-    info = error = warning
-
-
-@dataclass
-class World:
-    """The other side of the ports."""
-
-    answer: SampleResult | Callable[[SampleRequest], Awaitable[SampleResult]] = SAMPLED
-    reply: Reply | None = None
-    broken_log: bool = False
-    now: float = 0.0
-    asked: list[SampleRequest] = field(default_factory=list)
-    records: list[Record] = field(default_factory=list)
-    log: Silent = field(default_factory=Silent)
-
-    async def sample(self, request: SampleRequest) -> SampleResult:
-        self.asked.append(request)
-        return await self.answer(request) if callable(self.answer) else self.answer
-
-    async def ask_client(self, round: Round) -> Reply:
-        if self.reply is None:
-            await anyio.sleep_forever()
-        assert self.reply is not None
-        return self.reply
-
-    async def record(self, record: Record) -> None:
-        if self.broken_log:
-            raise Unavailable("decision log: disk full")
-        self.records.append(record)
-
-    def gate(self, d: Dialogue) -> Gate:
-        ports = Ports(self.sample, self.ask_client, self.record, lambda: self.now, lambda: 1e9, bytes, self.log)
-        return Gate(d.book, "hash", ports)
-
-    async def settled(self, d: Dialogue, round: Round) -> Mapping[str, Release]:
-        verdict = await self.gate(d).run(round)
-        assert isinstance(verdict, Settled)
-        return verdict.releases
-
-
-def pushed(*rules: Mapping[str, Any], method: str = "sampling/createMessage", params: Mapping[str, Any] | None = None, **capabilities: Any) -> Any:
-    """A legacy dialogue with one open round."""
-    d = Dialogue(*rules)
-    d.open_legacy(**capabilities)
-    return d, one(d.server(request(7, method, **(params or (sample() if method.startswith("s") else form())))), Open).round
-
-
-def asked(*rules: Mapping[str, Any], capabilities: Mapping[str, Any] | None = None, **keys: Mapping[str, Any]) -> Any:
-    """A modern dialogue with one open round of several keys."""
-    d = Dialogue(*rules)
-    d.client(modern(1, "tools/call", capabilities, name="x"))
-    return d, one(d.server(result(1, resultType="input_required", inputRequests={k: ask(v) for k, v in keys.items()}, requestState="s")), Open).round
 
 
 async def test_an_allowed_request_is_answered_by_the_model_and_recorded() -> None:

@@ -11,8 +11,8 @@ from typing import Final
 SOURCE: Final = Path(__file__).resolve().parents[1] / "proxy"
 PACKAGE: Final = "samplegate"
 
-EDGES: Final = frozenset({"links", "sampler", "review", "records", "store", "web"})
-INSIDE: Final = EDGES | {"core", "ports", "acts", "gate", "relay", "settings"}
+EDGES: Final = frozenset({"limits", "links", "sampler", "review", "records", "store", "web"})
+INSIDE: Final = EDGES | {"core", "ports", "acts", "admit", "plans", "sampling", "scene", "book", "detectors", "gate", "relay", "settings"}
 
 # The first name below the package -> the first names it may import. What is not listed here does not exist yet: enter it when it grows.
 ARROWS: Final = {
@@ -21,16 +21,22 @@ ARROWS: Final = {
     "cli": INSIDE | {"app", "commands"},
     "commands": INSIDE | {"app"},
     "app": INSIDE | {"preparation", "wiring", "conversation", "say"},
-    "preparation": frozenset({"settings", "records", "sampler", "core"}),
-    "wiring": frozenset({"preparation", "relay", "gate", "ports", "records", "core"}),
+    "preparation": frozenset({"book", "settings", "records", "sampler", "limits", "ports", "core"}),
+    "wiring": frozenset({"preparation", "relay", "gate", "ports", "records", "limits", "core"}),
     "conversation": frozenset({"preparation", "relay", "links", "records"}),
     "say": frozenset[str](),
     "relay": frozenset({"backpressure", "gate", "acts", "ports", "core"}),
     "backpressure": frozenset[str](),
     "settings": frozenset({"core"}),
-    "gate": frozenset({"acts", "ports", "core"}),
-    "acts": frozenset({"ports", "core"}),
+    "book": frozenset({"detectors", "sampler", "core"}),
+    "gate": frozenset({"acts", "admit", "plans", "scene", "ports", "core"}),
+    "plans": frozenset({"scene", "core"}),
+    "acts": frozenset({"admit", "sampling", "scene", "ports", "core"}),
+    "sampling": frozenset({"admit", "scene", "ports", "core"}),
+    "scene": frozenset({"admit", "ports", "core"}),
+    "admit": frozenset({"ports", "core"}),
     "ports": frozenset({"core"}),
+    "detectors": frozenset({"core"}),
     "core": frozenset[str](),
     "demo": frozenset({"core"}),
 } | {edge: frozenset({"gate", "ports", "core"}) for edge in EDGES}
@@ -41,7 +47,7 @@ IMPURE: Final = frozenset(
 )
 IMPURE_CALLS: Final = frozenset({"open", "print", "input", "breakpoint"})
 UNIX_ONLY: Final = frozenset("crypt fcntl grp posix pty pwd resource syslog termios tty uvloop".split())
-SLOW: Final = frozenset("cryptography jsonschema litellm mcp prometheus_client pydantic pydantic_settings rich".split())
+SLOW: Final = frozenset("cryptography detect_secrets jsonschema litellm mcp prometheus_client pydantic pydantic_settings rich".split())
 """Each costs tens of milliseconds or of MiB: a wrapped server that needs none of them must not wait for them."""
 
 

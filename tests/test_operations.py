@@ -1,10 +1,12 @@
-"""deploy/README.md names every setting and every metric there is, and none that is not."""
+"""deploy/README.md names every setting, every metric and every field of a record there is, and none that is not."""
 
 from __future__ import annotations
 
 import re
+from dataclasses import fields
 from pathlib import Path
 
+from samplegate.core.record import Record
 from samplegate.records.metrics import METRICS
 from samplegate.settings import RunSettings
 
@@ -23,3 +25,9 @@ def test_every_metric_stands_there_with_its_labels_and_its_help() -> None:
 def test_every_setting_stands_there() -> None:
     names = [name for row in re.findall(r"^\| (`.+?) \|", section("Settings"), re.MULTILINE) for name in re.findall(r"`(\w+)`", row)]
     assert set(RunSettings.__struct_fields__) == set(names)
+
+
+def test_every_field_of_a_record_stands_there() -> None:
+    names = [name for row in re.findall(r"^\| (`.+?) \|", section("What is kept where"), re.MULTILINE) for name in re.findall(r"`(\w+)`", row)]
+    written = {"cost_usd" if field.name == "usd" else field.name for field in fields(Record)} - {"asked"}  # kept apart, never in a line
+    assert sorted(written) == sorted(names)

@@ -82,9 +82,9 @@ class Faulty(Session):
         self._fault("round_done")
         return super().round_done(round, verdict, now)
 
-    def round_progress(self, round: str) -> list[Effect]:
+    def round_progress(self, round: str, tokens: int = 0) -> list[Effect]:
         self._fault("round_progress")
-        return super().round_progress(round)
+        return super().round_progress(round, tokens)
 
     def due(self, token: str) -> list[Effect]:
         self._fault("due")
@@ -100,9 +100,10 @@ class Between:
 
     def __init__(self, run_round: Callable[[Round], Awaitable[Verdict]], *faults: str, rule: Mapping[str, Any] = FORWARD, beat: float = 60.0) -> None:
         self._changed = anyio.Event()
+        self.now = 0.0
         self.notes: list[Note] = []
         self.session = Faulty(Dialogue(rule).session.state)
-        self.relay = Relay(self.session, run_round, clock=lambda: 0.0, note=self._note, beat=beat)
+        self.relay = Relay(self.session, run_round, clock=lambda: self.now, note=self._note, beat=beat)
         self.client, self.server = FakeLink(self._change), FakeLink(self._change)
         self.relay.connect(self.client, self.server)
         self.says("client", request(0, "initialize", protocolVersion="2025-11-25", capabilities={"elicitation": {}, "sampling": {}}, clientInfo={}))
@@ -344,3 +345,20 @@ async def test_an_answer_over_the_bound_ends_the_call_it_was_for() -> None:
     await world.run(conversation)
     assert [("frame.oversized", {"side": "server", "size": 300 << 20})] == [(note.event, note.fields) for note in world.notes][:1]
     assert [5] == [frame["id"] for frame in world.client.frames if "error" in frame]
+
+
+async def test_a_models_tokens_are_told_at_most_once_a_second_and_as_counts() -> None:
+    world = Between(never)
+
+    async def conversation() -> None:
+        params = {**form(), "_meta": {"progressToken": "t"}}
+        world.says("server", request(7, "elicitation/create", **params))
+        (round,) = world.relay._rounds
+        for now, tokens in ((0.0, 3), (0.4, 8), (0.9, 20), (1.1, 31), (1.2, 40)):
+            world.now = now
+            world.relay.tokens(round, tokens)
+        world.relay.tokens("no such round", 1)
+
+    await world.run(conversation)
+    told = [frame["params"] for frame in map(json.loads, world.server.sent) if frame["method"] == "notifications/progress"]
+    assert [{"progressToken": "t", "progress": 3}, {"progressToken": "t", "progress": 31}] == told

@@ -112,7 +112,7 @@ def run(tmp_path: Path) -> Iterator[Wrapped]:
 
 def test_a_client_without_either_capability_gets_its_servers_requests_answered(run: Wrapped) -> None:
     client = run()
-    assert {"sampling": {}, "elicitation": {"form": {}}} == client.initialize()
+    assert {"sampling": {"tools": {}}, "elicitation": {"form": {}}} == client.initialize()
     answer = client.ask("sampling/createMessage", SAMPLE)["result"]
     assert ("hi there", "policy") == (answer["content"]["text"], answer["_meta"]["samplegate/provenance"]["decided_by"])
     answer = client.ask("elicitation/create", FORM)["result"]
@@ -231,7 +231,8 @@ def test_the_metrics_file_is_written_at_the_end(run: Wrapped) -> None:
     client.ask("sampling/createMessage", SAMPLE)
     client.end()
     text = (run.folder / f"users-{client.process.pid}.prom").read_text()
-    assert 'samplegate_requests_total{decided_by="policy",effect="allow",kind="sampling",outcome="answered",reason="rule",server="users"} 1.0' in text
+    labels = 'decided_by="policy",effect="allow",kind="sampling",outcome="answered",reason="rule",rule="models",server="users"'
+    assert f"samplegate_requests_total{{{labels}}} 1.0" in text
 
 
 def test_without_a_record_nothing_is_kept(run: Wrapped) -> None:

@@ -68,6 +68,7 @@ async def _main(run: Run) -> int:
         await wires.relay.run(conversation)
     finally:
         await run.models.aclose()
+        await wires.admission.aclose()
     for problem in failed:
         raise problem
     return _finish(run, wires, *codes)
@@ -78,6 +79,10 @@ def _finish(run: Run, wires: Wires, code: int) -> int:
     place = run.decisions.last
     parts = [wires.tally.summary(), f"decision log: {place}" if place is not None else "", wires.notes.summary()]
     say("; ".join(filter(None, parts)))
+    if run.tape is not None:
+        run.tape.close()
+        for line in run.tape.summary(run.folder):
+            say(line)
     if run.settings.metrics_file is not None:
         try:
             write_file(wires.metrics, file_path(run.settings.metrics_file, run.settings.server, os.getpid()))

@@ -21,7 +21,8 @@ INTERRUPTED = 130  # what a shell reports for a process that ended by SIGINT
 EXIT_CODES = """\
 exit codes:
   0  it worked; for run: we ended the server after the client's end of input
-  1  what was looked at failed: a problem in a policy, a failing case, a malformed request, a demo that went wrong
+  1  what was looked at failed: a problem in a policy, a failing case, a malformed request, a demo that went wrong,
+     a decision that changed, for replay --fail-on-change
   2  wrong usage, or a file that cannot be read or written; for run: anything that keeps it from starting the server
   3  run --strict: a request ended denied or unanswered
   run gives the server's own code where the server ended by itself
@@ -81,7 +82,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"samplegate {__version__}")
     commands = parser.add_subparsers(dest="name", metavar="COMMAND", required=True)
-    for add in (_run, _demo, _check, _test, _explain, _schema, _init):
+    for add in (_run, _demo, _check, _test, _explain, _replay, _report, _schema, _init):
         add(commands)
     return parser
 
@@ -102,16 +103,18 @@ def _add(commands: Subparsers, name: str, target: str, summary: str, usage: str 
 
 def _run(commands: Subparsers) -> None:
     usage = (
-        "samplegate run --policy FILE [--server NAME] [--settings FILE] [--env-file FILE]\n"
-        "                      [--decision-log PATH|none] [--metrics-file PATH] [--strict] -- CMD ARGS..."
+        "samplegate run --policy FILE [--server NAME] [--settings FILE] [--env-file FILE] [--state DIR]\n"
+        "                      [--decision-log PATH|none] [--metrics-file PATH] [--record FILE] [--strict] -- CMD ARGS..."
     )
     run = _add(commands, "run", "samplegate.app:run_command", "wrap one stdio server", usage)
     run.add_argument("--policy", type=Path, required=True, metavar="FILE", help="the rules")
     run.add_argument("--server", metavar="NAME", help="what the rules call this server (default: that of the settings, else default)")
     run.add_argument("--settings", type=Path, metavar="FILE", help="settings of the process: folders, records, secrets")
     run.add_argument("--env-file", type=Path, metavar="FILE", help="NAME=value lines: keys for the models, values for ${VAR} in the policy")
+    run.add_argument("--state", type=Path, metavar="DIR", help="what outlives the process: limits shared by several, the decision log")
     run.add_argument("--decision-log", metavar="PATH|none", help="where the decisions are recorded (default: a file in the state folder)")
     run.add_argument("--metrics-file", metavar="PATH", help="write Prometheus metrics here at the end; {server} and {pid} are filled in")
+    run.add_argument("--record", type=Path, metavar="FILE", help="write what models and clients answer as scripted cases, contents and all")
     run.add_argument("--strict", action="store_true", help="leave with 3, and list them, where requests ended denied or unanswered")
 
 
@@ -123,6 +126,7 @@ def _demo(commands: Subparsers) -> None:
 def _check(commands: Subparsers) -> None:
     check = _add(commands, "check", "samplegate.commands.check:command", "say every problem of policies, and what each server is declared")
     check.add_argument("policies", type=Path, nargs="+", metavar="POLICY", help="a policy; a *_test.yaml is checked as what it is")
+    check.add_argument("--env-file", type=Path, metavar="FILE", help="NAME=value lines: values for ${VAR} in the policy")
     check.add_argument("--json", action="store_true", help="print one JSON object")
 
 
@@ -130,13 +134,27 @@ def _test(commands: Subparsers) -> None:
     test = _add(commands, "test", "samplegate.commands.test:command", "run the cases in NAME_test.yaml beside each policy NAME.yaml")
     test.add_argument("policies", type=Path, nargs="+", metavar="POLICY", help="a policy, or a *_test.yaml itself")
     test.add_argument("--require-tests", action="store_true", help="a policy without a test file fails")
+    test.add_argument("--coverage", action="store_true", help="name the rules of each policy, and the arms of them, that no case reaches")
+    test.add_argument("--fail-under", type=_percent, metavar="PERCENT", help="fail if the cases of a policy reach less; with it comes --coverage")
     test.add_argument("--json", action="store_true", help="print one JSON object")
+
+
+def _percent(text: str) -> float:
+    """0 to 100. Raises argparse.ArgumentTypeError."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not 0 <= value <= 100:
+        raise argparse.ArgumentTypeError(f"{text!r} is no percentage; give a number from 0 to 100")
+    return value
 
 
 def _explain(commands: Subparsers) -> None:
     explain = _add(commands, "explain", "samplegate.commands.explain:command", "say which rule takes a request, and why the earlier ones do not")
     explain.add_argument("request", metavar="REQUEST.json", help="the server's JSON-RPC request, or only its method and params; - for stdin")
     explain.add_argument("--policy", type=Path, required=True, metavar="FILE")
+    explain.add_argument("--env-file", type=Path, metavar="FILE", help="NAME=value lines: values for ${VAR} in the policy")
     explain.add_argument("--server", default="default", metavar="NAME", help="who asks (default: %(default)s)")
     explain.add_argument("--caller", default="local", metavar="NAME", help="on whose behalf (default: %(default)s)")
     explain.add_argument("--tool", action="append", default=[], metavar="NAME", help="the tool being called; several are candidates; none by default")
@@ -150,6 +168,23 @@ def _explain(commands: Subparsers) -> None:
         help="what the client declared, by commas: sampling, sampling.tools, sampling.context, elicitation.form, elicitation.url",
     )
     explain.add_argument("--json", action="store_true", help="print one JSON object")
+
+
+def _replay(commands: Subparsers) -> None:
+    replay = _add(commands, "replay", "samplegate.commands.replay:command", "put recorded requests to another policy, and say what changes")
+    replay.add_argument("--log", nargs="+", required=True, metavar="LOG", help="decision logs: files, folders of them, globs")
+    replay.add_argument("--policy", type=Path, required=True, metavar="FILE")
+    replay.add_argument("--client", metavar="LIST", help="what the clients had declared, as for explain; without it that cannot always be told")
+    replay.add_argument("--env-file", type=Path, metavar="FILE", help="NAME=value lines: values for ${VAR} in the policy")
+    replay.add_argument("--fail-on-change", action="store_true", help="leave with 1 where a request is decided otherwise")
+    replay.add_argument("--json", action="store_true", help="print one JSON object")
+
+
+def _report(commands: Subparsers) -> None:
+    report = _add(commands, "report", "samplegate.commands.report:command", "say who asked what, how often, and what it came to and cost")
+    report.add_argument("--log", nargs="+", metavar="LOG", help="decision logs: files, folders of them, globs (default: those of the state folder)")
+    report.add_argument("--since", metavar="DATE", help="leave out what is older: 2026-11-01, or 2026-11-01T08:00Z; without a zone UTC")
+    report.add_argument("--json", action="store_true", help="print one JSON object")
 
 
 def _schema(commands: Subparsers) -> None:

@@ -12,25 +12,21 @@ import anyio
 import msgspec
 import msgspec.structs
 
-from samplegate.acts import Scene, act
+from samplegate.acts import act
+from samplegate.admit import admit
+from samplegate.core.brakes import Brakes, digest
 from samplegate.core.capabilities import can_forward
 from samplegate.core.decide import Rulebook, decide
-from samplegate.core.decisions import Answered, Decision, Denied, DenyAs, Forwarded, LeftOpen, Outcome, Reason, Situation, Unanswered, Withdrawn
+from samplegate.core.decisions import Answered, Decision, DenyAs, Forwarded, Reason, Situation, Unanswered, Withdrawn
 from samplegate.core.recording import Done, describe, detail_of
-from samplegate.core.requests import BadRequest
-from samplegate.core.session.rounds import ForwardRound, Item, Release, Round, Seen, Settled, Verdict
-from samplegate.core.session.shapes import REJECTED, code_of
+from samplegate.core.redaction import clean_params
+from samplegate.core.requests import BadRequest, Request, SamplingRequest
+from samplegate.core.session.rounds import ForwardRound, Item, Note, Release, Round, Seen, Settled, Verdict
+from samplegate.plans import Plan, blocks, ends_the_call, left_open, one_for_all, refusal, stopped, timeout_of, verifies
 from samplegate.ports import Ports, Unavailable
+from samplegate.scene import Scene
 
 RECORDING: Final = 10.0  # seconds that the records of a round may take; the log gives up earlier where the end of the process has begun
-
-
-class Plan(msgspec.Struct, frozen=True):
-    """One key of a round: what is to be done about it, and its name in the decision log."""
-
-    item: Item
-    decision: Decision
-    decision_id: str
 
 
 class Gate:
@@ -40,19 +36,31 @@ class Gate:
         self.book = book
         self.policy_hash = policy_hash
         self.ports = ports
+        self._brakes = Brakes(book.policy.brakes)
 
     async def run(self, round: Round) -> Verdict:
         """The whole way of a round. Cancelled when the round is withdrawn: its requests are then recorded as Withdrawn."""
         if round.door == "unasked":
             return Settled(await self._record_answers(round))
         plans = {key: self._plan(round, key, item) for key, item in round.items.items()}
+        try:
+            return await self._run(round, plans)
+        finally:
+            for plan in plans.values():  # whatever was reserved and not acted on is given back; the rest stays at its worst case
+                await plan.scene.close()
+
+    async def _run(self, round: Round, plans: dict[str, Plan]) -> Verdict:
         if round.door == "push":
+            await self._admit(round, plans)
             return Settled(await self._act_and_record(round, plans))
-        stopped = next((key for key, plan in plans.items() if _ends_the_call(round, plan)), None)
-        if stopped is not None:
-            return Settled(await self._refuse(round, plans, stopped))
-        if round.door == "url_error":
+        blocked = stopped(round, plans)
+        if blocked is None and round.door == "url_error":
             return Settled(await self._leave_to_client(round, plans))
+        if blocked is None:
+            await self._admit(round, plans)
+            blocked = stopped(round, plans)
+        if blocked is not None:
+            return Settled(await self._refuse(round, plans, blocked))
         away = frozenset(key for key, plan in plans.items() if isinstance(plan.decision.act, Forwarded))
         if round.returned is None and (away or round.roots):
             return await self._hand_on(round, plans, away)
@@ -60,29 +68,66 @@ class Gate:
 
     # -- decide ----------------------------------------------------------------------------------------------------------------------------
 
+    def _planned(self, round: Round, key: str, decision: Decision) -> Plan:
+        item = round.items[key]
+        return Plan(item, decision, self.ports.random(12).hex(), Scene(round, key, item, self.book, self.ports))
+
     def _plan(self, round: Round, key: str, item: Item) -> Plan:
         seen = None if round.returned is None else round.returned.seen.get(key)
         decision_id = self.ports.random(12).hex() if seen is None else seen.decision_id
+        scene = Scene(round, key, item, self.book, self.ports)
         try:
-            return Plan(item, self._decide(round, key, item), decision_id)
+            return Plan(item, self._decide(round, key, item), decision_id, scene)
         except Exception:
             self.ports.log.error("request.failed", decision_id=decision_id, exc_info=True)  # noqa: G201
-            return Plan(item, _open(Reason.ERROR, "a fault while deciding; the log has it"), decision_id)
+            return Plan(item, left_open(Reason.ERROR, "a fault while deciding; the log has it"), decision_id, scene)
 
     def _decide(self, round: Round, key: str, item: Item) -> Decision:
         if item.refused is not None:
-            return _open(item.refused, "the server asked too often in one call")
+            return left_open(item.refused, "the server asked too often in one call")
         if isinstance(item.request, BadRequest):
-            return _open(Reason.MALFORMED, item.request.message)
+            return left_open(Reason.MALFORMED, item.request.message)
         if not item.offered:
-            return _open(Reason.NOT_OFFERED, "its kind, mode or sub-capability was not declared to the server")
+            return left_open(Reason.NOT_OFFERED, "its kind, mode or sub-capability was not declared to the server")
+        if round.returned is None and (braked := self._braked(round, item.request)) is not None:
+            return left_open(Reason.BRAKE, braked)
         decision = decide(self.book, item.request, Situation(can_forward=can_forward(item.request, round.client)))
         if round.returned is None or isinstance(decision.act, DenyAs):
             return decision  # a rule that now denies wins over what was sealed
         seen = round.returned.seen.get(key)
         if seen is not None:
-            return msgspec.structs.replace(decision, act=Forwarded(seen.verify or _verifies(decision), None), effect="forward", rule=seen.rule)
-        return _open(Reason.CANNOT, "the policy now forwards what it answered before") if isinstance(decision.act, Forwarded) else decision
+            return msgspec.structs.replace(decision, act=Forwarded(seen.verify or verifies(decision), None), effect="forward", rule=seen.rule)
+        return left_open(Reason.CANNOT, "the policy now forwards what it answered before") if isinstance(decision.act, Forwarded) else decision
+
+    def _braked(self, round: Round, request: Request) -> str | None:
+        """Why the server is left unanswered for a while, None if it is not."""
+        server = round.origin.server
+        braked = self._brakes.asked(server, round.call_ids, digest(request.params) if self._brakes.compares else "", self.ports.clock())
+        if braked is None:
+            return None
+        if braked.tripped:
+            self.ports.note(Note("brake.tripped", {"server": server, "brake": braked.which, "detail": braked.detail}))
+        return braked.detail
+
+    # -- admit -----------------------------------------------------------------------------------------------------------------------------
+
+    async def _admit(self, round: Round, plans: dict[str, Plan]) -> None:
+        """Reserve what every key may come to, before any is acted on (T7). What a client already answered draws nothing more."""
+        for key, plan in plans.items():
+            if not plan.decision.limits or (round.returned is not None and key in round.returned.seen):
+                continue
+            try:
+                plans[key] = await self._admitted(round, plan)
+            except Exception:
+                self.ports.log.error("request.failed", decision_id=plan.decision_id, exc_info=True)  # noqa: G201
+                plans[key] = msgspec.structs.replace(plan, decision=left_open(Reason.ERROR, "a fault while asking its limits; the log has it"))
+            if ends_the_call(round, plans[key]):
+                return  # nothing more is reserved for a round that is refused
+
+    async def _admitted(self, round: Round, plan: Plan) -> Plan:
+        admitted = await admit(self.book, self.ports, round, plan.scene.request, plan.decision)
+        plan.scene.hold = admitted.hold
+        return msgspec.structs.replace(plan, decision=admitted.decision, refused_by=admitted.refused_by, tried=admitted.tried)
 
     # -- act -------------------------------------------------------------------------------------------------------------------------------
 
@@ -93,7 +138,7 @@ class Gate:
 
         async def one(key: str, plan: Plan) -> None:
             done[key] = await self._act(round, key, plan)
-            if round.door == "input_required" and _blocks(plan.item, done[key].outcome):
+            if round.door == "input_required" and blocks(plan.item, done[key].outcome):
                 group.cancel_scope.cancel()
 
         try:
@@ -105,20 +150,20 @@ class Gate:
             await self._record_all(round, plans, taken_back, started)
             raise
         if round.door == "input_required":
-            done = _one_for_all(plans, done)
+            done = one_for_all(plans, done)
         return await self._record_all(round, plans, done, started)
 
     async def _act(self, round: Round, key: str, plan: Plan) -> Done:
         try:
-            return await act(Scene(round, key, plan.item, self.book, self.ports), plan.decision)
+            return await act(plan.scene, plan.decision)
         except Exception:
             self.ports.log.error("request.failed", decision_id=plan.decision_id, exc_info=True)  # noqa: G201
             return Done(Unanswered(Reason.ERROR, detail="a fault while acting; the log has it"), plan.decision)
 
-    async def _refuse(self, round: Round, plans: Mapping[str, Plan], stopped: str) -> dict[str, Release]:
+    async def _refuse(self, round: Round, plans: Mapping[str, Plan], blocked: str) -> dict[str, Release]:
         """One key ends the call: nothing is spent on the others (T7)."""
-        plan = plans[stopped]
-        done = {stopped: Done(_refusal(plan), plan.decision)}
+        plan = plans[blocked]
+        done = {blocked: Done(refusal(plan), plan.decision)}
         return await self._record_all(round, plans, done, self.ports.clock())
 
     async def _leave_to_client(self, round: Round, plans: Mapping[str, Plan]) -> dict[str, Release]:
@@ -129,7 +174,10 @@ class Gate:
     async def _record_answers(self, round: Round) -> dict[str, Release]:
         """Answers that nobody asked for, where only `forward` rules could have asked: there is nothing to decide, only to record."""
         decision = Decision(Forwarded(False, None), "forward", None, Reason.RULE, "the client answered before it was asked")
-        plans = {key: Plan(item, decision, self.ports.random(12).hex()) for key, item in round.items.items()}
+        plans = {
+            key: Plan(item, decision, self.ports.random(12).hex(), Scene(round, key, item, self.book, self.ports))
+            for key, item in round.items.items()
+        }
         done = {key: Done(Answered(item.answer or b"null", "client"), decision) for key, item in round.items.items()}
         return await self._record_all(round, plans, done, self.ports.clock())
 
@@ -140,8 +188,11 @@ class Gate:
         if any(isinstance(release.outcome, Unanswered) for release in releases.values()):
             rest = {key: Release(Withdrawn(), plan.decision_id) for key, plan in plans.items() if key not in away}
             return Settled({**releases, **rest})
+        for key, plan in plans.items():
+            if key in away:
+                plan.scene.begin()  # the client is asked: that counts; what the others reserved is given back until it returns
         seen = {
-            key: Seen(plan.decision_id, plan.decision.effect, plan.decision.rule, _verifies(plan.decision), _timeout(plan.decision))
+            key: Seen(plan.decision_id, plan.decision.effect, plan.decision.rule, verifies(plan.decision), timeout_of(plan.decision))
             for key, plan in plans.items()
         }
         return ForwardRound(away, seen, self.policy_hash, self.ports.random(12))
@@ -160,7 +211,7 @@ class Gate:
 
     async def _record(self, round: Round, key: str, plan: Plan, done: Done | None, started: float) -> Release:
         """The record stands before the release; one that cannot be written makes the outcome Unanswered."""
-        done = done if done is not None else Done(Withdrawn(), plan.decision)
+        done = self._accounted(done if done is not None else Done(Withdrawn(), plan.decision), plan)
         duration, now = self.ports.clock() - started, self.ports.wall()
         release = Release(done.outcome, plan.decision_id, self._explain(round, done))
         try:
@@ -175,6 +226,21 @@ class Gate:
             return release
         return release if isinstance(done.outcome, Withdrawn) else Release(_UNRECORDED, plan.decision_id)
 
+    def _accounted(self, done: Done, plan: Plan) -> Done:
+        """With what was drawn, tried and spent, however it ended; and without the secrets that a rule of the policy would find in its prompt."""
+        attempts, request, redactor = tuple(plan.scene.attempts), plan.item.request, self.book.redactor
+        known = [attempt.usd for attempt in attempts if attempt.usd is not None]
+        return msgspec.structs.replace(
+            done,
+            attempts=attempts,
+            usd=sum(known) if attempts and len(known) == len(attempts) else None,
+            limits=done.limits or done.decision.limits,
+            reserved_usd=plan.scene.reserved_usd if attempts else None,
+            refused_by=done.refused_by or plan.refused_by,
+            tried=(*plan.tried, *done.tried),
+            cleaned=clean_params(redactor, request.params)[0] if redactor is not None and isinstance(request, SamplingRequest) else None,
+        )
+
     def _explain(self, round: Round, done: Done) -> str:
         server = self.book.policy.servers.get(round.origin.server)
         if server is None or not server.explain_to_server:
@@ -184,43 +250,3 @@ class Gate:
 
 
 _UNRECORDED: Final = Unanswered(Reason.RECORDS, detail="the decision log could not be written")
-
-
-def _open(reason: Reason, detail: str) -> Decision:
-    return Decision(LeftOpen(), "none", None, reason, detail)
-
-
-def _timeout(decision: Decision) -> float | None:
-    return decision.act.timeout if isinstance(decision.act, Forwarded) else None
-
-
-def _verifies(decision: Decision) -> bool:
-    return isinstance(decision.act, Forwarded) and decision.act.verify
-
-
-def _refusal(plan: Plan) -> Outcome:
-    decision = plan.decision
-    if isinstance(decision.act, DenyAs):
-        return Denied(decision.reason, decision.act.as_, detail=decision.detail)
-    return Unanswered(decision.reason, detail=decision.detail, code=code_of(decision.reason))
-
-
-def _ends_the_call(round: Round, plan: Plan) -> bool:
-    """Known before acting: the key has no answer that could stand in ``inputResponses`` (R70), or a URL of a -32042 error is not forwarded."""
-    decision = plan.decision
-    if round.door == "url_error":
-        return not isinstance(decision.act, Forwarded)
-    if not isinstance(decision.act, DenyAs | LeftOpen):
-        return False
-    return plan.item.method.startswith("sampling/") or code_of(decision.reason) != REJECTED
-
-
-def _one_for_all(plans: Mapping[str, Plan], done: Mapping[str, Done]) -> dict[str, Done]:
-    """A round that one key ends releases none of the others, whatever came of them."""
-    blocked = [key for key, one in done.items() if _blocks(plans[key].item, one.outcome)]
-    taken_back = {key: msgspec.structs.replace(one, outcome=Withdrawn()) for key, one in done.items()}
-    return {**taken_back, blocked[0]: done[blocked[0]]} if blocked else dict(done)
-
-
-def _blocks(item: Item, outcome: Outcome) -> bool:
-    return item.method.startswith("sampling/") and isinstance(outcome, Denied | Unanswered)

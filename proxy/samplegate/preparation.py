@@ -5,15 +5,20 @@ from __future__ import annotations
 import argparse
 import os
 import time
+from pathlib import Path
 
 import msgspec
 
 from samplegate import settings as process
+from samplegate.book import compile_book, load_policy
 from samplegate.core import load
-from samplegate.core.matching.match import Rulebook, compile_policy
+from samplegate.core.matching.match import Rulebook
 from samplegate.core.unnamed import unnamed
+from samplegate.limits.place import check_writable
+from samplegate.ports import Unavailable
 from samplegate.records.decisions import DecisionLog, NoDecisionLog, decision_log
 from samplegate.records.log import Log, configure
+from samplegate.records.tape import Tape
 from samplegate.sampler.client import Models
 from samplegate.sampler.keys import child_environment
 
@@ -30,6 +35,10 @@ class Run(msgspec.Struct, frozen=True):
     server_environment: dict[str, str]
     log: Log
     strict: bool
+    folder: Path
+    """The policy's."""
+    tape: Tape | None = None
+    """Where what models and clients really answer is written as cases."""
 
 
 def prepare(args: argparse.Namespace) -> Run:
@@ -37,25 +46,39 @@ def prepare(args: argparse.Namespace) -> Run:
 
     Raises for what is wrong with it: PolicyError, SettingsError, Unavailable, OSError, and UnicodeDecodeError for the policy.
     """
-    told = {name: getattr(args, name) for name in ("server", "decision_log", "metrics_file", "env_file")}
+    told = {name: getattr(args, name) for name in ("server", "state", "decision_log", "metrics_file", "env_file")}
     loaded = process.load(os.environ, file=args.settings, given=told)
     settings = loaded.settings
     text = args.policy.read_bytes().decode("utf-8-sig")
-    policy = load.load(text, file=str(args.policy), environment=loaded.environment, missing="error")
+    policy = load_policy(text, file=str(args.policy), environment=loaded.environment, missing="error")
+    book = compile_book(policy, args.policy.parent)
     models = Models(policy.policy.models, folder=args.policy.parent, environment=loaded.environment)
     decisions = decision_log(settings.decision_log, state=settings.state, server=settings.server, content=settings.record_content)
     decisions.check_writable(time.time())
+    if any(terms.shared for terms in book.terms.values()):
+        _check_state(settings)
+    log = configure(settings.log_level, settings.log_format)
+    tape = None if args.record is None else Tape.open(args.record, warn=log.warning)
     return Run(
         command=args.command,
         settings=settings,
         policy=policy,
-        book=compile_policy(policy.policy, policy.environment),
+        book=book,
         models=models,
         decisions=decisions,
         server_environment=child_environment(os.environ, policy.policy.models),
-        log=configure(settings.log_level, settings.log_format),
+        log=log,
         strict=args.strict,
+        folder=args.policy.parent,
+        tape=tape,
     )
+
+
+def _check_state(settings: process.RunSettings) -> None:
+    """Limits that several processes share need a folder. Raises Unavailable."""
+    if settings.state == Path():
+        raise Unavailable("state: no home folder is known, and the policy's limits need one; give --state DIR, or set SAMPLEGATE_STATE or HOME")
+    check_writable(settings.state)
 
 
 def warnings(run: Run) -> list[str]:

@@ -34,6 +34,7 @@ from samplegate.core.session.rounds import (
 )
 from samplegate.core.session.session import Session
 
+TOKENS: Final = 1.0  # seconds between two that a model's tokens cause
 BEAT: Final = 5.0  # seconds between two progress notifications of a round: well under any peer's patience, and rare
 Effects = list[Effect]
 
@@ -78,6 +79,8 @@ class Waiting(msgspec.Struct, eq=False):
     scope: anyio.CancelScope
     replied: anyio.Event = msgspec.field(default_factory=anyio.Event)
     reply: Reply | None = None
+    told: float = float("-inf")
+    """When the peers were last told of tokens."""
 
     def ask_anew(self) -> None:
         """Whatever was answered before answers nothing from here on."""
@@ -183,6 +186,13 @@ class Relay:
         assert waiting.reply is not None
         return waiting.reply
 
+    def tokens(self, round: str, count: int) -> None:
+        """The gate's port: a round's model has written so many tokens, which keeps the peers' timers alive; told once in a while (R101)."""
+        waiting, now = self._rounds.get(round), self.clock()
+        if waiting is not None and now - waiting.told >= TOKENS:
+            waiting.told = now
+            self._progress(round, count)
+
     def start(self, task: Callable[..., Coroutine[Any, Any, None]], *args: object) -> None:
         """Run a task beside the conversation; its end ends it."""
         assert self._group is not None
@@ -223,8 +233,8 @@ class Relay:
             for round in list(self._rounds):
                 self._progress(round)
 
-    def _progress(self, round: str) -> None:
-        self.guarded("progress.failed", lambda: self.session.round_progress(round), round=round)
+    def _progress(self, round: str, tokens: int = 0) -> None:
+        self.guarded("progress.failed", lambda: self.session.round_progress(round, tokens), round=round)
 
 
 def _unanswered(round: Round) -> Settled:

@@ -4,22 +4,27 @@ from __future__ import annotations
 
 import secrets
 import time
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Final
 
 from samplegate.core.decisions import Reason
+from samplegate.core.ledger import Draw, Refused, Reserved
 from samplegate.core.record import Record
 from samplegate.core.samples import SampleFailed, SampleRequest, SampleResult
 from samplegate.core.session.rounds import Note, Round, Verdict
 from samplegate.core.session.session import Session
 from samplegate.core.session.state import State
 from samplegate.gate import Gate
+from samplegate.limits.admission import Admission
 from samplegate.ports import Ports, Unavailable
 from samplegate.preparation import Run
 from samplegate.records.metrics import Metrics
 from samplegate.records.notes import Notes
 from samplegate.records.tally import Tally
 from samplegate.relay import Relay
+
+WAITED: Final = 0.05  # seconds: less is the store's own time, not a wait for room
 
 
 class Wires:
@@ -32,8 +37,13 @@ class Wires:
         self.notes = Notes(run.log, self.metrics, run.settings.server)
         state = State(run.book, run.settings.server, secrets.token_hex(4), secrets.token_bytes(32), epoch=time.time() - time.monotonic())
         self.relay = Relay(Session(state), self._round, clock=time.monotonic, note=self._note)
+        self.admission = Admission(run.book.terms, state=run.settings.state, clock=time.time, log=run.log)
         ports = Ports(
             sample=self._sample,
+            reserve=self._reserve,
+            settle=self._settle,
+            progress=self.relay.tokens,
+            note=self._note,
             ask_client=self.relay.ask_client,
             record=self._record,
             clock=time.monotonic,
@@ -51,14 +61,58 @@ class Wires:
 
     def _note(self, note: Note) -> None:
         self.notes.take(note)
+        self._count(note)
         if note.event == "request.failed":
             self.metrics.count("samplegate_rounds_failed_total", server=self._run.settings.server, door=note.fields["door"])
             self.tally.fault(note.fields["round"])
 
-    async def _sample(self, request: SampleRequest) -> SampleResult:
+    def _count(self, note: Note) -> None:
+        match note.event:
+            case "brake.tripped":
+                self.metrics.count("samplegate_brakes_total", server=note.fields["server"], brake=note.fields["brake"])
+            case "secrets.found":
+                for pattern, count in note.fields["patterns"].items():
+                    self.metrics.count("samplegate_redactions_total", count, pattern=pattern, where=note.fields["where"])
+            case "limit.warned":
+                self.metrics.count("samplegate_limit_warnings_total", limit=note.fields["limit"])
+
+    async def _reserve(self, draws: Sequence[Draw], wait: float | None) -> Reserved | Refused:
+        started = time.monotonic()
+        answer = await self.admission.reserve(draws, wait)
+        refused = isinstance(answer, Refused)
+        names = [answer.limit] if isinstance(answer, Refused) else sorted({draw.limit for draw in draws})
+        waited = time.monotonic() - started if wait is not None else 0.0
+        for name in names:
+            granted = "waited" if waited > WAITED else "granted"
+            result = granted if not refused else "unavailable" if isinstance(answer, Refused) and answer.why == "unavailable" else "refused"
+            self.metrics.count("samplegate_limit_reservations_total", limit=name, result=result)
+            if wait is not None and (waited > WAITED or refused):
+                self.metrics.observe("samplegate_limit_wait_seconds", waited, limit=name)
+        if isinstance(answer, Reserved):
+            for name, share in answer.fill.items():
+                self.metrics.set("samplegate_limit_used_ratio", share, limit=name)
+        return answer
+
+    async def _settle(self, reserved: Reserved, actual: Sequence[Draw]) -> None:
+        most = {(draw.limit, draw.key): draw.amount for draw in reserved.draws}
+        for draw in actual:
+            if draw.amount > most.get((draw.limit, draw.key), draw.amount):
+                self.metrics.count("samplegate_limit_overruns_total", limit=draw.limit)
+        await self.admission.settle(reserved, actual)
+
+    async def _sample(self, request: SampleRequest, heard: Callable[[int], None]) -> SampleResult:
         started, result = time.monotonic(), "cancelled"
+        first = True
+
+        def told(tokens: int) -> None:
+            nonlocal first
+            if first:
+                first = False
+                self.metrics.observe("samplegate_model_first_token_seconds", time.monotonic() - started, model=request.model)
+            heard(tokens)
+
         try:
-            answer = await self._run.models.sample(request)
+            answer = await self._run.models.sample(request, told)
             result = answer.failure if isinstance(answer, SampleFailed) else "ok"
         finally:
             self.metrics.count("samplegate_model_calls_total", model=request.model, result=result)
@@ -84,9 +138,11 @@ class Wires:
 
     def _recorded(self, record: Record) -> None:
         self.tally.take(record)
+        if self._run.tape is not None:
+            self._run.tape.take_record(record)
         self._run.log.info("request.decided", **_told(record))
 
 
 def _told(record: Record) -> dict[str, Any]:
-    fields = ("decision_id", "server", "kind", "effect", "rule", "outcome", "reason", "detail", "model")
+    fields = ("decision_id", "server", "kind", "effect", "rule", "outcome", "reason", "detail", "model", "refused_by")
     return {name: value for name in fields if (value := getattr(record, name))}

@@ -5,15 +5,19 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import urllib.request
 from pathlib import Path
 
 import pytest
 
-from bench import large, latency, memory, report, startup
+from bench import decisions, endpoint, large, latency, ledger, memory, report, sampling, startup
+from bench.decisions import Speed
 from bench.large import Beside, Large
 from bench.latency import Latency
+from bench.ledger import Ledger
 from bench.memory import Memory
 from bench.report import Figures
+from bench.sampling import Sampling
 from bench.variants import SERVER, Variant, variants
 
 FLOOR = [variant for variant in variants((), None) if variant.name in ("bare", "floor")]
@@ -50,6 +54,44 @@ def test_the_server_is_no_part_of_a_variants_memory() -> None:
     assert python.rss > 0
 
 
+@pytest.mark.parametrize("rules", decisions.SIZES)
+def test_decisions_are_timed_one_by_one(rules: int) -> None:
+    found = decisions.measure(rules, laps=1, repeats=10)
+    assert rules == len(decisions.policy(rules).rules)
+    assert 0 < found.p50 <= found.p99
+    assert 0 < found.a_second
+
+
+def test_accounts_are_drawn_on_in_memory_and_in_a_file() -> None:
+    found = ledger.measure(1, {"memory": 5, "SQLite": 5}, accounts=50)
+    assert [("memory", 50), ("SQLite", 50)] == [(one.place, one.accounts) for one in found]
+    assert all(one.few > 0 and one.many > 0 and one.bytes_each > 0 for one in found)
+
+
+def answered(url: str, body: bytes) -> bytes:
+    with urllib.request.urlopen(urllib.request.Request(f"{url}/chat/completions", body), timeout=20) as response:
+        found: bytes = response.read()
+        return found
+
+
+def test_the_endpoint_answers_whole_and_streamed_alike() -> None:
+    with endpoint.running() as url:
+        whole = json.loads(answered(url, b'{"model": "m"}'))
+        lines = answered(url, b'{"model": "m", "stream": true}').split(b"\n\n")
+    events = [json.loads(line.removeprefix(b"data: ")) for line in lines[:-2]]
+    said = "".join(event["choices"][0]["delta"].get("content", "") for event in events if event["choices"])
+    assert (b"data: [DONE]", whole["choices"][0]["message"]["content"]) == (lines[-2], said)
+    assert whole["usage"] == events[-1]["usage"]
+
+
+def test_a_lap_of_refused_samples_is_none() -> None:
+    asking = b'{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"sample","arguments":{"count":1,"at_once":1}}}\n'
+    refusal = b'{"jsonrpc":"2.0","id":0,"error":{"code":-1,"message":"no"}}\n'
+    done = subprocess.run(sampling.SERVER, input=asking + refusal, capture_output=True, timeout=20, check=False)
+    assert 1 == done.returncode
+    assert b"a sample was refused" in done.stderr
+
+
 def test_a_variant_that_ends_early_is_named() -> None:
     with pytest.raises(RuntimeError, match="ended before it answered"):
         startup.measure([Variant("bare", (sys.executable, "-c", "pass"))], {"bare": 1, "floor": 0, "gate": 0, "peer": 0})
@@ -69,7 +111,10 @@ def figures() -> Figures:
         beside={"floor": Beside(60, 120, 70, 150), "gate": Beside(100, 300, 110, 400)},
         gate_memory=Memory(60, 50, 2),
         python_memory=Memory(8.5, 4),
-        decision_us=40.0,
+        worker_memory=Memory(260, 250, 3),
+        decisions=[Speed(1, 2.42, 3.0, 400_000, 2.1), Speed(100, 40.0, 60.0, 25_000, 38.0), Speed(1000, 200.0, 300.0, 5_000, 190.0)],
+        ledger=[Ledger("memory", 100_000, 20.0, 22.0, 1.1, 380.0), Ledger("SQLite", 100_000, 200.0, 500.0, 2.5, 70.0)],
+        sampling=[Sampling(16, 90.0, 100.0, 200.0, 0.91)],
     )
 
 
@@ -80,8 +125,14 @@ def test_each_goal_is_met_or_missed() -> None:
         "the same, p99": None,
         "the same, against the peer, p50": True,
         "start to the first answered `initialize`": True,
+        "a decision over 1 rule": None,
         "a decision over 100 rules": True,
+        "a decision over 1,000 rules": None,
+        "a reservation and its settlement among 100,000 accounts, in memory": True,
+        "a reservation and its settlement among 100,000 accounts, in the state": False,
+        "samples through gate and worker, 16 at a time": None,
         "memory of `run`, no model called yet": False,
+        "the same with the models' worker": None,
         "a call with 10 MiB up and 10 MiB down": True,
         "another session's call while such frames pass": True,
     } == verdicts
@@ -91,13 +142,22 @@ def test_the_table_says_the_machine_and_the_verdicts() -> None:
     table = report.markdown(figures())
     assert table.startswith("Measured on 2 cores.")
     assert "| a call passed through, p50 | +60 us (3.00 x the floor) | floor +20 us; bare server 40 us | at most 2.5 x the floor | missed |" in table
+    assert "| a decision over 1 rule | 2.4 us, p99 3.0 us, 400,000 a second |  | no goal |  |" in table
+    for row in (
+        "among 100,000 accounts, in memory | 22 us (1.10 x), 380 bytes an account | among 10 accounts 20 us | at most 2 x | met |",
+        "| 90 a second (0.91 x litellm) | litellm called directly 100 a second, without a stream 200 | no goal |  |",
+        "| the same with the models' worker | +252 MiB RSS, +246 MiB PSS, 3 processes | without its worker +52 MiB RSS, +46 MiB PSS | no goal |  |",
+    ):
+        assert row in table
 
 
 def test_what_was_not_measured_has_no_row() -> None:
     without = figures()
-    without.gate_memory = without.decision_us = None
+    without.gate_memory = None
+    without.decisions, without.ledger, without.sampling = [], [], []
     without.latency.pop("peer")
-    assert not [row for row in report.rows(without) if "memory" in row.what or "decision" in row.what or "peer" in row.what]
+    absent = ("memory", "decision", "peer", "worker", "accounts", "samples")
+    assert not [row for row in report.rows(without) if any(word in row.what for word in absent)]
 
 
 @pytest.mark.timeout(180)
@@ -106,4 +166,7 @@ def test_a_quick_run_measures_the_gate() -> None:
     command = [sys.executable, "bench/run.py", "--quick", "--no-peer", "--json"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=170, check=False, cwd=root)
     assert 0 == done.returncode, done.stderr
-    assert {"bare", "floor", "gate"} == set(json.loads(done.stdout)["figures"]["latency"])
+    figures = json.loads(done.stdout)["figures"]
+    assert {"bare", "floor", "gate"} == set(figures["latency"])
+    assert [1, 16] == [one["at_once"] for one in figures["sampling"] if one["gate"] > 0]
+    assert ["memory", "SQLite"] == [one["place"] for one in figures["ledger"]]

@@ -50,11 +50,12 @@ def test_every_rule_up_to_the_one_that_took_it_is_told(explain: Run) -> None:
         "request   sampling/createMessage, server docs, caller local, during tools/call summarize_page, legacy (2025-11-25)",
         "rule      1 no    secrets       deny     kind: 'sampling' is not elicitation",
         f"rule      2 no    client first  forward  it matches but cannot be carried out: {why}; otherwise: next",
-        "rule      3 taken model         allow    model 'main': first of the policy's models",
+        "rule      3 taken model         allow    model 'main': the only one of the policy's models",
         "decision  allow, by model (rule)",
         'models    ["main"]',
         "maxTokens 10",
         'changed   ["maxTokens"]',
+        "model     1 main  at worst 0 tokens in and 10 out, its price is not known",
         "declared  yes",
         "outcome   Answered: what main writes goes to the server as the reply to its request; if it fails, the server gets error -1",
     ]
@@ -161,3 +162,115 @@ def test_a_policy_with_problems_leaves_with_one_and_tells_them(run: Run, write: 
 def test_a_policy_that_is_not_there_leaves_with_two(run: Run, write: Write) -> None:
     write("r.json", SAMPLING)
     assert 2 == run("explain", "--policy", "p.yaml", "r.json").code
+
+
+SPENDING = """\
+version: 1
+models:
+  - {name: smart, model: o/smart, intelligence: 0.9, price: {input: 3, output: 15}, margin: 1}
+  - {name: cheap, model: o/cheap, intelligence: 0.5, price: {input: 0.25, output: 2}, margin: 1, accepts: [tools]}
+  - {name: dark, model: o/dark, accepts: [tools]}
+limits:
+  day: {usd: 5, per: day, tz: UTC, by: [server, tool]}
+  rate: {requests: 10, per: 1m}
+  call: {output_tokens: 5000, per: call}
+  slots: {concurrent: 2}
+rules:
+  - name: best
+    match: {kind: sampling, server: docs}
+    effect: allow
+    with: {models: [smart, cheap], prefer: {cost: 0.4, intelligence: 0.6}, max_tokens: 100}
+    limits: [day, rate, call, slots]
+  - {name: tools, match: {kind: sampling, tools: true}, effect: allow, with: {models: [smart, cheap]}, limits: [rate]}
+  - {name: unpriced, match: {kind: sampling, server: dark}, effect: allow, with: {models: [dark]}}
+"""
+HELLO = {"messages": [{"role": "user", "content": {"type": "text", "text": "x" * 68}}], "maxTokens": 1000}
+
+
+def asked(**params: object) -> str:
+    return json.dumps({"method": "sampling/createMessage", "params": {**HELLO, **params}})
+
+
+@pytest.fixture
+def spend(run: Run, write: Write) -> Run:
+    write("p.yaml", SPENDING)
+
+    def spend(request: str, *options: str) -> Ended:
+        write("r.json", request)
+        return run("explain", "--policy", "p.yaml", *options, "r.json")
+
+    return spend
+
+
+def test_the_models_their_scores_and_what_is_drawn_are_told(spend: Run) -> None:
+    told = spend(asked(), "--server", "docs", "--tool", "sum").out.splitlines()
+    assert [
+        "model     1 smart  at worst 100 tokens in and 100 out, 0.0018 USD; score 0.60 (cost 0.00, speed 0.00, intelligence 1.00)",
+        "model     2 cheap  at worst 100 tokens in and 100 out, 0.000225 USD; score 0.40 (cost 1.00, speed 0.00, intelligence 0.00)",
+        'limit     day: 0.0018 of 5 USD per day (UTC) for ["docs","sum"]',
+        "limit     rate: 1 of 10 requests per 60 s",
+        'limit     call: 100 of 5000 output tokens per call for ["call"]',
+        "limit     slots: 1 of 2 at once",
+    ] == [line for line in told if line.startswith(("model ", "limit "))]
+    why = "score 0.60 by the rule's prefer (cost 0.4, intelligence 0.6), before cheap with 0.40"
+    assert f"rule      1 taken best  allow    model 'smart': {why}" in told
+
+
+def test_a_model_that_does_not_fit_is_told_with_why(spend: Run) -> None:
+    tools = asked(tools=[{"name": "t", "inputSchema": {"type": "object"}}])
+    told = spend(tools, "--server", "other").out.splitlines()
+    assert "model     - smart  not asked: takes no tools" in told
+    assert "limit     rate: 1 of 10 requests per 60 s" in told
+
+
+def test_json_tells_what_is_spent_too(spend: Run) -> None:
+    told = json.loads(spend(asked(), "--server", "docs", "--json").out)
+    first, second = told["choice"]["models"]
+    assert ("smart", {"input_tokens": 100, "output_tokens": 100, "usd": 0.0018}) == (first["name"], first["worst"])
+    assert ("cheap", 0.4) == (second["name"], second["score"]["total"])
+    assert {"limit": "day", "key": '["docs","none"]', "quantity": "usd", "amount": 0.0018, "of": 5.0} == told["draws"][0]
+    assert ["day", "rate", "call", "slots"] == [draw["limit"] for draw in told["draws"]]
+    assert told["untold"] is None
+    unpriced = json.loads(spend(asked(), "--server", "dark", "--json").out)
+    assert ({}, None) == (unpriced["choice"]["unfit"], unpriced["choice"]["models"][0]["worst"]["usd"])
+    denied = json.loads(spend(asked(), "--server", "nobody", "--json").out)
+    assert (None, []) == (denied["choice"], denied["draws"])
+
+
+def test_variables_come_from_an_env_file_and_the_environment_goes_first(run: Run, write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
+    write("p.yaml", POLICY)
+    write("r.json", form(confirm="boolean"))
+    write("e.env", "SAMPLEGATE_TEST=true\n")
+    ended = run("explain", "--policy", "p.yaml", "--env-file", "e.env", "--server", "docs", "r.json")
+    assert 'content   {"confirm": true}' in ended.out.splitlines()
+    monkeypatch.setenv("SAMPLEGATE_TEST", "false")
+    assert (
+        'content   {"confirm": false}' in run("explain", "--policy", "p.yaml", "--env-file", "e.env", "--server", "docs", "r.json").out.splitlines()
+    )
+
+
+@pytest.mark.parametrize(("text", "complaint"), [("no variable", "e.env:1: is no variable; write NAME=value"), (None, "e.env: cannot be read")])
+def test_an_env_file_that_cannot_be_read_leaves_with_two(run: Run, write: Write, text: str | None, complaint: str) -> None:
+    write("p.yaml", POLICY)
+    write("r.json", SAMPLING)
+    if text is not None:
+        write("e.env", text)
+    for command in (["explain", "--policy", "p.yaml", "--env-file", "e.env", "r.json"], ["check", "--env-file", "e.env", "p.yaml"]):
+        ended = run(*command)
+        assert 2 == ended.code
+        assert complaint in ended.err
+
+
+@pytest.mark.parametrize(
+    ("case", "outcome"),
+    [
+        ("{action: decline}", "Answered: decline goes to the server as the reply to its request"),
+        ("{action: accept, values: {confirm: true}}", "Answered: accept with this content goes to the server as the reply to its request"),
+        ("{answer: hi}", "Unanswered: the server gets cancel"),
+    ],
+)
+def test_the_outcome_of_a_rule_that_answers_from_a_file(run: Run, write: Write, case: str, outcome: str) -> None:
+    write("p.yaml", "version: 1\nrules: [{name: taped, match: {kind: elicitation}, effect: answer, cases: tape.yaml}]\n")
+    write("tape.yaml", f"cases: [{case}]\n")
+    write("r.json", form(confirm="boolean"))
+    assert f"outcome   {outcome}" == run("explain", "--policy", "p.yaml", "r.json").out.splitlines()[-1]

@@ -104,3 +104,122 @@ def test_json_tells_the_same(run: Run, write: Write) -> None:
     assert ("docs is asked", 2, False) == (case["name"], case["line"], case["passed"])
     assert {"what": "as", "expected": "cancel", "got": "decline"} == case["mismatches"][1]
     assert [False, True] == [rule["taken"] for rule in case["rules"]]
+
+
+LIMITED = """\
+version: 1
+models: [{name: main, model: openai/none}]
+limits: {rate: {requests: 2, per: 1m}}
+rules:
+  - {name: docs, match: {kind: sampling, server: [docs, mail]}, effect: allow, limits: [rate]}
+  - name: rest
+    match: {not: {server: files}}
+    effect: deny
+"""
+SEQUENCE = """\
+cases:
+  - name: two a minute
+    server: docs
+    sampling: hello
+    steps:
+      - {repeat: 3, expect: {effect: allow}}
+      - {at: 31s, expect: {effect: allow}}
+"""
+
+
+def test_a_step_that_fails_is_told_with_its_line_and_its_turn(run: Run, write: Write) -> None:
+    write("p.yaml", LIMITED)
+    write("p_test.yaml", SEQUENCE)
+    ended = run("test", "p.yaml")
+    assert 1 == ended.code
+    lines = ended.out.splitlines()
+    assert ["p_test.yaml:2: failed: two a minute", '    steps.0.effect (line 6, request 3 of 3): expected "allow", got "none"'] == lines[:2]
+    assert "limit rate" in lines[2]
+    assert lines[3].startswith("      1 taken docs  allow    limit rate")
+    assert ["p_test.yaml: 1 case, 1 failed", "1 file, 1 case, 1 failed"] == lines[4:]
+
+
+def test_the_place_of_a_step_stands_in_the_json_too(run: Run, write: Write) -> None:
+    write("p.yaml", LIMITED)
+    write("p_test.yaml", SEQUENCE)
+    (case,) = json.loads(run("test", "--json", "p.yaml").out)["files"][0]["cases"]
+    assert [{"what": "effect", "expected": "allow", "got": "none", "where": "steps.0, line 6, request 3 of 3"}] == case["mismatches"]
+
+
+def test_coverage_names_what_no_case_reaches_with_its_line(run: Run, write: Write) -> None:
+    write("p.yaml", LIMITED)
+    write("p_test.yaml", SEQUENCE.replace("repeat: 3", "repeat: 2"))
+    ended = run("test", "--coverage", "p.yaml")
+    assert (0, "") == (ended.code, ended.err)
+    assert [
+        "p_test.yaml: 1 case, all passed",
+        "p.yaml:5: rule 'docs': server: 'mail' is met by no request that it takes; add a case with it",
+        "p.yaml:6: rule 'rest': takes no case's request; add a case that it matches (with it 1 of its arms are missing)",
+        "p.yaml: coverage: 1 of 2 rules, 1 of 3 arms (40%)",
+        "1 file, 1 case, 0 failed",
+    ] == ended.out.splitlines()
+
+
+@pytest.mark.parametrize(("least", "code"), [("40", 0), ("40.1", 1), ("0", 0), ("100", 1)])
+def test_too_little_coverage_fails_where_it_is_asked_for(run: Run, write: Write, least: str, code: int) -> None:
+    write("p.yaml", LIMITED)
+    write("p_test.yaml", SEQUENCE.replace("repeat: 3", "repeat: 2"))
+    ended = run("test", "--fail-under", least, "p.yaml")
+    assert code == ended.code
+    below = f", below the {least}% asked for" if code else ""
+    assert f"p.yaml: coverage: 1 of 2 rules, 1 of 3 arms (40%{below})" in ended.out.splitlines()
+
+
+@pytest.mark.parametrize("least", ["-1", "101", "nan", "most"])
+def test_a_percentage_that_is_none_is_wrong_usage(run: Run, write: Write, least: str, capsys: pytest.CaptureFixture[str]) -> None:
+    write("p.yaml", LIMITED)
+    with pytest.raises(SystemExit) as left:
+        run("test", f"--fail-under={least}", "p.yaml")
+    assert 2 == left.value.code
+    assert f"{least!r} is no percentage; give a number from 0 to 100" in capsys.readouterr().err
+
+
+def test_a_policy_without_tests_covers_nothing(run: Run, write: Write) -> None:
+    write("p.yaml", LIMITED)
+    ended = run("test", "--fail-under", "1", "p.yaml")
+    assert 1 == ended.code
+    assert "p.yaml: coverage: 0 of 2 rules, 0 of 3 arms (0%, below the 1% asked for)" in ended.out.splitlines()
+
+
+def test_several_files_of_tests_cover_one_policy_together(run: Run, write: Write) -> None:
+    write("p.yaml", POLICY)
+    write("p_test.yaml", PASSING)
+    write("q_test.yaml", "policy: p.yaml\ncases: [{name: mail, server: mail, sampling: x, expect: {effect: deny}}]\n")
+    ended = run("test", "--fail-under", "100", "p_test.yaml", "q_test.yaml")
+    assert (0, 1) == (ended.code, ended.out.count("coverage:"))
+
+
+def test_json_has_the_coverage_where_it_is_asked_for(run: Run, write: Write) -> None:
+    write("p.yaml", LIMITED)
+    write("p_test.yaml", SEQUENCE.replace("repeat: 3", "repeat: 2"))
+    assert "coverage" not in json.loads(run("test", "--json", "p.yaml").out)
+    (found,) = json.loads(run("test", "--json", "--fail-under", "50", "p.yaml").out)["coverage"]
+    assert ("p.yaml", 40.0, False) == (found["policy"], found["percent"], found["enough"])
+    assert ({"total": 2, "reached": 1}, {"total": 3, "reached": 1}) == (found["rules"], found["arms"])
+    assert [(5, "docs"), (6, "rest")] == [(missing["line"], missing["rule"]) for missing in found["missing"]]
+
+
+def test_a_time_out_is_told_to_be_left_out(run: Run, write: Write) -> None:
+    write("p.yaml", LIMITED.replace("limits: [rate]}", "on_timeout: deny}"))
+    write("p_test.yaml", SEQUENCE)
+    assert "p.yaml:5: rule 'docs': on_timeout: deny is not counted: no case takes time; it is left out" in run("test", "--coverage", "p.yaml").out
+
+
+def test_prices_come_from_the_table_that_run_uses(run: Run, write: Write) -> None:
+    write("p.yaml", LIMITED.replace("openai/none", "openai/gpt-4o-mini").replace("requests: 2, per: 1m", "usd: 1, per: day, tz: UTC"))
+    usage = "usage: {input_tokens: 1000000, output_tokens: 0}"
+    write("p_test.yaml", f"cases: [{{name: a, server: docs, sampling: x, {usage}, expect: {{effect: allow, limits: {{rate: 0.15}}}}}}]\n")
+    ended = run("test", "p.yaml")
+    assert (0, "") == (ended.code, ended.err), ended.out
+
+
+@pytest.mark.parametrize("model", [[], ["--model", "openai/none"]])
+def test_the_starter_of_init_is_covered_whole(run: Run, model: list[str]) -> None:
+    assert 0 == run("init", *model).code
+    ended = run("test", "--fail-under", "100", "samplegate.yaml")
+    assert 0 == ended.code, ended.out

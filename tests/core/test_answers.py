@@ -6,10 +6,11 @@ from typing import Any
 
 import pytest
 
-from samplegate.core.answers import answer, fits
+from samplegate.core.answers import answer, can_answer, fits
 from samplegate.core.matching.facts import Facts
 from samplegate.core.policy import AnswerRule
 from samplegate.core.requests import Request
+from samplegate.core.scripted import parse
 from tests.core.asking import form, sampling, text, url
 
 IMAGE = {"type": "image", "data": "", "mimeType": "image/png"}
@@ -148,3 +149,68 @@ SAID = {"role": "assistant", "model": "m", "content": text("a")}
 )
 def test_whether_a_result_fits(request_: Request, result: Any, good: bool) -> None:
     assert good is (fits(request_, result) is None)
+
+
+class TestCases:
+    """A rule that answers from a file, under the same protections."""
+
+    RULE = AnswerRule(name="r", cases="tape.yaml")
+
+    def played(self, request: Request, cases: str) -> Any:
+        return answer(self.RULE, Facts(request), {"HOME": "x"}, parse(f"cases: [{cases}]", file="f"))
+
+    def test_sampling_is_answered_by_the_first_case_that_fits_in_the_name_of_the_rule(self) -> None:
+        expected = {"role": "assistant", "content": [text("hi ${HOME}")], "model": "samplegate/r", "stopReason": "endTurn"}
+        assert expected == self.played(sampling(), '{text: bye, answer: go}, {answer: "hi ${{HOME}}"}')
+
+    def test_a_case_may_name_the_model(self) -> None:
+        assert "gpt-5" == self.played(sampling(), "{answer: hi, model: gpt-5}")["model"]
+
+    def test_tools_are_used_as_they_were_offered(self) -> None:
+        use = "{content: [{type: tool_use, id: '1', name: t, input: {}}]}"
+        assert "toolUse" == self.played(sampling(tools=TOOLS), use)["stopReason"]
+        assert "it uses a tool, and none may be used" == self.played(sampling(), use)
+
+    def test_a_form_is_answered_with_the_values_as_they_are(self) -> None:
+        case = "{action: accept, values: {a: '${HOME}', more: 1}}"
+        assert accepted(a="${HOME}") == self.played(form(a="string"), case)
+
+    @pytest.mark.parametrize("action", ["decline", "cancel"])
+    def test_no_is_an_answer_to_anything(self, action: str) -> None:
+        for request in (form(a="string"), form(password="string"), url("https://example.com")):
+            assert {"action": action} == self.played(request, f"{{action: {action}}}")
+
+    @pytest.mark.parametrize(
+        ("request_", "cases", "why"),
+        [
+            (sampling(), "{text: bye, answer: hi}", "no case of its file fits"),
+            (sampling(), "{action: decline}", "no case of its file fits"),
+            (sampling(), "{fail: refused}", "the case that fits says fail: refused"),
+            (
+                sampling(revision="2024-11-05"),
+                "{content: [{type: audio, data: '', mimeType: audio/wav}]}",
+                "its content has no form in revision 2024-11-05",
+            ),
+            (form(a="string"), "{answer: hi}", "no case of its file fits"),
+            (form(a="string"), "{action: accept}", "the required field 'a' is left open"),
+            (form(a="string"), "{action: accept, values: {a: 1}}", "its content does not fit the form: 'a' does not fit its type"),
+            (form(password="string"), "{action: accept, values: {password: x}}", "field 'password' looks like a secret, which no machine fills in"),
+            (
+                form(a={"type": "object"}),
+                "{action: accept, values: {a: 1}}",
+                "the form is not flat: requestedSchema.properties.a: it has none of the types of a flat form",
+            ),
+            (url("https://example.com"), "{action: accept}", "a url is never accepted by a machine"),
+        ],
+    )
+    def test_what_cannot_be_answered_says_why(self, request_: Request, cases: str, why: str) -> None:
+        assert why == self.played(request_, cases)
+
+    def test_a_file_that_nobody_read_answers_nothing(self) -> None:
+        assert "its file of cases was not read" == answer(self.RULE, Facts(sampling()), {})
+
+    def test_a_file_may_answer_every_class_of_requests_and_content_only_its_own(self) -> None:
+        classes = ("sampling", "sampling with tools", "elicitation by form", "elicitation by url")
+        assert [True] * 4 == [can_answer(self.RULE, class_) for class_ in classes]
+        assert [True, True, False, False] == [can_answer(AnswerRule(name="r", content="x"), class_) for class_ in classes]
+        assert [False, False, True, False] == [can_answer(AnswerRule(name="r", defaults=True), class_) for class_ in classes]

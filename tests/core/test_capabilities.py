@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from samplegate.core.capabilities import Offer, can_forward, describe_offer, offer, unsolicited
-from samplegate.core.decide import decide
+from samplegate.core.decide import compile_policy, decide
 from samplegate.core.decisions import Allowed, FixedAnswer, Forwarded, Situation
 from samplegate.core.eras import Era
-from samplegate.core.policy import AllowRule, AnswerRule, DenyRule, ForwardRule, Kind, Match, Range, Rule, With
+from samplegate.core.policy import AllowRule, AnswerRule, DenyRule, ForwardRule, Kind, Match, Model, Policy, Range, Rule, Server, With
 from samplegate.core.requests import Call, ClientCapabilities, Request
-from tests.core.asking import LEGACY, PROMPT, book, form, sampling, text, tool, url
+from samplegate.core.session import doors
+from tests.core.asking import LEGACY, MODELS, PROMPT, book, form, origin, sampling, text, tool, url
 from tests.core.matching.test_match import REQUESTS
 from tests.core.test_decide import RULES
 
@@ -22,9 +26,18 @@ SAMPLING = Match(kind="sampling")
 FORWARD: list[Rule] = [ForwardRule(name="f"), ForwardRule(name="u", match=Match(mode="url"))]
 
 
-def offered(rules: list[Rule], client: ClientCapabilities = NOTHING, *, call: Call | None = None, revision: str = LEGACY) -> Offer:
+def offered(
+    rules: list[Rule],
+    client: ClientCapabilities = NOTHING,
+    *,
+    call: Call | None = None,
+    revision: str = LEGACY,
+    models: Sequence[Model] = MODELS,
+    plain: bool = False,
+) -> Offer:
     era: Era = "modern" if revision >= "2026" else "legacy"
-    return offer(book(*rules), server="docs", caller="local", era=era, revision=revision, client=client, call=call)
+    policy = Policy(version=1, models=list(models), rules=rules, servers={"docs": Server(plain_sampling=plain)})
+    return offer(compile_policy(policy, {}), server="docs", caller="local", era=era, revision=revision, client=client, call=call)
 
 
 @pytest.mark.parametrize(
@@ -40,6 +53,9 @@ def offered(rules: list[Rule], client: ClientCapabilities = NOTHING, *, call: Ca
         (Offer(sampling=True), [AllowRule(name="a", match=SAMPLING)], ALL),
         (Offer(), [AllowRule(name="a", match=SAMPLING, with_=With(models=["gone"]))], NOTHING),
         (Offer(), [AllowRule(name="a", match=SAMPLING, shadow=True)], NOTHING),
+        (Offer(sampling=True, sampling_tools=True, form=True), [AnswerRule(name="a", cases="tape.yaml")], NOTHING),
+        (Offer(url=True), [AnswerRule(name="a", cases="tape.yaml", match=Match(kind="elicitation", mode="url"))], NOTHING),
+        (Offer(), [AnswerRule(name="a", content={}, match=Match(kind="elicitation", mode="url"))], NOTHING),
         (Offer(), [AllowRule(name="a", match=Match(kind="sampling", server="db"))], NOTHING),
         (Offer(sampling=True), [DenyRule(name="d", match=Match(text="x")), AllowRule(name="a", match=SAMPLING)], NOTHING),
         (Offer(), [DenyRule(name="d", match=Match(server="docs")), AllowRule(name="a", match=SAMPLING)], NOTHING),
@@ -59,6 +75,43 @@ def offered(rules: list[Rule], client: ClientCapabilities = NOTHING, *, call: Ca
 )
 def test_declared_is_what_a_rule_may_answer(expected: Offer, rules: list[Rule], client: ClientCapabilities) -> None:
     assert expected == offered(rules, client)
+
+
+ABLE = [Model(name="plain", model="a/plain"), Model(name="able", model="a/able", accepts=["tools"])]
+TOOLS = Match(kind="sampling", tools=True)
+NO_TOOLS = Match(kind="sampling", tools=False)
+
+
+@pytest.mark.parametrize(
+    ("expected", "rules", "plain"),
+    [
+        (Offer(sampling=True, sampling_tools=True), [AllowRule(name="a", match=SAMPLING)], False),
+        (Offer(sampling=True, sampling_tools=True), [AllowRule(name="a", match=TOOLS)], False),
+        (Offer(sampling=True, sampling_tools=True), [AllowRule(name="a", match=SAMPLING, with_=With(models=["plain", "able"]))], False),
+        (Offer(sampling=True), [AllowRule(name="a", match=SAMPLING, with_=With(models=["plain"]))], False),
+        (Offer(), [AllowRule(name="a", match=TOOLS, with_=With(models=["plain"]))], False),
+        (Offer(sampling=True), [AllowRule(name="a", match=NO_TOOLS)], False),
+        (Offer(sampling=True), [DenyRule(name="d", match=TOOLS), AllowRule(name="a", match=SAMPLING)], False),
+        (Offer(sampling=True), [AllowRule(name="a", match=Match(kind="sampling", content_types=["text"], tools=False))], False),
+        (Offer(sampling=True), [AnswerRule(name="a", match=SAMPLING, content="x")], False),
+        (Offer(sampling=True, sampling_tools=True), [AnswerRule(name="a", match=SAMPLING, cases="c.yaml")], False),
+        (Offer(sampling=True), [AllowRule(name="a", match=SAMPLING)], True),
+        (Offer(), [AllowRule(name="a", match=TOOLS)], True),
+    ],
+)
+def test_tools_are_declared_where_a_model_takes_them(expected: Offer, rules: list[Rule], plain: bool) -> None:
+    assert expected == offered(rules, models=ABLE, plain=plain)
+    assert not offered(rules, models=ABLE, plain=plain, revision="2025-06-18").sampling_tools
+
+
+def test_plain_sampling_takes_tools_and_context_from_what_is_declared() -> None:
+    assert Offer(sampling=True, form=True, url=True) == offered(FORWARD, ALL, plain=True)
+
+
+def test_a_request_with_tools_was_not_declared_to_a_server_with_plain_sampling() -> None:
+    params = b'{"messages": [], "maxTokens": 1, "tools": []}'
+    told = [doors.item("sampling/createMessage", params, origin(), offered(FORWARD, ALL, plain=plain)).offered for plain in (False, True)]
+    assert [True, False] == told
 
 
 def test_a_revision_is_offered_only_what_it_has() -> None:
@@ -169,17 +222,19 @@ CLIENTS = st.builds(ClientCapabilities, *[st.booleans()] * 5)
 
 
 @settings(max_examples=300)
-@given(RULES, REQUESTS, CLIENTS, st.booleans())
-def test_whatever_is_answered_was_declared(rules: list[Rule], request: Request, client: ClientCapabilities, told: bool) -> None:
+@given(RULES, REQUESTS, CLIENTS, st.booleans(), st.booleans())
+def test_whatever_is_answered_was_declared(rules: list[Rule], request: Request, client: ClientCapabilities, told: bool, able: bool) -> None:
     """The soundness of reachability: no rule answers a request of a kind that was not declared to its server."""
     calls = request.origin.calls
     call = calls[0] if told and len(calls) == 1 else None
-    made = decide(book(*rules), request, Situation(can_forward(request, client)))
+    models = [msgspec.structs.replace(model, accepts=["tools"]) for model in MODELS] if able else MODELS
+    rulebook = compile_policy(Policy(version=1, models=list(models), rules=rules), {})
+    made = decide(rulebook, request, Situation(can_forward(request, client)))
     if isinstance(made.act, (Allowed, FixedAnswer, Forwarded)):
-        found = offer(book(*rules), server="docs", caller="local", era="legacy", revision=LEGACY, client=client, call=call)
+        found = offer(rulebook, server="docs", caller="local", era="legacy", revision=LEGACY, client=client, call=call)
         if request.kind == "elicitation":
             assert found.url if request.mode == "url" else found.form
         elif not request.params.get("tools"):
             assert found.sampling
-        elif isinstance(made.act, Forwarded):
+        elif isinstance(made.act, (Allowed, Forwarded)):
             assert found.sampling_tools

@@ -6,7 +6,7 @@ import jsonschema
 import pytest
 import yaml
 
-from samplegate.core.cases import Case, Cases, json_schema, load_cases
+from samplegate.core.cases import Case, Cases, Moment, json_schema, load_cases
 from samplegate.core.load import PolicyError
 from samplegate.core.requests import Call, ClientCapabilities
 from samplegate.core.trials.scenes import capabilities, origin
@@ -172,3 +172,114 @@ def test_the_schema_takes_what_the_loader_takes() -> None:
 def test_the_schema_refuses_an_unknown_key() -> None:
     with pytest.raises(jsonschema.ValidationError):
         jsonschema.validate({"cases": [], "polcy": "x"}, json_schema())
+
+
+STEPS = """\
+cases:
+  - name: one
+    server: db
+    tool: a
+    sampling: hello
+    steps:
+      - {at: 5s, expect: {effect: allow}}
+      - {repeat: 3, tool: b, call: first}
+      - {at: 1m, elicitation: "Sure?", caller: ann}
+"""
+
+
+def moments(text: str) -> list[Moment]:
+    (placed,) = cases(text).cases
+    return list(placed.moments)
+
+
+def test_a_case_of_one_request_is_one_moment() -> None:
+    (moment,) = moments(CASE + "    at: 5s\n")
+    assert ("", 2, "hello", "5s", 1) == (moment.place, moment.line, moment.step.sampling, moment.step.at, moment.step.repeat)
+
+
+def test_a_step_knows_its_place_and_its_line() -> None:
+    assert [("steps.0", 7), ("steps.1", 8), ("steps.2", 9)] == [(moment.place, moment.line) for moment in moments(STEPS)]
+
+
+def test_a_step_takes_what_it_leaves_out_from_its_case() -> None:
+    steps = [moment.step for moment in moments(STEPS)]
+    assert [("db", "a", None), ("db", "b", None), ("db", "a", "ann")] == [(step.server, step.tool, step.caller) for step in steps]
+    assert [("hello", None), ("hello", None), (None, "Sure?")] == [(step.sampling, step.elicitation) for step in steps]
+
+
+def test_a_step_takes_the_defaults_of_the_file_too_and_environments_are_merged() -> None:
+    text = "defaults: {era: modern, environment: {A: '1'}}\n" + STEPS.replace("repeat: 3,", "repeat: 3, environment: {B: '2'},")
+    assert [{"A": "1"}, {"A": "1", "B": "2"}, {"A": "1"}] == [moment.step.environment for moment in moments(text)]
+    assert {"modern"} == {moment.step.era for moment in moments(text)}
+
+
+@pytest.mark.parametrize(
+    ("own", "what"),
+    [
+        ("sampling: a", ":2:5: cases.0.expect: the key is missing; give a mapping"),
+        ("sampling: a\n    steps: []", ":4:12: cases.0.steps: there is no step; give at least one"),
+        ("sampling: a\n    steps: [{}]", ":4:12: cases.0.steps: no step has an expect, so the case would pass whatever happens; give at least one"),
+        ("steps: [{expect: {effect: none}}]", ":3:13: cases.0.steps.0: a step has one of request, sampling and elicitation, not none"),
+        (
+            "steps: [{sampling: a, elicitation: b, expect: {effect: none}}]",
+            ":3:13: cases.0.steps.0: a step has one of request, sampling and elicitation, not sampling and elicitation",
+        ),
+        (
+            "sampling: a\n    steps:\n    - {at: 5s, expect: {effect: none}}\n    - {}\n    - {at: 4s}",
+            ":7:12: cases.0.steps.2.at: 4s is before the 5s of the step before; time does not go backwards",
+        ),
+        (
+            "sampling: a\n    at: 1s\n    steps: [{expect: {effect: none}}]",
+            ":4:9: cases.0.at: the key belongs to the steps of this case; write it there",
+        ),
+        ("sampling: a\n    steps: [{at: 5, expect: {effect: none}}]", ":4:18: cases.0.steps.0.at: 5 is not a duration such as 500ms, 50s, 15m or 1h"),
+        (
+            "sampling: a\n    steps: [{repeat: 10001, expect: {effect: none}}]",
+            ":4:22: cases.0.steps.0.repeat: 10001 is not a whole number of at least 1 and of at most 10000",
+        ),
+        (
+            "sampling: a\n    expect: {effect: none}\n    at: 8785h",
+            ":5:9: cases.0.at: '8785h' is more than a year, and no limit remembers that long; give at most 8784h",
+        ),
+        (
+            "sampling: a\n    expect: {effect: none}\n    start: tomorrow",
+            """:5:12: cases.0.start: 'tomorrow' is not a time with its zone; write it like "2026-01-31T23:59:00Z\"""",
+        ),
+        (
+            "sampling: a\n    expect: {effect: none}\n    start: '2026-01-31T23:59:00'",
+            """:5:12: cases.0.start: '2026-01-31T23:59:00' is not a time with its zone; write it like "2026-01-31T23:59:00Z\"""",
+        ),
+        (
+            "sampling: a\n    expect: {effect: none}\n    start: '0001-01-01T00:00:00+14:00'",
+            ":5:12: cases.0.start: '0001-01-01T00:00:00+14:00' is not between 1970 and 2999; take a year in which the policy is used",
+        ),
+        (
+            "sampling: a\n    expect: {effect: none}\n    call: x",
+            ":5:11: cases.0.call: no call is in flight that could have a name; give a tool or a method",
+        ),
+        (
+            "sampling: a\n    expect: {effect: none}\n    tool: [a, b]\n    call: x",
+            ":6:11: cases.0.call: 2 calls are in flight, and the number of names is 1; name each of them, in their order",
+        ),
+        (
+            "sampling: a\n    expect: {effect: none}\n    fails: bad_key\n    usage: {output_tokens: 1}",
+            ":6:12: cases.0.usage: a request that fails as bad_key is not charged, so it has no usage; leave one of them out",
+        ),
+        (
+            "sampling: a\n    expect: {effect: none}\n    fails: timeout\n    hold: true",
+            ":6:11: cases.0.hold: a request that stays open has no usage and no failure; give a duration after which it has, or leave them out",
+        ),
+    ],
+)
+def test_a_sequence_that_cannot_be_is_a_problem_with_its_place(own: str, what: str) -> None:
+    assert ["x_test.yaml" + what] == problems(f"cases:\n  - name: one\n    {own}\n")
+
+
+def test_the_schema_takes_steps() -> None:
+    jsonschema.validate(yaml.safe_load(STEPS), json_schema())
+
+
+@pytest.mark.parametrize("own", ["sampling: a", "sampling: a\n    steps: [{repeat: 0}]", "sampling: a\n    steps: [{at: soon}]"])
+def test_the_schema_refuses_a_case_that_expects_nothing_and_steps_that_cannot_be(own: str) -> None:
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate(yaml.safe_load(f"cases:\n  - name: one\n    {own}\n"), json_schema())

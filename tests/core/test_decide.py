@@ -61,8 +61,8 @@ def test_an_answer_takes_variables_from_the_environment_of_the_policy() -> None:
 
 
 CANNOT: list[tuple[Rule, Request, Situation, str]] = [
-    (AllowRule(name="a", match=SAMPLING), sampling([IMAGE]), ABLE, "the request holds image, and models answer text only so far"),
-    (AllowRule(name="a", match=SAMPLING), sampling(tools=[{"name": "t"}]), ABLE, "the request brings tools, and models answer text only so far"),
+    (AllowRule(name="a", match=SAMPLING), sampling([IMAGE]), ABLE, "no model takes images (smart, cheap, local: text only)"),
+    (AllowRule(name="a", match=SAMPLING), sampling(tools=[{"name": "t"}]), ABLE, "no model takes tools (smart, cheap, local: text only)"),
     (AllowRule(name="a", match=SAMPLING, with_=With(models=["gone"])), sampling(), ABLE, "the policy has no model for it"),
     (AllowRule(name="a"), form(), ABLE, "a model answers sampling only"),
     (ForwardRule(name="a"), sampling(), UNABLE, "the client did not declare that it can be asked this"),
@@ -189,7 +189,7 @@ def test_explain_says_of_every_rule_why_it_did_not_take_the_request() -> None:
             False,
             "it matches but cannot be carried out: its content is not text or content blocks, which sampling needs; otherwise: next",
         ),
-        Step("d", "allow", True, "model 'cheap': first of the rule's list"),
+        Step("d", "allow", True, "model 'cheap': the only one of the rule's list"),
     ] == steps
 
 

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from samplegate.core.decisions import Reason, Shadow
-from samplegate.core.record import MAX_FULL, Record, content_hash, timestamp, to_json
+from samplegate.core.record import MAX_FULL, Attempt, Record, content_hash, timestamp, to_json
 from samplegate.core.requests import Call
 
 KEY = b"k" * 32
@@ -67,6 +67,12 @@ def test_a_full_line_names_everything() -> None:
         decided_by="client",
         fits=False,
         changed=("maxTokens",),
+        attempts=(Attempt("cheap", "rate_limited", usd=0), Attempt("smart", "ok", 12, 7, 4_200_000_000), Attempt("local", "ok")),
+        usd=4_200_000_000,
+        reserved_usd=10**12,
+        limits=("team-day", "loop"),
+        refused_by="team-day",
+        redacted={"aws-key": 2},
     )
     assert {
         **line(PLAIN),
@@ -85,7 +91,23 @@ def test_a_full_line_names_everything() -> None:
         "decided_by": "client",
         "fits": False,
         "changed": ["maxTokens"],
+        "attempts": [
+            {"model": "cheap", "result": "rate_limited", "cost_usd": 0.0},
+            {"model": "smart", "result": "ok", "input_tokens": 12, "output_tokens": 7, "cost_usd": 0.0042},
+            {"model": "local", "result": "ok"},
+        ],
+        "cost_usd": 0.0042,
+        "reserved_usd": 1.0,
+        "limits": ["team-day", "loop"],
+        "refused_by": "team-day",
+        "redacted": {"aws-key": 2},
     } == line(full)
+
+
+@pytest.mark.parametrize(("units", "shown"), [(0, 0.0), (1, 1e-12), (10**12, 1.0), (123_456_789_012_345, 123.456789012345)])
+def test_a_cost_is_in_dollars_and_free_is_not_unknown(units: int, shown: float) -> None:
+    assert shown == line(replace(PLAIN, usd=units))["cost_usd"]
+    assert "cost_usd" not in line(PLAIN)
 
 
 def test_content_is_not_kept_unless_asked_for() -> None:
@@ -145,7 +167,8 @@ def test_a_result_with_two_readings_is_hashed_as_it_stands() -> None:
 def test_names_that_peers_chose_are_bounded() -> None:
     long = "x" * 1_000_000
     record = replace(PLAIN, calls=(Call(long, long),) * 500, detail=long, revision=long, key=long, model=long, round=long, server=long, caller=long)
-    assert len(to_json(record)) < 20_000
+    record = replace(record, attempts=(Attempt("cheap", "error", 1, 1, 1),) * 5000)
+    assert len(to_json(record)) < 40_000
     assert "2025-11-25" + "x" * 245 + "…" == line(replace(PLAIN, revision="2025-11-25" + long))["revision"]
 
 

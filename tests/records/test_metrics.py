@@ -12,9 +12,18 @@ import pytest
 
 from samplegate.core.decisions import Reason
 from samplegate.ports import Unavailable
-from samplegate.records.metrics import METRICS, Metrics, file_path, write_file
+from samplegate.records.metrics import METRICS, Metric, Metrics, file_path, write_file
 
-REQUEST: dict[str, Any] = {"server": "db", "kind": "sampling", "effect": "allow", "outcome": "answered", "reason": Reason.RULE, "decided_by": None}
+REQUEST: dict[str, Any] = {
+    "server": "db",
+    "kind": "sampling",
+    "rule": "r",
+    "effect": "allow",
+    "outcome": "answered",
+    "reason": Reason.RULE,
+    "decided_by": None,
+}
+ENDINGS = {"counter": "total", "gauge": "ratio", "histogram": "seconds"}
 
 
 def test_a_counter_counts_by_its_labels() -> None:
@@ -26,12 +35,28 @@ def test_a_counter_counts_by_its_labels() -> None:
     assert ([3, 1, 0], 4) == (by_outcome, metrics.value("samplegate_requests_total", reason="rule", decided_by=None))
 
 
+def test_a_gauge_says_the_latest() -> None:
+    metrics = Metrics()
+    for ratio in (0.2, 1.1, 0.9):
+        metrics.set("samplegate_limit_used_ratio", ratio, limit="team-day")
+    metrics.set("samplegate_limit_used_ratio", 0.5, limit="other")
+    assert 0.9 == metrics.value("samplegate_limit_used_ratio", limit="team-day")
+
+
+@pytest.mark.parametrize(("tell", "type"), [("count", "counter"), ("set", "gauge"), ("observe", "histogram")])
+def test_a_metric_of_another_type_is_a_fault(tell: str, type: str) -> None:
+    for metric in METRICS:
+        if metric.type != type:
+            with pytest.raises(ValueError, match=f"no {type} of METRICS"):
+                getattr(Metrics(), tell)(metric.name, 1, **dict.fromkeys(metric.labels, "x"))
+
+
 @pytest.mark.parametrize(
     ("name", "labels"), [("samplegate_nothing_total", {}), ("samplegate_rounds_total", {"server": "db"}), ("samplegate_requests_total", {"x": 1})]
 )
 def test_a_metric_that_is_not_in_the_table_is_a_fault(name: str, labels: dict[str, object]) -> None:
     with pytest.raises(ValueError, match="no counter of METRICS"):
-        Metrics().count(name, **labels)  # type: ignore[arg-type]
+        Metrics().count(name, **labels)
 
 
 def test_the_file_is_prometheus_text_with_cumulative_buckets(tmp_path: Path) -> None:
@@ -49,6 +74,15 @@ def test_the_file_is_prometheus_text_with_cumulative_buckets(tmp_path: Path) -> 
     assert "_created" not in text
 
 
+@pytest.mark.parametrize(("name", "shown"), [("a\udcffb", r"a\\udcffb"), ('a"b\n', r"a\"b\n"), ("été", "été")])
+def test_no_name_breaks_the_file(tmp_path: Path, name: str, shown: str) -> None:
+    metrics = Metrics()
+    metrics.count("samplegate_records_failed_total", server=name)
+    write_file(metrics, tmp_path / "x.prom")
+    assert f'samplegate_records_failed_total{{server="{shown}"}} 1.0' in (tmp_path / "x.prom").read_text("utf-8").splitlines()
+    assert 1 == metrics.value("samplegate_records_failed_total", server=name)
+
+
 def test_a_place_that_cannot_be_written_is_unavailable(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(Unavailable, match=r"metrics file: .* cannot be written"):
@@ -56,9 +90,26 @@ def test_a_place_that_cannot_be_written_is_unavailable(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("metric", METRICS, ids=lambda metric: metric.name)
-def test_every_name_says_what_and_in_which_unit(metric: object) -> None:
-    name, type = getattr(metric, "name", ""), getattr(metric, "type", "")
-    assert re.fullmatch(r"samplegate_[a-z]+(_[a-z]+)*_total" if type == "counter" else r"samplegate_[a-z]+(_[a-z]+)*_seconds", name)
+def test_every_name_says_what_and_in_which_unit(metric: Metric) -> None:
+    assert re.fullmatch(rf"samplegate_[a-z]+(_[a-z]+)*_{ENDINGS[metric.type]}", metric.name)
+
+
+def test_no_metric_stands_there_twice() -> None:
+    names = [metric.name for metric in METRICS]
+    assert sorted(set(names)) == sorted(names)
+
+
+@pytest.mark.parametrize("metric", METRICS, ids=lambda metric: metric.name)
+def test_every_metric_reaches_the_file(tmp_path: Path, metric: Metric) -> None:
+    metrics = Metrics()
+    tell = {"counter": metrics.count, "gauge": metrics.set, "histogram": metrics.observe}[metric.type]
+    tell(metric.name, 0.5, **dict.fromkeys(metric.labels, "x"))
+    write_file(metrics, tmp_path / "x.prom")
+    labels = ",".join(f'{label}="x"' for label in sorted(metric.labels))
+    text = (tmp_path / "x.prom").read_text()
+    sample = metric.name + ("_sum" if metric.type == "histogram" else "")
+    assert f"{sample}{{{labels}}} 0.5\n" in text
+    assert f"# TYPE {metric.name} {metric.type}\n" in text
 
 
 def test_counting_imports_no_prometheus_client() -> None:

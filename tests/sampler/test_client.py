@@ -27,9 +27,14 @@ ENDLESS = READY + "import time\nwhile True: time.sleep(60)"
 STILLBORN = "import sys; sys.exit(3)"
 EXCUSED = "import sys, json\nprint(json.dumps({'died': 'no litellm here; install it'}), flush=True)\nsys.stdin.read()"
 ECHO = (
-    READY + "for line in sys.stdin:\n  f = json.loads(line)\n  print(json.dumps({'id': f['id'], 'sampled': {'text': f['target'].get('api_key', '-'), "
+    READY
+    + """
+for line in sys.stdin:
+  frame = json.loads(line)
+  content = [{'type': 'text', 'text': frame['target'].get('api_key', '-')}]
+  print(json.dumps({'id': frame['id'], 'sampled': {'content': content, 'model': 'm', 'stop_reason': None}}), flush=True)
+"""
 )
-ECHO += "'model': 'm', 'stop_reason': None}}), flush=True)"
 
 REAL = Model(name="real", model="openai/x", api_base="http://127.0.0.1:9/v1")
 ASKED = {"messages": [{"role": "user", "content": {"type": "text", "text": "hi"}}], "maxTokens": 5}
@@ -46,6 +51,10 @@ async def running(program: str, environment: dict[str, str], *models: Model, fol
         yield made
     finally:
         await made.aclose()
+
+
+def deaf(pieces: int) -> None:
+    """Hears nothing."""
 
 
 def failed(result: SampleResult) -> tuple[str, str]:
@@ -67,9 +76,9 @@ async def test_a_scripted_model_answers_and_starts_no_worker(environment: dict[s
 
     async with running(STILLBORN, environment, trial, folder=tmp_path) as models:
         await models.warm()
-        result = await models.sample(request("trial"))
+        result = await models.sample(request("trial"), deaf)
 
-        assert Sampled("scripted words", "scripted", "endTurn", 1, 2) == result
+        assert Sampled(({"type": "text", "text": "scripted words"},), "scripted", "endTurn", 1, 2) == result
         assert models.pid is None
         assert [] == models.problems()
 
@@ -87,7 +96,7 @@ async def test_every_problem_of_every_case_file_is_told(environment: dict[str, s
 async def test_nothing_is_started_before_the_first_request(environment: dict[str, str]) -> None:
     async with running(ECHO, environment) as models:
         assert models.pid is None
-        assert isinstance(await models.sample(request()), Sampled)
+        assert isinstance(await models.sample(request(), deaf), Sampled)
         assert models.pid is not None
 
 
@@ -95,7 +104,7 @@ async def test_a_crash_fails_the_call_in_flight_and_the_next_call_has_a_new_work
     async with running(MORTAL, environment) as models:
         await models.warm()
         first = models.pid
-        failure, message = failed(await models.sample(request()))
+        failure, message = failed(await models.sample(request(), deaf))
 
         assert ("crashed", "model real: its worker ended with code 7; ask again, the next request starts a new one") == (failure, message)
         assert models.pid is None
@@ -106,9 +115,9 @@ async def test_a_crash_fails_the_call_in_flight_and_the_next_call_has_a_new_work
 async def test_a_worker_that_dies_at_its_start_is_not_started_again_at_once(environment: dict[str, str]) -> None:
     async with running(STILLBORN, environment) as models:
         assert ("crashed", "model real: its worker ended with code 3; ask again, the next request starts a new one") == failed(
-            await models.sample(request())
+            await models.sample(request(), deaf)
         )
-        failure, message = failed(await models.sample(request()))
+        failure, message = failed(await models.sample(request(), deaf))
 
         assert "crashed" == failure
         assert "(start 1; the next try is in " in message
@@ -116,19 +125,19 @@ async def test_a_worker_that_dies_at_its_start_is_not_started_again_at_once(envi
 
 async def test_a_worker_that_cannot_start_says_why(environment: dict[str, str]) -> None:
     async with running(EXCUSED, environment) as models:
-        assert ("crashed", "model real: its worker cannot start: no litellm here; install it") == failed(await models.sample(request()))
+        assert ("crashed", "model real: its worker cannot start: no litellm here; install it") == failed(await models.sample(request(), deaf))
 
 
 async def test_a_command_that_is_not_there_is_a_failure_and_no_exception(environment: dict[str, str], tmp_path: Path) -> None:
     models = Models([REAL], folder=Path(), environment=environment, command=[str(tmp_path / "nothing")])
 
-    assert "crashed" == failed(await models.sample(request()))[0]
+    assert "crashed" == failed(await models.sample(request(), deaf))[0]
     await models.aclose()
 
 
 async def test_a_worker_that_breaks_the_protocol_is_killed_and_not_quoted(environment: dict[str, str]) -> None:
     async with running(RUDE, environment) as models:
-        failure, message = failed(await models.sample(request()))
+        failure, message = failed(await models.sample(request(), deaf))
 
         assert "crashed" == failure
         assert "sk-secret" not in message
@@ -137,7 +146,7 @@ async def test_a_worker_that_breaks_the_protocol_is_killed_and_not_quoted(enviro
 async def test_a_worker_that_answers_with_too_long_a_line_is_killed(environment: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(process, "MAX_LINE", 1000)
     async with running(READY + "sys.stdin.readline(); print('x' * 5000, flush=True); sys.stdin.read()", environment) as models:
-        assert "crashed" == failed(await models.sample(request()))[0]
+        assert "crashed" == failed(await models.sample(request(), deaf))[0]
 
 
 async def test_a_worker_that_does_not_confirm_a_cancel_is_killed(environment: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -147,19 +156,101 @@ async def test_a_worker_that_does_not_confirm_a_cancel_is_killed(environment: di
         other: list[SampleResult] = []
 
         async def wait() -> None:
-            other.append(await models.sample(request()))
+            other.append(await models.sample(request(), deaf))
 
         async with anyio.create_task_group() as group:
             group.start_soon(wait)
-            assert "timeout" == failed(await models.sample(request(timeout=0.05)))[0]
+            assert "timeout" == failed(await models.sample(request(timeout=0.05), deaf))[0]
         assert "crashed" == failed(other[0])[0]
         assert "did not end a call" in failed(other[0])[1]
 
 
 async def test_a_time_out_counts_the_start_and_does_not_end_it(environment: dict[str, str]) -> None:
     async with running("import sys\nsys.stdin.read()", environment) as models:
-        assert "timeout" == failed(await models.sample(request(timeout=0.05)))[0]
+        assert "timeout" == failed(await models.sample(request(timeout=0.05), deaf))[0]
     assert models.pid is None
+
+
+TALKATIVE = (
+    READY
+    + """
+id = json.loads(sys.stdin.readline())['id']
+for pieces in (1, 5, 9):
+    print(json.dumps({'id': id, 'heard': pieces}), flush=True)
+print(json.dumps({'id': 999, 'heard': 4}), flush=True)
+"""
+)
+ANSWERING = TALKATIVE + (
+    "print(json.dumps({'id': id, 'sampled': {'content': [{'type': 'text', 'text': 'x'}], 'model': None, 'stop_reason': None}}), flush=True)\n"
+    "sys.stdin.read()"
+)
+SPEECHLESS = READY + "id = json.loads(sys.stdin.readline())['id']\nprint(json.dumps({'id': id, 'sampled': "
+SPEECHLESS += "{'content': [], 'model': None, 'stop_reason': None}}), flush=True)\nsys.stdin.read()"
+
+
+async def test_tokens_are_told_while_the_answer_comes(environment: dict[str, str]) -> None:
+    heard: list[int] = []
+    async with running(ANSWERING, environment) as models:
+        result = await models.sample(request(), heard.append)
+
+    assert Sampled(({"type": "text", "text": "x"},), None, None) == result
+    assert [1, 5, 9] == heard
+
+
+async def test_a_listener_that_raises_does_not_end_the_call(environment: dict[str, str]) -> None:
+    def raising(pieces: int) -> None:
+        raise RuntimeError
+
+    async with running(ANSWERING, environment) as models:
+        assert isinstance(await models.sample(request(), raising), Sampled)
+
+
+async def test_a_worker_that_dies_after_the_first_token_leaves_a_call_that_had_started(environment: dict[str, str]) -> None:
+    async with running(TALKATIVE, environment) as models:
+        result = await models.sample(request(), deaf)
+
+    assert isinstance(result, SampleFailed)
+    assert ("crashed", True, False) == (result.failure, result.started, result.free)
+
+
+async def test_an_answer_without_content_is_a_failure(environment: dict[str, str]) -> None:
+    async with running(SPEECHLESS, environment) as models:
+        assert "error" == failed(await models.sample(request(), deaf))[0]
+
+
+@pytest.mark.parametrize(
+    ("program", "named", "free"),
+    [(STILLBORN, "real", True), (MORTAL, "real", False), (DEAF, "nobody", True), (DEAF, "keyless", True)],
+    ids=["no-worker", "dead-worker", "no-model", "no-key"],
+)
+async def test_what_was_never_sent_is_free(environment: dict[str, str], program: str, named: str, free: bool) -> None:
+    keyless = Model(name="keyless", model="openai/x", api_key_env="NOT_SET")
+    async with running(program, environment, REAL, keyless) as models:
+        result = await models.sample(request(named), deaf)
+
+    assert isinstance(result, SampleFailed)
+    assert (free, False) == (result.free, result.started)
+
+
+async def test_a_time_out_before_anything_was_sent_is_free(environment: dict[str, str]) -> None:
+    async with running("import sys\nsys.stdin.read()", environment) as models:
+        result = await models.sample(request(timeout=0.05), deaf)
+
+    assert isinstance(result, SampleFailed)
+    assert ("timeout", True) == (result.failure, result.free)
+
+
+async def test_a_scripts_delay_is_kept_within_the_time_out(environment: dict[str, str], tmp_path: Path) -> None:
+    (tmp_path / "trial.yaml").write_text("cases: [{answer: late, delay: 50ms}]", "utf-8")
+    trial = Model(name="trial", model="scripted", cases="trial.yaml")
+    async with running(STILLBORN, environment, trial, folder=tmp_path) as models:
+        began = anyio.current_time()
+        assert isinstance(await models.sample(request("trial"), deaf), Sampled)
+        assert anyio.current_time() - began >= 0.05
+        result = await models.sample(request("trial", timeout=0.01), deaf)
+
+    assert isinstance(result, SampleFailed)
+    assert ("timeout", True) == (result.failure, result.free)
 
 
 async def test_closing_ends_a_worker_that_will_not_go(environment: dict[str, str]) -> None:
@@ -176,30 +267,30 @@ async def test_closing_fails_the_calls_in_flight_and_those_that_come_later(envir
         await models.warm()
 
         async def ask() -> None:
-            results.append(await models.sample(request()))
+            results.append(await models.sample(request(), deaf))
 
         async with anyio.create_task_group() as group:
             group.start_soon(ask)
             await anyio.lowlevel.checkpoint()
             await models.aclose()
-        results.append(await models.sample(request()))
+        results.append(await models.sample(request(), deaf))
     assert ["crashed", "crashed"] == [failed(result)[0] for result in results]
 
 
 async def test_a_request_that_is_too_large_is_not_sent(environment: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("samplegate.sampler.process.MAX_FRAME", 100)
     async with running(DEAF, environment) as models:
-        assert "bad_request" == failed(await models.sample(request()))[0]
+        assert "bad_request" == failed(await models.sample(request(), deaf))[0]
 
 
 async def test_a_key_file_is_read_for_each_call(environment: dict[str, str], tmp_path: Path) -> None:
     keyed = Model(name="keyed", model="openai/x", api_key_file="key")
     async with running(ECHO, environment, keyed, folder=tmp_path) as models:
-        assert ("bad_key", 1) == (failed(await models.sample(request("keyed")))[0], len(models.problems()))
+        assert ("bad_key", 1) == (failed(await models.sample(request("keyed"), deaf))[0], len(models.problems()))
         assert models.pid is None
         for key in ("first", "second"):
             (tmp_path / "key").write_text(f" {key}\n", "utf-8")
-            result = await models.sample(request("keyed"))
+            result = await models.sample(request("keyed"), deaf)
             assert isinstance(result, Sampled)
-            assert key == result.text
+            assert key == result.content[0]["text"]
         assert [] == models.problems()

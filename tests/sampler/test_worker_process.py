@@ -49,11 +49,13 @@ def test_it_says_nothing_but_its_protocol_and_ends_with_its_input_during_a_call(
             process.send_signal(signal.SIGINT)  # Ctrl-C reaches every process of the terminal; the gate decides what to end
         process.stdin.write(b"".join(frame(id, model, endpoint.url) for id, model in enumerate([*models, "hang"])))
         process.stdin.flush()
-        lines = [process.stdout.readline() for _ in models]
+        lines: list[bytes] = []
+        while sum(b'"heard"' not in line for line in lines) < len(models):
+            lines.append(process.stdout.readline())
         while endpoint.next().body["model"] != "hang":
             pass
         _, stderr = process.communicate(timeout=WAIT)
-    answers: list[dict[str, Any]] = [json.loads(line) for line in lines]
+    answers: list[dict[str, Any]] = [answer for line in lines if "heard" not in (answer := json.loads(line))]
 
     assert {"ready": True} == json.loads(ready)
     assert {0, 1, 2, 3} == {answer["id"] for answer in answers}

@@ -4,21 +4,23 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
+from samplegate.book import load_policy
 from samplegate.commands import FAILED, OK, UNREADABLE
+from samplegate.commands.environment import environment
 from samplegate.commands.files import Sort, Unreadable, complain, count, read, sort_of
 from samplegate.commands.offers import Offered, offers
 from samplegate.core import scripted
 from samplegate.core.cases import load_cases
 from samplegate.core.decide import compile_policy
-from samplegate.core.load import Loaded, PolicyError, Problem, load
+from samplegate.core.load import Loaded, PolicyError, Problem
+from samplegate.core.policy import AnswerRule
 from samplegate.core.policyfile.nodes import compose
 from samplegate.core.policyfile.tree import Mark, dotted, find
 from samplegate.core.policyfile.tree import Path as Place
@@ -38,7 +40,12 @@ class Checked:
 
 def command(args: argparse.Namespace) -> int:
     """Check all files; 0 if none has a problem (warnings are none), 1 if one has, 2 if one cannot be read."""
-    files = [_check(path) for path in dict.fromkeys(args.policies)]
+    try:
+        variables = environment(args.env_file)
+    except Unreadable as problem:
+        complain(str(problem))
+        return UNREADABLE
+    files = [_check(path, variables) for path in dict.fromkeys(args.policies)]
     if args.json:
         print(json.dumps({"files": [_json(checked) for checked in files]}, indent=2, ensure_ascii=False))
     else:
@@ -50,7 +57,7 @@ def command(args: argparse.Namespace) -> int:
     return UNREADABLE if unreadable else FAILED if any(checked.problems for checked in files) else OK
 
 
-def _check(path: Path) -> Checked:
+def _check(path: Path, variables: Mapping[str, str]) -> Checked:
     checked = Checked(path)
     try:
         text = read(path)
@@ -61,7 +68,7 @@ def _check(path: Path) -> Checked:
             case "script":
                 scripted.parse(text, file=str(path))
             case "policy":
-                _check_policy(checked, text)
+                _check_policy(checked, text, variables)
     except Unreadable as problem:
         checked.unreadable = str(problem)
     except PolicyError as error:
@@ -69,17 +76,20 @@ def _check(path: Path) -> Checked:
     return checked
 
 
-def _check_policy(checked: Checked, text: str) -> None:
-    checked.loaded = load(text, file=str(checked.file), environment=os.environ)
+def _check_policy(checked: Checked, text: str, variables: Mapping[str, str]) -> None:
+    checked.loaded = load_policy(text, file=str(checked.file), environment=variables)
     policy = checked.loaded.policy
-    checked.offers = offers(compile_policy(policy, os.environ))
+    checked.offers = offers(compile_policy(policy, variables, catalogue=checked.loaded.catalogue))
     for index, model in enumerate(policy.models):
         if model.cases is not None:
             checked.problems.extend(_script_problems(checked.file, text, ("models", index, "cases"), model.cases))
+    for index, rule in enumerate(policy.rules):
+        if isinstance(rule, AnswerRule) and rule.cases is not None:
+            checked.problems.extend(_script_problems(checked.file, text, ("rules", index, "cases"), rule.cases))
 
 
 def _script_problems(policy: Path, text: str, place: Place, name: str) -> tuple[Problem, ...]:
-    """Those of the script that a scripted model names, or that it cannot be read: the place in the policy is then the one to mend."""
+    """Those of the script that a scripted model or an answer names, or that it cannot be read: the place in the policy is then the one to mend."""
     script = policy.parent / name
     try:
         scripted.parse(read(script), file=str(script))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,14 +12,17 @@ from typing import Any, assert_never, get_args
 
 import msgspec
 
-from samplegate.commands import FAILED, OK, UNREADABLE
+from samplegate.book import compile_book, load_policy
+from samplegate.commands import FAILED, OK, UNREADABLE, spending
+from samplegate.commands.environment import environment
 from samplegate.commands.files import Unreadable, complain, read
+from samplegate.commands.spending import Spending
 from samplegate.commands.steps import as_json, lines
 from samplegate.core import jsontext
 from samplegate.core.capabilities import Offer, can_forward, offer
-from samplegate.core.decide import Rulebook, compile_policy, explain
+from samplegate.core.decide import Rulebook, explain
 from samplegate.core.decisions import Allowed, Decision, DenyAs, FixedAnswer, Forwarded, LeftOpen, Situation, Step
-from samplegate.core.load import PolicyError, load
+from samplegate.core.load import PolicyError
 from samplegate.core.requests import BadRequest, ClientCapabilities, Origin, Request
 from samplegate.core.session import doors
 from samplegate.core.trials import scenes
@@ -37,6 +39,7 @@ class Explained:
     """Whether the server is told that it may ask this."""
     decision: Decision
     steps: Sequence[Step]
+    spending: Spending
 
 
 def command(args: argparse.Namespace) -> int:
@@ -44,7 +47,7 @@ def command(args: argparse.Namespace) -> int:
     try:
         scene = _scene(args)
         asked = _asked(args.request)
-        explained = _explain(read(args.policy), args.policy, asked, scene)
+        explained = _explain(args.policy, environment(args.env_file), asked, scene)
     except Unreadable as problem:
         complain(str(problem))
         return UNREADABLE
@@ -91,15 +94,14 @@ def _asked(name: str) -> tuple[str, bytes | None]:
     return method, params
 
 
-def _explain(text: str, policy: Path, asked: tuple[str, bytes | None], scene: Scene) -> Explained | BadRequest:
-    loaded = load(text, file=str(policy), environment=os.environ)
-    book = compile_policy(loaded.policy, loaded.environment)
+def _explain(policy: Path, variables: Mapping[str, str], asked: tuple[str, bytes | None], scene: Scene) -> Explained | BadRequest:
+    book = compile_book(load_policy(read(policy), file=str(policy), environment=variables), policy.parent)
     origin, client = scenes.origin(scene), scenes.capabilities(scene.client or [])
     item = doors.item(*asked, origin, _offer(book, origin, client))
     if isinstance(item.request, BadRequest):
         return item.request
     decision, steps = explain(book, item.request, Situation(can_forward=can_forward(item.request, client)))
-    return Explained(item.method, item.request, item.offered, decision, steps)
+    return Explained(item.method, item.request, item.offered, decision, steps, spending.spending(book, item.request, decision))
 
 
 def _offer(book: Rulebook, origin: Origin, client: ClientCapabilities) -> Offer:
@@ -117,6 +119,7 @@ def _report(explained: Explained) -> Iterator[str]:
         yield f"because   {decision.detail}"
     for name, value in _particulars(decision).items():
         yield f"{name:<9} {value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)}"
+    yield from spending.report(explained.spending)
     yield from (f"shadow    {shadow.rule}: {shadow.effect}" for shadow in decision.shadows)
     yield f"declared  {'yes' if explained.declared else 'no: the server is not told that it may ask this, and so it should not'}"
     yield f"outcome   {outcome(explained)}"
@@ -131,6 +134,7 @@ def _json(explained: Explained) -> dict[str, Any]:
         "reason": decision.reason.value,
         "detail": decision.detail,
         **_particulars(decision),
+        **spending.as_json(explained.spending),
         "shadows": [{"rule": shadow.rule, "effect": shadow.effect} for shadow in decision.shadows],
         "declared": explained.declared,
         "outcome": outcome(explained),
@@ -150,7 +154,7 @@ def _particulars(decision: Decision) -> Mapping[str, Any]:
             found = {"models": list(models), "maxTokens": params.get("maxTokens"), "timeout": timeout, "changed": list(changed)}
             return {name: value for name, value in found.items() if value}
         case FixedAnswer(result=result):
-            return {"content": result.get("content")}
+            return {"content": result["content"]} if "content" in result else {}
         case DenyAs() | Forwarded() | LeftOpen():
             return {}
         case _ as never:
@@ -166,6 +170,8 @@ def outcome(explained: Explained) -> str:
     match explained.decision.act:
         case Allowed(models=models):
             return f"Answered: what {models[0]} writes goes to the server {back}; if it fails, {_refused(request)}"
+        case FixedAnswer(result={"action": "decline" | "cancel" as action}):
+            return f"Answered: {action} goes to the server {back}"
         case FixedAnswer():
             return f"Answered: {'accept with' if request.kind == 'elicitation' else ''} this content goes to the server {back}".replace("  ", " ")
         case Forwarded() if modern:

@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 from typing import Final, Literal, TypeAlias
 
+from samplegate.core.casefile import MAX_BYTES, MAX_VALUES
 from samplegate.core.policyfile.nodes import compose
 from samplegate.core.policyfile.tree import Mapping
 from samplegate.core.policyfile.tree import Unreadable as NoTree
@@ -39,7 +40,7 @@ def sort_of(path: Path, text: str) -> Sort:
     if is_test(path):
         return "tests"
     try:
-        root, _ = compose(text)
+        root, _ = compose(text, most_bytes=MAX_BYTES, most_values=MAX_VALUES)  # a recorded script is larger than a policy may be
     except NoTree:
         return "policy"
     keys = set(root.entries) if isinstance(root, Mapping) else set()

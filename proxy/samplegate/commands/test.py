@@ -1,20 +1,37 @@
-"""``samplegate test``: puts the cases of ``NAME_test.yaml`` to ``NAME.yaml`` and says which fail and why. Trying one is ``core/trial.py``'s."""
+"""``samplegate test``: puts the cases of ``NAME_test.yaml`` to ``NAME.yaml``, says which fail and why, and what none of them reaches.
+
+Trying a case is ``core/trials/trial.py``'s, and counting what they reach ``core/trials/coverage.py``'s.
+"""
 
 from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from samplegate.commands import FAILED, OK, UNREADABLE
+from samplegate.book import compile_book, load_policy
+from samplegate.commands import FAILED, OK, UNREADABLE, coverages
 from samplegate.commands.files import Unreadable, complain, count, is_test, policy_of, read, sort_of, test_of
 from samplegate.commands.steps import as_json, lines
 from samplegate.core.cases import load_cases
-from samplegate.core.load import PolicyError, load
-from samplegate.core.trials.trial import Trial, run
+from samplegate.core.load import PolicyError
+from samplegate.core.matching.match import Rulebook
+from samplegate.core.policyfile.nodes import compose
+from samplegate.core.policyfile.tree import Node
+from samplegate.core.trials.coverage import Coverage, coverage
+from samplegate.core.trials.trial import Mismatch, Trial, run
+
+
+@dataclass(frozen=True, slots=True)
+class Tested:
+    """A policy that cases are put to."""
+
+    book: Rulebook
+    root: Node
+    """The tree of its text, for the lines."""
 
 
 @dataclass(slots=True)
@@ -23,6 +40,7 @@ class Outcome:
 
     tests: Path
     policy: Path | None = None
+    tested: Tested | None = None
     trials: list[Trial] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
     unreadable: str | None = None
@@ -34,13 +52,17 @@ class Outcome:
 
 
 def command(args: argparse.Namespace) -> int:
-    """Try all cases of all files; 0 if every one passed, 1 if not, 2 if a file cannot be read."""
+    """Try all cases of all files; 0 if every one passed and enough is reached, 1 if not, 2 if a file cannot be read."""
     outcomes = [_outcome(tests) for tests in _tests(args.policies)]
+    least: float | None = args.fail_under
+    reached = _coverages(outcomes) if args.coverage or least is not None else {}
     if args.json:
-        print(json.dumps(_json(outcomes), indent=2, ensure_ascii=False))
+        print(json.dumps(_json(outcomes, reached, least), indent=2, ensure_ascii=False))
     else:
         for outcome in outcomes:
             print("\n".join(_report(outcome)))
+        for policy, found in reached.items():
+            print("\n".join(coverages.report(policy, found, least)))
         print(_summary(outcomes))
     for outcome in outcomes:
         if outcome.unreadable is not None:
@@ -48,7 +70,22 @@ def command(args: argparse.Namespace) -> int:
     if any(outcome.unreadable for outcome in outcomes):
         return UNREADABLE
     wanting = args.require_tests and any(outcome.missing for outcome in outcomes)
+    wanting = wanting or any(coverages.is_below(found, least) for found in reached.values())
     return FAILED if wanting or any(outcome.failed or outcome.problems for outcome in outcomes) else OK
+
+
+def _coverages(outcomes: Sequence[Outcome]) -> dict[Path, Coverage]:
+    """By policy: several files of tests may share one."""
+    shared: dict[Path, list[Outcome]] = {}
+    for outcome in outcomes:
+        if outcome.policy is not None and outcome.tested is not None:
+            shared.setdefault(outcome.policy, []).append(outcome)
+    found: dict[Path, Coverage] = {}
+    for policy, those in shared.items():
+        tested = those[0].tested
+        assert tested is not None
+        found[policy] = coverage(tested.book, (walk for one in those for trial in one.trials for walk in trial.walks), tested.root)
+    return found
 
 
 def _tests(given: Sequence[Path]) -> list[Path]:
@@ -69,16 +106,23 @@ def _outcome(tests: Path) -> Outcome:
     try:
         if not tests.exists() and (policy := policy_of(tests)).exists():
             outcome.policy, outcome.missing = policy, True
+            outcome.tested = _tested(policy)
             return outcome
         cases = load_cases(read(tests), file=str(tests))
         outcome.policy = policy_of(tests) if cases.policy is None else tests.parent / cases.policy
-        policy_text = read(outcome.policy)
-        outcome.trials = list(run(cases.cases, load(policy_text, file=str(outcome.policy), environment={}).policy))
+        outcome.tested = _tested(outcome.policy)
+        outcome.trials = list(run(cases.cases, outcome.tested.book))
     except Unreadable as problem:
         outcome.unreadable = str(problem)
     except PolicyError as error:
         outcome.problems = [str(problem) for problem in error.problems]
     return outcome
+
+
+def _tested(policy: Path) -> Tested:
+    """The real environment is not looked at: a case says what ``${VAR}`` stands for."""
+    text = read(policy)
+    return Tested(compile_book(load_policy(text, file=str(policy), environment={}), policy.parent), compose(text)[0])
 
 
 def _report(outcome: Outcome) -> Iterator[str]:
@@ -95,10 +139,16 @@ def _report(outcome: Outcome) -> Iterator[str]:
 def _failure(tests: Path, trial: Trial) -> Iterator[str]:
     yield f"{tests}:{trial.line}: failed: {trial.case.name}"
     for mismatch in trial.mismatches:
-        yield f"    {mismatch.what}: expected {_shown(mismatch.expected)}, got {_shown(mismatch.got)}"
+        yield f"    {_where(mismatch)}: expected {_shown(mismatch.expected)}, got {_shown(mismatch.got)}"
     if trial.detail:
         yield f"    {trial.detail}"
     yield from (f"    {line}" for line in lines(trial.steps))
+
+
+def _where(mismatch: Mismatch) -> str:
+    """``steps.1.effect (line 14, request 3 of 10)``, or ``effect`` of a case without steps."""
+    place, _, rest = mismatch.where.partition(", ")
+    return f"{place}.{mismatch.what} ({rest})" if place else mismatch.what
 
 
 def _shown(value: Any) -> str:
@@ -112,8 +162,9 @@ def _summary(outcomes: Sequence[Outcome]) -> str:
     return f"{count(len(tried), 'file')}, {count(cases, 'case')}, {failed} failed"
 
 
-def _json(outcomes: Sequence[Outcome]) -> dict[str, Any]:
+def _json(outcomes: Sequence[Outcome], reached: Mapping[Path, Coverage], least: float | None) -> dict[str, Any]:
     return {
+        **({"coverage": [coverages.as_json(policy, found, least) for policy, found in reached.items()]} if reached else {}),
         "cases": sum(len(outcome.trials) for outcome in outcomes),
         "failed": sum(len(outcome.failed) for outcome in outcomes),
         "files": [
@@ -133,7 +184,12 @@ def _trial_json(trial: Trial) -> dict[str, Any]:
         "name": trial.case.name,
         "line": trial.line,
         "passed": not trial.mismatches,
-        "mismatches": [{"what": each.what, "expected": each.expected, "got": each.got} for each in trial.mismatches],
+        "mismatches": [_mismatch_json(each) for each in trial.mismatches],
         "detail": trial.detail,
         "rules": as_json(trial.steps),
     }
+
+
+def _mismatch_json(mismatch: Mismatch) -> dict[str, Any]:
+    told = {"what": mismatch.what, "expected": mismatch.expected, "got": mismatch.got}
+    return {**told, "where": mismatch.where} if mismatch.where else told

@@ -10,6 +10,8 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final
 
+from samplegate.core import scripted
+from samplegate.core.casefile import Script
 from samplegate.core.eras import has_modes
 from samplegate.core.matching.checking import check
 from samplegate.core.matching.facts import Facts
@@ -18,6 +20,7 @@ from samplegate.core.parsing.strictjson import named, told
 from samplegate.core.policy import AnswerRule, Kind
 from samplegate.core.policyfile import variables
 from samplegate.core.requests import ElicitationRequest, Request, SamplingRequest
+from samplegate.core.samples import SampleFailed
 from samplegate.core.session import shapes
 
 Environment = Mapping[str, str]
@@ -25,14 +28,25 @@ _whole: Final = re.compile(r"[+-]?[0-9]{1,100}\Z")
 _ROLES: Final = ("assistant", "user")
 
 
+def can_answer(rule: AnswerRule, class_: str) -> bool:
+    """Whether a rule's answer is of the form that a class of requests (``capabilities.Class``) takes. A file of cases may decline a url."""
+    if rule.cases is not None:
+        return True
+    return class_ != "elicitation by url" and suits(rule.content, "sampling" if class_.startswith("sampling") else "elicitation")
+
+
 def suits(content: Any, kind: Kind) -> bool:
     """Whether an answer's content is of the kind's form: text or blocks for sampling, values by field name for elicitation."""
     return content is None or isinstance(content, dict) if kind == "elicitation" else isinstance(content, (str, list))
 
 
-def answer(rule: AnswerRule, facts: Facts, environment: Environment) -> Mapping[str, Any] | str:
-    """The result that an ``answer`` rule gives to the request of ``facts``, or why it cannot."""
+def answer(rule: AnswerRule, facts: Facts, environment: Environment, script: Script | None = None) -> Mapping[str, Any] | str:
+    """The result that an ``answer`` rule gives to the request of ``facts``, or why it cannot. ``script`` is the file of a rule with ``cases``."""
     request = facts.request
+    if rule.cases is not None:
+        if script is None:
+            return "its file of cases was not read"
+        return _played(rule, request, script) if request.kind == "sampling" else _replied(facts, script)
     if not suits(rule.content, request.kind):
         wanted = "text or content blocks" if request.kind == "sampling" else "values by field name"
         return f"its content is not {wanted}, which {request.kind} needs"
@@ -45,7 +59,19 @@ def answer(rule: AnswerRule, facts: Facts, environment: Environment) -> Mapping[
 def _sampled(rule: AnswerRule, request: SamplingRequest, environment: Environment) -> Mapping[str, Any] | str:
     content = _filled(rule.content, environment)
     blocks = {"type": "text", "text": content} if isinstance(content, str) else content
-    result = {"role": "assistant", "content": blocks, "model": f"samplegate/{rule.name}", "stopReason": "endTurn"}
+    return _fitting(request, {"role": "assistant", "content": blocks, "model": f"samplegate/{rule.name}", "stopReason": "endTurn"})
+
+
+def _played(rule: AnswerRule, request: SamplingRequest, script: Script) -> Mapping[str, Any] | str:
+    said = scripted.pick(script, rule.name, request.params, called=f"samplegate/{rule.name}").result
+    if isinstance(said, SampleFailed):
+        return "no case of its file fits" if said.failure == "no_case" else f"the case that fits says fail: {said.failure}"
+    return _fitting(request, {"role": "assistant", "content": list(said.content), "model": said.model, "stopReason": said.stop_reason})
+
+
+def _fitting(request: SamplingRequest, result: Mapping[str, Any]) -> Mapping[str, Any] | str:
+    """The result, or why it is none for the request."""
+    blocks = result["content"]
     if not blocks or any(not _is_block(block) for block in _list(blocks)):
         return "its content is no list of content blocks"
     shaped = shapes.sampling_result(result, request.origin.revision)
@@ -71,7 +97,17 @@ def _list(value: Any) -> list[Any]:
     return value if isinstance(value, list) else [value]
 
 
-def _filled_in(rule: AnswerRule, facts: Facts, environment: Environment) -> Mapping[str, Any] | str:
+def _replied(facts: Facts, script: Script) -> Mapping[str, Any] | str:
+    """What a file of cases says to an elicitation, which what it accepts must fit like any other content."""
+    said = scripted.reply(script, facts.request.params)
+    if said is None:
+        return "no case of its file fits"
+    if said.action != "accept":
+        return {"action": said.action}
+    return _filled_in(AnswerRule(name="", content=dict(said.values)), facts, None)
+
+
+def _filled_in(rule: AnswerRule, facts: Facts, environment: Environment | None) -> Mapping[str, Any] | str:
     if facts.is_url:
         return "a url is never accepted by a machine"  # R41, T12
     form = facts.form
@@ -84,8 +120,8 @@ def _filled_in(rule: AnswerRule, facts: Facts, environment: Environment) -> Mapp
     return f"its content does not fit the form: {misfit}" if misfit else {"action": "accept", "content": content}
 
 
-def _values(rule: AnswerRule, form: Form, secret: frozenset[str], environment: Environment) -> dict[str, Any] | str:
-    """By field name, in the form's order. Fields that look secret get none, whatever the rule says (R39)."""
+def _values(rule: AnswerRule, form: Form, secret: frozenset[str], environment: Environment | None) -> dict[str, Any] | str:
+    """By field name, in the form's order. Fields that look secret get none, whatever the rule says (R39). No environment: nothing is filled in."""
     given: Mapping[str, Any] = rule.content or {}
     values: dict[str, Any] = {}
     for field in form.fields:
@@ -93,7 +129,7 @@ def _values(rule: AnswerRule, form: Form, secret: frozenset[str], environment: E
         if is_secret and (field.name in given or field.required):
             return f"field {named(field.name)} looks like a secret, which no machine fills in"
         if field.name in given:
-            values[field.name] = _typed(given[field.name], field, environment)
+            values[field.name] = given[field.name] if environment is None else _typed(given[field.name], field, environment)
         elif rule.defaults and not is_secret and field.default is not MISSING and field.default is not None:
             values[field.name] = field.default
         elif field.required:

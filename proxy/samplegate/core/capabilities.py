@@ -54,14 +54,26 @@ def offer(book: Rulebook, *, server: str, caller: str, era: Era, revision: str, 
     """What reachable rules can allow, answer or forward. ``call`` None is the union over all calls and none: legacy, and modern outside CALLS."""
     who = Asker(server, caller, era, call)
     modes = has_modes(revision)
-    tools = modes and _reached(book, who, "sampling with tools", client, {"client"})
+    finer = modes and not _plain(book, server)
+    tools = finer and _reached(book, who, "sampling with tools", client, {"client", "gate"})
     return Offer(
         sampling=tools or _reached(book, who, "sampling", client, {"client", "gate"}),
         sampling_tools=tools,
-        sampling_context=modes and client.sampling_context and (tools or _reached(book, who, "sampling", client, {"client"})),
+        sampling_context=finer and client.sampling_context and _reached_by_client(book, who, client),
         form=has_elicitation(revision) and _reached(book, who, "elicitation by form", client, {"client", "gate"}),
-        url=modes and _reached(book, who, "elicitation by url", client, {"client"}),
+        url=modes and _reached(book, who, "elicitation by url", client, {"client", "gate"}),
     )
+
+
+def _plain(book: Rulebook, server: str) -> bool:
+    """Whether ``sampling`` is declared to it without sub-capabilities (R114). A request with tools is then one that was not declared."""
+    settings = book.policy.servers.get(server)
+    return settings is not None and settings.plain_sampling
+
+
+def _reached_by_client(book: Rulebook, who: Asker, client: ClientCapabilities) -> bool:
+    """Context is the client's to include: no model of ours has any (R18)."""
+    return any(_reached(book, who, class_, client, {"client"}) for class_ in _CLASSES if _kind_of(class_) == "sampling")
 
 
 def _reached(book: Rulebook, who: Asker, class_: Class, client: ClientCapabilities, wanted: Set[_By]) -> bool:
@@ -98,15 +110,25 @@ def _known(who: Asker, class_: Class) -> Known:
 def _by(book: Rulebook, rule: Rule, class_: Class, client: ClientCapabilities) -> _By:
     match rule:
         case AllowRule():
-            return "gate" if class_ == "sampling" and models.candidates(book.policy, rule) else "otherwise"
+            return "gate" if _has_model(book, rule, class_) else "otherwise"
         case AnswerRule():
-            return "gate" if class_ != "elicitation by url" and answers.suits(rule.content, _kind_of(class_)) else "otherwise"
+            # words of the operator's answer whatever is asked, and no server needs to bring tools for them; a file of cases may use tools
+            worth = class_ != "sampling with tools" or rule.cases is not None
+            return "gate" if worth and answers.can_answer(rule, class_) else "otherwise"
         case ForwardRule():
             return "client" if _declared(class_, client) else "otherwise"
         case DenyRule():
             return "nobody"
         case _ as never:
             assert_never(never)
+
+
+def _has_model(book: Rulebook, rule: AllowRule, class_: Class) -> bool:
+    """Whether the rule has a model for the class. Which of its models fits a request is known only then."""
+    if _kind_of(class_) != "sampling":
+        return False
+    allowed = models.candidates(book.policy, rule)
+    return any("tools" in book.catalogue[model.name].accepts for model in allowed) if class_ == "sampling with tools" else bool(allowed)
 
 
 def _kind_of(class_: Class) -> Kind:

@@ -11,6 +11,7 @@ from typing import Any, Literal, TypeAlias, assert_never
 import msgspec
 
 from samplegate.core import answers, models
+from samplegate.core.asking import question
 from samplegate.core.decisions import Act, Allowed, Decision, DenyAs, FixedAnswer, Forwarded, LeftOpen, Reason, Shadow, Situation, Step
 from samplegate.core.matching.conditions import shown
 from samplegate.core.matching.facts import Facts
@@ -41,10 +42,10 @@ def decide(book: Rulebook, request: Request, situation: Situation, start: int = 
     return _walk(book, request, situation, start, None)
 
 
-def explain(book: Rulebook, request: Request, situation: Situation) -> tuple[Decision, list[Step]]:
+def explain(book: Rulebook, request: Request, situation: Situation, start: int = 0) -> tuple[Decision, list[Step]]:
     """The same, with every rule that was looked at and why it did not take the request. The steps show values met; the decision does not."""
     steps: list[Step] = []
-    return _walk(book, request, situation, 0, steps), steps
+    return _walk(book, request, situation, start, steps), steps
 
 
 def _walk(book: Rulebook, request: Request, situation: Situation, start: int, steps: list[Step] | None) -> Decision:
@@ -76,7 +77,9 @@ def _walk(book: Rulebook, request: Request, situation: Situation, start: int, st
 
 def _taken(rule: Rule, made: Can, index: int, shadows: tuple[Shadow, ...]) -> Decision:
     on_timeout: Otherwise = rule.on_timeout if isinstance(rule, (AllowRule, ForwardRule)) else "unanswered"
-    return Decision(made.act, effect_of(rule), rule.name, Reason.RULE, made.why, on_timeout, index, shadows)
+    if isinstance(rule, DenyRule):
+        return Decision(made.act, "deny", rule.name, Reason.RULE, made.why, on_timeout, index, shadows)
+    return Decision(made.act, effect_of(rule), rule.name, Reason.RULE, made.why, on_timeout, index, shadows, tuple(rule.limits), rule.on_limit)
 
 
 def _left(otherwise: Literal["unanswered", "deny"], rule: Rule, detail: str, index: int, shadows: tuple[Shadow, ...]) -> Decision:
@@ -91,7 +94,7 @@ def _carry_out(book: Rulebook, rule: Rule, facts: Facts, situation: Situation) -
         case AllowRule():
             return _allow(book, rule, facts)
         case AnswerRule():
-            result: Mapping[str, Any] | str = answers.answer(rule, facts, book.environment)
+            result: Mapping[str, Any] | str = answers.answer(rule, facts, book.environment, book.scripts.get(rule.name))
             return Cannot(result) if isinstance(result, str) else Can(FixedAnswer(result))
         case ForwardRule():
             if not situation.can_forward:
@@ -106,15 +109,15 @@ def _carry_out(book: Rulebook, rule: Rule, facts: Facts, situation: Situation) -
 def _allow(book: Rulebook, rule: AllowRule, facts: Facts) -> Can | Cannot:
     if not facts.is_sampling:
         return Cannot("a model answers sampling only")
-    if (unfit := models.unfit(facts)) is not None:
-        return Cannot(unfit)
-    params = facts.request.params
-    choice = models.choose(book.policy, rule, params)
+    choice = models.choose(book, rule, facts)
     if not choice.models:
-        return Cannot("the policy has no model for it")
-    asked = models.bounded(rule.with_, choice.models[0], params)
+        return Cannot(choice.why)
     names = tuple(model.name for model in choice.models)
-    return Can(Allowed(names, asked.params, _seconds(rule.with_.timeout), asked.changed), f"model {shown(names[0])}: {choice.why}")
+    asked = question(book, rule, names[0], facts.request.params)
+    if isinstance(asked, str):
+        return Cannot(asked)
+    allowed = Allowed(names, asked.params, _seconds(rule.with_.timeout), asked.changed, asked.redacted)
+    return Can(allowed, f"model {shown(names[0])}: {choice.why}")
 
 
 def _seconds(span: str | None) -> float | None:

@@ -20,6 +20,9 @@ class Reason(StrEnum):
     TIMEOUT = "timeout"
     MODEL = "model"  # the model failed or refused
     CLIENT = "client"  # the client answered with an error, or with something that does not fit
+    LIMIT = "limit"  # a limit is used up, or could not be asked
+    BRAKE = "brake"  # the server asked in circles
+    CONTENT = "content"  # the answer holds a secret, or is too large
     RECORDS = "records"  # the decision log could not be written
     ROUNDS = "rounds"  # the server asked again too often
     ERROR = "error"  # a fault of the gate's own
@@ -29,12 +32,15 @@ class Allowed(msgspec.Struct, frozen=True):
     """A model is to answer. ``models`` are our names, best first; ``params`` is what the model is asked, already within the rule's bounds."""
 
     models: tuple[str, ...]
+    """Those that fit the request: the first is asked, the others stand in for one that fails before its first token (none with `fallback: false`)."""
     params: Mapping[str, Any]
-    """MCP's createMessage params after the rule's `with` (max_tokens, temperature, stopSequences, systemPrompt)."""
+    """MCP's createMessage params for the first of them, after the rule's `with` (max_tokens, temperature, secrets, tools, ...)."""
     timeout: float | None
     """The rule's own limit in seconds, None for none."""
     changed: tuple[str, ...] = ()
     """What the rule's bounds changed, for the log: names of params."""
+    redacted: Mapping[str, int] = msgspec.field(default_factory=dict)
+    """How many secrets of which pattern were taken out of the params."""
 
 
 class FixedAnswer(msgspec.Struct, frozen=True):
@@ -93,6 +99,9 @@ class Decision(msgspec.Struct, frozen=True):
     index: int = -1
     """The place of the rule, so that `on_timeout: next` can go on behind it."""
     shadows: tuple[Shadow, ...] = ()
+    limits: tuple[str, ...] = ()
+    """The limits that carrying it out draws on."""
+    on_limit: Literal["next", "unanswered", "deny", "wait"] = "unanswered"
 
 
 DecidedBy: TypeAlias = Literal["policy", "human", "client", "timeout"]

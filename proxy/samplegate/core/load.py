@@ -6,14 +6,15 @@ The way: ``nodes.py`` makes a tree of the text, ``walk.py`` holds it against the
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
-from typing import Literal
+from typing import Literal, TypeAlias
 
 import msgspec
 
-from samplegate.core.policy import Policy
-from samplegate.core.policyfile import answerchecks, checks, variables
+from samplegate.core.catalogue import Catalogue, Table, known
+from samplegate.core.policy import Model, Policy
+from samplegate.core.policyfile import answerchecks, checks, limitchecks, modelchecks, variables
 from samplegate.core.policyfile.draft import Draft
 from samplegate.core.policyfile.nodes import compose
 from samplegate.core.policyfile.schema import json_schema
@@ -53,22 +54,38 @@ class Loaded(msgspec.Struct, frozen=True):
     warnings: tuple[Problem, ...]
     environment: Mapping[str, str]
     """Only what the policy names, so that nothing else of the environment travels with it."""
+    catalogue: Catalogue = msgspec.field(default_factory=dict)
+    """What is known of its models."""
 
 
-def load(text: str, *, file: str, environment: Mapping[str, str], missing: Literal["warn", "error"] = "warn") -> Loaded:
-    """Read and check a policy. ``missing`` says what an unset ``${VAR}`` is. Raises PolicyError with every problem."""
+LookUp: TypeAlias = Callable[[Sequence[Model]], Table]
+"""litellm's entries for some models: a file is read for it, so it is handed in."""
+
+
+def load(
+    text: str,
+    *,
+    file: str,
+    environment: Mapping[str, str],
+    missing: Literal["warn", "error"] = "warn",
+    look_up: LookUp | None = None,
+) -> Loaded:
+    """Read and check a policy. ``missing`` says what an unset ``${VAR}`` is. Raises PolicyError with every problem.
+
+    ``look_up`` finds what litellm's table says of the models; without it prices and abilities are those of the policy, and are not checked.
+    """
     try:
         root, faults = compose(text)
     except Unreadable as broken:
         raise PolicyError(problems(file, [broken.fault])) from None
-    draft, found = _read(root, faults)
+    draft, found = _read(root, faults, look_up)
     unset = [] if draft is None else _unset(draft, environment)
     wrong = [*faults, *found, *(unset if missing == "error" else [])]
     if wrong or draft is None:
         raise PolicyError(problems(file, wrong))
     warnings = problems(file, [*draft.warnings, *(unset if missing == "warn" else [])])
     digest = hashlib.sha256(text.encode()).hexdigest()[:12]
-    return Loaded(draft.policy, digest, warnings, _named(draft.policy, environment))
+    return Loaded(draft.policy, digest, warnings, _named(draft.policy, environment), draft.catalogue)
 
 
 @cache
@@ -76,7 +93,7 @@ def _type() -> Type:
     return type_of(Policy)
 
 
-def _read(root: Node, faults: Iterable[Fault]) -> tuple[Draft | None, list[Fault]]:
+def _read(root: Node, faults: Iterable[Fault], look_up: LookUp | None) -> tuple[Draft | None, list[Fault]]:
     """The policy of a tree as far as it goes, and the problems of its types and its meaning."""
     value, walk = convert(root, _type())
     broken: set[Path] = walk.broken | {fault.path for fault in faults}
@@ -88,6 +105,10 @@ def _read(root: Node, faults: Iterable[Fault]) -> tuple[Draft | None, list[Fault
         return None, walk.faults  # no mapping at all: there is nothing to check
     draft = Draft(policy, root, broken)
     checks.check(draft)
+    draft.catalogue = known(policy.models, {} if look_up is None else look_up(policy.models))
+    if look_up is not None:
+        limitchecks.check_prices(draft, draft.catalogue)
+        modelchecks.check_catalogue(draft, draft.catalogue)
     return draft, [*walk.faults, *draft.problems]
 
 

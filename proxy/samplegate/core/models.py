@@ -1,114 +1,128 @@
-"""Which model is asked, and what it is asked: the rule's list, the server's hints, the rule's bounds. Calls no model and knows no price."""
+"""Which models may answer a request, best first: the rule's list, what each takes, the server's hints, then the weights. Calls no model.
+
+What the chosen one is asked is ``bounds.py``'s, what fits ``fitting.py``'s, what hints mean ``hints.py``'s.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from samplegate.core.matching.conditions import globs, is_glob, shown
-from samplegate.core.matching.facts import Facts, hint_names
-from samplegate.core.policy import AllowRule, Model, Policy, Prepend, With
+from samplegate.core.bounds import Asked, bounded, most_tokens
+from samplegate.core.catalogue import ModelFacts
+from samplegate.core.costs import worst_of
+from samplegate.core.fitting import Asking, grouped, nobody, taken
+from samplegate.core.hints import ALIKE, heard, meaning
+from samplegate.core.matching.conditions import shown
+from samplegate.core.matching.facts import Facts
+from samplegate.core.policy import AllowRule, Model, Policy, Weights
+from samplegate.core.scores import QUALITIES, Score, rank, wanted
 
-TEXT_ONLY: Final = "models answer text only so far"
+if TYPE_CHECKING:
+    from samplegate.core.matching.match import Rulebook
+
+__all__ = ["Asked", "Choice", "Score", "bounded", "candidates", "choose"]
+
+_UNKNOWN: Final = ModelFacts()
 
 
 class Choice(msgspec.Struct, frozen=True):
-    """The models that may answer, best first, and why the first is first."""
+    """The models that may answer, best first; none, and ``why`` says what no model can take."""
 
     models: tuple[Model, ...]
     why: str
+    scores: Mapping[str, Score] = {}
+    """By our names; empty where no weights were asked."""
+    unfit: Mapping[str, str] = {}
+    """The models of the rule that do not fit, and why not."""
 
 
-def choose(policy: Policy, rule: AllowRule, params: Mapping[str, Any]) -> Choice:
-    """The rule's list (R21), ordered by the first hint that means one of them (R19), else as it stands. Empty if there is no model."""
-    allowed = candidates(policy, rule)
-    for hint in hint_names(params):
-        for said, wanted in _meanings(policy, allowed, hint.lower()):
-            return Choice(tuple(wanted + [model for model in allowed if model not in wanted]), f"hint {shown(hint)} {said}")
-    return Choice(tuple(allowed), "first of the rule's list" if rule.with_.models else "first of the policy's models")
+def choose(book: Rulebook, rule: AllowRule, facts: Facts) -> Choice:
+    """The rule's models (R21) that take the request, by the hints in their order (R19), then by weights (R20), else as they stand."""
+    allowed = candidates(book.policy, rule)
+    if not allowed:
+        return Choice((), "the policy has no model for it")
+    request = Asking(facts)
+    unfit = {model.name: why for model in allowed if (why := request.misfit(rule.with_, model, _facts(book, model))) is not None}
+    fitting = [model for model in allowed if model.name not in unfit] if unfit else allowed
+    if not fitting:
+        takes = {model.name: taken(model, _facts(book, model)) for model in allowed}
+        return Choice((), nobody(request.needs, unfit, takes), unfit=unfit)
+    if len(fitting) == 1:
+        return Choice(tuple(fitting), _only(rule, unfit), unfit=unfit)
+    weights, whose = wanted(rule.with_.prefer, facts.request.params.get("modelPreferences"))
+    scores = {} if weights is None else _scores(book, rule, request, fitting, weights)
+    ordered, why = _ordered(book.policy, fitting, scores, facts.request.params)
+    if not why and weights is not None:
+        why = _by_weights(ordered, scores, weights, whose)
+    why = why or _first(rule, unfit)
+    return Choice(tuple(ordered if rule.with_.fallback else ordered[:1]), why, scores, unfit)
 
 
 def candidates(policy: Policy, rule: AllowRule) -> list[Model]:
     """The models that a rule allows, in its order."""
     by_name = {model.name: model for model in policy.models}
-    names = rule.with_.models or list(by_name)
+    names = dict.fromkeys(rule.with_.models or by_name)
     return [by_name[name] for name in names if name in by_name]
 
 
-def _meanings(policy: Policy, allowed: Sequence[Model], hint: str) -> Iterator[tuple[str, list[Model]]]:
-    """What a hint may mean among the allowed models, likeliest first: the policy's ``hints`` in their order, then names alike (T28)."""
-    for key, value in policy.hints.items():
-        if _asks_for(key.lower(), hint):
-            names = [value] if isinstance(value, str) else value
-            wanted = [model for name in names for model in allowed if model.name == name]
-            if wanted:
-                yield f"means {shown(key)} in the policy's hints", wanted
-    alike = [model for model in allowed if hint in model.name.lower() or hint in model.model.lower()]
-    if alike:
-        yield "is part of its name", alike
+def _facts(book: Rulebook, model: Model) -> ModelFacts:
+    return book.catalogue.get(model.name, _UNKNOWN)
 
 
-def _asks_for(key: str, hint: str) -> bool:
-    """A key with ``*``, ``?`` or ``[`` is a glob of the whole hint, any other a part of it."""
-    if not key:
-        return False
-    return globs(key)[0](hint) if is_glob(key) else key in hint
+def _scores(book: Rulebook, rule: AllowRule, request: Asking, fitting: Sequence[Model], weights: Weights) -> Mapping[str, Score]:
+    usd: dict[str, int | None] = {}
+    if weights.cost:
+        for model in fitting:
+            facts = _facts(book, model)
+            usd[model.name] = worst_of(model, facts, request.reading, most_tokens(rule.with_, model, facts, request.params["maxTokens"])).usd
+    return rank(fitting, weights, usd)
 
 
-def unfit(facts: Facts) -> str | None:
-    """Why no model can be asked this yet, None if one can."""
-    params = facts.request.params
-    if params.get("tools") or params.get("toolChoice"):
-        return f"the request brings tools, and {TEXT_ONLY}"
-    odd = facts.content_types - {"text"}
-    return f"the request holds {', '.join(sorted(odd))}, and {TEXT_ONLY}" if odd else None
+def _ordered(policy: Policy, fitting: Sequence[Model], scores: Mapping[str, Score], params: Mapping[str, Any]) -> tuple[list[Model], str]:
+    """All of them, those first that the first hint means, then those of the next; and what the first hint that meant one said, "" if none did."""
+    # where cost counts, a model of unknown price comes behind the dearest
+    rest = sorted(fitting, key=lambda model: (-scores[model.name].total, scores[model.name].usd is None)) if scores else list(fitting)
+    ordered: list[Model] = []
+    why = ""
+    for hint in heard(params):
+        said, meant = meaning(policy, rest, hint.lower())
+        if meant:
+            why = why or f"hint {shown(hint)} {said}{_among(meant, scores, said)}"
+            ordered += meant
+            rest = [model for model in rest if model not in meant]
+            if not rest:
+                break
+    return ordered + rest, why
 
 
-class Asked(msgspec.Struct, frozen=True):
-    """What the model is asked, and the names of the params that are not as they came."""
-
-    params: Mapping[str, Any]
-    changed: tuple[str, ...]
+def _among(meant: Sequence[Model], scores: Mapping[str, Score], said: str) -> str:
+    """That the scores decided among several that one hint means; a list of the policy's hints is an order of its own."""
+    return f"; the best of {len(meant)} by score, {scores[meant[0].name].total:.2f}" if scores and len(meant) > 1 and said == ALIKE else ""
 
 
-def bounded(with_: With, model: Model, params: Mapping[str, Any]) -> Asked:
-    """The params for ``model`` within the rule's bounds. Only what a model needs is passed on: no metadata, tools or ``_meta`` (T25)."""
-    asked: dict[str, Any] = {"messages": params["messages"], "maxTokens": _max_tokens(with_, model, params["maxTokens"])}
-    if prompt := _system_prompt(with_, params.get("systemPrompt")):
-        asked["systemPrompt"] = prompt
-    if (temperature := params.get("temperature")) is not None:
-        asked["temperature"] = _clamped(with_, temperature)
-    if stops := params.get("stopSequences"):
-        kept = stops if with_.stop_sequences is None else stops[: with_.stop_sequences.max]
-        if kept:
-            asked["stopSequences"] = kept
-    bound = ("maxTokens", "systemPrompt", "temperature", "stopSequences")
-    changed = [name for name in bound if (params.get(name) or None) != (asked.get(name) or None)]
-    if params.get("includeContext", "none") not in (None, "none"):  # R18: there is no context to include
-        changed.append("includeContext")
-    return Asked(asked, tuple(changed))
+def _by_weights(ordered: Sequence[Model], scores: Mapping[str, Score], weights: Weights, whose: str) -> str:
+    """Why the first is first, in numbers."""
+    counted = ", ".join(f"{name} {weight:g}" for name in QUALITIES if (weight := getattr(weights, name)))
+    first, second = (scores[model.name] for model in ordered[:2])
+    unpriced = [model.name for model in ordered if weights.cost and scores[model.name].usd is None]
+    said = f"; no price is known of {', '.join(unpriced)}" if unpriced else ""
+    return f"score {first.total:.2f} by {whose} ({counted}), before {ordered[1].name} with {second.total:.2f}{said}"
 
 
-def _max_tokens(with_: With, model: Model, wanted: int) -> int:
-    """The smallest of what was asked, the rule's and the model's: fewer is allowed, more is not (R3)."""
-    return min(most for most in (wanted, with_.max_tokens, model.max_tokens) if most is not None)
+def _first(rule: AllowRule, unfit: Mapping[str, str]) -> str:
+    return f"first of {_whose(rule)}{_left_out(unfit)}"
 
 
-def _clamped(with_: With, temperature: float) -> float:
-    bounds = with_.temperature
-    if bounds is None:
-        return temperature
-    low = temperature if bounds.min is None else max(temperature, bounds.min)
-    return low if bounds.max is None else min(low, bounds.max)
+def _only(rule: AllowRule, unfit: Mapping[str, str]) -> str:
+    return f"the only one of {_whose(rule)}{_left_out(unfit)}"
 
 
-def _system_prompt(with_: With, prompt: str | None) -> str | None:
-    match with_.system_prompt:
-        case "keep":
-            return prompt
-        case "drop":
-            return None
-        case Prepend(prepend=first):
-            return f"{first}\n\n{prompt}" if prompt else first
+def _whose(rule: AllowRule) -> str:
+    return "the rule's list" if rule.with_.models else "the policy's models"
+
+
+def _left_out(unfit: Mapping[str, str]) -> str:
+    return f" that fits ({grouped(unfit)})" if unfit else ""

@@ -6,10 +6,14 @@ from typing import Final
 
 import msgspec
 
-from samplegate.core.policy import Peer, seconds
+from samplegate.core.policy import Peer, Policy, seconds
+from samplegate.core.session.rounds import Round
 
 MARGIN: Final = 5.0  # seconds kept back so that our answer arrives before the peer's time is up
 MARGIN_SHARE: Final = 0.25  # but never more than this share of a short patience (proxy/README.md, "Decided, and why" 8)
+
+
+LONGEST: Final = 600.0  # seconds for a model, or for room under a limit, where neither the rule nor a peer sets an end: nothing may hang
 
 
 class Patience(msgspec.Struct, frozen=True):
@@ -40,3 +44,10 @@ def until(peer: Peer, start: float | None, *, told: bool) -> float | None:
     if start is None or peer.peer_timeout == "none" or (peer.extends_on_progress and told):
         return None
     return start + within(seconds(peer.peer_timeout))
+
+
+def left(policy: Policy, round: Round, rule: float | None, now: float) -> float | None:
+    """Seconds that an act on a request of ``round`` may take, begun now; None for no end. ``rule`` is the rule's own limit."""
+    server = policy.servers.get(round.origin.server, DEFAULT)
+    told = until(server, round.asked, told=round.server_told), until(policy.client, round.called, told=round.client_told)
+    return Patience(*told).limit(rule, now)

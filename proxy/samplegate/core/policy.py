@@ -14,6 +14,10 @@ Mode: TypeAlias = Literal["form", "url"]
 ContentType: TypeAlias = Literal["text", "image", "audio", "tool_use", "tool_result"]
 FieldType: TypeAlias = Literal["string", "number", "integer", "boolean", "enum", "multi_enum"]
 Otherwise: TypeAlias = Literal["next", "unanswered", "deny"]
+OnLimit: TypeAlias = Literal["next", "unanswered", "deny", "wait"]
+Quality: TypeAlias = Literal["cost", "speed", "intelligence"]
+Extra: TypeAlias = Literal["image", "audio", "tools"]
+By: TypeAlias = Literal["server", "caller", "tool", "model", "rule", "session"]
 Names: TypeAlias = str | list[str]
 """One glob (``*``, ``?``, ``[...]``) or several, of which one must match."""
 
@@ -83,6 +87,13 @@ class Match(Strict, frozen=True, rename={"not_": "not"}):
     not_: Match | None = None
 
 
+class Price(Strict, frozen=True):
+    """US dollars for a million tokens."""
+
+    input: Annotated[float, msgspec.Meta(ge=0)]
+    output: Annotated[float, msgspec.Meta(ge=0)]
+
+
 class Model(Strict, frozen=True):
     """A model that the gate may call: ``name`` is ours, ``model`` is litellm's or ``scripted``."""
 
@@ -93,6 +104,18 @@ class Model(Strict, frozen=True):
     api_key_file: str | None = None
     max_tokens: Annotated[int, msgspec.Meta(ge=1)] | None = None
     """The most output tokens it is ever asked for."""
+    price: Price | None = None
+    """None: litellm's table; unknown where that has none, never zero."""
+    accepts: list[Extra] | None = None
+    """What it takes besides text. None: litellm's table; text only where that has none."""
+    context: Annotated[int, msgspec.Meta(ge=1)] | None = None
+    """Tokens of input and output together. None: litellm's table."""
+    intelligence: Annotated[float, msgspec.Meta(ge=0, le=1)] | None = None
+    speed: Annotated[float, msgspec.Meta(ge=0, le=1)] | None = None
+    margin: Annotated[float, msgspec.Meta(ge=1)] = 1.25
+    """What a request's counted tokens are multiplied by before they are reserved."""
+    image_tokens: Annotated[int, msgspec.Meta(ge=1)] = 10_000
+    """What one image is counted as: providers count from some hundreds to some ten thousand."""
     warm: bool = False
     """Its worker is started by the client's first tools/call, rather than by the first request: a start takes seconds."""
     cases: str | None = None
@@ -118,11 +141,33 @@ class StopSequences(Strict, frozen=True):
     max: Annotated[int, msgspec.Meta(ge=0)]
 
 
+class Weights(Strict, frozen=True):
+    """What counts when a model is chosen, in place of the server's priorities; what is left out counts nothing."""
+
+    cost: Annotated[float, msgspec.Meta(ge=0, le=1)] = 0.0
+    speed: Annotated[float, msgspec.Meta(ge=0, le=1)] = 0.0
+    intelligence: Annotated[float, msgspec.Meta(ge=0, le=1)] = 0.0
+
+
+class Secrets(Strict, frozen=True):
+    """What becomes of secrets that are found: in the prompt to the model, and in its answer."""
+
+    prompt: Literal["keep", "redact", "stop"] = "redact"
+    answer: Literal["keep", "redact", "stop"] = "redact"
+
+
 class With(Strict, frozen=True):
     """How an allowed request is sampled."""
 
     models: list[str] = []
     """Our names, in order of preference; empty means every model of the policy."""
+    prefer: Quality | Weights | None = None
+    """Overrides the server's priorities."""
+    fallback: bool = True
+    """A model that fails before its first token is followed by the next that fits."""
+    secrets: Secrets | None = None
+    max_answer: Annotated[int, msgspec.Meta(ge=1)] | None = None
+    """Bytes of the answer's content as JSON; a longer one is Unanswered."""
     max_tokens: Annotated[int, msgspec.Meta(ge=1)] | None = None
     temperature: Temperature | None = None
     stop_sequences: StopSequences | None = None
@@ -146,6 +191,9 @@ class AllowRule(RuleBase, frozen=True, tag="allow", rename={"with_": "with"}):
 
     with_: With = With()
     on_timeout: Otherwise = "unanswered"
+    limits: list[str] = []
+    """Names of limits that a request draws on before anything is spent."""
+    on_limit: OnLimit = "unanswered"
 
 
 class AnswerRule(RuleBase, frozen=True, tag="answer"):
@@ -154,6 +202,10 @@ class AnswerRule(RuleBase, frozen=True, tag="answer"):
     content: Any = None
     defaults: bool = False
     """Elicitation: what ``content`` leaves open is taken from the schema's defaults."""
+    cases: str | None = None
+    """In place of ``content``: a file of ``scripted`` cases, relative to the policy."""
+    limits: list[str] = []
+    on_limit: OnLimit = "unanswered"
 
 
 class ForwardRule(RuleBase, frozen=True, tag="forward"):
@@ -163,6 +215,8 @@ class ForwardRule(RuleBase, frozen=True, tag="forward"):
     """The client's answer is sent on only if it fits what was asked."""
     timeout: Duration | None = None
     on_timeout: Otherwise = "unanswered"
+    limits: list[str] = []
+    on_limit: OnLimit = "unanswered"
 
 
 class DenyRule(RuleBase, frozen=True, tag="deny", rename={"as_": "as"}):
@@ -172,6 +226,33 @@ class DenyRule(RuleBase, frozen=True, tag="deny", rename={"as_": "as"}):
 
 
 Rule: TypeAlias = AllowRule | AnswerRule | ForwardRule | DenyRule
+
+
+class Limit(Strict, frozen=True):
+    """How much may be drawn, within what, counted for each of what. Exactly one amount; ``concurrent`` has no ``per``, the others need one."""
+
+    requests: Annotated[int, msgspec.Meta(ge=1)] | None = None
+    input_tokens: Annotated[int, msgspec.Meta(ge=1)] | None = None
+    output_tokens: Annotated[int, msgspec.Meta(ge=1)] | None = None
+    usd: Annotated[float, msgspec.Meta(gt=0)] | None = None
+    concurrent: Annotated[int, msgspec.Meta(ge=1)] | None = None
+    per: Annotated[str, msgspec.Meta(pattern=r"^([0-9]+(\.[0-9]+)?(ms|s|m|h)|day|month|call|process)$")] | None = None
+    """A duration is a token bucket; ``day`` and ``month`` are the calendar's, in ``tz``; ``call`` is the client's call; ``process`` this process."""
+    tz: str | None = None
+    """An IANA time zone, for ``day`` and ``month``."""
+    by: list[By] = []
+    """Counted separately for each of these; without, for all together."""
+    warn_at: Annotated[float, msgspec.Meta(gt=0, le=1)] | None = None
+    """The share of it at which the log warns, once a window."""
+
+
+class Brakes(Strict, frozen=True):
+    """When a server that asks in circles is left unanswered for a while."""
+
+    requests_per_call: Annotated[int, msgspec.Meta(ge=1)] | None = None
+    repeats: Annotated[int, msgspec.Meta(ge=2)] | None = None
+    """The same request this many times in a row."""
+    cooling: Duration = "60s"
 
 
 class Peer(Strict, frozen=True):
@@ -186,6 +267,8 @@ class Server(Peer, frozen=True):
 
     explain_to_server: bool = False
     """For development: the server is told the rule and the reason."""
+    plain_sampling: bool = False
+    """``sampling`` is declared without sub-capabilities, for servers that refuse what they do not know (R114)."""
 
 
 class Policy(Strict, frozen=True):
@@ -195,6 +278,10 @@ class Policy(Strict, frozen=True):
     models: list[Model] = []
     hints: dict[str, Names] = {}
     """What servers ask for -> our names, in order; a key is a substring or a glob."""
+    limits: dict[str, Limit] = {}
+    brakes: Brakes | None = None
+    secrets: dict[str, Pattern] = {}
+    """The policy's own patterns of secrets, by name, beside those of the detector."""
     rules: list[Rule] = []
     client: Peer = Peer()
     servers: dict[str, Server] = {}

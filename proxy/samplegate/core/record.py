@@ -15,8 +15,11 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Final, Literal, TypeAlias
 
+import msgspec
+
 from samplegate.core.decisions import DecidedBy, Reason, Shadow
 from samplegate.core.eras import Era
+from samplegate.core.ledger import SCALE
 from samplegate.core.matching.secrecy import secret_fields, without_secrets
 from samplegate.core.parsing.strictjson import Fault, decode
 from samplegate.core.requests import Call
@@ -29,6 +32,7 @@ Released: TypeAlias = Literal["answered", "denied", "unanswered", "withdrawn", "
 MAX_NAME: Final = 256  # characters of a name that a peer chose
 MAX_DETAIL: Final = 2_000
 MAX_CALLS: Final = 20
+MAX_ATTEMPTS: Final = 100  # no request has as many: every model of several rules would have to fail
 MAX_FULL: Final = 1024 * 1024  # bytes of one content; beyond it the hash is kept, so that one line stays one quick append
 
 # What could forge a line or drive a terminal that shows the log, and halves of characters that no UTF-8 has.
@@ -36,6 +40,19 @@ _escaped: Final = re.compile("[\x7f-\x9f\xad\u061c\u200b-\u200f\u2028-\u202e\u20
 
 _user: Final = re.compile(r"^([^/]*//)[^/]*@")
 """Up to the last @ before the path."""
+
+
+class Attempt(msgspec.Struct, frozen=True):
+    """One call of one model for a request."""
+
+    model: str
+    """Our name of it."""
+    result: str
+    """``ok``, ``cancelled`` or the failure (``core.samples.Failure``)."""
+    input_tokens: int | None = None
+    output_tokens: int | None = None
+    usd: int | None = None
+    """What it cost, in units of ``ledger.SCALE["usd"]``: as settled, 0 where nothing can have been charged. None: its price is unknown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,9 +92,23 @@ class Record:
     fits: bool | None = None
     """Whether a forwarded client's answer fits what was asked."""
     tried: tuple[str, ...] = ()
-    """Rules whose time ran out before this one (``on_timeout: next``)."""
+    """Rules that were tried before this one, each with why it was left: no time, or no room in a limit (``next``)."""
     changed: tuple[str, ...] = ()
     """The params that the rule's bounds changed."""
+    attempts: tuple[Attempt, ...] = ()
+    """The calls of models, in their order: all but the last failed."""
+    usd: int | None = None
+    """What all of them cost, as settled, in units of ``ledger.SCALE["usd"]``; None where it is unknown."""
+    reserved_usd: int | None = None
+    """What was reserved for them at worst, likewise."""
+    limits: tuple[str, ...] = ()
+    """The limits that it drew on."""
+    refused_by: str | None = None
+    """The limit that had no room for it."""
+    redacted: Mapping[str, int] = field(default_factory=dict)
+    """How many secrets of which pattern were found in the prompt and in the answer."""
+    asked: Mapping[str, Any] | None = field(default=None, repr=False)
+    """What a model was asked, within its rule's bounds: for the tape, never in the line."""
     request: Mapping[str, Any] | None = field(default=None, repr=False)
     """The params as asked; in the line only as the content mode says."""
     result: bytes | None = field(default=None, repr=False)
@@ -109,6 +140,12 @@ def to_json(record: Record, *, content: ContentMode = "none", key: bytes = b"") 
         "model": _clipped(record.model, MAX_NAME),
         "input_tokens": record.input_tokens,
         "output_tokens": record.output_tokens,
+        "attempts": [_attempt(one) for one in record.attempts[:MAX_ATTEMPTS]],
+        "cost_usd": _dollars(record.usd),
+        "reserved_usd": _dollars(record.reserved_usd),
+        "limits": list(record.limits),
+        "refused_by": record.refused_by,
+        "redacted": dict(record.redacted) or None,
         "duration_ms": None if record.duration_ms is None else round(record.duration_ms, 3),
         "outcome": record.outcome,
         "action": record.action,
@@ -134,6 +171,15 @@ def content_hash(value: Any, key: bytes) -> str:
 def _call(call: Call) -> dict[str, str]:
     found = {"method": _clipped(call.method, MAX_NAME)}
     return found if call.tool is None else {**found, "tool": _clipped(call.tool, MAX_NAME)}
+
+
+def _attempt(attempt: Attempt) -> dict[str, Any]:
+    counts = {"input_tokens": attempt.input_tokens, "output_tokens": attempt.output_tokens, "cost_usd": _dollars(attempt.usd)}
+    return {"model": attempt.model, "result": attempt.result} | {name: count for name, count in counts.items() if count is not None}
+
+
+def _dollars(units: int | None) -> float | None:
+    return None if units is None else units / SCALE["usd"]
 
 
 def _clipped(text: str | None, most: int) -> Any:

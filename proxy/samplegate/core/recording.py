@@ -9,9 +9,11 @@ import msgspec
 
 from samplegate.core import jsontext
 from samplegate.core.decisions import Allowed, Answered, DecidedBy, Decision, Denied, Outcome, Reason, Unanswered, Withdrawn
-from samplegate.core.record import Record, Released
+from samplegate.core.record import Attempt, Record, Released
 from samplegate.core.requests import BadRequest, ElicitationRequest
 from samplegate.core.session.rounds import Item, Round
+
+__all__ = ["Attempt", "Done", "describe", "detail_of"]
 
 
 class Done(msgspec.Struct, frozen=True):
@@ -28,9 +30,23 @@ class Done(msgspec.Struct, frozen=True):
     dropped: tuple[str, ...] = ()
     """Params that the model's provider does not take."""
     tried: tuple[str, ...] = ()
-    """Rules whose time ran out before, each with what was waited for."""
+    """Rules that were tried before, each with why it was left: what was waited for, or the limit that had no room."""
     handed_on_to_client: bool = False
     """A modern forward, recorded at its start."""
+    attempts: tuple[Attempt, ...] = ()
+    """The calls of models, in their order."""
+    limits: tuple[str, ...] = ()
+    """The limits that were drawn on."""
+    refused_by: str | None = None
+    """The limit that had no room for it."""
+    redacted: Mapping[str, int] = {}
+    """How many secrets of which pattern were found, in prompt and answer together."""
+    cleaned: Mapping[str, Any] | None = None
+    """The request's params without the secrets that were found: what the record is to hold of it. None: they are kept as asked."""
+    usd: int | None = None
+    """What all attempts cost, as settled, in units of ``ledger.SCALE["usd"]``; None where it is unknown or no model was asked."""
+    reserved_usd: int | None = None
+    """What was reserved for them at worst, likewise."""
 
     @classmethod
     def handed_on(cls, decision: Decision) -> Done:
@@ -71,7 +87,14 @@ def describe(round: Round, key: str, item: Item, decision_id: str, done: Done, *
         fits=done.fits,
         tried=done.tried,
         changed=(*(decision.act.changed if isinstance(decision.act, Allowed) else ()), *done.dropped),
-        request=None if isinstance(request, BadRequest) else request.params,
+        attempts=done.attempts,
+        usd=done.usd,
+        reserved_usd=done.reserved_usd,
+        limits=done.limits,
+        refused_by=done.refused_by,
+        redacted=done.redacted,
+        asked=decision.act.params if isinstance(decision.act, Allowed) else None,
+        request=None if isinstance(request, BadRequest) else request.params if done.cleaned is None else done.cleaned,
         result=outcome.result if isinstance(outcome, Answered) and not done.handed_on_to_client else None,
     )
 

@@ -25,11 +25,12 @@ class SampleRequest(msgspec.Struct, frozen=True):
 class Sampled(msgspec.Struct, frozen=True):
     """The model answered."""
 
-    text: str
-    model: str
-    """The model that really generated the text, as its provider names it (R1)."""
+    content: tuple[Mapping[str, Any], ...]
+    """Content blocks in MCP's newest shape, at least one: text, tool_use, image or audio (R13)."""
+    model: str | None
+    """The model that really generated the text, as its provider names it (R1); None where it does not say."""
     stop_reason: str | None
-    """``endTurn``, ``maxTokens`` or the provider's own word (R5)."""
+    """``endTurn``, ``maxTokens``, ``toolUse`` or the provider's own word (R5)."""
     input_tokens: int | None = None
     output_tokens: int | None = None
     dropped: tuple[str, ...] = ()
@@ -42,6 +43,13 @@ class SampleFailed(msgspec.Struct, frozen=True):
     failure: Failure
     message: str
     retry_after: float | None = None
+    started: bool = False
+    """The model had begun to answer: no other is asked in its place."""
+    free: bool = False
+    """Nothing can have been charged: it was never sent, or refused with a 4xx."""
+    input_tokens: int | None = None
+    """What the provider reported all the same, for an answer that was not taken."""
+    output_tokens: int | None = None
 
 
 SampleResult: TypeAlias = Sampled | SampleFailed

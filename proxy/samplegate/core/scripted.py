@@ -1,137 +1,106 @@
-"""The built-in model ``scripted``: a file of cases answers in a model's place, for trials and tests. No model, no clock, no guess.
+"""The built-in model ``scripted``, and the cases of ``answer`` rules: what a script says to a request. No model, no clock, no guess.
 
-A policy names it ``{name: trial, model: scripted, cases: FILE}``, FILE relative to the policy. FILE is YAML, read as strictly as a policy:
-
-    cases:                                    # in order; the first that fits answers, and if none fits the request fails (no_case)
-      - name: risk                            # for messages; optional
-        system: "(?i)auditor"                 # RE2, found in the system prompt
-        text: "Classify (?P<count>[0-9]+)"    # RE2, found in any text of any message, the newest first
-        answer: "{count} accounts: low risk"  # {count} is what the group matched; {{count}} stands for {count}; other braces are left alone
-      - text_contains: "audit entry"          # plain text instead of RE2; also system_contains
-        answer: "Deleted."
-        model: trial-1                        # what the result calls the model; default: scripted
-        stop_reason: endTurn                  # default: endTurn
-        input_tokens: 12                      # default: counted, one for each word
-        output_tokens: 2
-      - text: "(?i)joke"
-        fail: refused                         # instead of an answer: one of the failures of a real model
-      - answer: "I have no script for this"   # without conditions: fits everything, so it must be the last
-
-All conditions of a case must hold. An answer is cut to the request's maxTokens, words counting as tokens, and then stops with ``maxTokens`` (R3).
+A policy names it ``{name: trial, model: scripted, cases: FILE}``, FILE relative to the policy; ``casefile.py`` says what stands in it.
+An answer is cut to the request's maxTokens, words counting as tokens, and then stops with ``maxTokens`` (R3).
 """
 
 from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterator, Mapping
-from typing import Annotated, Any, Final, TypeAlias
+from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, Final
 
 import msgspec
 
-from samplegate.core.load import PolicyError, Problem
-from samplegate.core.policy import Pattern, Strict
-from samplegate.core.policyfile import tree
-from samplegate.core.policyfile.nodes import compose
-from samplegate.core.policyfile.walk import convert, type_of
-from samplegate.core.samples import Failure, Sampled, SampleFailed, SampleResult
+from samplegate.core.casefile import PLACE, Action, Case, Compiled, Script, parse
+from samplegate.core.fingerprint import fingerprint
+from samplegate.core.samples import Sampled, SampleFailed, SampleResult
 
-Count: TypeAlias = Annotated[int, msgspec.Meta(ge=0)]
+__all__ = ["NAME", "Case", "Picked", "Reply", "Script", "parse", "pick", "reply"]
 
-_PLACE: Final = re.compile(r"\{\{([A-Za-z_]\w*)\}\}|\{([A-Za-z_]\w*)\}")
+NAME: Final = "scripted"
+"""What a result calls the model where the case names none."""
+
 _WORD: Final = re.compile(r"\S+\s*")
 _MOST_FILLED: Final = 1_000_000  # characters of a group that an answer repeats
+_NO_TURNS: Final[Mapping[str, int]] = MappingProxyType({})
 
 
-class Case(Strict, frozen=True):
-    """One case of the file."""
+class Picked(msgspec.Struct, frozen=True):
+    """What a script says to a sampling request."""
 
-    name: str | None = None
-    system: Pattern | None = None
-    text: Pattern | None = None
-    system_contains: str | None = None
-    text_contains: str | None = None
-    answer: str | None = None
-    fail: Failure | None = None
-    model: str = "scripted"
-    stop_reason: str = "endTurn"
-    input_tokens: Count | None = None
-    output_tokens: Count | None = None
+    result: SampleResult
+    delay: float = 0.0
+    """Seconds to wait before."""
+    fingerprint: str | None = None
+    """That of the request, where a case names it: whoever asks again counts it in ``turns``."""
 
 
-class Cases(Strict, frozen=True):
-    """The file."""
+class Reply(msgspec.Struct, frozen=True):
+    """What a script says to an elicitation."""
 
-    cases: list[Case]
-
-
-class Compiled(msgspec.Struct, frozen=True):
-    """A case with its expressions compiled."""
-
-    case: Case
-    system: Any
-    text: Any
+    action: Action
+    values: Mapping[str, Any]
 
 
-class Script(msgspec.Struct, frozen=True):
-    """A file of cases, ready to answer."""
+def pick(script: Script, name: str, params: Mapping[str, Any], turns: Mapping[str, int] = _NO_TURNS, *, called: str = NAME) -> Picked:
+    """What the script says to createMessage ``params``.
 
-    cases: tuple[Compiled, ...]
-
-
-def parse(text: str, *, file: str) -> Script:
-    """The cases in ``text``; ``file`` is its name in messages. Raises PolicyError with every problem."""
-    try:
-        root, faults = compose(text)
-    except tree.Unreadable as broken:
-        raise PolicyError((_problem(file, broken.fault),)) from None
-    value, walk = convert(root, type_of(Cases))
-    if faults := [*faults, *walk.faults]:
-        raise _error(file, faults)
-    cases = msgspec.convert(value, Cases).cases
-    if faults := [*_contradictions(cases, root)]:
-        raise _error(file, faults)
-    return Script(tuple(Compiled(case, _compiled(case.system), _compiled(case.text)) for case in cases))
+    ``name`` is our name of the model, for messages; ``called`` what the result calls it. ``turns`` says how often each fingerprint was picked
+    before: several cases of one fingerprint are used in turn, and the last one stays.
+    """
+    asked = _Asked(params, script)
+    found = _first(script.sampling, asked, turns)
+    if found is None:
+        what = f"no case of its file fits the request, tried {len(script.sampling)}; add one, or a last one without conditions"
+        return Picked(SampleFailed("no_case", f"model {name}: {what}", free=True))
+    compiled, groups = found
+    return Picked(_said(compiled, groups, asked, name, called), compiled.delay, compiled.case.fingerprint)
 
 
-def choose(script: Script, name: str, params: Mapping[str, Any]) -> SampleResult:
-    """What the script says to createMessage ``params``; ``name`` is our name of the model, for messages."""
-    system = _system(params)
-    texts = _texts(params)
-    for index, compiled in enumerate(script.cases):
-        groups = _groups(compiled, system, texts)
-        if groups is None:
-            continue
-        case = compiled.case
-        if case.fail is not None:
-            return SampleFailed(case.fail, f"model {name}: its {_called(case, index)} says so (fail: {case.fail})")
-        answer = _fill(case.answer or "", groups)
-        if not answer:
-            return SampleFailed("empty", f"model {name}: the answer of its {_called(case, index)} is empty; write one, or `fail: empty`")
-        return _answered(case, answer, params.get("maxTokens"), [system, *texts])
-    what = f"no case of its file fits the request, tried {len(script.cases)}; add one, or a last one without conditions"
-    return SampleFailed("no_case", f"model {name}: {what}")
+def reply(script: Script, params: Mapping[str, Any]) -> Reply | None:
+    """What the script says to elicitation ``params``, None if no case fits. The values are not held against the form here."""
+    found = _first(script.elicitation, _Asked(params, script), _NO_TURNS)
+    if found is None:
+        return None
+    case = found[0].case
+    assert case.action is not None
+    return Reply(case.action, case.values or {})
 
 
-def _answered(case: Case, text: str, most: object, said: list[str]) -> Sampled:
-    bound = most if isinstance(most, int) and not isinstance(most, bool) else sys.maxsize
-    words, stop_reason = _WORD.findall(text), case.stop_reason
-    if len(words) > bound:
-        words, stop_reason = words[:bound], "maxTokens"
-        text = "".join(words).rstrip()
-    heard = sum(len(_WORD.findall(one)) for one in said) if case.input_tokens is None else case.input_tokens
-    return Sampled(text, case.model, stop_reason, heard, min(len(words) if case.output_tokens is None else case.output_tokens, bound))
+class _Asked:
+    """A request as the conditions look at it."""
+
+    def __init__(self, params: Mapping[str, Any], script: Script) -> None:
+        self.system = _text(params.get("systemPrompt"))
+        self.texts = list(_texts(params))
+        self.message = _text(params.get("message"))
+        self.most = params.get("maxTokens")
+        self.fingerprint = fingerprint(params) if script.prints else ""
 
 
-def _groups(compiled: Compiled, system: str, texts: list[str]) -> dict[str, str] | None:
+def _first(cases: tuple[Compiled, ...], asked: _Asked, turns: Mapping[str, int]) -> tuple[Compiled, dict[str, str]] | None:
+    """The first case that fits, with its groups; where it names a fingerprint, the one of those whose turn it is."""
+    fitting = ((one, groups) for one in cases if (groups := _groups(one, asked)) is not None)
+    first = next(fitting, None)
+    if first is None or first[0].case.fingerprint is None:
+        return first
+    same = [first, *(one for one in fitting if one[0].case.fingerprint == first[0].case.fingerprint)]
+    return same[min(turns.get(first[0].case.fingerprint, 0), len(same) - 1)]
+
+
+def _groups(compiled: Compiled, asked: _Asked) -> dict[str, str] | None:
     """What the named groups of the case's expressions matched, None if the case does not fit."""
     case = compiled.case
-    if case.system_contains is not None and case.system_contains not in system:
+    if case.fingerprint is not None and case.fingerprint != asked.fingerprint:
         return None
-    if case.text_contains is not None and not any(case.text_contains in text for text in texts):
+    contained = ((case.system_contains, [asked.system]), (case.text_contains, asked.texts), (case.message_contains, [asked.message]))
+    if any(wanted is not None and not any(wanted in text for text in heard) for wanted, heard in contained):
         return None
     groups: dict[str, str] = {}
-    for expression, heard in ((compiled.system, [system]), (compiled.text, texts)):
+    for expression, heard in ((compiled.system, [asked.system]), (compiled.text, asked.texts), (compiled.message, [asked.message])):
         if expression is None:
             continue
         found = next(filter(None, map(expression.search, heard)), None)
@@ -141,78 +110,60 @@ def _groups(compiled: Compiled, system: str, texts: list[str]) -> dict[str, str]
     return groups
 
 
+def _said(compiled: Compiled, groups: Mapping[str, str], asked: _Asked, name: str, called: str) -> SampleResult:
+    case = compiled.case
+    if case.fail is not None:
+        what = f"model {name}: its {compiled.called} says so (fail: {case.fail})"
+        free = (case.input_tokens, case.output_tokens) == (None, None) and case.fail not in ("refused", "empty", "timeout", "crashed", "error")
+        return SampleFailed(case.fail, what, free=free, input_tokens=case.input_tokens, output_tokens=case.output_tokens)
+    blocks = case.content if case.content is not None else [{"type": "text", "text": _fill(case.answer or "", groups)}]
+    if blocks == [{"type": "text", "text": ""}]:
+        return SampleFailed("empty", f"model {name}: the answer of its {compiled.called} is empty; write one, or `fail: empty`")
+    return _answered(case, blocks, asked, called)
+
+
+def _answered(case: Case, blocks: Sequence[Mapping[str, Any]], asked: _Asked, called: str) -> Sampled:
+    bound = asked.most if isinstance(asked.most, int) and not isinstance(asked.most, bool) else sys.maxsize
+    kept, words, whole = _cut(blocks, bound)
+    usual = "toolUse" if any(block["type"] == "tool_use" for block in kept) else "endTurn"
+    stop_reason = (case.stop_reason or usual) if whole else "maxTokens"
+    heard = sum(map(_count, (asked.system, *asked.texts))) if case.input_tokens is None else case.input_tokens
+    said = words if case.output_tokens is None else case.output_tokens
+    return Sampled(kept, case.model or called, stop_reason, heard, min(said, bound))
+
+
+def _cut(blocks: Sequence[Mapping[str, Any]], bound: int) -> tuple[tuple[Mapping[str, Any], ...], int, bool]:
+    """The blocks with at most ``bound`` words in their texts, how many those are, and whether that is all of them."""
+    kept: list[Mapping[str, Any]] = []
+    left = bound
+    for block in blocks:
+        words = _WORD.findall(block["text"]) if block["type"] == "text" else []
+        if len(words) > left:
+            text = "".join(words[:left]).rstrip()
+            return (*kept, *([{**block, "text": text}] if text else [])), bound, False
+        left -= len(words)
+        kept.append(block)
+    return tuple(kept), bound - left, True
+
+
+def _count(text: str) -> int:
+    return len(_WORD.findall(text))
+
+
 def _fill(answer: str, groups: Mapping[str, str]) -> str:
-    return _PLACE.sub(lambda place: place[0][1:-1] if place[1] else groups[place[2]][:_MOST_FILLED], answer)
+    return PLACE.sub(lambda place: place[0][1:-1] if place[1] else groups[place[2]][:_MOST_FILLED], answer)
 
 
-def _system(params: Mapping[str, Any]) -> str:
-    system = params.get("systemPrompt")
-    return _whole(system) if isinstance(system, str) else ""
-
-
-def _texts(params: Mapping[str, Any]) -> list[str]:
+def _texts(params: Mapping[str, Any]) -> Iterator[str]:
     """Every text of every message, the newest first."""
     messages = params.get("messages")
     contents = [message.get("content") for message in (messages if isinstance(messages, list) else ()) if isinstance(message, Mapping)]
     blocks = [block for content in contents for block in (content if isinstance(content, list) else [content])]
-    return [_whole(block["text"]) for block in reversed(blocks) if isinstance(block, Mapping) and isinstance(block.get("text"), str)]
+    return (_text(block["text"]) for block in reversed(blocks) if isinstance(block, Mapping) and isinstance(block.get("text"), str))
 
 
-def _whole(text: str) -> str:
+def _text(text: object) -> str:
     """RE2 reads UTF-8, which has no half of a surrogate pair."""
-    return text.encode("utf-8", "replace").decode("utf-8") if not text.isascii() else text
-
-
-def _contradictions(cases: list[Case], root: tree.Node) -> Iterator[tree.Fault]:
-    """What the types do not say: an answer or a failure, no place without a group, nothing behind a case that takes everything."""
-    everything: int | None = None
-    if not cases:
-        yield _fault(root, ("cases",), "there is no case; give at least one")
-    for index, case in enumerate(cases):
-        path: tree.Path = ("cases", index)
-        if everything is not None:
-            first = _called(cases[everything], everything)
-            yield _fault(root, path, f"{_called(case, index)} is never reached: {first} fits everything; put that one last")
-        elif (case.system, case.text, case.system_contains, case.text_contains) == (None,) * 4:
-            everything = index
-        if (case.answer is None) == (case.fail is None):
-            which = "neither answer nor" if case.fail is None else "both answer and"
-            yield _fault(root, path, f"{_called(case, index)} has {which} fail; give one of the two")
-        yield from _places(case, root, path)
-
-
-def _places(case: Case, root: tree.Node, path: tree.Path) -> Iterator[tree.Fault]:
-    systems, texts = (set() if pattern is None else set(_compiled(pattern).groupindex) for pattern in (case.system, case.text))
-    for twice in sorted(systems & texts):
-        yield _fault(root, (*path, "text"), f"group {twice!r} stands in system and in text; rename one")
-    for place in _PLACE.finditer(case.answer or ""):
-        if place[2] and place[2] not in systems | texts:
-            remedy = f"name a group (?P<{place[2]}>...), or write {{{place[0]}}} for the text itself"
-            yield _fault(root, (*path, "answer"), f"{place[0]!r} names no group of system or text; {remedy}")
-
-
-def _called(case: Case, index: int) -> str:
-    return f"case {index + 1}" if case.name is None else f"case {tree.quoted(case.name)}"
-
-
-def _compiled(pattern: str | None) -> Any:
-    if pattern is None:
-        return None
-    import re2
-
-    options = re2.Options()
-    options.log_errors = False
-    return re2.compile(pattern, options)
-
-
-def _fault(root: tree.Node, path: tree.Path, what: str) -> tree.Fault:
-    node = tree.find(root, path) or root
-    return tree.Fault(node.mark, path, what)
-
-
-def _error(file: str, faults: list[tree.Fault]) -> PolicyError:
-    return PolicyError(tuple(_problem(file, fault) for fault in sorted(faults, key=lambda fault: (fault.mark.line, fault.mark.column))))
-
-
-def _problem(file: str, fault: tree.Fault) -> Problem:
-    return Problem(file, fault.mark.line, fault.mark.column, tree.dotted(fault.path), fault.what)
+    if not isinstance(text, str):
+        return ""
+    return text if text.isascii() else text.encode("utf-8", "replace").decode("utf-8")

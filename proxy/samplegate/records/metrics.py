@@ -24,7 +24,7 @@ class Metric(msgspec.Struct, frozen=True):
     """A metric as it stands in the file and in the documentation."""
 
     name: str
-    type: Literal["counter", "histogram"]
+    type: Literal["counter", "gauge", "histogram"]
     labels: tuple[str, ...]
     help: str
 
@@ -33,10 +33,10 @@ METRICS: Final = (
     Metric(
         "samplegate_requests_total",
         "counter",
-        ("server", "kind", "effect", "outcome", "reason", "decided_by"),
+        ("server", "kind", "rule", "effect", "outcome", "reason", "decided_by"),
         "Sampling and elicitation requests, by what was decided and what came of it.",
     ),
-    Metric("samplegate_shadow_decisions_total", "counter", ("server", "kind", "effect"), "What shadow rules would have done."),
+    Metric("samplegate_shadow_decisions_total", "counter", ("server", "kind", "rule", "effect"), "What shadow rules would have done."),
     Metric("samplegate_rounds_total", "counter", ("server", "door"), "Rounds opened, by their door: push, input_required, url_error, unasked."),
     Metric("samplegate_rounds_failed_total", "counter", ("server", "door"), "Rounds that a fault in the gate ended, unanswered; the log has it."),
     Metric(
@@ -64,7 +64,47 @@ METRICS: Final = (
         "Calls of a model, by our name for it; the result is ok, cancelled or the failure.",
     ),
     Metric("samplegate_model_call_duration_seconds", "histogram", ("model",), "Duration of a model's call."),
+    Metric(
+        "samplegate_model_first_token_seconds", "histogram", ("model",), "From asking a model to the first token of its answer, where there was one."
+    ),
     Metric("samplegate_model_tokens_total", "counter", ("model", "direction"), "Tokens that models reported: input or output."),
+    Metric(
+        "samplegate_cost_usd_total",
+        "counter",
+        ("server", "model", "rule"),
+        "Dollars that calls of models came to, as settled; calls without a known price are in samplegate_unpriced_calls_total instead.",
+    ),
+    Metric("samplegate_unpriced_calls_total", "counter", ("server", "model", "rule"), "Calls of models whose cost is unknown, which is not zero."),
+    Metric(
+        "samplegate_fallbacks_total",
+        "counter",
+        ("model_from", "model_to", "reason"),
+        "Requests that went on to the next model after one that failed; the reason is the failure.",
+    ),
+    Metric(
+        "samplegate_limit_used_ratio",
+        "gauge",
+        ("limit",),
+        "How full the account of a limit was when this process last drew on it, of several the fullest: 1 is used up, more is an overrun.",
+    ),
+    Metric(
+        "samplegate_limit_reservations_total",
+        "counter",
+        ("limit", "result"),
+        "Reservations on a limit: granted, waited (granted after a wait), refused, or unavailable (the state could not be asked).",
+    ),
+    Metric("samplegate_limit_wait_seconds", "histogram", ("limit",), "How long a request with `on_limit: wait` waited for room, in vain or not."),
+    Metric("samplegate_limit_warnings_total", "counter", ("limit",), "How often a limit came over its `warn_at`: once in a window."),
+    Metric(
+        "samplegate_limit_overruns_total",
+        "counter",
+        ("limit",),
+        "Requests that came to more than was reserved on a limit; it is booked all the same.",
+    ),
+    Metric("samplegate_brakes_total", "counter", ("server", "brake"), "How often a brake was put on a server: requests_per_call or repeats."),
+    Metric(
+        "samplegate_redactions_total", "counter", ("pattern", "where"), "Secrets that were found in a prompt or in an answer, by the pattern's name."
+    ),
     Metric(
         "samplegate_records_failed_total", "counter", ("server",), "Records that the decision log would not take; whoever waited was left unanswered."
     ),
@@ -86,13 +126,17 @@ class Metrics:
         self._counts: dict[str, dict[tuple[str, ...], float]] = {}
         self._observed: dict[str, dict[tuple[str, ...], _Histogram]] = {}
 
-    def count(self, name: str, amount: float = 1, **labels: object) -> None:
+    def count(self, name: str, amount: float = 1, /, **labels: object) -> None:
         """Add to a counter. Labels are the metric's own, all of them; None reads ``none``. Raises ValueError for a metric that is not in METRICS."""
         series = self._counts.setdefault(name, {})
         values = _values(name, "counter", labels)
         series[values] = series.get(values, 0) + amount
 
-    def observe(self, name: str, value: float, **labels: object) -> None:
+    def set(self, name: str, value: float, /, **labels: object) -> None:
+        """Say how high a gauge is; otherwise as count."""
+        self._counts.setdefault(name, {})[_values(name, "gauge", labels)] = value
+
+    def observe(self, name: str, value: float, /, **labels: object) -> None:
         """Put a value, in seconds, into a histogram; otherwise as count."""
         series = self._observed.setdefault(name, {})
         values = _values(name, "histogram", labels)
@@ -101,7 +145,7 @@ class Metrics:
         found.total += value
 
     def value(self, name: str, **labels: object) -> float:
-        """How far a counter is, or how many values a histogram holds, over every series that has these labels; for summaries and tests."""
+        """How far a counter or gauge is, or how many values a histogram holds, over every series with these labels, summed; for tests."""
         metric = _TABLE[name]
         wanted = [(metric.labels.index(label), _text(value)) for label, value in labels.items()]
         amounts = dict(self._counts.get(name, {})) | {values: sum(found.counts) for values, found in self._observed.get(name, {}).items()}
@@ -109,14 +153,15 @@ class Metrics:
 
     def collect(self) -> Iterator[Any]:
         """What prometheus-client asks of a collector; for a registry of its own."""
-        from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily
+        from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 
         for metric in METRICS:
-            if metric.type == "counter":
-                counter = CounterMetricFamily(metric.name, metric.help, labels=metric.labels)
+            if metric.type != "histogram":
+                family = CounterMetricFamily if metric.type == "counter" else GaugeMetricFamily
+                numbers = family(metric.name, metric.help, labels=metric.labels)
                 for values, amount in sorted(self._counts.get(metric.name, {}).items()):
-                    counter.add_metric(values, amount)
-                yield counter
+                    numbers.add_metric(values, amount)
+                yield numbers
             else:
                 histogram = HistogramMetricFamily(metric.name, metric.help, labels=metric.labels)
                 for values, found in sorted(self._observed.get(metric.name, {}).items()):
@@ -177,7 +222,9 @@ def _values(name: str, type: str, labels: dict[str, object]) -> tuple[str, ...]:
 
 
 def _text(value: object) -> str:
-    return NONE if value is None else str(value)
+    """Halves of characters, as a command line may hold them, are written out: the file is UTF-8."""
+    text = NONE if value is None else str(value)
+    return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode()
 
 
 def _buckets(found: _Histogram) -> list[tuple[str, float]]:

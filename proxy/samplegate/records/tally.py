@@ -1,10 +1,16 @@
-"""What came of a process's requests, counted: for the line at the end, for ``--strict`` and for the metrics. Not the decision log."""
+"""What came of a process's requests and what they cost, counted: for the line at the end, for ``--strict`` and for the metrics.
+
+Not the decision log, and not what limits and models do beside the requests: whoever asks them counts that.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
+from decimal import Decimal
+from itertools import pairwise
 from typing import Final
 
+from samplegate.core.ledger import SCALE
 from samplegate.core.record import Record
 from samplegate.records.metrics import Metrics
 
@@ -18,6 +24,9 @@ class Tally:
         self._metrics = metrics
         self._outcomes: Counter[str] = Counter()
         self._failed: list[Record] = []
+        self._spent = 0
+        self._unpriced = 0
+        self._refused_by: Counter[str] = Counter()
         self._faults = 0
         self._faulty: list[str] = []
 
@@ -26,7 +35,10 @@ class Tally:
         self._outcomes[record.outcome] += 1
         if record.outcome in ("denied", "unanswered"):
             self._failed.append(record) if len(self._failed) < MAX_LISTED else None
+        if record.refused_by is not None:
+            self._refused_by[record.refused_by] += 1
         self._count(record)
+        self._count_models(record)
 
     def fault(self, round: str) -> None:
         """Count one round that a fault of the gate's own ended, which may have no record."""
@@ -40,11 +52,19 @@ class Tally:
         return self._outcomes["denied"] + self._outcomes["unanswered"] + self._faults
 
     def summary(self) -> str:
-        """``3 requests: 2 answered, 1 denied``, and ``1 round ended by a fault`` where there was one."""
+        """``3 requests: 2 answered, 1 unanswered``, then the cost, the limits that refused some, and faults, where there were any."""
         total = sum(self._outcomes.values())
         parts = ", ".join(f"{count} {outcome}" for outcome, count in sorted(self._outcomes.items()))
-        requests = f"{total} request{'s' if total > 1 else ''}: {parts}" if total else "no requests"
-        return f"{requests}; {self._faults} round{'s' if self._faults > 1 else ''} ended by a fault" if self._faults else requests
+        requests = f"{total} request{_s(total)}: {parts}" if total else "no requests"
+        limits = (f"limit {name} refused {count}" for name, count in sorted(self._refused_by.items()))
+        faults = f"{self._faults} round{_s(self._faults)} ended by a fault" if self._faults else ""
+        return "; ".join(filter(None, (requests, self._cost(), *limits, faults)))
+
+    def _cost(self) -> str:
+        """``0.0042 USD and 1 model call of unknown price``: what is unknown is said, never taken as nothing."""
+        known = f"{dollars(self._spent)} USD" if self._spent else ""
+        unknown = f"{self._unpriced} model call{_s(self._unpriced)} of unknown price" if self._unpriced else ""
+        return " and ".join(filter(None, (known, unknown)))
 
     def failures(self) -> list[str]:
         """One line for each request that ended Denied or Unanswered."""
@@ -53,21 +73,45 @@ class Tally:
         return [*lines, f"and {rest} more; the decision log has them"] if rest else lines
 
     def _count(self, record: Record) -> None:
-        decided_by = record.decided_by or "none"
         self._metrics.count(
             "samplegate_requests_total",
             server=record.server,
             kind=record.kind,
+            rule=record.rule,
             effect=record.effect,
             outcome=record.outcome,
             reason=record.reason.value,
-            decided_by=decided_by,
+            decided_by=record.decided_by,
         )
         if record.duration_ms is not None:
             seconds = record.duration_ms / 1000
             self._metrics.observe("samplegate_request_duration_seconds", seconds, server=record.server, kind=record.kind, effect=record.effect)
         for shadow in record.shadows:
-            self._metrics.count("samplegate_shadow_decisions_total", server=record.server, kind=record.kind, effect=shadow.effect)
+            labels = {"server": record.server, "kind": record.kind, "rule": shadow.rule, "effect": shadow.effect}
+            self._metrics.count("samplegate_shadow_decisions_total", **labels)
+
+    def _count_models(self, record: Record) -> None:
+        for attempt in record.attempts:
+            labels = {"server": record.server, "model": attempt.model, "rule": record.rule}
+            if attempt.usd is None:
+                self._unpriced += 1
+                self._metrics.count("samplegate_unpriced_calls_total", **labels)
+            else:
+                self._spent += attempt.usd
+                self._metrics.count("samplegate_cost_usd_total", attempt.usd / SCALE["usd"], **labels)
+        for failed, following in pairwise(record.attempts):
+            self._metrics.count("samplegate_fallbacks_total", model_from=failed.model, model_to=following.model, reason=failed.result)
+
+
+def dollars(units: int) -> str:
+    """``ledger.SCALE["usd"]`` units as dollars: two decimals from one dollar on, below that as many as two digits need."""
+    amount = Decimal(units).scaleb(-12)
+    places = 2 if not amount or amount >= 1 else 1 - amount.adjusted()
+    return f"{amount:.{places}f}"
+
+
+def _s(count: int) -> str:
+    return "" if count == 1 else "s"
 
 
 def _line(record: Record) -> str:

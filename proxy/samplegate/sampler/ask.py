@@ -1,70 +1,108 @@
 """One call of one model through litellm, and what its answer comes to. Runs in the worker only; litellm is handed in, so that one file imports it.
 
-Only what stands in ``ARGUMENTS`` and below reaches litellm: no retries, no fallbacks, no callbacks. Answers are as hostile as servers:
-bounded and checked.
+Only what stands in ``ARGUMENTS`` and below reaches litellm: no retries, no fallbacks, no callbacks. Answers come as streams, so that it is known
+when a model has begun; what a provider cannot stream comes in one piece.
 """
 
 from __future__ import annotations
 
 import asyncio
-import re
-from collections.abc import Mapping, Sequence
+import secrets as randomness
+import time
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from samplegate.core.samples import Failure
-from samplegate.sampler.chat import whole
+from samplegate.sampler.answer import Refused, read
 from samplegate.sampler.faults import classify, sentence
+from samplegate.sampler.fits import RESPONSES, fitted
+from samplegate.sampler.heard import MAX_ANSWER, Heard, TooMuch
+from samplegate.sampler.names import offer
+from samplegate.sampler.parts import Unfit
+from samplegate.sampler.stream import Broken, listen
 
-ARGUMENTS: Final = frozenset({"messages", "max_tokens", "temperature", "stop"})
-MAX_ANSWER: Final = 16 * 1024 * 1024  # characters; a thousand times what models write, small enough for every frame after it
+__all__ = ["ARGUMENTS", "MAX_ANSWER", "Answer", "ask"]
 
-_STOPS: Final[Mapping[str, str | None]] = {"stop": "endTurn", "length": "maxTokens", "stop_sequence": "stopSequence"}
-# What litellm calls `stop` although the provider had a word of its own, which says no more than that (R5); others pass as they are.
-_ENDS: Final = frozenset({"end_turn", "complete", "eos", "eos_token", "stop", "finish_reason_unspecified"})
-_LENGTHS: Final = frozenset({"max_tokens", "max_output_tokens"})
-_WORD: Final = re.compile(r"[A-Za-z0-9_.:-]{1,64}\Z")
-_NAME: Final = re.compile(r"[\x20-\x7e]{1,256}\Z")
+ARGUMENTS: Final = frozenset({"messages", "max_tokens", "temperature", "stop", "tools", "tool_choice"})
+_MUST: Final = {"tools": "tools", "tool_choice": "a choice among tools"}
 
 Answer = dict[str, Any]
 
 
-async def ask(litellm: Any, name: str, target: Mapping[str, Any], call: Mapping[str, Any], secrets: Sequence[str]) -> Answer:
+async def ask(litellm: Any, call: Mapping[str, Any], secrets: Sequence[str], told: Callable[[int], None]) -> Answer:
     """``{"sampled": {...}}`` or ``{"failed": {...}}``, the fields of ``core.samples``.
 
-    ``target`` has litellm's ``model`` and, where given, ``api_base`` and ``api_key``; ``call`` the ARGUMENTS and ``timeout`` in seconds.
+    ``call`` has our ``name`` of the model, ``target`` with litellm's ``model`` and, where given, ``api_base`` and ``api_key``; the ARGUMENTS,
+    ``offer``, and ``timeout`` in seconds. ``told`` hears the number of pieces of the answer so far, at every one.
     """
+    name, target = call["name"], call["target"]
     asked = {key: call[key] for key in ARGUMENTS if key in call}
+    heard = Heard()
     try:
         async with asyncio.timeout(call["timeout"]):
-            try:
-                dropped = _dropped(litellm, target, asked)
-            except _Unknown:
-                return _failed(name, "unknown_model")
-            except _Unbounded:
-                return _failed(name, "bad_request", what="its provider takes no bound on an answer's length, so it is not asked; choose another")
-            response = await litellm.acompletion(
-                **target, **asked, timeout=call["timeout"], num_retries=0, max_retries=0, drop_params=True, stream=False
-            )
+            model, provider = _provider(litellm, target)
+            responds = _responds(litellm, model, provider, target.get("api_base"), asked.get("tools"))
+            asked["messages"] = fitted(RESPONSES if responds else provider, model, asked["messages"])
+            dropped = _dropped(litellm, model, provider, asked)
+            if responds and asked.pop("stop", None) is not None and "stop" not in dropped:
+                dropped.append("stop")
+            response = await litellm.acompletion(**target, **asked, **_manner(call["timeout"]))
+            await listen(litellm, response, heard, told)
+        return {"sampled": {**read(heard, offer(call.get("offer", {})), call["max_tokens"], secrets, _fresh), "dropped": dropped}}
+    except _Unknown:
+        return _failed(name, "unknown_model", heard, free=True)
+    except Unfit as why:
+        return _failed(name, "bad_request", heard, what=str(why), free=True)
+    except Refused as why:
+        return _failed(name, why.failure, heard, what=why.what)
+    except TooMuch as why:
+        return _failed(name, "error", heard, what=str(why))
+    except Broken:
+        silent = "its answer is no chat completion; check api_base, and that the server knows this kind of request"
+        return _failed(name, "error", heard, what="its answer broke off; try again, or ask another model" if heard.pieces else silent)
     except Exception as error:
-        fault = classify(error)
-        return _failed(name, fault.failure, fault.status, fault.retry_after)
-    return _answer(name, response, call["max_tokens"], dropped, secrets)
+        fault = classify(error, time.time())
+        return _failed(name, fault.failure, heard, status=fault.status, retry_after=fault.retry_after, free=fault.free and not heard.pieces)
 
 
 class _Unknown(Exception):
     """litellm knows no provider for the name."""
 
 
-class _Unbounded(Exception):
-    """The provider's request would not carry max_tokens (R3)."""
+def _manner(timeout: float) -> dict[str, Any]:
+    return {
+        "timeout": timeout,
+        "num_retries": 0,
+        "max_retries": 0,
+        "drop_params": True,
+        "stream": True,
+        "stream_options": {"include_usage": True},
+    }
 
 
-def _dropped(litellm: Any, target: Mapping[str, Any], asked: Mapping[str, Any]) -> list[str]:
-    """Which of what is asked litellm leaves out for this model, found by asking twice. Raises _Unknown, _Unbounded, and whatever litellm raises."""
+def _provider(litellm: Any, target: Mapping[str, Any]) -> tuple[str, str]:
+    """litellm's names of the model and its provider. Raises _Unknown."""
     try:
         model, provider, *_ = litellm.get_llm_provider(**target)
     except Exception:
         raise _Unknown from None
+    return str(model), str(provider)
+
+
+def _responds(litellm: Any, model: str, provider: str, base: str | None, tools: Any) -> bool:
+    """Whether litellm will ask for a response in place of a chat completion; where it cannot be told, what a response lacks is not sent."""
+    try:
+        facts, _ = litellm.main.responses_api_bridge_check(model=model, custom_llm_provider=provider, tools=tools, api_base=base)
+    except Exception:
+        return provider in ("openai", "azure", "azure_ai")
+    return bool(facts.get("mode") == "responses")
+
+
+def _dropped(litellm: Any, model: str, provider: str, asked: Mapping[str, Any]) -> list[str]:
+    """Which of what is asked litellm leaves out for this model, found by asking twice.
+
+    Raises Unfit for what must not be left out, and whatever litellm raises.
+    """
 
     def translated(**params: Any) -> Any:
         return litellm.utils.get_optional_params(model=model, custom_llm_provider=provider, drop_params=True, **params)
@@ -73,72 +111,40 @@ def _dropped(litellm: Any, target: Mapping[str, Any], asked: Mapping[str, Any]) 
     whole_request = translated(**params)
     other = 2 if params["max_tokens"] == 1 else 1
     if translated(**{**params, "max_tokens": other}) == whole_request:
-        raise _Unbounded
-    rest = [key for key in params if key != "max_tokens"]
-    return [key for key in rest if translated(**{k: v for k, v in params.items() if k != key}) == whole_request]
+        raise Unfit("its provider takes no bound on an answer's length, so it is not asked; choose another")  # R3
+
+    def without(key: str) -> dict[str, Any]:
+        return {k: v for k, v in params.items() if k != key and not (key == "tools" and k == "tool_choice")}
+
+    gone = [key for key in params if key != "max_tokens" and translated(**without(key)) == whole_request]
+    for key in gone:
+        if key in _MUST and params[key] != "none":  # a use that was forbidden is refused when it comes (R9)
+            raise Unfit(f"its provider takes no {_MUST[key]}; ask another model, or let a client answer this one (effect: forward)")
+    return [key for key in gone if key not in _MUST]
 
 
-def _answer(name: str, response: Any, most: int, dropped: Sequence[str], secrets: Sequence[str]) -> Answer:
-    choices = getattr(response, "choices", None)
-    if not choices:
-        return _failed(name, "empty")
-    message = choices[0].message
-    text = message.content
-    stop = _stop_reason(choices[0])
-    if getattr(message, "tool_calls", None) or getattr(message, "function_call", None):
-        return _failed(name, "error", what="it called a tool although none was offered; ask another model")
-    if not isinstance(text, str) or not text:
-        refused = stop == "content_filter" or _has_refusal(message)
-        return _failed(name, "refused" if refused else "empty")
-    if len(text) > MAX_ANSWER:
-        return _failed(name, "error", what=f"its answer is longer than {MAX_ANSWER} characters; lower max_tokens")
-    if any(secret in text for secret in secrets):
-        return _failed(name, "error", what="its answer holds the key it was called with; the answer is withheld, change the key")
-    given = _tokens(response, "completion_tokens")
-    if given is not None and given > most:
-        return _failed(name, "error", what=f"it gave {given} tokens where {most} was the most; the answer is withheld, ask another model")
-    sampled = {
-        "text": whole(text),
-        "model": _model(response, secrets),
-        "stop_reason": stop,
-        "input_tokens": _tokens(response, "prompt_tokens"),
-        "output_tokens": given,
-        "dropped": list(dropped),
+def _fresh() -> str:
+    return f"use_{randomness.token_hex(8)}"
+
+
+def _failed(
+    name: str,
+    failure: Failure,
+    heard: Heard,
+    *,
+    status: int | None = None,
+    retry_after: float | None = None,
+    what: str | None = None,
+    free: bool = False,
+) -> Answer:
+    """What was counted is told all the same: it is paid for."""
+    failed = {
+        "failure": failure,
+        "message": sentence(name, failure, status, what),
+        "retry_after": retry_after,
+        "started": heard.pieces > 0,
+        "free": free,
+        "input_tokens": heard.input_tokens,
+        "output_tokens": heard.output_tokens,
     }
-    return {"sampled": sampled}
-
-
-def _has_refusal(message: Any) -> bool:
-    """OpenAI's own field, which litellm keeps aside."""
-    return bool(getattr(message, "refusal", None) or (getattr(message, "provider_specific_fields", None) or {}).get("refusal"))
-
-
-def _stop_reason(choice: Any) -> str | None:
-    """R5. litellm turns every word that it does not know into `stop` and keeps the provider's own beside it."""
-    said = (getattr(choice, "provider_specific_fields", None) or {}).get("native_finish_reason")
-    word = said if isinstance(said, str) else choice.finish_reason
-    if not isinstance(word, str) or not _WORD.match(word):
-        return None
-    if word.lower() in _ENDS:
-        return "endTurn"
-    if word.lower() in _LENGTHS:
-        return "maxTokens"
-    return _STOPS.get(word, word)
-
-
-def _tokens(response: Any, which: str) -> int | None:
-    """A count of the provider's; litellm says 0 where there was none, and no answer has none."""
-    count = getattr(getattr(response, "usage", None), which, None)
-    return count if isinstance(count, int) and not isinstance(count, bool) and count > 0 else None
-
-
-def _model(response: Any, secrets: Sequence[str]) -> str | None:
-    """The model that really answered (R1), None where its provider says nothing that could be a name."""
-    model = getattr(response, "model", None)
-    if not isinstance(model, str) or not _NAME.match(model) or any(secret in model for secret in secrets):
-        return None
-    return model
-
-
-def _failed(name: str, failure: Failure, status: int | None = None, retry_after: float | None = None, what: str | None = None) -> Answer:
-    return {"failed": {"failure": failure, "message": sentence(name, failure, status, what), "retry_after": retry_after}}
+    return {"failed": failed}

@@ -7,15 +7,16 @@ start nothing.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 import anyio
 
 from samplegate.core.policy import Model
-from samplegate.core.samples import SampleFailed, SampleRequest, SampleResult
-from samplegate.core.scripted import Script, choose
+from samplegate.core.samples import Failure, SampleFailed, SampleRequest, SampleResult
+from samplegate.core.scripted import Script, pick
 from samplegate.sampler.chat import Unfit, call
 from samplegate.sampler.faults import sentence
 from samplegate.sampler.keys import SCRIPTED, NoKey, key, problem, withheld
@@ -40,6 +41,7 @@ class Models:
         self._command = command
         self._hidden = sorted(withheld(environment, models))
         self._scripts: dict[str, Script] = load_scripts(models, folder=folder)
+        self._turns: dict[str, Counter[str]] = defaultdict(Counter)
         self._slots = anyio.Semaphore(MAX_CALLS)
         self._child: Child | None = None
         self._starting: asyncio.Task[Child | Gone] | None = None
@@ -67,18 +69,18 @@ class Models:
             except Gone:
                 return
 
-    async def sample(self, request: SampleRequest) -> SampleResult:
-        """Ask one model once."""
+    async def sample(self, request: SampleRequest, heard: Callable[[int], None]) -> SampleResult:
+        """Ask one model once. ``heard`` is told, from the first token on and four times a second at most, how many have come."""
         model = self._models.get(request.model)
         if model is None:
-            return SampleFailed("unknown_model", f"model {request.model[:100]}: the policy has none of that name; add it under models")
+            return SampleFailed("unknown_model", f"model {request.model[:100]}: the policy has none of that name; add it under models", free=True)
         try:
             if model.model == SCRIPTED:
-                return choose(self._scripts[model.name], model.name, request.params)
+                return await self._play(model, request)
             asked = call(request.params, model.max_tokens)
         except Unfit as why:
-            return SampleFailed("bad_request", f"model {model.name}: {why}")
-        return await self._ask(model, asked, request.timeout)
+            return SampleFailed("bad_request", f"model {model.name}: {why}", free=True)
+        return await self._ask(model, asked, request.timeout, _Way(heard))
 
     async def aclose(self) -> None:
         """End the worker; calls in flight fail. Takes well under a second."""
@@ -90,7 +92,18 @@ class Models:
             if self._child is not None:
                 await self._child.aclose()
 
-    async def _ask(self, model: Model, asked: Mapping[str, Any], timeout: float) -> SampleResult:
+    async def _play(self, model: Model, request: SampleRequest) -> SampleResult:
+        """What a script says, after its delay. Its turns count from the start of the process."""
+        turns = self._turns[model.name]
+        picked = pick(self._scripts[model.name], model.name, request.params, turns)
+        if picked.fingerprint is not None:
+            turns[picked.fingerprint] += 1
+        with anyio.move_on_after(request.timeout):
+            await anyio.sleep(picked.delay)
+            return picked.result
+        return SampleFailed("timeout", sentence(model.name, "timeout"), free=True)
+
+    async def _ask(self, model: Model, asked: Mapping[str, Any], timeout: float, way: _Way) -> SampleResult:
         with anyio.move_on_after(timeout) as scope:
             async with self._slots:
                 frame = await self._frame(model, asked)
@@ -98,19 +111,21 @@ class Models:
                     return frame
                 try:
                     child = await self._running()
+                    way.sent = True
                     left = max(scope.deadline - anyio.current_time(), 0.001)
-                    return _result(model, await child.call({**frame, "timeout": left}))
+                    return _result(model, await child.call({**frame, "timeout": left}, way.tell), way)
                 except Gone as why:
-                    return SampleFailed("crashed", sentence(model.name, "crashed", what=str(why)))
+                    return way.failed("crashed", sentence(model.name, "crashed", what=str(why)))
                 except TooLarge:
-                    return SampleFailed("bad_request", f"model {model.name}: the request is larger than {MAX_FRAME} bytes; the server must send less")
-        return SampleFailed("timeout", sentence(model.name, "timeout"))
+                    way.sent = False
+                    return way.failed("bad_request", f"model {model.name}: the request is larger than {MAX_FRAME} bytes; the server must send less")
+        return way.failed("timeout", sentence(model.name, "timeout"))
 
     async def _frame(self, model: Model, asked: Mapping[str, Any]) -> dict[str, Any] | SampleFailed:
         """The worker's frame. The key is read anew for each call, so one that was changed on disk is the one used."""
         secret = await asyncio.to_thread(key, model, folder=self._folder, environment=self._environment)
         if isinstance(secret, NoKey):
-            return SampleFailed("bad_key", sentence(model.name, "bad_key", what=secret.what))
+            return SampleFailed("bad_key", sentence(model.name, "bad_key", what=secret.what), free=True)
         target = {"model": model.model, "api_base": model.api_base, "api_key": secret}
         return {"name": model.name, "target": {k: v for k, v in target.items() if v is not None}, "hidden": self._hidden, **asked}
 
@@ -145,9 +160,25 @@ class Models:
             self._starting = None
 
 
-def _result(model: Model, reply: Reply) -> SampleResult:
+class _Way:
+    """How far a call has come: what a failure says of its cost depends on it."""
+
+    def __init__(self, heard: Callable[[int], None]) -> None:
+        self._heard = heard
+        self.sent = False
+        self.started = False
+
+    def tell(self, pieces: int) -> None:
+        self.started = True
+        self._heard(pieces)
+
+    def failed(self, failure: Failure, message: str) -> SampleFailed:
+        return SampleFailed(failure, message, started=self.started, free=not self.sent)
+
+
+def _result(model: Model, reply: Reply, way: _Way) -> SampleResult:
     if reply.failed is not None:
         return reply.failed
-    if reply.sampled is None:
-        return SampleFailed("error", sentence(model.name, "error"))
+    if reply.sampled is None or not reply.sampled.content:
+        return way.failed("error", sentence(model.name, "error"))
     return reply.sampled

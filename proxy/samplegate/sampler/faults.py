@@ -5,7 +5,10 @@ Known by name and status, so litellm need not be imported to test it.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
+from datetime import UTC
+from email.utils import parsedate_to_datetime
 from typing import Final, NamedTuple
 
 from samplegate.core.samples import Failure
@@ -38,6 +41,9 @@ _BY_STATUS: Final[dict[int, Failure]] = {
     529: "unreachable",
 }
 _TRANSPORT: Final = frozenset({"TransportError", "ClientConnectionError", "ServerDisconnectedError", "ConnectionError", "gaierror", "SSLError"})
+_UNREACHED: Final = frozenset({"ConnectError", "ConnectTimeout", "ClientConnectorError", "ConnectionRefusedError", "gaierror"})
+"""No connection came about, so nothing was sent."""
+_REACHED: Final = frozenset({"HTTPStatusError", "ServerDisconnectedError", "ReadError", "ReadTimeout", "WriteError", "RemoteProtocolError"})
 _SENTENCES: Final[dict[Failure, str]] = {
     "bad_key": "its provider did not take the key; check api_key_env, api_key_file or the provider's own variable, and the account",
     "rate_limited": "its provider asks to slow down; wait, or raise the limits of the account",
@@ -57,6 +63,8 @@ class Fault(NamedTuple):
     failure: Failure
     status: int | None
     retry_after: float | None
+    free: bool = False
+    """It was refused with a 4xx, or not sent at all, so nothing can have been charged."""
 
 
 def sentence(model: str, failure: Failure, status: int | None = None, what: str | None = None) -> str:
@@ -65,9 +73,18 @@ def sentence(model: str, failure: Failure, status: int | None = None, what: str 
     return f"model {model}: {what or _SENTENCES.get(failure, _SENTENCES['error'])}{tail}"
 
 
-def classify(error: BaseException) -> Fault:
-    """What went wrong. litellm's own status is 500 for much that never was an answer, so the causes behind it are looked at too."""
+def classify(error: BaseException, now: float = math.nan) -> Fault:
+    """What went wrong; ``now`` is Unix seconds, for a Retry-After that is a date.
+
+    litellm's own status is 500 for much that never was an answer, so the causes behind it are looked at too.
+    """
+    while type(error).__name__ == "MidStreamFallbackError" and isinstance(behind := getattr(error, "original_exception", None), Exception):
+        error = behind
     chain = list(_causes(error))
+    return _classified(error, chain, now)._replace(free=_is_free(chain))
+
+
+def _classified(error: BaseException, chain: list[BaseException], now: float) -> Fault:
     names = {kind.__name__ for cause in chain for kind in type(cause).__mro__}
     answered = "HTTPStatusError" in names or "APIStatusError" in {type(cause).__name__ for cause in chain[1:]}
     status = _status(error)
@@ -76,14 +93,28 @@ def classify(error: BaseException) -> Fault:
         return Fault(known[0], status if answered else None, None)
     failure: Failure = "error" if status is None else _BY_STATUS.get(status, "bad_request" if status < 500 else "error")
     if status is not None and status < 500:
-        return Fault(failure, status, _retry_after(error))
+        return Fault(failure, status, _retry_after(error, now))
     if not answered and any(_is_missing_key(cause) for cause in chain):
         return Fault("bad_key", None, None)
     if not answered and names & _TRANSPORT:
         return Fault("unreachable", None, None)
     if not answered:
         return Fault("error", None, None)
-    return Fault(failure, status, _retry_after(error))
+    return Fault(failure, status, _retry_after(error, now))
+
+
+def _is_free(chain: list[BaseException]) -> bool:
+    """Nobody was reached, or a refusal in every word of it: one 500 among the causes and it is none.
+
+    A time-out (408) or a hang-up (499) may come after the work.
+    """
+    names = {kind.__name__ for cause in chain for kind in type(cause).__mro__}
+    if names & _UNREACHED and not names & _REACHED:
+        return True
+    statuses = [status for cause in chain if (status := _status(cause)) is not None]
+    if any(_is_missing_key(cause) for cause in chain) and all(status < 500 or status == 500 for status in statuses):
+        return not any(type(cause).__name__ in ("HTTPStatusError", "APIStatusError") for cause in chain)
+    return bool(statuses) and all(400 <= status < 500 and status not in (408, 499) for status in statuses)
 
 
 def _causes(error: BaseException) -> Iterator[BaseException]:
@@ -98,7 +129,7 @@ def _causes(error: BaseException) -> Iterator[BaseException]:
 
 def _status(error: BaseException) -> int | None:
     status = getattr(error, "status_code", None)
-    return status if isinstance(status, int) and 100 <= status <= 599 else None
+    return status if isinstance(status, int) and 400 <= status <= 599 else None  # litellm gives some that it cannot read a 200
 
 
 def _is_missing_key(cause: BaseException) -> bool:
@@ -106,10 +137,30 @@ def _is_missing_key(cause: BaseException) -> bool:
     return type(cause).__name__ == "OpenAIError" and type(cause).__module__.partition(".")[0] == "openai"
 
 
-def _retry_after(error: BaseException) -> float | None:
+def _retry_after(error: BaseException, now: float) -> float | None:
     headers = getattr(error, "litellm_response_headers", None) or getattr(getattr(error, "response", None), "headers", None) or {}
     try:
-        seconds = float(headers.get("retry-after", ""))
-    except (AttributeError, TypeError, ValueError):
-        return None  # a date, or nothing: the caller has no wall clock to compare it with
-    return seconds if 0 <= seconds <= LONGEST_RETRY else None
+        said = str(headers.get("retry-after", ""))[:64]
+    except AttributeError:
+        return None
+    seconds = _seconds(said)
+    if seconds is None:
+        seconds = _until(said, now)
+    return seconds if seconds is not None and 0 <= seconds <= LONGEST_RETRY else None
+
+
+def _seconds(said: str) -> float | None:
+    try:
+        return float(said)
+    except ValueError:
+        return None
+
+
+def _until(said: str, now: float) -> float | None:
+    """The seconds to an HTTP date; none are left to one that is over."""
+    try:
+        moment = parsedate_to_datetime(said)
+    except (TypeError, ValueError, OverflowError):
+        return None
+    stamp = (moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)).timestamp()
+    return None if math.isnan(now) else max(stamp - now, 0.0)

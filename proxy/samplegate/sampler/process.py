@@ -11,7 +11,7 @@ import contextlib
 import itertools
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -45,6 +45,8 @@ class Reply(msgspec.Struct):
     sampled: Sampled | None = None
     failed: SampleFailed | None = None
     cancelled: bool = False
+    heard: int | None = None
+    """Not the answer yet: so many pieces of it have come."""
 
 
 _replies: Final = msgspec.json.Decoder(Reply)
@@ -59,6 +61,7 @@ class Child:
         self._stdin = process.stdin
         self._ids = itertools.count(1)
         self._waiting: dict[int, asyncio.Future[Reply]] = {}
+        self._listening: dict[int, Callable[[int], None]] = {}
         self._overdue: dict[int, asyncio.TimerHandle] = {}
         loop = asyncio.get_running_loop()
         self._ready: asyncio.Future[None] = loop.create_future()
@@ -100,8 +103,11 @@ class Child:
             raise
         return child
 
-    async def call(self, frame: Mapping[str, Any]) -> Reply:
-        """Ask; the answer is ``sampled`` or ``failed``. Cancelling this ends the HTTP call. Raises Gone if the process ends first, and TooLarge."""
+    async def call(self, frame: Mapping[str, Any], heard: Callable[[int], None]) -> Reply:
+        """Ask; the answer is ``sampled`` or ``failed``, and ``heard`` is told how much of it came. Cancelling this ends the HTTP call.
+
+        Raises Gone if the process ends first, and TooLarge.
+        """
         if self._why is not None:
             raise Gone(self._why)
         id = next(self._ids)
@@ -110,12 +116,14 @@ class Child:
             raise TooLarge
         answer: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
         self._waiting[id] = answer
+        self._listening[id] = heard
         try:
             self._stdin.write(line)
             with contextlib.suppress(ConnectionError):  # the reader sees the end too, and says why
                 await self._stdin.drain()
             return await answer
         finally:
+            self._listening.pop(id, None)
             if self._waiting.pop(id, None) is not None:
                 self._cancel(id)
 
@@ -187,8 +195,17 @@ class Child:
                 return
             if reply.ready and not self._ready.done():
                 self._ready.set_result(None)
-            if reply.id is not None:
+            if reply.id is not None and reply.heard is not None:
+                self._tell(reply.id, reply.heard)
+            elif reply.id is not None:
                 self._answered(reply.id, reply)
+
+    def _tell(self, id: int, pieces: int) -> None:
+        """Whoever listens must not stop the reader, which serves all calls."""
+        listener = self._listening.get(id)
+        if listener is not None:
+            with contextlib.suppress(Exception):
+                listener(pieces)
 
     def _answered(self, id: int, reply: Reply) -> None:
         waiting = self._waiting.pop(id, None)

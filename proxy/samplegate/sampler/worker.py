@@ -1,7 +1,8 @@
 """``python -m samplegate.sampler.worker``: the child process that alone imports litellm. Not for people: it speaks JSON lines with ``client.py``.
 
 In: ``{"id", "name", "target": {model, api_base?, api_key?}, "hidden": [VARIABLE], "messages", "max_tokens", "timeout", ...}`` and ``{"cancel": ID}``.
-Out: ``{"ready": true}`` or ``{"died": WHY}`` once, then one answer for every id. The end of its input ends it at once, whatever it is doing.
+Out: ``{"ready": true}`` or ``{"died": WHY}`` once, then one answer for every id, and before it ``{"id", "heard": PIECES}`` at the first piece of the
+answer and some times a second at most. The end of its input ends it at once, whatever it is doing.
 
 litellm prints to stdout and logs message content, so the pipes are moved away before it is imported, and descriptor 1 is turned to 2, which the gate
 opens on the null device: nothing it says can reach the protocol, a log or the wrapped server.
@@ -36,6 +37,7 @@ BEFORE_IMPORT: Final[Mapping[str, str]] = {
     "OPENAI_LOG": "",
 }
 SHORTEST_SECRET: Final = 8  # shorter values stand in ordinary text by chance
+HEARD_EVERY: Final = 0.25  # seconds; progress is for people, and the pipe is for answers
 
 Send = Callable[[Mapping[str, Any]], None]
 
@@ -56,9 +58,13 @@ class Worker:
             if task is not None:
                 task.cancel()
             return
-        asked = ask(self._litellm, frame["name"], frame["target"], frame, _secrets(frame))
+        told = telling(partial(self._heard, frame["id"]), asyncio.get_running_loop().time)
+        asked = ask(self._litellm, frame, _secrets(frame), told)
         task = self._tasks[frame["id"]] = asyncio.get_running_loop().create_task(asked)
         task.add_done_callback(partial(self._done, frame["id"], frame["name"]))
+
+    def _heard(self, id: int, pieces: int) -> None:
+        self._send({"id": id, "heard": pieces})
 
     def _done(self, id: int, name: str, task: asyncio.Task[Answer]) -> None:
         """Every id is answered once, also where the task was cancelled before its first step or fell over an answer of no known shape."""
@@ -69,6 +75,20 @@ class Worker:
             self._send({"id": id, "failed": {"failure": "error", "message": sentence(name, "error")}})
         else:
             self._send({"id": id, **task.result()})
+
+
+def telling(tell: Callable[[int], None], clock: Callable[[], float]) -> Callable[[int], None]:
+    """``tell`` at the first number and then once in HEARD_EVERY seconds at most; the numbers between are left out."""
+    last: float | None = None
+
+    def told(pieces: int) -> None:
+        nonlocal last
+        now = clock()
+        if last is None or now - last >= HEARD_EVERY:
+            last = now
+            tell(pieces)
+
+    return told
 
 
 def main() -> None:

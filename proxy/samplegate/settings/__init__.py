@@ -44,8 +44,8 @@ def load(environ: Mapping[str, str], *, file: Path | None = None, given: Mapping
     environment = {**env_file(named, problems), **environ}
     layers = [line, environment_layer(environment, problems), filed]
     values = settled(layers, problems) if file is None else _settled_with_file(layers, problems)
-    if "state" not in values and "decision_log" not in values:  # nothing else is kept yet
-        values["state"] = _default_state(environment, problems)
+    if "state" not in values:
+        values["state"] = _default_state(environment, problems if "decision_log" not in values else [])  # limits that need it complain themselves
     if problems:
         raise SettingsError(problems)
     return Loaded(RunSettings(**values), environment)

@@ -194,3 +194,92 @@ ASKED = st.one_of(
 def test_whatever_a_case_asks_it_comes_to_an_end(asked: dict[str, Any], server: str, content: Any) -> None:
     case = {"name": "one", "server": server, "expect": {"effect": "none", "content": content}, **asked}
     assert 1 == len(trials("  - " + json.dumps(case)))
+
+
+LIMITED = """\
+version: 1
+models: [{name: main, model: openai/none, max_tokens: 100, price: {input: 1, output: 1}}, {name: unknown, model: openai/none}]
+limits:
+  rate: {requests: 2, per: 1m, by: [server]}
+  money: {usd: 1, per: day, tz: UTC}
+  open: {concurrent: 1}
+rules:
+  - {name: free, match: {kind: sampling, server: free}, effect: allow, with: {models: [main]}}
+  - {name: priceless, match: {kind: sampling, server: priceless}, effect: allow, with: {models: [unknown]}, limits: [money]}
+  - {name: limited, match: {kind: sampling}, effect: allow, with: {models: [main]}, limits: [rate, money, open], on_limit: wait}
+"""
+
+
+def sequence(steps: str, scene: str = "sampling: hi") -> Trial:
+    book = load(LIMITED, file="p.yaml", environment={}).policy
+    (trial,) = run(load_cases(f"cases:\n  - name: one\n    {scene}\n    steps: [{steps}]\n", file="p_test.yaml").cases, book)
+    return trial
+
+
+@pytest.mark.parametrize(
+    ("steps", "mismatch"),
+    [
+        ("{expect: {effect: deny}}", Mismatch("effect", "deny", "allow", "steps.0, line 4")),
+        ("{}, {expect: {effect: allow, limits: {rate: 1}}}", Mismatch("limits.rate", 1, 2, "steps.1, line 4")),
+        ("{expect: {effect: allow, limits: {rates: 1}}}", Mismatch("limits.rates", 1, "no limit of that name in the policy", "steps.0, line 4")),
+        ("{repeat: 4, expect: {effect: allow}}", Mismatch("effect", "allow", "none", "steps.0, line 4, request 3 of 4")),
+        ("{repeat: 2, expect: {effect: allow, limits: {rate: 1}}}", Mismatch("limits.rate", 1, 2, "steps.0, line 4, request 2 of 2")),
+        ("{repeat: 2}, {expect: {effect: none, waits: 29s}}", Mismatch("waits", "29s", "30s", "steps.1, line 4")),
+        ("{expect: {effect: allow, waits: 1s}}", Mismatch("waits", "1s", None, "steps.0, line 4")),
+        ("{repeat: 2}, {expect: {effect: none, limit: money}}", Mismatch("limit", "money", "rate", "steps.1, line 4")),
+        ("{expect: {effect: allow, limit: rate}}", Mismatch("limit", "rate", None, "steps.0, line 4")),
+        ("{}, {at: 6s, expect: {effect: allow, limits: {rate: 2}}}", Mismatch("limits.rate", 2, 1.8, "steps.1, line 4")),
+        ("{at: 3s, expect: {effect: allow, limits: {rate: 0.9}}}", Mismatch("limits.rate", 0.9, 1, "steps.0, line 4")),
+        ("{server: priceless, expect: {effect: none, reason: limit, cost: 0}}", Mismatch("cost", 0, None, "steps.0, line 4")),
+    ],
+)
+def test_what_differs_in_a_sequence_is_told_with_its_place(steps: str, mismatch: Mismatch) -> None:
+    assert (mismatch,) == sequence(steps).mismatches
+
+
+@pytest.mark.parametrize(
+    "steps",
+    [
+        "{server: priceless, expect: {effect: none, rule: priceless, reason: limit, limits: {money: 0}}}",
+        "{server: free, usage: {output_tokens: 7}, repeat: 50, expect: {effect: allow, limits: {money: 0, open: 0}}}",
+        "{sampling: {text: a, maxTokens: 0}, repeat: 5, expect: {effect: none, reason: malformed, limits: {rate: 0}}}, {expect: {effect: allow}}",
+        "{repeat: 2}, {at: 29s, expect: {effect: none, waits: 1s}}, {at: 30001ms, expect: {effect: allow}}",
+        "{hold: true}, {expect: {effect: none, limit: open}}, {at: 24h, expect: {effect: none, limit: open}}",
+        "{hold: 1s, expect: {effect: allow, limits: {open: 1}}}, {at: 1s, expect: {effect: allow, limits: {open: 0}}}",
+        "{hold: false, expect: {effect: allow, limits: {open: 0}}}",
+        "{fails: unknown_model, expect: {effect: allow, limits: {money: 0, rate: 1}}}",
+        "{fails: crashed, expect: {effect: allow, limits: {money: 0.0001}}}",
+        "{expect: {effect: allow, cost: 0.0001}}",
+    ],
+)
+def test_a_sequence_passes(steps: str) -> None:
+    assert () == sequence(steps).mismatches
+
+
+def test_another_price_is_told_in_dollars() -> None:
+    (mismatch,) = sequence("{expect: {effect: allow, cost: 0.5}}").mismatches
+    assert ("cost", 0.5) == (mismatch.what, mismatch.expected)
+    assert 0.0001 < mismatch.got < 0.001  # 100 tokens of output and some of input, a millionth each
+
+
+def test_the_first_step_that_is_not_as_expected_brings_its_rules_and_its_reason() -> None:
+    trial = sequence("{repeat: 2}, {expect: {effect: allow}}, {server: free, expect: {effect: deny}}")
+    assert ["effect", "effect"] == [mismatch.what for mismatch in trial.mismatches]
+    assert [("free", False), ("priceless", False), ("limited", True)] == [(step.rule, step.taken) for step in trial.steps]
+    assert "limit rate" in trial.detail
+    assert trial.steps[-1].why.endswith("on_limit: wait")
+
+
+def test_a_case_has_a_start_of_its_own() -> None:
+    late = 'sampling: hi\n    start: "2026-12-31T23:59:59Z"'
+    steps = "{expect: {effect: allow, limits: {money: 0.0001}}}, {at: 1s, expect: {effect: allow, limits: {money: 0.0001}}}"
+    assert () == sequence(steps, late).mismatches
+    assert ["limits.money"] == [mismatch.what for mismatch in sequence(steps).mismatches]
+
+
+def test_an_environment_of_a_step_is_its_own() -> None:
+    book = load(POLICY, file="p.yaml", environment={}).policy
+    step = "{environment: {WHO: %s}, expect: {effect: answer, content: {who: %s}}}"
+    case = f"  - {{name: one, server: db, elicitation: {{fields: {{who: string}}}}, steps: [{step % ('a', 'a')}, {step % ('b', 'b')}]}}"
+    (trial,) = run(load_cases(f"cases:\n{case}\n", file="p_test.yaml").cases, book)
+    assert () == trial.mismatches

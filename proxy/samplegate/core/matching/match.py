@@ -7,16 +7,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 import msgspec
 
+from samplegate.core.catalogue import Catalogue, known
+from samplegate.core.claims import terms
+from samplegate.core.ledger import Terms
 from samplegate.core.matching.conditions import NO_CALL_NAME, Condition, Verdict, conditions, listed, no_urls, web_only
 from samplegate.core.matching.facts import ABSENT, UNKNOWN, Calls, Facts, Known
 from samplegate.core.matching.patterns import Search, any_of
-from samplegate.core.policy import AnswerRule, DenyRule, Match, Policy, Rule
+from samplegate.core.policy import AnswerRule, DenyRule, Match, Model, Policy, Rule
 from samplegate.core.policyfile import variables
+from samplegate.core.redaction import Redactor, redactor
 from samplegate.core.requests import Call
+
+if TYPE_CHECKING:
+    from samplegate.core.scripted import Script
 
 __all__ = ["NO_CALL_NAME", "Entry", "Matcher", "Negation", "Rulebook", "compile_match", "compile_policy"]
 
@@ -195,6 +202,15 @@ class Rulebook:
     """The variables that the policy's answers name; their values may be secrets."""
     finders: Mapping[str, Search] = field(default_factory=dict, repr=False, compare=False)
     """For `text` and `field_names`: finds what any expression of the rules finds."""
+    catalogue: Catalogue = field(default_factory=dict, repr=False)
+    """What is known of the models, by our names."""
+    terms: Mapping[str, Terms] = field(default_factory=dict, repr=False)
+    """The limits by name."""
+    redactor: Redactor | None = field(default=None, repr=False, compare=False)
+    """Finds secrets; None where no rule looks for any."""
+    scripts: Mapping[str, Script] = field(default_factory=dict, repr=False)
+    """The cases of `answer` rules that have a file of them, by rule."""
+    _models: Mapping[str, Model] = field(default_factory=dict, repr=False, compare=False)
     _shortlists: dict[tuple[object, ...], tuple[Placed, ...]] = field(default_factory=dict, repr=False, compare=False)
 
     def shortlist(self, facts: Facts) -> tuple[Placed, ...]:
@@ -214,6 +230,10 @@ class Rulebook:
             self._shortlists[key] = found
         return found
 
+    def model(self, name: str) -> Model:
+        """The policy's model of that name. Raises KeyError."""
+        return self._models[name]
+
     def every(self) -> tuple[Placed, ...]:
         """All the rules, whole."""
         return tuple(Placed(index, entry) for index, entry in enumerate(self.entries))
@@ -226,13 +246,34 @@ class Placed(NamedTuple):
     entry: Entry
 
 
-def compile_policy(policy: Policy, environment: Mapping[str, str]) -> Rulebook:
-    """A policy ready to decide. Raises ValueError for an RE2 expression that does not compile: the loader has refused it before."""
+def compile_policy(
+    policy: Policy,
+    environment: Mapping[str, str],
+    *,
+    catalogue: Catalogue | None = None,
+    detectors: Mapping[str, str] | None = None,
+    scripts: Mapping[str, Script] | None = None,
+) -> Rulebook:
+    """A policy ready to decide. Raises ValueError for an RE2 expression that does not compile: the loader has refused it before.
+
+    ``catalogue`` is what is known of the models (None: what the policy itself says); ``detectors`` are known patterns of secrets by name, beside
+    the policy's own; ``scripts`` are the cases of ``answer`` rules, by rule.
+    """
     entries = tuple(_entry(rule) for rule in policy.rules)
     wanted = {name for rule in policy.rules if isinstance(rule, AnswerRule) for text in _texts(rule.content) for name in variables.names(text)}
     found = {name: any_of([pattern for rule in policy.rules for pattern in _patterns(rule.match, name)]) for name in ("text", "field_names")}
     finders = {name: search for name, search in found.items() if search is not None}
-    return Rulebook(policy, entries, {name: environment[name] for name in wanted if name in environment}, finders)
+    return Rulebook(
+        policy,
+        entries,
+        {name: environment[name] for name in wanted if name in environment},
+        finders,
+        known(policy.models, {}) if catalogue is None else catalogue,
+        terms(policy),
+        redactor(policy, detectors or {}),
+        scripts or {},
+        {model.name: model for model in policy.models},
+    )
 
 
 def _patterns(match: Match, condition: str) -> Iterator[str]:

@@ -1,4 +1,7 @@
-"""What an ``answer`` rule may say: its content against the kind it answers, and the ``${VAR}`` in it. Values are never shown: they are content."""
+"""What an ``answer`` rule may say: its content against the kind it answers, and the ``${VAR}`` in it. Values are never shown: they are content.
+
+Not what stands in a file of cases: ``core/casefile.py`` holds that against the same blocks and values.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ from samplegate.core.policyfile import variables
 from samplegate.core.policyfile.draft import Draft
 from samplegate.core.policyfile.tree import Path, quoted
 
-_BLOCKS: Final[Mapping[str, Mapping[str, type]]] = {
+BLOCKS: Final[Mapping[str, Mapping[str, type]]] = {
     "text": {"text": str},
     "image": {"data": str, "mimeType": str},
     "audio": {"data": str, "mimeType": str},
@@ -25,13 +28,16 @@ def check_answer(draft: Draft, path: Path, rule: AnswerRule) -> None:
     """That the rule can answer what it matches."""
     kind = rule.match.kind
     content: Path = (*path, "content")
+    if draft.says(*path, "cases"):
+        _cases(draft, path, rule)
+        return
     if kind is None and draft.sound(*path, "match", "kind"):
         draft.problem((*path, "match"), "an answer is for one kind; add `kind: sampling` or `kind: elicitation` to the match")
     if rule.content is None and draft.says(*content):
         draft.problem(content, "nothing stands here; give a value or remove the key")
     elif rule.content is None and not rule.defaults and draft.sound(*content) and draft.sound(*path, "defaults"):
-        more = " or `defaults: true`" if kind != "sampling" else ""
-        draft.problem(path, f"the rule has nothing to answer; add `content`{more}")
+        more = ", `defaults: true`" if kind != "sampling" else ""
+        draft.problem(path, f"the rule has nothing to answer; add `content`{more} or `cases`")
     for at, text in texts(rule.content, content):
         if draft.sound(*at) and (why := variables.fault(text)) is not None:
             draft.problem(at, why)
@@ -39,6 +45,15 @@ def check_answer(draft: Draft, path: Path, rule: AnswerRule) -> None:
         _sampling(draft, path, rule)
     elif kind == "elicitation":
         _elicitation(draft, path, rule)
+
+
+def _cases(draft: Draft, path: Path, rule: AnswerRule) -> None:
+    """A file answers both kinds, and nothing stands beside it."""
+    for name in ("content", "defaults"):
+        if draft.says(*path, name):
+            draft.problem((*path, name), "the rule answers from its `cases`; remove one of the two", key=True)
+    if rule.cases is not None and not rule.cases.strip() and draft.sound(*path, "cases"):
+        draft.problem((*path, "cases"), "the file's name is empty; give one, relative to this file")
 
 
 def unset(policy: Policy, environment: Mapping[str, str]) -> Iterator[tuple[Path, str]]:
@@ -74,22 +89,22 @@ def _sampling(draft: Draft, path: Path, rule: AnswerRule) -> None:
         draft.problem(content, "an answer to sampling is text or a list of content blocks; quote a number, and put one block into a list")
         return
     for index, block in enumerate(rule.content):
-        if (why := _bad_block(block)) is not None:
+        if (why := bad_block(block)) is not None:
             draft.problem((*content, index), why)
 
 
-def _bad_block(block: Any) -> str | None:
-    """Why a value is no content block of an answer (R13)."""
-    if not isinstance(block, dict) or block.get("type") not in _BLOCKS:
+def bad_block(block: Any, *, variables: bool = True) -> str | None:
+    """Why a value is no content block of an answer (R13), as a sentence; ``variables``: data may be a ``${VAR}``."""
+    if not isinstance(block, dict) or block.get("type") not in BLOCKS:
         return "this is not a content block; its type is one of text, image, audio, tool_use, as in {type: text, text: ...}"
-    members = _BLOCKS[block["type"]]
+    members = BLOCKS[block["type"]]
     for name, form in members.items():
         if not isinstance(block.get(name), form):
             return f"a block of type {block['type']} has no {'text' if form is str else 'mapping'} at {name}; add it"
     odd = [name for name in block if name not in {"type", *members}]
     if odd:
         return f"a block of type {block['type']} has no {quoted(odd[0])}; remove it"
-    if "data" in members and "${" not in block["data"] and not _is_base64(block["data"]):
+    if "data" in members and not (variables and "${" in block["data"]) and not _is_base64(block["data"]):
         return "data is not base64; encode it"
     return None
 
@@ -118,9 +133,16 @@ def _elicitation(draft: Draft, path: Path, rule: AnswerRule) -> None:
 
 def _field(draft: Draft, path: Path, value: Any, fields: list[str] | None) -> None:
     name = str(path[-1])
-    if not (isinstance(value, (str, bool, int, float)) or (isinstance(value, list) and all(isinstance(item, str) for item in value))):
-        draft.problem(path, "a field is text, a number, true or false, or a list of texts; write one of these")  # R34
+    if (why := bad_value(value)) is not None:
+        draft.problem(path, why)
     if looks_secret(name) and not isinstance(value, bool):
         draft.warn(path, "the field looks like a secret, and the gate answers no such form; use forward or deny", key=True)
     if fields is not None and name not in fields:
         draft.warn(path, "the field is not among `fields` of the match, so it is never sent; add it there or remove it", key=True)
+
+
+def bad_value(value: Any) -> str | None:
+    """Why a value is none that a field can have (R34)."""
+    if isinstance(value, (str, bool, int, float)) or (isinstance(value, list) and all(isinstance(item, str) for item in value)):
+        return None
+    return "a field is text, a number, true or false, or a list of texts; write one of these"

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from samplegate.core.matching.conditions import is_glob
 from samplegate.core.policy import Peer
-from samplegate.core.policyfile import modelchecks, reach, rulechecks, timechecks, variables
+from samplegate.core.policyfile import limitchecks, modelchecks, reach, rulechecks, secretchecks, timechecks, variables
 from samplegate.core.policyfile.answerchecks import texts
 from samplegate.core.policyfile.draft import Draft
 from samplegate.core.policyfile.tree import UNSEEN, Path, plain, quoted
@@ -23,6 +23,7 @@ def check(draft: Draft) -> None:
     """Every check; problems and warnings end up in the draft."""
     _names(draft, "models", [model.name for model in draft.policy.models])
     _names(draft, "rules", [rule.name for rule in draft.policy.rules])
+    _keys(draft, "limits", draft.policy.limits)
     modelchecks.check(draft)
     _variables(draft)
     _peer(draft, ("client",), draft.policy.client)
@@ -34,6 +35,8 @@ def check(draft: Draft) -> None:
     if not draft.policy.rules and draft.sound("rules"):
         draft.warn(("rules",), "there are no rules, so every request stays unanswered; add one", key=True)
     rulechecks.check(draft)
+    limitchecks.check(draft)
+    secretchecks.check(draft)
     reach.check(draft)
 
 
@@ -50,6 +53,13 @@ def _names(draft: Draft, table: str, names: Sequence[str]) -> None:
             draft.problem(path, f"{quoted(name)} is the name of {table}.{first[name]} in line {line} too; give each its own")
         else:
             first[name] = index
+
+
+def _keys(draft: Draft, table: str, names: Iterable[str]) -> None:
+    """Names that are keys, so that none can stand twice."""
+    for name in names:
+        if (why := _bad_name(name)) is not None:
+            draft.problem((table, name), why, key=True)
 
 
 def _bad_name(name: str) -> str | None:
@@ -82,7 +92,7 @@ def _variables(draft: Draft) -> None:
         if path[0] == "rules" and path[2:3] == ("content",):
             continue
         name = next(variables.names(text), None)
-        if name is None or path[-1] in _EXPRESSIONS:
+        if name is None or path[-1] in _EXPRESSIONS or path[0] == "secrets":
             continue
         if path[-1] == "prepend":
             draft.warn(path, f"${{{name}}} is sent as it stands; variables are filled in only within the content of an answer")

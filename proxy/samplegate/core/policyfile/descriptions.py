@@ -10,6 +10,9 @@ KEYS: Final[Mapping[str, Mapping[str, str]]] = {
         "version": "The version of this format: 1.",
         "models": "The models that the gate may call.",
         "hints": "What servers ask for, to your models: in order, the first that is found wins.",
+        "limits": "How much may be drawn, by names that rules refer to.",
+        "brakes": "When a server that asks in circles is left unanswered for a while.",
+        "secrets": "Your own patterns of secrets, by name, beside those that are known.",
         "rules": "Who may ask what, and who answers: the first rule that matches wins, and no match means that nobody answers.",
         "client": "What is known of the client.",
         "servers": "What is known of servers, by their configured names.",
@@ -21,8 +24,19 @@ KEYS: Final[Mapping[str, Mapping[str, str]]] = {
         "api_key_env": "The name of the environment variable that holds the provider's key.",
         "api_key_file": "The file that holds the provider's key, relative to the policy.",
         "max_tokens": "The most output tokens that the model is ever asked for.",
+        "price": "What it costs; without it litellm's table says, and where that has nothing the price is unknown, never zero.",
+        "accepts": "What it takes besides text; without it litellm's table says, and where that has nothing it takes text only.",
+        "context": "The tokens of input and output together; without it litellm's table says how long the input may be.",
+        "intelligence": "How good it is beside your other models, in your eyes.",
+        "speed": "How fast it is beside your other models, in your eyes.",
+        "margin": "What the counted tokens of a request are multiplied by before they are reserved.",
+        "image_tokens": "What one image is counted as.",
         "warm": "Its process is started by the client's first tools/call, not by the first request that needs it.",
         "cases": "Only for `scripted`: the file of its cases, relative to the policy.",
+    },
+    "Price": {
+        "input": "US dollars for a million tokens that it reads.",
+        "output": "US dollars for a million tokens that it writes.",
     },
     "Rule": {
         "effect": "What is done with a request that the rule matches.",
@@ -34,15 +48,22 @@ KEYS: Final[Mapping[str, Mapping[str, str]]] = {
     "AllowRule": {
         "with": "How the model is asked.",
         "on_timeout": "What happens when the model takes too long.",
+        "limits": "The limits that a request draws on, all or none, before anything is done.",
+        "on_limit": "What happens when one of the limits has no room.",
     },
     "AnswerRule": {
         "content": "What is answered: text or a list of content blocks for sampling, values by field name for a form.",
         "defaults": "Forms only: what `content` leaves open takes the default that the form proposes.",
+        "cases": "Instead of `content`: the file of `scripted` cases that are answered from, relative to the policy.",
+        "limits": "The limits that a request draws on, all or none, before anything is done.",
+        "on_limit": "What happens when one of the limits has no room.",
     },
     "ForwardRule": {
         "verify": "The client's answer is sent on only if it fits what was asked.",
         "timeout": "How long the client may take; without it, as long as the peers wait.",
         "on_timeout": "What happens when the client takes longer than `timeout`.",
+        "limits": "The limits that a request draws on, all or none, before anything is done.",
+        "on_limit": "What happens when one of the limits has no room.",
     },
     "DenyRule": {
         "as": "What a denied elicitation is answered.",
@@ -77,11 +98,24 @@ KEYS: Final[Mapping[str, Mapping[str, str]]] = {
     },
     "With": {
         "models": "Your models, in order of preference; without it, all of the policy.",
+        "prefer": "What counts when a model is chosen, whatever the server says.",
+        "fallback": "A model that fails before its first token is followed by the next that fits.",
         "max_tokens": "The most output tokens; a request for more is lowered to it.",
         "temperature": "The bounds that the request's temperature is moved into; a request without one is left without.",
         "stop_sequences": "The bounds of the request's stop sequences.",
         "system_prompt": "What becomes of the server's system prompt.",
+        "secrets": "What becomes of secrets in the prompt and in the answer; without it, nobody looks for them.",
+        "max_answer": "The most bytes of the answer's content as JSON; a longer answer is not given.",
         "timeout": "How long the model may take; without it, as long as the peers wait.",
+    },
+    "Secrets": {
+        "prompt": "What becomes of secrets in what the model is asked.",
+        "answer": "What becomes of secrets in what the model answers.",
+    },
+    "Weights": {
+        "cost": "How much a low price counts.",
+        "speed": "How much speed counts.",
+        "intelligence": "How much intelligence counts.",
     },
     "Prepend": {
         "prepend": "The text that is put before the server's system prompt.",
@@ -93,12 +127,29 @@ KEYS: Final[Mapping[str, Mapping[str, str]]] = {
     "StopSequences": {
         "max": "How many are passed on; the rest is dropped and logged.",
     },
+    "Limit": {
+        "requests": "How many requests.",
+        "input_tokens": "How many tokens models read.",
+        "output_tokens": "How many tokens models write.",
+        "usd": "How many US dollars models cost.",
+        "concurrent": "How many requests are under way at once; without `per`.",
+        "per": "Over what it counts.",
+        "tz": "The time zone in which a `day` or `month` begins: `UTC`, or an IANA name such as `Europe/Berlin`.",
+        "by": "Counted separately for each of these; without it, for all together.",
+        "warn_at": "The share of it, up to 1, at which the log warns, once in its time.",
+    },
+    "Brakes": {
+        "requests_per_call": "How many requests a server may make during one call of the client.",
+        "repeats": "How many times in a row a server asks the same before it is stopped.",
+        "cooling": "How long the server is left unanswered then.",
+    },
     "Peer": {
         "peer_timeout": "How long the peer waits for an answer before it gives up, or none.",
         "extends_on_progress": "Whether progress makes the peer wait on.",
     },
     "Server": {
         "explain_to_server": "For development: the server is told the rule and the reason.",
+        "plain_sampling": "Sampling is declared to it without tools and context, for servers that refuse what they do not know.",
     },
 }
 """By struct of ``policy.py`` and key of the file; ``Rule`` stands for what every rule has, and ``Server`` has all of ``Peer`` too."""

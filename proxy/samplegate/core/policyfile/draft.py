@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from samplegate.core.catalogue import Catalogue
 from samplegate.core.policy import Policy
 from samplegate.core.policyfile.tree import Fault, Mapping, Mark, Node, Path, find
 
@@ -14,6 +15,7 @@ class Draft:
         self.root = root
         self.problems: list[Fault] = []
         self.warnings: list[Fault] = []
+        self.catalogue: Catalogue = {}
         self._broken = broken
         self._above = {path[:size] for path in broken for size in range(len(path) + 1)}
 

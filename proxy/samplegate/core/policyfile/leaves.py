@@ -18,6 +18,7 @@ Type: TypeAlias = inspect.Type
 _WORDS: Final = {  # what a pattern of the schema means to a reader
     r"^[0-9]+(\.[0-9]+)?(ms|s|m|h)$": "a duration such as 500ms, 50s, 15m or 1h",
     r"^([0-9]+(\.[0-9]+)?(ms|s|m|h)|none)$": "a duration such as 60s or 15m, or none",
+    r"^([0-9]+(\.[0-9]+)?(ms|s|m|h)|day|month|call|process)$": "a duration such as 1m or 24h, or day, month, call or process",
 }
 _PLURAL: Final = {"text": "texts", "a mapping": "mappings"}
 

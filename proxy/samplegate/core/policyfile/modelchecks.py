@@ -1,18 +1,24 @@
-"""What must hold among the models and hints of a policy. Does not call a model, look for a key or know litellm's names."""
+"""What must hold among the models and hints of a policy, and between them and its rules. Does not call a model or look for a key."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Final
 from urllib.parse import urlsplit
 
-from samplegate.core.policy import Model
+from samplegate.core.catalogue import SCRIPTED, Catalogue
+from samplegate.core.models import candidates
+from samplegate.core.policy import AllowRule, Model, Weights
 from samplegate.core.policyfile.draft import Draft
 from samplegate.core.policyfile.leaves import did_you_mean
 from samplegate.core.policyfile.tree import UNSEEN, Path, quoted
 
-SCRIPTED: Final = "scripted"
+DEAREST: Final = 1_000_000.0
+"""Dollars for a million tokens: a dollar a token. The dearest models are a thousand times cheaper."""
+LARGEST_MARGIN: Final = 100.0
+MOST_COUNTED: Final = 2**31 - 1
+"""Tokens: no model reads, and no image is, as many."""
 
 VARIABLE_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 
@@ -22,6 +28,46 @@ def check(draft: Draft) -> None:
     for index, model in enumerate(draft.policy.models):
         _model(draft, ("models", index), model)
     _hints(draft)
+    for index, rule in enumerate(draft.policy.rules):
+        if isinstance(rule, AllowRule) and draft.sound("rules", index, "with"):
+            _prefer(draft, ("rules", index, "with", "prefer"), rule)
+
+
+def check_catalogue(draft: Draft, catalogue: Catalogue) -> None:
+    """What a rule's match demands against what its models take; ``catalogue`` has litellm's table in it."""
+    for index, rule in enumerate(draft.policy.rules):
+        path: Path = ("rules", index)
+        if not isinstance(rule, AllowRule) or not (draft.sound(*path) and draft.sound("models")):
+            continue
+        takes = {model.name: catalogue[model.name].accepts for model in candidates(draft.policy, rule) if model.name in catalogue}
+        for extra, place in _demanded(rule):
+            if takes and not any(extra in accepted for accepted in takes.values()):
+                given = f"add `accepts: [{extra}]` to one that does, or name another"
+                draft.warn((*path, *place), f"none of the rule's models ({', '.join(takes)}) takes {extra}, so this is never answered; {given}")
+
+
+def _demanded(rule: AllowRule) -> Iterator[tuple[str, Path]]:
+    """What every request that the rule matches holds, and where the match says so. A list of types with text in it demands none of them."""
+    types = rule.match.content_types or []
+    for extra in ("image", "audio"):
+        if types and set(types) <= {extra, "tool_use", "tool_result"} and extra in types:
+            yield extra, ("match", "content_types")
+    if rule.match.tools is True:
+        yield "tools", ("match", "tools")
+
+
+def _prefer(draft: Draft, path: Path, rule: AllowRule) -> None:
+    prefer = rule.with_.prefer
+    if prefer is None or not draft.sound(*path):
+        return
+    if isinstance(prefer, Weights) and not (prefer.cost or prefer.speed or prefer.intelligence):
+        draft.problem(path, "every weight is 0, so nothing is preferred; give one above 0 or remove the key")
+        return
+    models = candidates(draft.policy, rule)
+    for name in ("speed", "intelligence"):
+        counts = prefer == name if isinstance(prefer, str) else getattr(prefer, name) > 0
+        if counts and models and all(getattr(model, name) is None for model in models) and draft.sound("models"):
+            draft.warn(path, f"no model of the rule has a number for {name}, so it makes no difference; add `{name}: 0.5` or the like to the models")
 
 
 def known_models(draft: Draft, path: Path, names: Iterable[str]) -> None:
@@ -55,6 +101,7 @@ def _model(draft: Draft, path: Path, model: Model) -> None:
     elif model.cases is not None:
         draft.problem((*path, "cases"), f"the key belongs to model: {SCRIPTED}, and this model is {quoted(model.model)}; remove the key", key=True)
     _key(draft, path, model)
+    _numbers(draft, path, model)
     if model.api_base is not None and (why := _bad_address(model.api_base)) is not None:
         draft.problem((*path, "api_base"), why)
 
@@ -67,6 +114,24 @@ def _scripted(draft: Draft, path: Path, model: Model) -> None:
     for name in ("api_base", "api_key_env", "api_key_file", "warm"):
         if getattr(model, name) not in (None, False):
             draft.problem((*path, name), f"model: {SCRIPTED} is built in and calls nobody; remove the key", key=True)
+
+
+def _numbers(draft: Draft, path: Path, model: Model) -> None:
+    """What it costs, takes and counts for."""
+    for name in ("input", "output"):
+        if model.price is not None and draft.sound(*path, "price", name) and getattr(model.price, name) > DEAREST:
+            draft.problem((*path, "price", name), f"{getattr(model.price, name):g} is more than a dollar a token; give dollars for a million tokens")
+    if draft.sound(*path, "margin") and model.margin > LARGEST_MARGIN:
+        draft.problem((*path, "margin"), f"{model.margin:g} times what is counted is too much; {LARGEST_MARGIN:g} is the most, 1.25 the default")
+    for name in ("context", "image_tokens"):
+        if draft.sound(*path, name) and (getattr(model, name) or 0) > MOST_COUNTED:
+            draft.problem((*path, name), f"{getattr(model, name)} tokens are more than any model reads; the most is {MOST_COUNTED}")
+    both = draft.sound(*path, "context") and draft.sound(*path, "max_tokens")
+    if both and model.context is not None and (model.max_tokens or 0) >= model.context:
+        draft.problem((*path, "max_tokens"), f"{model.max_tokens} leaves no room to read anything within a context of {model.context}; lower it")
+    for index, extra in enumerate(model.accepts or ()):
+        if draft.sound(*path, "accepts") and extra in (model.accepts or ())[:index]:
+            draft.problem((*path, "accepts", index), f"{extra} stands twice; remove one")
 
 
 def _key(draft: Draft, path: Path, model: Model) -> None:

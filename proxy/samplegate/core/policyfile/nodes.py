@@ -36,10 +36,10 @@ class _Open(msgspec.Struct, eq=False):
     dropped: bool = False
 
 
-def compose(text: str) -> tuple[Node, list[Fault]]:
+def compose(text: str, *, most_bytes: int = MAX_BYTES, most_values: int = MAX_NODES) -> tuple[Node, list[Fault]]:
     """The tree of the one document in ``text``, with every fault in it. Raises Unreadable where it is not YAML or out of bounds."""
-    _check_text(text)
-    builder = _Builder()
+    _check_text(text, most_bytes)
+    builder = _Builder(most_values)
     try:
         for event in _events(text):
             builder.take(event)
@@ -56,9 +56,9 @@ def _events(text: str) -> Iterator[Any]:
     return iter(yaml.parse(text, Loader=_LOADER))
 
 
-def _check_text(text: str) -> None:
-    if len(text) > MAX_BYTES or len(text.encode("utf-8", "surrogatepass")) > MAX_BYTES:
-        raise Unreadable(Fault(Mark(1, 1), (), f"the file is larger than {MAX_BYTES} bytes; split it"))
+def _check_text(text: str, most: int) -> None:
+    if len(text) > most or len(text.encode("utf-8", "surrogatepass")) > most:
+        raise Unreadable(Fault(Mark(1, 1), (), f"the file is larger than {most} bytes; split it"))
     unseen = _UNSEEN.search(text)
     if unseen is not None:
         before = re.split(r"\r\n|\r|\n", text[: unseen.start()])
@@ -93,9 +93,10 @@ def _syntax(problem: yaml.MarkedYAMLError, text: str) -> str:
 class _Builder:
     """Takes events one by one and hangs nodes together."""
 
-    def __init__(self) -> None:
+    def __init__(self, most: int) -> None:
         self.root: Node | None = None
         self.faults: list[Fault] = []
+        self._most = most
         self._stack: list[_Open] = []
         self._count = 0
 
@@ -138,8 +139,8 @@ class _Builder:
 
     def _count_one(self, mark: Mark) -> None:
         self._count += 1
-        if self._count > MAX_NODES:
-            raise Unreadable(Fault(mark, (), f"the file has more than {MAX_NODES} values; split it"))
+        if self._count > self._most:
+            raise Unreadable(Fault(mark, (), f"the file has more than {self._most} values; split it"))
 
     def _expects_key(self) -> bool:
         return bool(self._stack) and isinstance(self._stack[-1].node, Mapping) and self._stack[-1].key is None and not self._stack[-1].dropped

@@ -82,7 +82,8 @@ def _takes_all(rule: Rule) -> bool:
     if isinstance(rule, DenyRule):
         return True
     timed = isinstance(rule, (AllowRule, ForwardRule)) and rule.on_timeout == "next"
-    return rule.otherwise != "next" and not timed
+    limited = bool(rule.limits) and rule.on_limit == "next"
+    return rule.otherwise != "next" and not timed and not limited
 
 
 def _covers(first: _Shape, later: _Shape) -> bool:

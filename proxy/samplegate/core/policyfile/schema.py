@@ -6,10 +6,12 @@ from typing import Any, Final
 
 import msgspec
 
+from samplegate.core.catalogue import SCRIPTED
 from samplegate.core.policy import Policy
 from samplegate.core.policyfile.checks import MAX_NAME, MAX_RULES
 from samplegate.core.policyfile.descriptions import describe
-from samplegate.core.policyfile.modelchecks import SCRIPTED, VARIABLE_NAME
+from samplegate.core.policyfile.limitchecks import AMOUNTS, CALENDAR
+from samplegate.core.policyfile.modelchecks import VARIABLE_NAME
 from samplegate.core.policyfile.rulechecks import ELICITATION_ONLY, FORM_ONLY, MAY_BE_EMPTY, SAMPLING_ONLY, URL_ONLY
 
 _DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
@@ -27,6 +29,7 @@ def json_schema() -> dict[str, Any]:
     _match(structs["Match"])
     _rules(structs)
     _models(structs["Model"])
+    _limits(structs)
     return {"$schema": _DIALECT, "title": "samplegate policy", **schema}
 
 
@@ -50,6 +53,7 @@ def _names(structs: dict[str, Any]) -> None:
     policy = structs["Policy"]["properties"]
     policy["rules"]["maxItems"] = MAX_RULES
     policy["hints"]["propertyNames"] = {"minLength": 1}
+    policy["limits"]["propertyNames"] = {"minLength": 1, "maxLength": MAX_NAME}
     policy["servers"]["propertyNames"] = {"minLength": 1, "maxLength": MAX_NAME, "pattern": r"^[^*?\[]*$"}
     policy["hints"]["additionalProperties"] = _filled(policy["hints"]["additionalProperties"])
     structs["With"]["properties"]["models"]["minItems"] = 1
@@ -106,11 +110,13 @@ def _rules(structs: dict[str, Any]) -> None:
     form = {"type": "object", "additionalProperties": value}
     defaults = {"properties": {"defaults": {"const": True}}, "required": ["defaults"]}
     form_only: dict[str, Any] = {"properties": {"mode": {"enum": ["form", ["form"]]}}}
-    structs["AnswerRule"]["allOf"] = [
+    literal = [
         {"properties": {"match": {"required": ["kind"]}}, "required": ["match"]},
         _if(_asks("sampling"), {"properties": {"content": text_or_blocks, "defaults": False}, "required": ["content"]}),
         _if(_asks("elicitation"), {"properties": {"content": form, "match": form_only}, "anyOf": [{"required": ["content"]}, defaults]}),
     ]
+    structs["AnswerRule"]["properties"]["cases"]["minLength"] = 1
+    structs["AnswerRule"]["allOf"] = [{**_if({"cases": {}}, _without(("content", "defaults"))), "else": {"allOf": literal}}]
 
 
 def _models(model: dict[str, Any]) -> None:
@@ -122,3 +128,16 @@ def _models(model: dict[str, Any]) -> None:
         {**_if(here, {"required": ["cases"], **_without(("api_base", "api_key_env", "api_key_file", "warm"))}), "else": _without(("cases",))},
         {"not": {"required": ["api_key_env", "api_key_file"]}},
     ]
+
+
+def _limits(structs: dict[str, Any]) -> None:
+    limit = structs["Limit"]
+    limit["properties"]["by"]["uniqueItems"] = True
+    limit["oneOf"] = [{"required": [amount]} for amount in AMOUNTS]
+    limit["allOf"] = [
+        {**_if({"concurrent": {}}, _without(("per", "warn_at"))), "else": {"required": ["per"]}},
+        {**_if({"per": {"enum": list(CALENDAR)}}, {"required": ["tz"]}), "else": _without(("tz",))},
+    ]
+    structs["Brakes"]["anyOf"] = [{"required": [name]} for name in ("requests_per_call", "repeats")]
+    for rule in ("AllowRule", "AnswerRule", "ForwardRule"):
+        structs[rule]["properties"]["limits"] |= {"minItems": 1, "uniqueItems": True}

@@ -107,6 +107,7 @@ class Exchange:
             fault = "requestState is not one of ours for this call, or it is too old"
             return [Note("state.refused", {"server": self.state.server}), ToClient(pending.lane, frames.error(pending.id, shapes.BAD_PARAMS, fault))]
         pending.rounds, pending.started = opened.rounds, min(now, opened.started - self.state.epoch)
+        pending.key = opened.call
         pending.wire_id = self.state.new_id()  # the server has never seen this try
         self.state.inflight.add(pending)
         replies = {} if answers is None or answers[:1] != b"{" else {key: bytes(raw) for key, raw in jsontext.fields(answers).items()}
@@ -168,6 +169,8 @@ class Exchange:
             roots=roots,
             returned=returned,
             client_told=pending.token is not None,
+            call_ids=self.state.call_ids([pending]),
+            session=self.state.token,
         )
         self.open[round.id] = Asked(pending, round, asked.entries, state)
         pending.round = round.id

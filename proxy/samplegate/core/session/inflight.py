@@ -36,6 +36,8 @@ class Pending(msgspec.Struct, gc=False, eq=False):
     rounds: int = 0
     waits: int = 0
     """State-only answers in a row."""
+    key: str = ""
+    """The name of the call for limits that count by call, the same for all its rounds and retries (R16); given to it by its first round."""
     round: str | None = None
     state: bytes | None = None
     """The server's requestState for the next retry, raw."""

@@ -73,6 +73,8 @@ class Pushes(msgspec.Struct, eq=False):
             called=called,
             server_told=token_of(f.payload) is not None,
             client_told=all(p.token is not None for p in calls),
+            call_ids=state.call_ids(calls),
+            session=state.token,
         )
         push = Push(f.id, round, f.payload, "sampling" if f.method == SAMPLING else "elicitation", calls)
         self.open[round.id] = self._by_id[f.id] = push
@@ -145,13 +147,13 @@ class Pushes(msgspec.Struct, eq=False):
                 self._sent.pop(push.sent, None)
         return push
 
-    def beat(self, round: str) -> tuple[Push, Effects] | None:
-        """Progress for the server, if it gave a token; None if the round is not one of these."""
+    def beat(self, round: str, tokens: int = 0) -> tuple[Push, Effects] | None:
+        """Progress for the server, if it gave a token: how many tokens have come, or one more than before. None if the round is not one of these."""
         push = self.open.get(round)
         if push is None:
             return None
         token = token_of(push.params)
-        push.beats += 1
+        push.beats = max(push.beats + 1, tokens)
         return push, [] if token is None else [ToServer(SERVER_LANE, notification(token, push.beats))]
 
 

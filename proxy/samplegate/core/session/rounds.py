@@ -69,6 +69,10 @@ class Round(msgspec.Struct, frozen=True):
     """Whether the server gave a token on which progress can be told to it."""
     client_told: bool = False
     """The same of the client, for every call that this may belong to."""
+    call_ids: tuple[str, ...] = ()
+    """Names of the client's calls that it may belong to, the same for all rounds and retries of a call (R16); with none in flight the session's."""
+    session: str = ""
+    """The name of the session."""
 
 
 class Release(msgspec.Struct, frozen=True):

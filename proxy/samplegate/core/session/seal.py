@@ -48,6 +48,8 @@ class SealedRound(msgspec.Struct, frozen=True, array_like=True):
     """The server's own requestState as it wrote it, the quotes too."""
     keys: dict[str, SealedKey]
     started: float = 0.0
+    call: str = ""
+    """The call's name for limits that count by call."""
 
 
 class Binding(msgspec.Struct, frozen=True):

@@ -31,6 +31,7 @@ def sealed(state: State, pending: Pending, round: Round, verdict: ForwardRound, 
         state=None if server_state is None else server_state.decode(),
         keys={key: _key(round, key, verdict, wall) for key in [*round.items, *round.roots]},
         started=state.epoch + pending.started,
+        call=pending.key,
     )
     return seal.seal(body, bound, key=state.key, nonce=verdict.nonce)
 

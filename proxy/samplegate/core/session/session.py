@@ -81,9 +81,9 @@ class Session:
         """The gate no longer waits for that reply."""
         return self.pushes.unforward(round, reason)
 
-    def round_progress(self, round: str) -> Effects:
-        """A round is still being worked on: progress on the tokens that the peers gave (R101)."""
-        found = self.pushes.beat(round)
+    def round_progress(self, round: str, tokens: int = 0) -> Effects:
+        """A round is still being worked on, its model has written so many tokens: progress on the tokens that the peers gave (R101)."""
+        found = self.pushes.beat(round, tokens)
         if found is None:
             asked = self.exchange.open.get(round)
             line = None if asked is None else self.progress.beat(asked.pending)

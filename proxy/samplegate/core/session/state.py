@@ -46,6 +46,12 @@ class State(msgspec.Struct, eq=False):
         self.numbers += 1
         return f"{self.token}-{self.numbers}"
 
+    def call_ids(self, calls: list[Pending]) -> tuple[str, ...]:
+        """The names of the calls that a request may belong to; with none in flight the session's."""
+        for pending in calls:
+            pending.key = pending.key or self.new_round()
+        return tuple(pending.key for pending in calls) or (self.token,)
+
     def offer(self, era: Era, revision: str, client: ClientCapabilities, call: Call | None) -> Offer:
         """What is declared to the server (R113)."""
         return offer(self.book, server=self.server, caller=self.caller, era=era, revision=revision, client=client, call=call)

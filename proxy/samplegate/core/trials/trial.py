@@ -3,143 +3,97 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, TypeAlias, assert_never
+from dataclasses import replace
+from datetime import datetime
 
 import msgspec
 
-from samplegate.core.capabilities import can_forward
-from samplegate.core.cases import Case, Elicitation, Expect, Placed, Sampling
-from samplegate.core.decide import Rulebook, compile_policy, explain
-from samplegate.core.decisions import Allowed, Decision, DenyAs, FixedAnswer, Forwarded, LeftOpen, Situation, Step
-from samplegate.core.parsing.parse import ELICITATION, SAMPLING, parse
-from samplegate.core.policy import Policy
-from samplegate.core.requests import BadRequest
-from samplegate.core.trials import scenes
+from samplegate.core.cases import Case, Expect, Moment, Placed
+from samplegate.core.decide import Rulebook, compile_policy
+from samplegate.core.decisions import Step
+from samplegate.core.ledger import SCALE
+from samplegate.core.policy import Policy, seconds
+from samplegate.core.trials.comparing import Mismatch, Object, differences, same, seen
+from samplegate.core.trials.play import Came, Play, Scenery, Walk, scenery
+from samplegate.core.trials.suite import START
+from samplegate.core.trials.wire import wire
 
-Object: TypeAlias = dict[str, Any]
-
-
-class Mismatch(msgspec.Struct, frozen=True):
-    """One expectation that was not met; both sides as they are to be printed."""
-
-    what: str
-    expected: Any
-    got: Any
+__all__ = ["Mismatch", "Trial", "Walk", "run", "same", "wire"]
 
 
 class Trial(msgspec.Struct, frozen=True):
-    """What came of one case: it passed if nothing differs. ``steps`` are the rules that were looked at; none of a malformed request."""
+    """What came of one case: it passed if nothing differs."""
 
     case: Case
     line: int
     mismatches: tuple[Mismatch, ...]
     steps: tuple[Step, ...]
+    """The rules that were looked at, in the first step that was not as expected, else in the last; none of a malformed request."""
     detail: str
+    walks: tuple[Walk, ...] = ()
+    """Every way that its requests went along the rules, each once."""
 
 
-def run(cases: Sequence[Placed], policy: Policy) -> Iterator[Trial]:
-    """Every case in its order. The policy is compiled once for each environment that the cases name."""
-    books: dict[tuple[tuple[str, str], ...], Rulebook] = {}
+def run(cases: Sequence[Placed], policy: Policy | Rulebook) -> Iterator[Trial]:
+    """Every case in its order, each with limits that nobody has drawn on. ``${VAR}`` is what the case says, whatever the policy was compiled with."""
+    book = policy if isinstance(policy, Rulebook) else compile_policy(policy, {})
     for placed in cases:
-        environment = placed.case.environment or {}
-        key = tuple(sorted(environment.items()))
-        if key not in books:
-            books[key] = compile_policy(policy, environment)
-        yield _try(placed, books[key])
+        yield _try(placed, book)
+
+
+class _Told(msgspec.Struct):
+    """What is kept of a case while it is played."""
+
+    mismatches: list[Mismatch]
+    walks: dict[tuple[int, int, int, str, int], Walk]
+    came: Came | None = None
+    settled: bool = False
+    """Whether ``came`` is the one to tell."""
 
 
 def _try(placed: Placed, book: Rulebook) -> Trial:
-    case = placed.case
-    method, params = wire(case)
-    request = parse(method, msgspec.json.encode(params), scenes.origin(case))
-    if isinstance(request, BadRequest):
-        seen = {"effect": "none", "reason": "malformed"}
-        return Trial(case, placed.line, tuple(_differences(case.expect, seen)), (), request.message)
-    situation = Situation(can_forward=can_forward(request, scenes.capabilities(case.client or [])))
-    decision, steps = explain(book, request, situation)
-    return Trial(case, placed.line, tuple(_differences(case.expect, _seen(decision))), tuple(steps), decision.detail)
+    told, play = _Told([], {}), Play(book)
+    start = datetime.fromisoformat(placed.case.start or START).timestamp()
+    at = 0.0
+    for moment in placed.moments:
+        at = at if moment.step.at is None else seconds(moment.step.at)
+        scene = scenery(moment.step, replace(book, environment=moment.step.environment or {}))
+        _play(told, play, scene, moment, start + at)
+    came = told.came
+    steps, detail = ((), "") if came is None else (came.steps, came.decision.detail)
+    return Trial(placed.case, placed.line, tuple(told.mismatches), steps, detail, tuple(told.walks.values()))
 
 
-def wire(case: Case) -> tuple[str, Object]:
-    """The method and params of a case's request, as a server would write them."""
-    if case.request is not None:
-        return case.request.method, case.request.params
-    if case.sampling is not None:
-        return SAMPLING, _sampling(Sampling(text=case.sampling) if isinstance(case.sampling, str) else case.sampling)
-    asked = case.elicitation
-    return ELICITATION, _elicitation(Elicitation(message=asked) if isinstance(asked, str) else asked or Elicitation())
+def _play(told: _Told, play: Play, scene: Scenery, moment: Moment, now: float) -> None:
+    """One step, as often as it is to be repeated: the first time that it is not as expected is told, and each differing way along the rules kept."""
+    expect, last = moment.step.expect, moment.step.repeat
+    found: list[Mismatch] = []
+    for turn in range(1, last + 1):
+        came = play.ask(scene, now)
+        for walk in came.walks:
+            told.walks.setdefault((moment.line, walk.first, walk.looked, walk.end, walk.place), walk)
+        if not told.settled:
+            told.came = came
+        if expect is not None and not found:
+            wanted = expect if turn == last else msgspec.structs.replace(expect, limits=None)
+            found = list(differences(wanted, _got(play, scene, came, wanted, now)))
+            told.settled = told.settled or bool(found)
+            told.mismatches += [msgspec.structs.replace(one, where=_where(moment, turn)) for one in found]
 
 
-def _sampling(short: Sampling) -> Object:
-    params: Object = {"messages": short.messages, "maxTokens": short.max_tokens, **msgspec.to_builtins(short)}
-    if short.text is not None:
-        params["messages"] = [{"role": "user", "content": {"type": "text", "text": params.pop("text")}}]
-    if short.hints is not None:
-        params["modelPreferences"] = {"hints": [{"name": name} for name in params.pop("hints")]}
-    return params
+def _where(moment: Moment, turn: int) -> str:
+    """``steps.1, line 14, request 3 of 10``; empty for a case without steps."""
+    if not moment.place:
+        return ""
+    return f"{moment.place}, line {moment.line}" + (f", request {turn} of {moment.step.repeat}" if moment.step.repeat > 1 else "")
 
 
-def _elicitation(short: Elicitation) -> Object:
-    if short.url is not None:
-        return {"mode": "url", "message": short.message, "url": short.url, "elicitationId": "case"}
-    fields = short.fields or {}
-    properties = {name: {"type": schema} if isinstance(schema, str) else schema for name, schema in fields.items()}
-    required = list(fields) if short.required is None else short.required
-    return {"message": short.message, "requestedSchema": {"type": "object", "properties": properties, "required": required}}
-
-
-def _seen(decision: Decision) -> Object:
-    """What became of a request, by the names of ``Expect``."""
-    seen: Object = {
-        "effect": decision.effect,
-        "rule": decision.rule,
-        "reason": decision.reason.value,
-        "shadows": [shadow.rule for shadow in decision.shadows],
+def _got(play: Play, scene: Scenery, came: Came, expect: Expect, now: float) -> Object:
+    """What came of it, by the names of ``Expect``; what is drawn on limits only where ``expect`` asks for it."""
+    return {
+        **seen(came.decision),
+        "limit": came.limit,
+        "waits": came.waits,
+        "cost": None if came.cost is None else came.cost / SCALE["usd"],
+        "limits": {name: play.drawn(name, scene, came, now) for name in expect.limits or ()},
     }
-    match decision.act:
-        case Allowed(models=models, params=params):
-            seen |= {"models": list(models), "model": models[0] if models else None, "params": dict(params), "max_tokens": params.get("maxTokens")}
-        case FixedAnswer(result=result):
-            seen["content"] = result.get("content")
-        case DenyAs(as_=as_):
-            seen["as"] = as_
-        case Forwarded() | LeftOpen():
-            pass
-        case _ as never:
-            assert_never(never)
-    return seen
-
-
-def _differences(expect: Expect, seen: Object) -> Iterator[Mismatch]:
-    for what, expected in msgspec.to_builtins(expect).items():
-        got = seen.get(what)
-        if what == "params":
-            yield from _params(expected, got or {})
-        elif not same(expected, _words(got) if isinstance(expected, str) else got):
-            yield Mismatch(what, expected, got)
-
-
-def _params(expected: Object, got: Object) -> Iterator[Mismatch]:
-    for name, value in expected.items():
-        if not same(value, got.get(name)):
-            yield Mismatch(f"params.{name}", value, got.get(name))
-
-
-def _words(content: Any) -> Any:
-    """The text of content that is one text block, so that a case may say it as text."""
-    match content:
-        case {"type": "text", "text": str(text)} | [{"type": "text", "text": str(text)}]:
-            return text
-        case _:
-            return content
-
-
-def same(one: Any, other: Any) -> bool:
-    """Equal as JSON values: 1 is 1.0 and neither is true (T15)."""
-    match one, other:
-        case dict(), dict():
-            return one.keys() == other.keys() and all(same(one[key], other[key]) for key in one)
-        case list() | tuple(), list() | tuple():
-            return len(one) == len(other) and all(map(same, one, other))
-        case _:
-            return isinstance(one, bool) == isinstance(other, bool) and bool(one == other)

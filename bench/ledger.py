@@ -1,0 +1,117 @@
+"""What a reservation and its settlement take with few and with many accounts, in memory and in the state's file, and what an account costs there."""
+
+from __future__ import annotations
+
+import random
+import tempfile
+import time
+import tracemalloc
+from collections.abc import AsyncIterator, Sequence
+from contextlib import aclosing, asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import Final, Literal
+
+import anyio
+
+from samplegate.core.ledger import SCALE, Draw, Refused, Terms
+from samplegate.limits.admission import Admission
+
+FEW: Final = 10
+MANY: Final = 100_000
+AT_ONCE: Final = 1_000
+"""Draws of one reservation while the accounts are made."""
+MOST: Final = 1_000_000  # requests in thirty days: what is drawn at once drains in some minutes, after which the account would be forgotten
+DRAWN: Final = 100
+TRACED: Final = 10_000  # accounts of which the memory is counted, which takes long
+Place = Literal["memory", "SQLite"]
+
+
+@dataclass(frozen=True, slots=True)
+class Ledger:
+    """One place. Microseconds of a reservation with its settlement, each of one account; the median of the laps."""
+
+    place: Place
+    accounts: int
+    few: float
+    """With FEW accounts."""
+    many: float
+    ratio: float
+    """Many over few, in the same lap."""
+    bytes_each: float
+    """Of an account: allocated in memory, or in the file."""
+
+
+class _NoLog:
+    def warning(self, event: str, **fields: object) -> object:
+        raise RuntimeError(f"{event}: {fields}")
+
+    info = error = warning
+
+
+class _Kept:
+    """Accounts of one limit, none of which ever drains while it is measured."""
+
+    def __init__(self, place: Place, state: Path, accounts: int) -> None:
+        terms = Terms("rate", "requests", MOST * SCALE["requests"], "bucket", 30 * 86_400.0, by=("session",), shared=place == "SQLite")
+        self.admission = Admission({"rate": terms}, state=state, clock=time.time, log=_NoLog())
+        self._accounts = accounts
+
+    async def fill(self) -> None:
+        for begin in range(0, self._accounts, AT_ONCE):
+            await self._draw([_key(number) for number in range(begin, min(begin + AT_ONCE, self._accounts))])
+
+    async def lap(self, repeats: int) -> float:
+        """Microseconds of one, the mean of a lap over accounts at random."""
+        keys = [_key(number) for number in random.Random(repeats).choices(range(self._accounts), k=repeats)]
+        begun = time.perf_counter()
+        for key in keys:
+            await self._draw([key])
+        return (time.perf_counter() - begun) / repeats * 1e6
+
+    async def _draw(self, keys: Sequence[str]) -> None:
+        unit = DRAWN * SCALE["requests"]
+        reserved = await self.admission.reserve([Draw("rate", key, 2 * unit) for key in keys], None)
+        if isinstance(reserved, Refused):
+            raise RuntimeError(f"a lap that measures refusals is none: {reserved}")
+        await self.admission.settle(reserved, [Draw("rate", key, unit) for key in keys])
+
+
+def _key(number: int) -> str:
+    return f'["session-{number:06}"]'
+
+
+def measure(laps: int, repeats: dict[Place, int], accounts: int = MANY) -> list[Ledger]:
+    """Laps of so many reservations, few and many accounts by turns."""
+    return [anyio.run(_measure, place, laps, count, accounts) for place, count in repeats.items()]
+
+
+async def _measure(place: Place, laps: int, repeats: int, accounts: int) -> Ledger:
+    with tempfile.TemporaryDirectory() as folder:
+        state = Path(folder)
+        async with _filled(place, state / "few", FEW) as few, _filled(place, state / "many", accounts) as many:
+            runs = [(await few.lap(repeats), await many.lap(repeats)) for _ in range(laps)]
+        size = sum(file.stat().st_size for file in (state / "many").rglob("*") if file.is_file()) / accounts
+    ratio = median(with_many / with_few for with_few, with_many in runs)
+    each = size if place == "SQLite" else await _allocated(min(accounts, TRACED))
+    return Ledger(place, accounts, median(run[0] for run in runs), median(run[1] for run in runs), ratio, each)
+
+
+@asynccontextmanager
+async def _filled(place: Place, state: Path, accounts: int) -> AsyncIterator[_Kept]:
+    kept = _Kept(place, state, accounts)
+    async with aclosing(kept.admission):
+        await kept.fill()
+        yield kept
+
+
+async def _allocated(accounts: int) -> float:
+    """Bytes of an account in memory, with its key."""
+    tracemalloc.start()
+    try:
+        before = tracemalloc.get_traced_memory()[0]
+        async with _filled("memory", Path(), accounts):
+            return (tracemalloc.get_traced_memory()[0] - before) / accounts
+    finally:
+        tracemalloc.stop()

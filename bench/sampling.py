@@ -1,0 +1,72 @@
+"""Samples a second through the whole gate and its worker, beside litellm called directly in one process: same endpoint, same calls, in laps."""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import Final
+
+from bench import direct, endpoint, memory
+from bench.client import connected
+from bench.memory import Memory
+
+SERVER: Final = (sys.executable, str(Path(__file__).resolve().parent / "sampling_server.py"))
+POLICY: Final = """\
+version: 1
+models:
+  - {{name: instant, model: openai/instant, api_base: "{url}", price: {{input: 0.1, output: 0.4}}}}
+rules:
+  - {{name: samples, match: {{kind: sampling}}, effect: allow, with: {{max_tokens: 500}}}}
+client: {{peer_timeout: none}}
+servers: {{default: {{peer_timeout: none}}}}
+"""
+WARM_UP: Final = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Sampling:
+    """Samples a second, the median of the laps; ``ratio``: the gate's over the direct ones' in the same lap."""
+
+    at_once: int
+    gate: float
+    direct: float
+    direct_whole: float
+    """litellm without a stream: quicker, but it shows no progress."""
+    ratio: float
+
+
+def measure(laps: int, calls: int, at_once: Sequence[int] = (1, 16)) -> tuple[list[Sampling], Memory | None]:
+    """Laps of so many calls, the gate and both manners of the direct ones by turns; and what the gate with its worker then holds in memory."""
+    with ExitStack() as stack:
+        url = stack.enter_context(endpoint.running())
+        alone = stack.enter_context(direct.running(url))
+        gate = stack.enter_context(connected(stack.enter_context(_gate(url))))
+        gate.initialize()
+
+        def lap(count: int, many: int) -> tuple[float, float, float]:
+            seconds = gate.sample(count, many) / 1e9, alone.lap(count, many, "stream"), alone.lap(count, many, "whole")
+            return count / seconds[0], count / seconds[1], count / seconds[2]
+
+        lap(WARM_UP, max(at_once))
+        held = memory.held(gate.process.pid, SERVER) if memory.can_be_read() else None
+        return [_sampling(many, [lap(calls, many) for _ in range(laps)]) for many in at_once], held
+
+
+def _sampling(at_once: int, runs: Sequence[tuple[float, float, float]]) -> Sampling:
+    gate, stream, whole = (median(column) for column in zip(*runs, strict=True))
+    return Sampling(at_once, gate, stream, whole, median(mine / its for mine, its, _ in runs))
+
+
+@contextmanager
+def _gate(url: str) -> Iterator[tuple[str, ...]]:
+    """The command of a gate that asks the endpoint, with a decision log: a sample is on record before it is released."""
+    with tempfile.TemporaryDirectory() as folder:
+        policy = Path(folder) / "policy.yaml"
+        policy.write_text(POLICY.format(url=url), encoding="utf-8")
+        log = str(Path(folder) / "decisions.jsonl")
+        yield (sys.executable, "-m", "samplegate", "run", "--policy", str(policy), "--decision-log", log, "--", *SERVER)

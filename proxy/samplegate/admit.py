@@ -1,0 +1,124 @@
+"""Admitting a decision: its limits are charged at their worst case before anything is done, and corrected after. Not the accounts: those are a port.
+
+A ``Hold`` is what one request has reserved. What was never acted on is given back whole; what was begun and not settled stays at its worst case.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import anyio
+import msgspec
+
+from samplegate.core import claims
+from samplegate.core.admission import after_refusal, draws_of
+from samplegate.core.capabilities import can_forward
+from samplegate.core.catalogue import Worst
+from samplegate.core.claims import Claimant
+from samplegate.core.decide import Rulebook
+from samplegate.core.decisions import Allowed, Decision, Forwarded, Situation
+from samplegate.core.ledger import Draw, Refused, Reserved
+from samplegate.core.patience import LONGEST, left
+from samplegate.core.requests import Request
+from samplegate.core.session.rounds import Note, Round
+from samplegate.ports import Ports
+
+SETTLING = 10.0  # seconds that a correction may take while its request is already being withdrawn; after that the worst case stays
+
+
+class Hold:
+    """What one request has reserved: a part that stands for the request (its number, its slot) and a part for each model that is tried."""
+
+    def __init__(self, book: Rulebook, ports: Ports, reserved: Reserved) -> None:
+        self._book, self._ports = book, ports
+        lasting = [draw for draw in reserved.draws if book.terms[draw.limit].quantity in ("requests", "concurrent")]
+        self._request = msgspec.structs.replace(reserved, draws=tuple(lasting))
+        self._try: Reserved | None = msgspec.structs.replace(reserved, draws=tuple(draw for draw in reserved.draws if draw not in lasting))
+        self._begun = False
+        self._closed = False
+
+    def begin(self) -> None:
+        """From here on the request counts, whatever comes of it."""
+        self._begun = True
+
+    async def next_try(self, draws: Sequence[Draw]) -> Refused | None:
+        """Reserve what another model comes to; what the request holds already is not drawn twice."""
+        answer = await self._ports.reserve(claims.carried(draws, self._request.draws), None)
+        if isinstance(answer, Refused):
+            return answer
+        self._try = answer
+        return None
+
+    async def tried(self, spent: Worst | None) -> None:
+        """The model that was tried has come to ``spent``; None: nothing can have been charged."""
+        reserved, self._try = self._try, None
+        if reserved is not None and reserved.draws:
+            await self._settle(reserved, claims.truth(reserved.draws, self._book.terms, spent))
+
+    async def close(self) -> None:
+        """The request is over. Safe to call again, and while it is being cancelled."""
+        if self._closed:
+            return
+        self._closed = True
+        rest = [self._request, *([] if self._try is None else [self._try])]
+        for reserved in rest:
+            if reserved.draws:
+                await self._settle(reserved, reserved.draws if self._begun else ())
+
+    async def _settle(self, reserved: Reserved, actual: Sequence[Draw]) -> None:
+        with anyio.move_on_after(SETTLING, shield=True):
+            await self._ports.settle(reserved, actual)
+
+
+class Admitted(msgspec.Struct, frozen=True):
+    """What is to be done now that the limits were asked."""
+
+    decision: Decision
+    hold: Hold | None = None
+    refused_by: str | None = None
+    """The limit that had no room last, if any had none."""
+    tried: tuple[str, ...] = ()
+    """Rules whose limits had no room, each with why (`on_limit: next`)."""
+
+
+async def admit(book: Rulebook, ports: Ports, round: Round, request: Request, decision: Decision) -> Admitted:
+    """Charge a decision's limits; where one has no room, go on as ``on_limit`` says."""
+    who = Claimant(round.origin, round.call_ids, round.session, "")
+    situation = Situation(can_forward=can_forward(request, round.client))
+    refused_by: str | None = None
+    tried: list[str] = []
+    while decision.limits:
+        draws = draws_of(book, decision, who)
+        what = draws if isinstance(draws, str) else ""
+        if not isinstance(draws, str):
+            if not draws:
+                break
+            answer = await ports.reserve(draws, _patience(book, ports, round, decision) if decision.on_limit == "wait" else None)
+            if isinstance(answer, Reserved):
+                for name in answer.warned:
+                    ports.note(Note("limit.warned", {"limit": name, "server": round.origin.server}))
+                return Admitted(decision, Hold(book, ports, answer), refused_by, tuple(tried))
+            refused_by, what = answer.limit, sentence(answer)
+        if decision.on_limit == "next":
+            tried.append(f"{decision.rule}: {what}")
+        decision = after_refusal(book, request, situation, decision, what)
+    return Admitted(decision, None, refused_by, tuple(tried))
+
+
+def _patience(book: Rulebook, ports: Ports, round: Round, decision: Decision) -> float:
+    """Seconds that there are for waiting: at most what the rule gives the act, and what is left of the peers' patience."""
+    rule = decision.act.timeout if isinstance(decision.act, Allowed | Forwarded) else None
+    seconds = left(book.policy, round, rule, ports.clock())
+    return LONGEST if seconds is None else max(seconds, 0.0)
+
+
+def sentence(refused: Refused) -> str:
+    """Why a limit had no room, for the operator."""
+    said = {
+        "full": f"limit {refused.limit} is used up",
+        "never": f"limit {refused.limit} is smaller than what this one request may come to",
+        "unavailable": f"limit {refused.limit} cannot be asked",
+        "waiting": f"others wait for limit {refused.limit} already",
+    }[refused.why]
+    again = "" if refused.retry_after is None else f"; there may be room in {refused.retry_after:.3g} s"
+    return said + (f": {refused.detail}" if refused.detail else "") + again

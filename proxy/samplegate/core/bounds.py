@@ -1,0 +1,94 @@
+"""What a model is asked: the request within the rule's bounds, the model's, and what is known of it. Not which model: ``models.py``.
+
+Only what a model needs is passed on: no metadata and no ``_meta``, and of a tool only its name, description and schema (T25).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import msgspec
+
+from samplegate.core.catalogue import MOST_TOKENS, ModelFacts
+from samplegate.core.policy import Model, Prepend, With
+
+_BOUND: Final = ("maxTokens", "systemPrompt", "temperature", "stopSequences", "tools", "toolChoice")
+_HEADER: Final = "x-mcp-header"
+
+
+class Asked(msgspec.Struct, frozen=True):
+    """What the model is asked, and the names of the params that are not as they came."""
+
+    params: Mapping[str, Any]
+    changed: tuple[str, ...]
+
+
+def bounded(with_: With, model: Model, facts: ModelFacts, params: Mapping[str, Any]) -> Asked:
+    """The params for ``model`` within the rule's bounds. Tools that may not be used (``toolChoice: none``, R9) are not shown to it."""
+    asked: dict[str, Any] = {"messages": params["messages"], "maxTokens": most_tokens(with_, model, facts, params["maxTokens"])}
+    if prompt := _system_prompt(with_, params.get("systemPrompt")):
+        asked["systemPrompt"] = prompt
+    if (temperature := params.get("temperature")) is not None:
+        asked["temperature"] = _clamped(with_, temperature)
+    if stops := params.get("stopSequences"):
+        kept = stops if with_.stop_sequences is None else stops[: with_.stop_sequences.max]
+        if kept:
+            asked["stopSequences"] = kept
+    mode = (params.get("toolChoice") or {}).get("mode")
+    if (tools := params.get("tools")) and mode != "none":
+        asked["tools"] = [_tool(tool) for tool in tools]
+    if mode == "required" or (mode is not None and "tools" in asked):  # to require one of none is the sampler's to refuse (R9)
+        asked["toolChoice"] = {"mode": mode}
+    return Asked(asked, tuple(_changed(params, asked)))
+
+
+def _changed(params: Mapping[str, Any], asked: Mapping[str, Any]) -> list[str]:
+    changed = []
+    for name in _BOUND:
+        before, after = params.get(name) or None, asked.get(name) or None
+        # of tools the shape always changes: told is only that they are gone
+        if (before is None) != (after is None) if name in ("tools", "toolChoice") else before != after:
+            changed.append(name)
+    if params.get("includeContext", "none") not in (None, "none"):  # R18: there is no context to include
+        changed.append("includeContext")
+    return changed
+
+
+def most_tokens(with_: With, model: Model, facts: ModelFacts, wanted: int) -> int:
+    """The smallest of what was asked, the rule's, the model's and its provider's: fewer is allowed, more is not (R3)."""
+    return min(most for most in (wanted, with_.max_tokens, model.max_tokens, facts.max_output, MOST_TOKENS) if most is not None)
+
+
+def _clamped(with_: With, temperature: float) -> float:
+    bounds = with_.temperature
+    if bounds is None:
+        return temperature
+    low = temperature if bounds.min is None else max(temperature, bounds.min)
+    return low if bounds.max is None else min(low, bounds.max)
+
+
+def _system_prompt(with_: With, prompt: str | None) -> str | None:
+    match with_.system_prompt:
+        case "keep":
+            return prompt
+        case "drop":
+            return None
+        case Prepend(prepend=first):
+            return f"{first}\n\n{prompt}" if prompt else first
+
+
+def _tool(tool: Mapping[str, Any]) -> dict[str, Any]:
+    out = {"name": tool["name"], "inputSchema": _without_headers(tool["inputSchema"])}
+    if isinstance(description := tool.get("description"), str):
+        out["description"] = description
+    return out
+
+
+def _without_headers(schema: Any) -> Any:
+    """A schema without the names of HTTP headers that MCP puts beside a type; a property of that name stays. The parser bounds its depth."""
+    if isinstance(schema, list):
+        return [_without_headers(item) for item in schema]
+    if not isinstance(schema, dict):
+        return schema
+    return {key: _without_headers(value) for key, value in schema.items() if not (key == _HEADER and not isinstance(value, dict))}

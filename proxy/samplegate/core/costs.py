@@ -1,0 +1,167 @@
+"""What one call of a model may come to at most, before it is made, and what it did come to. Pure. Not the limits it is held to: ``claims.py``.
+
+A server chooses what is read, so the bound is by what tokenizers can do, not by what they usually do: each writes at most one token for a byte of
+UTF-8. What is not text is counted as said at each constant; a model's ``margin`` is for what nobody counts, and an overrun is booked by the ledger.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from samplegate.core import growth
+from samplegate.core.catalogue import MOST_TOKENS, ModelFacts, Rates, Worst
+from samplegate.core.policy import Model
+
+PER_BLOCK: Final = 16
+"""Tokens that providers put around a message, a block or a tool: roles, separators, names. Real ones put 3 to 12."""
+FOR_TOOLS: Final = 600
+"""Tokens of the instructions that providers add where tools are offered: 200 to 530."""
+BYTES_PER_AUDIO_TOKEN: Final = 16
+"""Providers count 10 to 32 tokens a second. 32 of 16 bytes are 4 kbit/s, below every codec for speech; a file that is silence throughout can be
+smaller still, and is booked as an overrun."""
+CHARACTERS_PER_TOKEN: Final = 8
+"""For what a text comes to at least: no language takes fewer tokens than one for eight characters; English takes one for four or five."""
+MOST_UNITS: Final = 2**62
+"""What a ledger's integers hold: 4.6 million dollars."""
+
+_MEDIA: Final = frozenset({"text", "image", "audio"})
+_EMPTY: Final[Mapping[str, Any]] = {"messages": ({"role": "user", "content": {"type": "text", "text": ""}},), "maxTokens": 1}
+
+
+class Reading(msgspec.Struct, frozen=True):
+    """What a model would read of a request, counted without knowing the model."""
+
+    text: int
+    """Tokens at most, without images and audio."""
+    letters: int
+    """Characters of its texts."""
+    images: int
+    audio: int
+    """Tokens at most."""
+
+    @property
+    def least(self) -> int:
+        """Tokens that it surely comes to."""
+        return self.letters // CHARACTERS_PER_TOKEN
+
+
+def worst(model: Model, facts: ModelFacts, params: Mapping[str, Any]) -> Worst:
+    """The most that asking ``model`` these params may come to; they are within its bounds already (``models.bounded``)."""
+    return worst_of(model, facts, reading(params), params["maxTokens"])
+
+
+def worst_of(model: Model, facts: ModelFacts, read: Reading, output_tokens: int) -> Worst:
+    """The same for what is counted already."""
+    return _worst(facts, _input(model, facts, read), output_tokens, read.audio > 0)
+
+
+def actual(model: Model, facts: ModelFacts, params: Mapping[str, Any], input_tokens: int | None, output_tokens: int | None) -> Worst:
+    """What it came to by the provider's counts; a count that is missing is taken at its worst."""
+    read = reading(params)
+    tokens = _input(model, facts, read) if input_tokens is None else input_tokens
+    return _worst(facts, tokens, params["maxTokens"] if output_tokens is None else output_tokens, read.audio > 0)
+
+
+def least(model: Model, facts: ModelFacts) -> Worst:
+    """The worst of the smallest request there is: a limit below it lets none through."""
+    return worst(model, facts, _EMPTY)
+
+
+def _input(model: Model, facts: ModelFacts, read: Reading) -> int:
+    tokens = math.ceil((read.text + read.images * model.image_tokens + read.audio) * model.margin)
+    return min(tokens, MOST_TOKENS if facts.context is None else facts.context)
+
+
+def _worst(facts: ModelFacts, input_tokens: int, output_tokens: int, audio: bool) -> Worst:
+    usd = None if facts.rates is None else min(_price(facts.rates, input_tokens, output_tokens, audio), MOST_UNITS)
+    return Worst(input_tokens, output_tokens, usd)
+
+
+def _price(rates: Rates, input_tokens: int, output_tokens: int, audio: bool) -> int:
+    """By the dearest tier that so much input reaches; with audio in it, all of the input is charged as audio if that is dearer."""
+    paid, written = rates.input, rates.output
+    for tier in rates.tiers:
+        if input_tokens > tier.above:
+            paid, written = max(paid, tier.input), max(written, tier.output)
+    if audio and rates.audio is not None:
+        paid = max(paid, rates.audio)
+    return rates.request + input_tokens * paid + output_tokens * written
+
+
+def reading(params: Mapping[str, Any]) -> Reading:
+    """What a model would read of createMessage params, checked ones."""
+    counter = _Counter()
+    if prompt := params.get("systemPrompt"):
+        counter.text(prompt)
+    for message in params["messages"]:
+        content = message["content"]
+        counter.tokens += PER_BLOCK
+        counter.blocks(content if isinstance(content, list) else (content,))
+    if tools := params.get("tools"):
+        counter.tokens += FOR_TOOLS
+        for tool in tools:
+            counter.tool(tool)
+    return Reading(counter.tokens, counter.letters, counter.images, -(-counter.audio // BYTES_PER_AUDIO_TOKEN))
+
+
+class _Counter:
+    """Adds up. A class for speed's sake: most requests are one text."""
+
+    __slots__ = ("audio", "images", "letters", "tokens")
+
+    def __init__(self) -> None:
+        self.tokens = self.letters = self.images = self.audio = 0
+
+    def blocks(self, blocks: Sequence[Mapping[str, Any]]) -> None:
+        for block in blocks:
+            type_ = block["type"]
+            if type_ == "text":
+                self.text(block["text"])
+            elif type_ == "image":
+                self.images += 1
+                self.tokens += PER_BLOCK
+            elif type_ == "audio":
+                self.audio += _decoded(block["data"])
+                self.tokens += PER_BLOCK
+            elif type_ == "tool_result":
+                inner = block["content"]
+                self.blocks([part for part in inner if part["type"] in _MEDIA])
+                rest = [part for part in inner if part["type"] not in _MEDIA]
+                self.images += sum(map(_holds_blob, rest))
+                self.json([block["toolUseId"], block.get("structuredContent"), *rest])
+            else:
+                self.json(block)
+
+    def text(self, text: str) -> None:
+        size = len(text)
+        self.letters += size
+        self.tokens += PER_BLOCK + (size if text.isascii() else len(text.encode("utf-8", "surrogatepass")))
+
+    def json(self, value: Any) -> None:
+        """Its text in the longest of the usual ways: a space behind commas and colons, and what is not ASCII escaped (at most thrice as long)."""
+        raw = msgspec.json.encode(value)
+        size = len(raw) + raw.count(b",") + raw.count(b":")
+        self.tokens += PER_BLOCK + (size if raw.isascii() else 3 * size)
+
+    def tool(self, tool: Mapping[str, Any]) -> None:
+        """With its references written out, where it has some."""
+        schema = tool["inputSchema"]
+        raw = msgspec.json.encode(schema)
+        self.json([tool["name"], tool.get("description"), schema])
+        if b'"$ref"' in raw and len(raw) < growth.MOST:
+            self.tokens += max(growth.grown(schema) - len(raw), 0) * (1 if raw.isascii() else 3)
+
+
+def _holds_blob(block: Mapping[str, Any]) -> bool:
+    """Whether it is an embedded resource that is no text: it goes as an image, if at all."""
+    resource = block.get("resource")
+    return isinstance(resource, dict) and "blob" in resource
+
+
+def _decoded(data: str) -> int:
+    """The bytes that base64 stands for, at most."""
+    return -(-len(data) * 3 // 4)

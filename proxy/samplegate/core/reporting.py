@@ -1,0 +1,164 @@
+"""What decision logs come to: who asks, how often, with which models, at what cost, and what came of it. Sums of lines; pure, and not their print.
+
+However many lines there are, the sums stay small: distinct names are bounded, and durations are counted in classes of 2 %.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from typing import Final, get_args
+
+from samplegate.core.logline import Line
+from samplegate.core.record import Released
+from samplegate.core.samples import Failure
+
+MAX_NAMES: Final = 1_000
+"""Distinct names of one sort that are counted by themselves: tools are named by peers, and a log may be anybody's."""
+OTHERS: Final = "(others)"
+OTHER: Final = "other"
+OUTCOMES: Final = get_args(Released)
+NO_CALL: Final = "(no call)"
+MAX_HANDED_ON: Final = 100_000  # forwards whose second record is still to come
+_CLASS: Final = math.log(1.02)
+_LEAST: Final = 0.001  # milliseconds
+_FAILURES: Final = frozenset({*get_args(Failure), "cancelled"})
+
+
+class Durations:
+    """How long requests took, in classes of 2 %."""
+
+    def __init__(self) -> None:
+        self._classes: Counter[int] = Counter()
+
+    def add(self, milliseconds: float) -> None:
+        """Count one."""
+        self._classes[round(math.log(max(milliseconds, _LEAST)) / _CLASS)] += 1
+
+    def quantile(self, share: float) -> float | None:
+        """Milliseconds within which that share of them was done, within 1 %; None without any."""
+        wanted, seen = math.ceil(share * self._classes.total()), 0
+        for number in sorted(self._classes):
+            seen += self._classes[number]
+            if seen >= wanted:
+                return math.exp(number * _CLASS)
+        return None
+
+
+class Names(dict[str, Counter[str]]):
+    """Counters by name, at most MAX_NAMES of them; the rest is one, OTHERS."""
+
+    def of(self, name: str) -> Counter[str]:
+        """The counter for a name."""
+        if name not in self and len(self) >= MAX_NAMES:
+            name = OTHERS
+        return self.setdefault(name, Counter())
+
+
+class Kind:
+    """The requests of one kind from one server."""
+
+    def __init__(self) -> None:
+        self.requests = 0
+        self.outcomes: Counter[str] = Counter()
+        self.durations = Durations()
+
+
+class Server:
+    """What one server asked."""
+
+    def __init__(self) -> None:
+        self.kinds: dict[str, Kind] = {}
+        self.callers = Names()
+        self.rules = Names()
+        """By ``effect`` and rule, as ``allow: docs may summarise``."""
+        self.tools = Names()
+        """The tools during which it asked, or the calls that are no tool's; of several candidates each."""
+        self.refusals = Names()
+        """Why requests were denied or left unanswered: reason and rule."""
+        self.limits = Names()
+        """Limits that had no room."""
+        self.models = Names()
+        """Models that answered, as their providers call them: requests, input_tokens, output_tokens."""
+        self.attempts = Names()
+        """Calls of models, by our names: calls, and failures by their names."""
+        self.usd = 0.0
+        self.unpriced = 0
+        """Requests that a model answered at a price nobody knows."""
+
+    @property
+    def requests(self) -> int:
+        """All its requests."""
+        return sum(kind.requests for kind in self.kinds.values())
+
+
+class Report:
+    """Takes every record of some logs."""
+
+    def __init__(self, since: str = "") -> None:
+        """``since``: records before that moment, as their time is written, are left out."""
+        self.servers: dict[str, Server] = {}
+        self.first = ""
+        self.last = ""
+        self._since = since
+        self._handed_on: dict[str, None] = {}
+
+    def take(self, line: Line) -> None:
+        """Count one record. The two of a forward in the modern era are one request."""
+        if line.time < self._since:
+            return
+        self.first = min(self.first or line.time, line.time)
+        self.last = max(self.last, line.time)
+        server = self._server(line.server)
+        kind = server.kinds.setdefault(line.kind, Kind())
+        if line.decision_id in self._handed_on:
+            del self._handed_on[line.decision_id]
+            kind.outcomes["forwarded"] -= 1
+        else:
+            kind.requests += 1
+            _asked(server, line)
+        if line.outcome == "forwarded" and line.door != "url_error":
+            self._hand_on(line.decision_id)
+        kind.outcomes[line.outcome if line.outcome in OUTCOMES else OTHER] += 1
+        if line.duration_ms is not None and line.outcome != "forwarded":
+            kind.durations.add(line.duration_ms)
+        _came(server, line)
+
+    def _server(self, name: str) -> Server:
+        if name not in self.servers and len(self.servers) >= MAX_NAMES:
+            name = OTHERS
+        return self.servers.setdefault(name, Server())
+
+    def _hand_on(self, decision_id: str) -> None:
+        self._handed_on[decision_id] = None
+        if len(self._handed_on) > MAX_HANDED_ON:
+            del self._handed_on[next(iter(self._handed_on))]
+
+
+def _asked(server: Server, line: Line) -> None:
+    server.callers.of(line.caller)["requests"] += 1
+    server.rules.of(f"{line.effect}: {'no rule' if line.rule is None else line.rule}")["requests"] += 1
+    for name in dict.fromkeys(call.tool or call.method for call in line.calls) or [NO_CALL]:
+        server.tools.of(name)["requests"] += 1
+
+
+def _came(server: Server, line: Line) -> None:
+    if line.outcome in ("denied", "unanswered"):
+        server.refusals.of(f"{line.reason}: {'no rule' if line.rule is None else line.rule}")["requests"] += 1
+    if line.refused_by is not None:
+        server.limits.of(line.refused_by)["requests"] += 1
+    for tried in line.attempts:
+        server.attempts.of(tried.model).update(["calls", *([tried.result if tried.result in _FAILURES else OTHER] if tried.result != "ok" else [])])
+    if line.effect == "allow":
+        _spent(server, line)
+
+
+def _spent(server: Server, line: Line) -> None:
+    """What models were paid, also for answers that were not used."""
+    if line.cost_usd is not None and math.isfinite(line.cost_usd):
+        server.usd += line.cost_usd
+    elif line.outcome == "answered":
+        server.unpriced += 1
+    if line.outcome == "answered" and line.model is not None:
+        found = server.models.of(line.model)
+        found.update({"requests": 1, "input_tokens": line.input_tokens or 0, "output_tokens": line.output_tokens or 0})

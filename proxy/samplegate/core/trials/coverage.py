@@ -1,0 +1,187 @@
+"""Which rules and which arms of them the cases of a policy reach. Not whether the cases hold (``trial.py``), nor what nothing can reach (`check`).
+
+A rule is reached by a request that it really took: within its limits, or on trial as a shadow. Its arms are
+
+- each of several alternatives of a condition: met by a request that the rule took;
+- its ``not``: the only reason why it did not take a request;
+- an ``otherwise`` or ``on_limit`` that is not the default: followed.
+
+``on_timeout`` is no arm: no case takes time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import cached_property
+from typing import Any, Final
+
+import msgspec
+
+from samplegate.core.matching.conditions import conditions, listed
+from samplegate.core.matching.facts import ABSENT, UNKNOWN, Facts
+from samplegate.core.matching.match import Entry, Matcher, Negation, Rulebook
+from samplegate.core.policy import DenyRule, Match
+from samplegate.core.policyfile import tree
+from samplegate.core.trials.contradictions import mark
+from samplegate.core.trials.play import Walk
+
+_ALTERNATIVES: Final = ("server", "caller", "tool", "method", "mode", "hint", "host", "scheme", "content_types", "field_types")
+"""Conditions of which more names take more requests."""
+_SETS: Final = frozenset({"content_types", "field_types"})
+"""Those that hold for what is made of the names alone: a name is met where it is one of the parts."""
+
+
+class Missing(msgspec.Struct, frozen=True):
+    """Something that no case reaches: the line of the policy, the rule, and what to add."""
+
+    line: int
+    rule: str
+    what: str
+
+
+class Coverage(msgspec.Struct, frozen=True):
+    """What the cases of one policy reach."""
+
+    rules: int
+    rules_reached: int
+    arms: int
+    arms_reached: int
+    missing: tuple[Missing, ...] = ()
+    """The arms of a rule that is not reached are told with it."""
+    uncounted: tuple[Missing, ...] = ()
+
+    @property
+    def percent(self) -> float:
+        """Of rules and arms together; 100 of a policy that has none."""
+        total = self.rules + self.arms
+        return 100.0 if total == 0 else 100 * (self.rules_reached + self.arms_reached) / total
+
+
+class _Way:
+    """A walk with the facts of its request, worked out once for all rules."""
+
+    def __init__(self, walk: Walk) -> None:
+        self.walk = walk
+        self.shadows = frozenset(shadow.rule for shadow in walk.shadows)
+
+    @cached_property
+    def facts(self) -> Facts:
+        return Facts(self.walk.request)
+
+    def took(self, place: int, entry: Entry) -> bool:
+        """Whether the rule took the request, or would have."""
+        if entry.rule.shadow:
+            return entry.rule.name in self.shadows
+        return self.walk.place == place and self.walk.end == "taken"
+
+    def came_to(self, place: int) -> bool:
+        return self.walk.first <= place < self.walk.first + self.walk.looked
+
+
+class _Arm(msgspec.Struct):
+    """One arm of a rule: its key in the policy, how to say that it is missing, and whether a request reached it."""
+
+    path: tree.Path
+    missing: str
+    reached: Callable[[_Way], bool]
+
+
+def coverage(book: Rulebook, walks: Iterable[Walk], root: tree.Node) -> Coverage:
+    """``root`` is the tree of the policy's text, for the lines."""
+    ways = [_Way(walk) for walk in walks]
+    rules_reached = arms = arms_reached = 0
+    missing: list[Missing] = []
+    for place, entry in enumerate(book.entries):
+        path: tree.Path = ("rules", place)
+        found = list(_arms(place, entry))
+        open_arms = [arm for arm in found if not any(map(arm.reached, ways))]
+        arms, arms_reached = arms + len(found), arms_reached + len(found) - len(open_arms)
+        if any(way.took(place, entry) for way in ways):
+            rules_reached += 1
+            missing += [Missing(mark(root, (*path, *arm.path)).line, entry.rule.name, arm.missing) for arm in open_arms]
+        else:
+            missing.append(Missing(mark(root, path).line, entry.rule.name, _untaken(entry, len(open_arms))))
+    return Coverage(len(book.entries), rules_reached, arms, arms_reached, tuple(missing), tuple(_uncounted(book.entries, root)))
+
+
+def _untaken(entry: Entry, arms: int) -> str:
+    what = "would take no case's request, on trial as it is" if entry.rule.shadow else "takes no case's request"
+    return f"{what}; add a case that it matches" + (f" (with it {arms} of its arms are missing)" if arms else "")
+
+
+def _uncounted(entries: Sequence[Entry], root: tree.Node) -> Iterator[Missing]:
+    for place, entry in enumerate(entries):
+        on_timeout = getattr(entry.rule, "on_timeout", "unanswered")
+        if on_timeout != "unanswered" and not entry.rule.shadow:
+            what = f"on_timeout: {on_timeout} is not counted: no case takes time"
+            yield Missing(mark(root, ("rules", place, "on_timeout")).line, entry.rule.name, what)
+
+
+def _arms(place: int, entry: Entry) -> Iterator[_Arm]:
+    yield from _alternatives(place, entry)
+    without = _without_not(entry)
+    if without is not None:
+        yield _Arm(("match", "not"), "its not keeps nothing away; add a case that it would take but for the not", _kept_away(place, entry, without))
+    if entry.rule.shadow:
+        return
+    otherwise = "unanswered" if isinstance(entry.rule, DenyRule) else entry.rule.otherwise  # a deny can always be carried out
+    on_limit = getattr(entry.rule, "on_limit", "unanswered")
+    if otherwise != "unanswered":
+        what = f"otherwise: {otherwise} is never followed; add a case that it matches and cannot carry out"
+        yield _Arm(("otherwise",), what, lambda way: way.came_to(place) and _fails(way, place, entry))
+    if on_limit != "unanswered":
+        what = f"on_limit: {on_limit} is never followed; add a case with steps in which a limit has no room"
+        yield _Arm(("on_limit",), what, lambda way: way.walk.place == place and way.walk.end == "limit")
+
+
+def _fails(way: _Way, place: int, entry: Entry) -> bool:
+    """Whether the rule matched and could not be carried out."""
+    if way.walk.place == place:
+        return way.walk.end == "otherwise"
+    return entry.takes(way.facts)
+
+
+def _alternatives(place: int, entry: Entry) -> Iterator[_Arm]:
+    match = entry.rule.match
+    for name in _ALTERNATIVES:
+        choices = listed(getattr(match, name))
+        for number, choice in enumerate(choices if len(choices) > 1 else []):
+            what = f"{name}: {tree.quoted(str(choice))} is met by no request that it takes; add a case with it"
+            yield _Arm(("match", name, number), what, _meets(place, entry, name, choice))
+
+
+def _meets(place: int, entry: Entry, name: str, choice: Any) -> Callable[[_Way], bool]:
+    only: dict[str, Any] = {name: [choice]}
+    (condition,) = conditions(Match(**only))
+
+    def holds(way: _Way) -> bool:
+        facts = way.facts
+        value = condition.read(facts)
+        if value is ABSENT or value is UNKNOWN:
+            return False
+        return choice in value if name in _SETS else condition.test(value)
+
+    def met(way: _Way) -> bool:
+        if not way.took(place, entry):
+            return False
+        for call in way.facts.calls or (None,):
+            way.facts.during(call)
+            if holds(way):
+                return True
+        return False
+
+    return met
+
+
+def _without_not(entry: Entry) -> Entry | None:
+    """The rule as it were without its ``not``, None if it has none."""
+    matcher = entry.matcher
+    pairs = [pair for pair in zip(matcher.conditions, matcher.probes, strict=True) if not isinstance(pair[0], Negation)]
+    if len(pairs) == len(matcher.conditions):
+        return None
+    bare = Matcher(tuple(pair[0] for pair in pairs), tuple(pair[1] for pair in pairs), matcher.names_call, matcher.takes_no_call)
+    return Entry(entry.rule, bare, entry.grants)
+
+
+def _kept_away(place: int, entry: Entry, without: Entry) -> Callable[[_Way], bool]:
+    return lambda way: way.came_to(place) and not entry.takes(way.facts) and without.takes(way.facts)

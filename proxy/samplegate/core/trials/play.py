@@ -1,0 +1,183 @@
+"""One case played through: its requests one after the other, under the limits and brakes of the policy, in a time of its own. Compares nothing.
+
+What the gate does with a decision, in pure: a brake is asked, the rules are, the limits are charged at their worst case, ``on_limit`` decides what
+follows, and the model's answer corrects the charge. Nothing is sampled and nobody waits.
+"""
+
+from __future__ import annotations
+
+from typing import Final, Literal, TypeAlias
+
+import msgspec
+
+from samplegate.core import claims
+from samplegate.core.admission import after_refusal, draws_of, worst_of
+from samplegate.core.brakes import Brakes, digest
+from samplegate.core.capabilities import can_forward
+from samplegate.core.catalogue import Worst
+from samplegate.core.claims import Claimant
+from samplegate.core.decide import Rulebook, explain
+from samplegate.core.decisions import Allowed, Decision, LeftOpen, Reason, Shadow, Situation, Step
+from samplegate.core.ledger import Refused
+from samplegate.core.parsing.parse import parse
+from samplegate.core.policy import seconds
+from samplegate.core.requests import BadRequest, Origin, Request
+from samplegate.core.trials import scenes
+from samplegate.core.trials.accounts import Accounts
+from samplegate.core.trials.charges import actual
+from samplegate.core.trials.suite import Asked
+from samplegate.core.trials.wire import wire
+
+End: TypeAlias = Literal["taken", "otherwise", "limit", "none"]
+
+
+class Walk(msgspec.Struct, frozen=True):
+    """One way of a request along the rules: where it began, how many it came to, and where and how it ended (``none``: past the last)."""
+
+    request: Request
+    first: int
+    looked: int
+    end: End
+    place: int
+    """Of the rule where it ended, -1 if it came past all."""
+    shadows: tuple[Shadow, ...]
+
+
+class Came(msgspec.Struct, frozen=True):
+    """What came of a request."""
+
+    decision: Decision
+    steps: tuple[Step, ...] = ()
+    walks: tuple[Walk, ...] = ()
+    limit: str | None = None
+    """The limit that had no room last."""
+    waits: float | None = None
+    cost: int | None = None
+    """At worst, in units of a dollar; None where no model is asked or its price is unknown."""
+
+
+class Scenery(msgspec.Struct, frozen=True):
+    """One step's request, read once however often it is repeated."""
+
+    asked: Asked
+    book: Rulebook
+    request: Request | BadRequest
+    digest: str
+    """What is asked, for the brakes."""
+    situation: Situation
+    who: Claimant
+
+
+_NOTHING_YET: Final = Came(Decision(LeftOpen(), "none", None, Reason.NO_RULE))
+
+
+class Play:
+    """The state of one case."""
+
+    def __init__(self, book: Rulebook) -> None:
+        self.accounts = Accounts(book.terms)
+        self._brakes = Brakes(book.policy.brakes)
+
+    def ask(self, scenery: Scenery, now: float) -> Came:
+        """Put one request; ``now`` is in Unix seconds and never goes back."""
+        self.accounts.advance(now)
+        if isinstance(scenery.request, BadRequest):
+            return Came(Decision(LeftOpen(), "none", None, Reason.MALFORMED, scenery.request.message))
+        braked = self._brakes.asked(scenery.who.origin.server, scenery.who.call_ids, scenery.digest, now)
+        if braked is not None:
+            return Came(Decision(LeftOpen(), "none", None, Reason.BRAKE, braked.detail))
+        came, first = _NOTHING_YET, 0
+        while first >= 0:
+            came, first = self._once(scenery, scenery.request, came, first, now)
+        return came
+
+    def _once(self, scenery: Scenery, request: Request, before: Came, first: int, now: float) -> tuple[Came, int]:
+        """One walk from rule ``first`` on. Where a limit sends the request on, the second value is the rule to go on with, else -1."""
+        decision, steps = explain(scenery.book, request, scenery.situation, first)
+        decision = msgspec.structs.replace(decision, shadows=(*before.decision.shadows, *decision.shadows))
+        refused = self._charge(scenery, decision, now)
+        walk = Walk(request, first, len(steps), _end(decision, refused), decision.index, decision.shadows)
+        cost = _cost(scenery.book, decision)
+        came = Came(decision, (*before.steps, *steps), (*before.walks, walk), before.limit, before.waits, before.cost if cost is None else cost)
+        if refused is None:
+            return came, -1
+        return _refused(scenery, request, came, refused)
+
+    def _charge(self, scenery: Scenery, decision: Decision, now: float) -> Refused | str | None:
+        """Reserve what it draws; None if there was room, else which limit had none, or why that cannot be told."""
+        draws = draws_of(scenery.book, decision, scenery.who)
+        if isinstance(draws, str):
+            return draws
+        if not draws:
+            return None
+        reserved = self.accounts.reserve(draws, now)
+        if isinstance(reserved, Refused):
+            return reserved
+        truth = actual(scenery.book, decision, scenery.asked, draws)
+        hold = scenery.asked.hold
+        if hold:
+            self.accounts.hold(reserved, truth, None if hold is True else now + seconds(hold))
+        else:
+            self.accounts.settle(reserved, truth, now)
+        return None
+
+    def drawn(self, limit: str, scenery: Scenery, came: Came, now: float) -> float | str:
+        """How much of a limit is drawn for whoever asked; of several candidate calls the most. Text where there is nothing to tell."""
+        if limit not in scenery.book.terms:
+            return "no limit of that name in the policy"
+        model = came.decision.act.models[0] if isinstance(came.decision.act, Allowed) else None
+        who = msgspec.structs.replace(scenery.who, rule=came.decision.rule or "", model=model)
+        draws = claims.claim([limit], scenery.book.terms, who, _NOTHING)
+        if isinstance(draws, str):
+            return draws
+        return max((self.accounts.drawn(limit, draw.key, now) for draw in draws), default=0.0)
+
+
+_NOTHING: Final = Worst(0, 0, 0)
+
+
+def scenery(asked: Asked, book: Rulebook) -> Scenery:
+    """A step's request and who makes it."""
+    origin = scenes.origin(asked)
+    method, params = wire(asked)
+    request = parse(method, msgspec.json.encode(params), origin)
+    if isinstance(request, BadRequest):
+        return Scenery(asked, book, request, "", Situation(can_forward=False), _claimant(asked, origin))
+    able = Situation(can_forward=can_forward(request, scenes.capabilities(asked.client or [])))
+    return Scenery(asked, book, request, digest(request.params), able, _claimant(asked, origin))
+
+
+def _claimant(asked: Asked, origin: Origin) -> Claimant:
+    """Without names of their own, all calls of a tool in one case are one call; a request during none belongs to the session."""
+    session = f"{origin.server} {origin.caller}"
+    if asked.call is None:
+        names = [f"{session} {call.method} {call.tool or ''}" for call in origin.calls]
+    else:
+        names = [asked.call] if isinstance(asked.call, str) else asked.call
+    return Claimant(origin, tuple(names) or (session,), session, "")
+
+
+def _end(decision: Decision, refused: Refused | str | None) -> End:
+    if refused is not None:
+        return "limit"
+    if decision.reason is Reason.RULE:
+        return "taken"
+    return "otherwise" if decision.reason is Reason.CANNOT else "none"
+
+
+def _cost(book: Rulebook, decision: Decision) -> int | None:
+    if not isinstance(decision.act, Allowed) or not decision.act.models:
+        return None
+    return worst_of(book, decision.act.models[0], decision.act.params).usd
+
+
+def _refused(scenery: Scenery, request: Request, came: Came, refused: Refused | str) -> tuple[Came, int]:
+    decision = came.decision
+    what = refused if isinstance(refused, str) else refused.detail or f"limit {refused.limit} has no room"
+    goes_on = decision.on_limit == "next"
+    steps = (*came.steps[:-1], msgspec.structs.replace(came.steps[-1], taken=not goes_on, why=f"{what}; on_limit: {decision.on_limit}"))
+    limit = came.limit if isinstance(refused, str) else refused.limit
+    waits = refused.retry_after if isinstance(refused, Refused) and decision.on_limit == "wait" else None
+    if not goes_on:
+        decision = after_refusal(scenery.book, request, scenery.situation, decision, what)
+    return msgspec.structs.replace(came, decision=decision, steps=steps, limit=limit, waits=waits), decision.index + 1 if goes_on else -1

@@ -1,0 +1,147 @@
+"""The ports ``reserve`` and ``settle``: who may draw now, and who waits for room. Not what is drawn: ``stores.py``, ``core/ledger.py``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Final, TypeGuard
+
+from samplegate.core.ledger import Draw, Refused, Reserved, Terms
+from samplegate.limits.place import check_writable
+from samplegate.limits.slots import Account
+from samplegate.limits.stores import Asked, Stores, lasts
+from samplegate.limits.waiting import MOST_WAITING, Later, Line, Waiter, after
+from samplegate.ports import Log
+
+UNKNOWN_PAUSE: Final = 0.5  # seconds until the next try where nobody can tell when there will be room
+LONGEST_PAUSE: Final = 5.0  # what another process gives back is not told to us, and clocks are set
+SHORTEST_PAUSE: Final = 0.01
+
+
+class Admission:
+    """The limits of one policy. ``clock`` is Unix seconds; the state's file is made by the first draw on a shared limit, never before.
+
+    ``later`` stands in for the loop's ``call_later`` in all waiting; ``most_waiting`` is how many requests may wait at a time.
+    """
+
+    def __init__(
+        self,
+        terms: Mapping[str, Terms],
+        *,
+        state: Path,
+        clock: Callable[[], float],
+        log: Log,
+        later: Later | None = None,
+        most_waiting: int = MOST_WAITING,
+    ) -> None:
+        self._terms = terms
+        self._folder = state
+        self._log = log
+        self._later = later
+        self._line = Line(most_waiting)
+        self._stores = Stores(terms, state, clock, log, freed=self._line.wake, later=later)
+        self._closed = False
+
+    def check_writable(self) -> None:
+        """Raises Unavailable where limits are shared and the state folder cannot be written. Makes nothing."""
+        if any(one.shared for one in self._terms.values()):
+            check_writable(self._folder)
+
+    async def reserve(self, draws: Sequence[Draw], wait: float | None) -> Reserved | Refused:
+        """Charge all of the draws, or none. With ``wait`` seconds it waits for room, in the order of coming; never raises.
+
+        A try at the state takes up to five seconds by itself, so it may end that much later.
+        """
+        unknown = next((draw.limit for draw in draws if draw.limit not in self._terms), None)
+        if unknown is not None:
+            return Refused(unknown, "unavailable", detail=f"limit {unknown}: the policy has none of this name")
+        try:
+            return await self._admit(self._stores.asked(draws), wait)
+        except Exception:
+            self._log.error("limits.failed", exc_info=True)
+            return Refused(draws[0].limit if draws else "", "unavailable", detail="a fault while reserving; the log has it")
+
+    async def settle(self, reserved: Reserved, actual: Sequence[Draw]) -> None:
+        """Correct to what was really drawn (a missing draw: nothing), free the slots. Never raises; a cancellation does not stop it.
+
+        ``reserved`` may have some of its draws only: the others stay held. A draw is settled once; a second time changes nothing.
+        """
+        try:
+            await self._stores.settle(reserved, actual)
+        except Exception:
+            self._log.error("limits.failed", exc_info=True)
+
+    async def aclose(self) -> None:
+        """Refuse those who wait, free this process's slots, close the file. What is not settled stays at its worst case."""
+        self._closed = True
+        self._line.end()
+        await self._stores.aclose()
+
+    async def _admit(self, asked: Asked, wait: float | None) -> Reserved | Refused:
+        """Nobody goes before those who wait for what it draws on."""
+        before = self._line.before(asked.number, asked.accounts)
+        if before is not None:
+            refused = self._stores.hopeless(asked)
+            if refused is None and wait is not None:
+                return await self._wait(asked, before, None, wait)
+            return refused or Refused(before[0], "waiting", detail=f"limit {before[0]}: others wait for it already")
+        got = await self._take(asked)
+        if wait is None or not self._worth_waiting(got):
+            return got
+        return await self._wait(asked, _refused_at(asked, got), got, wait)
+
+    async def _wait(self, asked: Asked, at: Account, refused: Refused | None, seconds: float) -> Reserved | Refused:
+        if self._line.full:
+            return Refused(at[0], "waiting", detail=f"limit {at[0]}: {self._line.most} requests wait already")
+        waiter = Waiter(asked.number, asked.accounts, at)
+        self._line.join(waiter)
+        end = after(seconds, waiter.end, self._later)
+        try:
+            if refused is not None:
+                self._again(waiter, refused)
+            got = await self._turns(asked, waiter)
+        finally:
+            end.cancel()
+            self._line.leave(waiter)
+        return got or self._over(waiter, seconds)
+
+    async def _turns(self, asked: Asked, waiter: Waiter) -> Reserved | Refused | None:
+        """Try whenever it is its turn, until it is answered; None where its time was up first."""
+        while True:
+            await waiter.woken()
+            if waiter.over:
+                return None
+            if not self._line.is_first(waiter):
+                continue
+            before = self._line.before(waiter.number, waiter.accounts)
+            if before is not None:
+                self._line.move(waiter, before)
+                continue
+            got = await self._take(asked)
+            if not self._worth_waiting(got):
+                return got
+            self._line.move(waiter, _refused_at(asked, got))
+            self._again(waiter, got)
+
+    async def _take(self, asked: Asked) -> Reserved | Refused:
+        if self._closed:
+            return Refused(asked.draws[0].limit if asked.draws else "", "unavailable", detail="the gate is ending")
+        return await self._stores.take(asked)
+
+    def _worth_waiting(self, got: Reserved | Refused) -> TypeGuard[Refused]:
+        return isinstance(got, Refused) and got.why == "full" and not lasts(self._terms[got.limit])
+
+    def _again(self, waiter: Waiter, refused: Refused) -> None:
+        pause = UNKNOWN_PAUSE if refused.retry_after is None else max(SHORTEST_PAUSE, min(refused.retry_after, LONGEST_PAUSE))
+        waiter.retry_after = refused.retry_after
+        waiter.wake_by(after(pause, waiter.wake, self._later))
+
+    def _over(self, waiter: Waiter, seconds: float) -> Refused:
+        limit = waiter.at[0]
+        if self._closed:
+            return Refused(limit, "unavailable", detail="the gate is ending")
+        return Refused(limit, "full", waiter.retry_after, f"limit {limit}: no room within {seconds:g} s")
+
+
+def _refused_at(asked: Asked, refused: Refused) -> Account:
+    return next(account for account in asked.accounts if account[0] == refused.limit)

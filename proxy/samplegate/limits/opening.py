@@ -1,0 +1,98 @@
+"""Opening the state's file: made for its owner alone, of a version we know, in SQLite's WAL. What stands in it is ``shared.py``'s.
+
+Durability: a commit is the kernel's when it returns (``synchronous=NORMAL``), so that killing any process loses nothing; a power cut may
+lose the commits since the last checkpoint (some megabytes of them), never the file. WAL needs a disk of this machine, not a network share.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import time
+from pathlib import Path
+from typing import Final
+
+from samplegate.limits.faults import Broken
+
+VERSION: Final = 1
+PAUSE: Final = 0.01
+
+_ACCOUNT: Final = "limit_name TEXT NOT NULL, key TEXT NOT NULL"
+_KEY: Final = "PRIMARY KEY(limit_name, key)"
+_SLOT: Final = "PRIMARY KEY(limit_name, key, holder, id)"
+SCHEMA: Final = (
+    f"CREATE TABLE accounts({_ACCOUNT}, level INTEGER NOT NULL, stamp REAL NOT NULL, warned INTEGER NOT NULL, {_KEY}) WITHOUT ROWID",
+    f"CREATE TABLE slots({_ACCOUNT}, holder TEXT NOT NULL, id TEXT NOT NULL, amount INTEGER NOT NULL, {_SLOT}) WITHOUT ROWID",
+    f"CREATE TABLE sweep({_ACCOUNT})",
+    "INSERT INTO sweep VALUES('', '')",
+)
+"""``sweep`` says up to where idle accounts were last looked for."""
+
+
+def connect(path: Path, deadline: float, most_pages: int) -> sqlite3.Connection:
+    """A connection in autocommit, the tables made if there were none. ``deadline`` is monotonic. Raises Broken, sqlite3.Error, OSError."""
+    make_folder(path.parent)
+    _make_file(path)
+    db = sqlite3.connect(path, timeout=max(0.0, deadline - time.monotonic()), isolation_level=None, check_same_thread=False)
+    try:
+        while True:
+            try:
+                _prepare(db, most_pages)
+            except sqlite3.OperationalError as problem:  # several that open it for the first time: SQLite does not wait for the switch to WAL
+                if not (problem.sqlite_errorname or "").startswith("SQLITE_BUSY") or time.monotonic() >= deadline:
+                    raise
+                time.sleep(PAUSE)
+            else:
+                return db
+    except BaseException:
+        db.close()
+        raise
+
+
+def make_folder(folder: Path) -> None:
+    """The folder, with what is missing above it; what is made is its owner's alone. Raises OSError."""
+    for place in reversed([place for place in (folder, *folder.parents) if not place.exists()]):
+        place.mkdir(mode=0o700, exist_ok=True)
+
+
+def _make_file(path: Path) -> None:
+    """An empty file of mode 0600, which SQLite gives its companions too. One that is there is left alone: closing it would end SQLite's locks."""
+    try:
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
+    except FileExistsError:
+        return
+
+
+def _prepare(db: sqlite3.Connection, most_pages: int) -> None:
+    _check_version(db)
+    db.execute("PRAGMA journal_mode=WAL")
+    db.execute("PRAGMA synchronous=NORMAL")
+    db.execute(f"PRAGMA max_page_count={most_pages:d}")
+    if _version(db) == VERSION:
+        return
+    db.execute("BEGIN IMMEDIATE")
+    try:
+        if not _check_version(db):
+            for statement in SCHEMA:
+                db.execute(statement)
+            db.execute(f"PRAGMA user_version={VERSION:d}")
+        db.execute("COMMIT")
+    except BaseException:
+        if db.in_transaction:
+            db.execute("ROLLBACK")
+        raise
+
+
+def _version(db: sqlite3.Connection) -> int:
+    return int(db.execute("PRAGMA user_version").fetchone()[0])
+
+
+def _check_version(db: sqlite3.Connection) -> int:
+    version = _version(db)
+    if version > VERSION or version < 0:
+        raise Broken("newer", f"is of version {version}, this samplegate knows {VERSION}")
+    # one statement with the version: another process may make the tables at this moment
+    alien = "SELECT count(*) FROM sqlite_master, pragma_user_version WHERE user_version = 0"
+    if db.execute(alien).fetchone()[0]:
+        raise Broken("foreign", "has tables of something else")
+    return version

@@ -1,0 +1,31 @@
+"""Whether there is room for concurrent requests: the one rule of ``per: slots``, for both stores. It keeps nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import TypeAlias
+
+from samplegate.core.ledger import Draw, Refused, Terms
+
+Account: TypeAlias = tuple[str, str]
+"""A limit's name and a key."""
+
+
+def sums(draws: Iterable[Draw]) -> dict[Account, int]:
+    """What the draws come to, by account; a draw of nothing takes nothing."""
+    out: dict[Account, int] = {}
+    for draw in draws:
+        if draw.amount > 0:
+            out[draw.limit, draw.key] = out.get((draw.limit, draw.key), 0) + draw.amount
+    return out
+
+
+def no_room(terms: Mapping[str, Terms], taken: Callable[[str, str], int], wanted: Mapping[Account, int]) -> tuple[Refused, Account] | None:
+    """The first account that has no room, None where all have. ``taken`` tells how many slots of an account are held."""
+    for (limit, key), amount in wanted.items():
+        most = terms[limit].most
+        if amount > most:
+            return Refused(limit, "never", detail=f"limit {limit}: one request takes {amount} slots of {most}"), (limit, key)
+        if taken(limit, key) + amount > most:
+            return Refused(limit, "full", detail=f"limit {limit}: all {most} slots are held"), (limit, key)
+    return None

@@ -1,0 +1,153 @@
+"""The shared state, asked from the event loop: in one thread, within a bounded time, with every fault told once. Not the transactions: ``shared.py``.
+
+A caller that is cancelled while its reservation is being made gets it undone behind its back; a settlement, once asked for, is carried out.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+import anyio
+
+from samplegate.core.ledger import Draw, Refused, Reserved
+from samplegate.limits.faults import FILE, Broken
+from samplegate.limits.shared import Correction, Shared
+from samplegate.limits.waiting import Later, Timer, after
+from samplegate.ports import Log
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future, ThreadPoolExecutor
+
+T = TypeVar("T")
+
+FIRST_RETRY: Final = 1.0
+LAST_RETRY: Final = 60.0
+GRACE: Final = 2.0  # seconds beyond its patience for a thread that a disk keeps
+LAST_PATIENCE: Final = 1.0  # at the end: what is not freed by then is found to be free by the others
+
+PATIENCE: Final = 5.0
+"""Seconds that a call may take in all: behind others of this process, for the file's lock, for SQLite."""
+
+
+class State:
+    """One file, one thread. No method raises, but for cancellation."""
+
+    def __init__(self, shared: Shared, state: Path, log: Log, *, patience: float | None = None, later: Later | None = None) -> None:
+        self._shared = shared
+        self._path = state / FILE
+        self._log = log
+        self._patience = PATIENCE if patience is None else patience
+        self._later = later
+        self._threads: ThreadPoolExecutor | None = None
+        self._told: set[str] = set()
+        self._retry: Timer | None = None
+        self._failed = 0
+        self._closed = False
+
+    async def reserve(self, id: str, draws: Sequence[Draw]) -> Reserved | Refused:
+        """Charge all of the draws, or none; where that cannot be told, none."""
+        if self._closed:
+            return Refused(draws[0].limit, "unavailable", detail="the gate is ending")
+        given = self._give(self._shared.reserve, id, draws)
+        answer = asyncio.wrap_future(given)
+        answer.add_done_callback(_seen)
+        try:
+            await asyncio.wait([answer], timeout=self._patience + GRACE)
+        except asyncio.CancelledError:
+            self._take_back(given)
+            raise
+        if not answer.done():
+            self._take_back(given)
+            return Refused(draws[0].limit, "unavailable", detail=self._fails(Broken("busy", "did not answer in time")))
+        problem = answer.exception()
+        if isinstance(problem, Exception):
+            return Refused(draws[0].limit, "unavailable", detail=self._fails(problem))
+        self._works()
+        return answer.result()
+
+    async def settle(self, reserved: Reserved, actual: Sequence[Draw]) -> None:
+        """Correct a reservation; what fails is tried again, and stays at its worst case until then."""
+        done = self._carry_out(self._shared.settle, Correction(reserved, tuple(actual)))
+        if done is not None:
+            await asyncio.wait([done], timeout=self._patience + GRACE)  # which leaves it alone, whatever becomes of the waiting
+
+    async def aclose(self) -> None:
+        """Free what is held and close the file, after what was asked for before."""
+        self._closed = True
+        if self._retry is not None:
+            self._retry.cancel()
+        if self._threads is None:
+            return
+        with anyio.CancelScope(shield=True):
+            self._patience = min(self._patience, LAST_PATIENCE)
+            closed = asyncio.wrap_future(self._give(self._shared.close))
+            closed.add_done_callback(_seen)
+            await asyncio.wait([closed], timeout=self._patience + GRACE)
+        self._threads.shutdown(wait=False)
+        self._threads = None
+
+    def _give(self, work: Callable[..., T], *arguments: Any) -> Future[T]:
+        """Queue a piece of work, whose last argument is until when it may take."""
+        if self._threads is None:
+            from concurrent.futures import ThreadPoolExecutor
+
+            self._threads = ThreadPoolExecutor(1, "samplegate-limits")
+        return self._threads.submit(partial(work, *arguments, time.monotonic() + self._patience))
+
+    def _carry_out(self, work: Callable[..., None], *arguments: Any) -> asyncio.Future[None] | None:
+        """What is done whether or not somebody waits for it; None where the end came first."""
+        if self._closed:
+            return None
+        done = asyncio.wrap_future(self._give(work, *arguments))
+        done.add_done_callback(self._done)
+        return done
+
+    def _done(self, done: asyncio.Future[None]) -> None:
+        problem = None if done.cancelled() else done.exception()
+        if isinstance(problem, Exception):
+            self._fails(problem)
+        else:
+            self._works()
+
+    def _take_back(self, given: Future[Reserved | Refused]) -> None:
+        """Nobody waits for it any more. One that runs, or has run, is undone by what comes next in the one thread."""
+        if not given.cancel():
+            self._carry_out(self._undo_what_came_of, given)
+
+    def _undo_what_came_of(self, given: Future[Reserved | Refused], deadline: float) -> None:
+        if given.exception() is None and isinstance(got := given.result(), Reserved):
+            self._shared.settle(Correction(got, undo=True), deadline)
+
+    def _fails(self, problem: Exception) -> str:
+        """What the log says of a kind of fault, once until something works again. What is owed is tried again after a while."""
+        kind = problem.kind if isinstance(problem, Broken) else type(problem).__name__
+        said = str(problem) if isinstance(problem, Broken) else "limits: a fault while asking the state; the log has it"
+        if kind not in self._told:
+            self._told.add(kind)
+            trace = {} if isinstance(problem, Broken) else {"exc_info": problem}
+            self._log.error("limits.unavailable", kind=kind, problem=said, path=str(self._path), **trace)
+        if self._shared.owes and self._retry is None and not self._closed:
+            self._retry = after(min(FIRST_RETRY * 2**self._failed, LAST_RETRY), self._pay, self._later)
+            self._failed = min(self._failed + 1, 10)
+        return said
+
+    def _pay(self) -> None:
+        self._retry = None
+        self._carry_out(self._shared.pay)
+
+    def _works(self) -> None:
+        self._failed = 0
+        if self._told:
+            self._told.clear()
+            self._log.info("limits.recovered", path=str(self._path))
+
+
+def _seen(done: asyncio.Future[Any]) -> None:
+    """Its exception, if any, is known; asyncio need not tell of it."""
+    if not done.cancelled():
+        done.exception()

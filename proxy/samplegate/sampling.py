@@ -1,0 +1,184 @@
+"""A model answers: the first of the decision's models, and the next where one fails before its first token. One of the acts of ``acts.py``.
+
+Each try is reserved before it is sent and settled after. The answer passes the rule's content rules before anybody sees it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import anyio
+import msgspec
+
+from samplegate.admit import sentence
+from samplegate.core import costs, jsontext, redaction
+from samplegate.core.admission import draws_of, worst_of
+from samplegate.core.asking import question, unasked
+from samplegate.core.catalogue import Worst
+from samplegate.core.claims import Claimant
+from samplegate.core.decisions import Allowed, Answered, Decision, Outcome, Reason, Unanswered
+from samplegate.core.patience import LONGEST, left
+from samplegate.core.policy import AllowRule
+from samplegate.core.recording import Attempt, Done
+from samplegate.core.samples import Failure, Sampled, SampleFailed, SampleRequest, SampleResult
+from samplegate.core.session import shapes
+from samplegate.core.session.rounds import Note
+from samplegate.scene import Scene
+
+FALLS_BACK: Final[frozenset[Failure]] = frozenset(
+    {"bad_key", "rate_limited", "unreachable", "unknown_model", "bad_request", "no_case", "crashed", "error"}
+)
+"""Failures that say nothing about the request: another model may do better. A refusal is an answer, and time that is gone is gone."""
+
+
+async def sample(scene: Scene, decision: Decision, allowed: Allowed) -> Done:
+    """Ask the models of a decision, in their order, until one answers."""
+    limit = left(scene.book.policy, scene.round, allowed.timeout, scene.ports.clock())
+    seconds = LONGEST if limit is None else limit
+    if seconds <= 0:
+        return Done(late("no time was left to ask a model"), decision, model=allowed.models[0])
+    asking = _Asking(scene, decision, allowed, scene.ports.clock() + seconds)
+    with anyio.move_on_after(seconds):
+        return await asking.run()
+    return asking.done(late(f"model {asking.model} did not answer within {seconds:.3g} s"), "timeout")
+
+
+def late(detail: str) -> Unanswered:
+    """Time is up."""
+    return Unanswered(Reason.TIMEOUT, detail=detail)
+
+
+class _Asking:
+    """The tries of one request. ``model`` is the one that is being asked."""
+
+    def __init__(self, scene: Scene, decision: Decision, allowed: Allowed, until: float) -> None:
+        self._scene, self._decision, self._allowed, self._until = scene, decision, allowed, until
+        rule = scene.book.policy.rules[decision.index]
+        assert isinstance(rule, AllowRule)
+        self._rule = rule
+        self._params = allowed.params
+        self._redacted = dict(allowed.redacted)
+        self._refused_by: str | None = None
+        self.model = allowed.models[0]
+
+    async def run(self) -> Done:
+        """Until a model answers, or none is left."""
+        self._found("prompt", self._redacted)
+        failed: SampleFailed | None = None
+        for place, model in enumerate(self._allowed.models):
+            self.model = model
+            if place and (why := await self._turn_to(model)) is not None:
+                return self.done(why)
+            if place:
+                fields = {"from": self._allowed.models[place - 1], "to": model, "server": self._scene.round.origin.server}
+                self._scene.ports.note(Note("model.fallback", fields))
+            answer = await self._ask()
+            if isinstance(answer, Sampled):
+                return self._answered(answer)
+            failed = answer
+            if failed.started or failed.failure not in FALLS_BACK:
+                break
+        assert failed is not None, "a decision to allow names a model"
+        return self.done(self._failed(failed))
+
+    def _failed(self, answer: SampleFailed) -> Outcome:
+        reason = Reason.TIMEOUT if answer.failure == "timeout" else Reason.MODEL
+        return Unanswered(reason, detail=f"model {self.model}: {answer.failure}: {answer.message}")
+
+    async def _turn_to(self, model: str) -> Outcome | None:
+        """Make the next model ready to be asked; the outcome where it cannot be."""
+        asked = question(self._scene.book, self._rule, model, self._scene.request.params)
+        if isinstance(asked, str):
+            return Unanswered(Reason.CONTENT, detail=asked)
+        self._params = asked.params
+        if self._scene.hold is None:
+            return None
+        round = self._scene.round
+        allowed = msgspec.structs.replace(self._allowed, models=(model,), params=asked.params)
+        decision = msgspec.structs.replace(self._decision, act=allowed)
+        draws = draws_of(self._scene.book, decision, Claimant(round.origin, round.call_ids, round.session, ""))
+        if isinstance(draws, str):
+            return Unanswered(Reason.LIMIT, detail=draws)
+        refused = await self._scene.hold.next_try(draws)
+        if refused is None:
+            return None
+        self._refused_by = refused.limit
+        return Unanswered(Reason.LIMIT, detail=f"model {model}: {sentence(refused)}")
+
+    async def _ask(self) -> SampleResult:
+        scene = self._scene
+        scene.begin()
+        worst = worst_of(scene.book, self.model, self._params).usd
+        scene.attempts.append(Attempt(self.model, "cancelled", None, None, worst))
+        scene.reserved_usd = None if worst is None or scene.reserved_usd is None else scene.reserved_usd + worst
+        rest = max(self._until - scene.ports.clock(), 0.001)
+        answer = await scene.ports.sample(SampleRequest(self.model, self._params, rest), self._heard)
+        spent = self._spent(answer)
+        result = answer.failure if isinstance(answer, SampleFailed) else "ok"
+        scene.attempts[-1] = Attempt(self.model, result, answer.input_tokens, answer.output_tokens, 0 if spent is None else spent.usd)
+        if scene.hold is not None:
+            await scene.hold.tried(spent)
+        return answer
+
+    def _heard(self, tokens: int) -> None:
+        self._scene.ports.progress(self._scene.round.id, tokens)
+
+    def _spent(self, answer: SampleResult) -> Worst | None:
+        """What a try really came to; what its provider does not say is taken at its worst."""
+        if isinstance(answer, SampleFailed) and answer.free:
+            return None
+        book = self._scene.book
+        return costs.actual(book.model(self.model), book.catalogue[self.model], self._params, answer.input_tokens, answer.output_tokens)
+
+    def _answered(self, answer: Sampled) -> Done:
+        blocks, outcome = self._checked(answer.content)
+        model = answer.model or self._scene.book.model(self.model).model
+        if outcome is None:
+            result: dict[str, Any] = {"role": "assistant", "content": blocks[0] if len(blocks) == 1 else list(blocks), "model": model}
+            if answer.stop_reason is not None:
+                result["stopReason"] = answer.stop_reason
+            outcome = shaped(self._scene, result)
+        done = self.done(outcome)
+        return msgspec.structs.replace(
+            done, model=model, input_tokens=answer.input_tokens, output_tokens=answer.output_tokens, dropped=answer.dropped
+        )
+
+    def _found(self, where: str, patterns: Mapping[str, int]) -> None:
+        if patterns:
+            fields = {"where": where, "patterns": dict(patterns), "server": self._scene.round.origin.server}
+            self._scene.ports.note(Note("secrets.found", fields, warn=False))
+
+    def _checked(self, blocks: Sequence[Mapping[str, Any]]) -> tuple[Sequence[Mapping[str, Any]], Outcome | None]:
+        """The answer after the rule's content rules, and the outcome where they end it."""
+        if (why := unasked(self._params, blocks)) is not None:
+            return blocks, Unanswered(Reason.MODEL, detail=f"model {self.model}: {why}; the answer is withheld")
+        with_, redactor = self._rule.with_, self._scene.book.redactor
+        if with_.secrets is not None and with_.secrets.answer != "keep" and redactor is not None:
+            clean, found = redaction.clean_blocks(redactor, tuple(blocks))
+            self._found("answer", found)
+            for name, count in found.items():
+                self._redacted[name] = self._redacted.get(name, 0) + count
+            if found and with_.secrets.answer == "stop":
+                return blocks, Unanswered(Reason.CONTENT, detail=f"the answer of model {self.model} holds a secret ({', '.join(sorted(found))})")
+            blocks = clean
+        if with_.max_answer is not None and (size := redaction.size_of(blocks)) > with_.max_answer:
+            what = f"the answer of model {self.model} has {size} bytes, and max_answer is {with_.max_answer}"
+            return blocks, Unanswered(Reason.CONTENT, detail=what)
+        return blocks, None
+
+    def done(self, outcome: Outcome, last: Failure | None = None) -> Done:
+        """What came of it; ``last`` is what ended a try that had no answer."""
+        attempts = self._scene.attempts
+        if last is not None and attempts and attempts[-1].result == "cancelled":
+            attempts[-1] = msgspec.structs.replace(attempts[-1], result=last)
+        return Done(outcome, self._decision, model=self.model, redacted=self._redacted, refused_by=self._refused_by)
+
+
+def shaped(scene: Scene, result: Mapping[str, Any]) -> Outcome:
+    """A result of ours in the shape of the negotiated revision (R6), where it has one there."""
+    revision = scene.round.origin.revision
+    shaped = shapes.sampling_result(result, revision) if scene.item.method.startswith("sampling/") else dict(result)
+    if shaped is None:
+        return Unanswered(Reason.CANNOT, detail=f"the answer's content has no form in revision {revision or 'unknown'}")
+    return Answered(jsontext.dump(shaped), "policy")

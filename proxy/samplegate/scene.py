@@ -1,0 +1,45 @@
+"""Where an act takes place: the request, its round, the policy in force, the ports, and what was reserved and tried. It does nothing."""
+
+from __future__ import annotations
+
+import msgspec
+
+from samplegate.admit import Hold
+from samplegate.core.decide import Rulebook
+from samplegate.core.recording import Attempt
+from samplegate.core.requests import BadRequest, Request
+from samplegate.core.session.rounds import Item, Round
+from samplegate.ports import Ports
+
+
+class Scene(msgspec.Struct, eq=False):
+    """One request of a round while it is acted on."""
+
+    round: Round
+    key: str
+    item: Item
+    book: Rulebook
+    ports: Ports
+    hold: Hold | None = None
+    """What it has reserved."""
+    attempts: list[Attempt] = msgspec.field(default_factory=list)
+    """The models that were asked so far; the last is ``cancelled`` until it has ended."""
+
+    reserved_usd: int | None = 0
+    """What they may have come to at worst, in units of ``ledger.SCALE["usd"]``; None once a price is unknown."""
+
+    @property
+    def request(self) -> Request:
+        """The request. Only where there is one: a malformed request is not acted on."""
+        assert not isinstance(self.item.request, BadRequest)
+        return self.item.request
+
+    def begin(self) -> None:
+        """From here on what it has reserved counts, whatever comes of it."""
+        if self.hold is not None:
+            self.hold.begin()
+
+    async def close(self) -> None:
+        """Give back what it still holds."""
+        if self.hold is not None:
+            await self.hold.close()

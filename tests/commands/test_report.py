@@ -1,0 +1,154 @@
+"""`samplegate report`: the tables, the JSON, and which logs are read."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from samplegate.commands import logs
+from samplegate.core.policy import AllowRule, DenyRule, ForwardRule, Match
+from tests.commands.shell import Run, Write
+from tests.core import logged
+from tests.core.asking import book, form, sampling, tool
+
+BOOK = book(
+    DenyRule(name="no secrets", match=Match(text="secret")),
+    AllowRule(name="models", match=Match(kind="sampling")),
+    ForwardRule(name="person", match=Match(kind="elicitation")),
+)
+
+
+def line(what: str = "hello", *calls: Any, server: str = "docs", put: dict[str, Any] | None = None, **more: Any) -> str:
+    text = logged.text(logged.record(BOOK, sampling(what, *calls, server=server), can=True, **{"duration_ms": 100.0, **more}), "hash")
+    return json.dumps({**json.loads(text), **(put or {})}) + "\n"
+
+
+PAID: dict[str, Any] = {"model": "gpt-5", "input_tokens": 70, "output_tokens": 3}
+LOG = (
+    line(
+        "hello", tool("look"), **PAID, put={"cost_usd": 0.25, "attempts": [{"model": "a", "result": "rate_limited"}, {"model": "b", "result": "ok"}]}
+    )
+    + line("hello", tool("look"), **PAID, duration_ms=2500.0)
+    + line("a secret")
+    + line("hello", outcome="unanswered", put={"reason": "limit", "refused_by": "team-day", "effect": "none"})
+    + logged.text(logged.record(BOOK, form(server="db", a="string"), can=True, duration_ms=30_000.0), "hash")
+    + "\n"
+)
+
+
+def test_a_table_for_each_server(run: Run, write: Write) -> None:
+    write("log.jsonl", LOG)
+    ended = run("report", "--log", "log.jsonl")
+    assert (0, "") == (ended.code, ended.err)
+    assert (
+        """\
+5 requests of 2 servers in 1 log, 2027-01-15T08:00:00.000Z to 2027-01-15T08:00:00.000Z
+
+server docs: 4 requests, $0.2500, 1 at a price nobody knows
+  kind      requests  answered  denied  unanswered     p50     p95
+  sampling         4         2       1           1  101 ms  2.49 s
+  decided           requests
+  allow: models            2  50%
+  deny: no secrets         1  25%
+  none: models             1  25%
+  during     requests
+  (no call)         2  50%
+  look              2  50%
+  not answered      requests
+  limit: models            1  25%
+  rule: no secrets         1  25%
+  no room in limit  requests
+  team-day                 1  25%
+  answered by  requests  input tokens  output tokens
+  gpt-5               2           140              6
+  model called  calls  failures
+  a                 1  1 rate_limited
+  b                 1
+
+server db: 1 request
+  kind         requests  answered     p50     p95
+  elicitation         1         1  30.2 s  30.2 s
+  decided          requests
+  forward: person         1  100%
+  during     requests
+  (no call)         1  100%
+"""
+        == ended.out
+    )
+
+
+def test_json_has_every_row(run: Run, write: Write) -> None:
+    write("log.jsonl", LOG + "".join(line("hello", tool(f"tool {number}")) for number in range(30)))
+    told = json.loads(run("report", "--log", "log.jsonl", "--json").out)
+    docs = told["servers"]["docs"]
+    assert (35, 34, 32) == (told["requests"], docs["requests"], len(docs["tools"]))
+    assert {"answered": 32, "denied": 1, "unanswered": 1} == docs["kinds"]["sampling"]["outcomes"]
+    assert {"gpt-5": {"requests": 2, "input_tokens": 140, "output_tokens": 6}} == docs["models"]
+    assert (0.25, 31, {"team-day": 1}) == (docs["cost_usd"], docs["without_price"], docs["limits"])
+
+
+def test_a_long_table_is_cut_for_a_person(run: Run, write: Write) -> None:
+    write("log.jsonl", "".join(line("hello", tool(f"tool {number}")) for number in range(30)))
+    assert "  and 20 more" in run("report", "--log", "log.jsonl").out.splitlines()
+
+
+@pytest.mark.parametrize(
+    ("since", "requests"),
+    [("2027-01-15", 2), ("2027-01-15T08:00:30Z", 1), ("2027-01-15T08:00:30", 1), ("2027-01-15T10:00:30+02:00", 1), ("2028-01-01", 0)],
+)
+def test_what_is_older_is_left_out(run: Run, write: Write, since: str, requests: int) -> None:
+    write("log.jsonl", line(time=1_800_000_000.0) + line(time=1_800_000_060.0))
+    assert requests == json.loads(run("report", "--log", "log.jsonl", "--since", since, "--json").out)["requests"]
+
+
+@pytest.mark.parametrize("since", ["yesterday", "2027-13-01", "0001-01-01T00:00+14:00", ""])
+def test_a_date_that_is_none_leaves_with_two(run: Run, write: Write, since: str) -> None:
+    write("log.jsonl", "")
+    ended = run("report", "--log", "log.jsonl", "--since", since)
+    assert 2 == ended.code
+    assert ended.err.startswith("samplegate: --since: ")
+
+
+def test_several_logs_globs_and_folders_are_one(run: Run, write: Write, tmp_path: Path) -> None:
+    (tmp_path / "days").mkdir()
+    for name in ("days/docs-2027-01-14.jsonl", "days/docs-2027-01-15.jsonl", "days/.key", "other.jsonl"):
+        write(name, line())
+    assert 2 == json.loads(run("report", "--log", "days", "--json").out)["requests"]
+    assert 3 == json.loads(run("report", "--log", "days/*-2027-*.jsonl", "other.jsonl", "--json").out)["requests"]
+    assert 2 == json.loads(run("report", "--log", "days", "days/*.jsonl", str(Path("days") / "docs-2027-01-14.jsonl"), "--json").out)["requests"]
+
+
+def test_without_a_log_the_state_folders_are_read(run: Run, write: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SAMPLEGATE_STATE", str(tmp_path / "state"))
+    assert (2, True) == ((ended := run("report")).code, "there are no logs in " in ended.err)
+    (tmp_path / "state" / "decisions").mkdir(parents=True)
+    write("state/decisions/docs-2027-01-15.jsonl", line())
+    assert run("report").out.startswith("1 request of 1 server in 1 log")
+
+
+def test_a_folder_without_logs_leaves_with_two(run: Run, tmp_path: Path) -> None:
+    ended = run("report", "--log", str(tmp_path))
+    assert (2, True) == (ended.code, "is a folder without a *.jsonl" in ended.err)
+
+
+def test_lines_that_are_no_records_are_told_and_stop_nothing(run: Run, write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(logs, "MAX_LINE", 2000)
+    write("log.jsonl", line() + "{\n" + "x" * 5000 + "\n" + line() + line()[:100])
+    ended = run("report", "--log", "log.jsonl")
+    assert ended.out.startswith("2 requests")
+    assert ["log.jsonl:2: is not JSON", "log.jsonl:3: is longer than 2000 bytes", "log.jsonl:5: is not JSON"] == [
+        told.removeprefix("samplegate: ") for told in ended.err.splitlines()
+    ]
+
+
+def test_no_requests_are_told_too(run: Run, write: Write) -> None:
+    write("log.jsonl", "")
+    assert "0 requests of 0 servers in 1 log\n" == run("report", "--log", "log.jsonl").out
+
+
+def test_names_in_a_log_drive_no_terminal(run: Run, write: Write) -> None:
+    write("log.jsonl", line("hello", tool("\x1b[2J\n::error::" + "x" * 300), put={"server": "\u202ex", "rule": "a\x07"}))
+    assert run("report", "--log", "log.jsonl").out.replace("\n", "").isprintable()

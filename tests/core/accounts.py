@@ -1,0 +1,44 @@
+"""A ledger in memory for the tests of its rules: what a store is to the gate. No tests."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from samplegate.core.ledger import SCALE, Account, Draw, Refused, Reserved, Terms, reserve, set_back, settle
+
+ONE: Final = SCALE["requests"]
+
+
+def bucket(most: int, period: float, name: str = "l", **more: object) -> Terms:
+    return Terms(name, "requests", most * ONE, "bucket", period, **more)  # type: ignore[arg-type]
+
+
+class Accounts:
+    """Terms and what is drawn on them."""
+
+    def __init__(self, *terms: Terms) -> None:
+        self.terms: Mapping[str, Terms] = {each.name: each for each in terms}
+        self.kept: dict[tuple[str, str], Account] = {}
+
+    def look(self, limit: str, key: str) -> Account | None:
+        return self.kept.get((limit, key))
+
+    def reserve(self, now: float, *draws: Draw) -> Reserved | Refused:
+        answer = reserve(self.terms, self.look, draws, now)
+        if isinstance(answer, Refused):
+            self.kept |= set_back(self.terms, self.look, draws, now)
+            return answer
+        self.kept |= answer[0]
+        return Reserved("r", draws, now, answer[1])
+
+    def settle(self, now: float, reserved: Reserved, actual: Sequence[Draw] = ()) -> None:
+        self.kept |= settle(self.terms, self.look, reserved, actual, now)
+
+    def takes(self, now: float, amount: int, name: str = "l", key: str = "[]") -> bool:
+        """Whether so many (in whole ones) are admitted."""
+        return isinstance(self.reserve(now, Draw(name, key, amount * ONE)), Reserved)
+
+    def level(self, name: str = "l", key: str = "[]") -> float:
+        found = self.kept.get((name, key))
+        return 0 if found is None else found.level / SCALE[self.terms[name].quantity]

@@ -1,0 +1,60 @@
+"""Records of the decision log in short, for the tests of what reads them. No tests."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import msgspec
+
+from samplegate.core import logline
+from samplegate.core.decide import Rulebook, decide
+from samplegate.core.decisions import Decision, DenyAs, FixedAnswer, LeftOpen, Situation
+from samplegate.core.logline import Line
+from samplegate.core.record import ContentMode, Record, Released, to_json
+from samplegate.core.requests import Request
+
+
+def record(book: Rulebook, request: Request, *, can: bool = False, result: Any = None, **more: Any) -> Record:
+    """The record of a request that a policy decides, as the gate would have written it; a model and a client answer ``result``."""
+    decision = decide(book, request, Situation(can_forward=can))
+    answer = decision.act.result if isinstance(decision.act, FixedAnswer) else result
+    fields: dict[str, Any] = {
+        "decision_id": "0" * 24,
+        "time": 1_800_000_000.0,
+        "server": request.origin.server,
+        "caller": request.origin.caller,
+        "era": request.origin.era,
+        "revision": request.origin.revision,
+        "door": "push",
+        "kind": request.kind,
+        "effect": decision.effect,
+        "reason": decision.reason,
+        "outcome": _outcome(decision),
+        "policy_hash": "abc",
+        "mode": request.mode if request.kind == "elicitation" else None,
+        "calls": request.origin.calls,
+        "rule": decision.rule,
+        "action": decision.act.as_ if isinstance(decision.act, DenyAs) else None,
+        "request": request.params,
+        "result": None if answer is None else msgspec.json.encode(answer),
+    }
+    return Record(**{**fields, **more})
+
+
+def _outcome(decision: Decision) -> Released:
+    if isinstance(decision.act, LeftOpen):
+        return "unanswered"
+    return "denied" if isinstance(decision.act, DenyAs) else "answered"
+
+
+def text(record: Record, content: ContentMode = "full") -> str:
+    """Its line in the log."""
+    return to_json(record, content=content, key=b"key").decode()
+
+
+def line(record: Record, content: ContentMode = "full", **more: Any) -> Line:
+    """The same, read back; ``more`` are members put into it."""
+    found = logline.read(json.dumps({**json.loads(text(record, content)), **more}).encode())
+    assert isinstance(found, Line), found
+    return found

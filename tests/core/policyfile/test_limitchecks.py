@@ -1,0 +1,107 @@
+"""Limits against prices and the smallest request, and the database of time zones. What the file alone shows is in bad_policies/limits*.yaml."""
+
+from __future__ import annotations
+
+import zoneinfo
+from typing import Any, Final
+
+import msgspec
+import pytest
+
+from samplegate.core.catalogue import Catalogue, ModelFacts, Rates
+from samplegate.core.costs import least
+from samplegate.core.ledger import SCALE
+from samplegate.core.policy import Model, Policy
+from samplegate.core.policyfile import limitchecks
+from samplegate.core.policyfile.draft import Draft
+from samplegate.core.policyfile.nodes import compose
+from samplegate.core.policyfile.walk import convert, type_of
+
+MODELS: Final = "models: [{name: big, model: a/b}, {name: small, model: c/d, max_tokens: 400}]\n"
+CENT: Final = SCALE["usd"] // 100
+DEAR: Final = ModelFacts(Rates(input=CENT, output=CENT))
+CHEAP: Final = ModelFacts(Rates(input=1, output=1))
+KNOWN: Final[Catalogue] = {"big": DEAR, "small": CHEAP}
+
+
+def draft(limit: str, rule: str = "", models: str = MODELS) -> Draft:
+    text = f"version: 1\n{models}limits: {{l: {limit}}}\nrules: [{{name: r, match: {{kind: sampling{rule}, limits: [l]}}]\n"
+    root, faults = compose(text)
+    assert [] == faults
+    value, walk = convert(root, type_of(Policy))
+    assert [] == walk.faults
+    return Draft(msgspec.convert(value, Policy, strict=True), root, set())
+
+
+def said(limit: str, rule: str, catalogue: Catalogue) -> list[str]:
+    read = draft(limit, rule)
+    limitchecks.check_prices(read, catalogue)
+    return [fault.what for fault in read.problems]
+
+
+ANY: Final = "}, effect: allow"
+BIG: Final = "}, effect: allow, with: {models: [big]}"
+LONG: Final = ", max_tokens: {min: 1000}}, effect: allow"
+
+
+def test_an_unknown_price_under_a_dollar_limit_names_limit_models_and_remedy() -> None:
+    (what,) = said("{usd: 5, per: day, tz: UTC}", ANY, {"small": CHEAP})
+    assert (
+        "'l' is in dollars, and the price of model 'big' is not known, so the rule could not ask; give it a `price: {input: , output: }` under"
+        " models, or take it out of the rule's `with.models`" == what
+    )
+    (both,) = said("{usd: 5, per: day, tz: UTC}", ANY, {"small": ModelFacts()})
+    assert "the price of models 'big', 'small' are not known" in both
+
+
+@pytest.mark.parametrize(
+    ("limit", "rule", "catalogue"),
+    [
+        ("{usd: 5, per: day, tz: UTC}", ANY, KNOWN),
+        ("{usd: 5, per: day, tz: UTC}", BIG, {"big": CHEAP}),
+        ("{requests: 1, per: 1m}", ANY, {}),
+        ("{output_tokens: 1, per: 1m}", ANY, {}),
+        ("{output_tokens: 400, per: 1m}", LONG, {}),
+        ("{concurrent: 1}", ANY, {}),
+        ("{usd: 0.01, per: 1m}", ANY, KNOWN),
+    ],
+    ids=["priced", "another model's price", "requests", "one token", "a model that writes no more", "slots", "one of the models is cheap enough"],
+)
+def test_a_limit_that_some_request_fits_into_is_no_problem(limit: str, rule: str, catalogue: Catalogue) -> None:
+    assert [] == said(limit, rule, catalogue)
+
+
+@pytest.mark.parametrize(
+    ("limit", "rule", "needed"),
+    [
+        ("{usd: 0.01, per: 1m}", BIG, "USD"),
+        ("{output_tokens: 399, per: 1m}", LONG, "400 output tokens"),
+        ("{output_tokens: 999, per: 1m}", ", max_tokens: {min: 1000}}, effect: allow, with: {models: [big]}", "1000 output tokens"),
+        ("{input_tokens: 1, per: 1m}", ANY, "input tokens"),
+    ],
+)
+def test_a_limit_that_the_smallest_request_does_not_fit_into_is_a_problem(limit: str, rule: str, needed: str) -> None:
+    (what,) = said(limit, rule, KNOWN)
+    assert what.startswith("'l' lets nothing through: the smallest request that this rule takes comes to ")
+    assert what.endswith(f"{needed} at worst; raise the limit")
+
+
+def test_the_smallest_request_is_what_its_cost_says() -> None:
+    smallest = least(Model(name="big", model="a/b"), DEAR)
+    assert [] == said(f"{{input_tokens: {smallest.input_tokens}, per: 1m}}", BIG, KNOWN)
+    assert [] != said(f"{{input_tokens: {smallest.input_tokens - 1}, per: 1m}}", BIG, KNOWN)
+
+
+def test_a_machine_without_time_zones_is_told_what_to_install_and_knows_utc(monkeypatch: pytest.MonkeyPatch) -> None:
+    def gone(_name: str) -> Any:
+        raise zoneinfo.ZoneInfoNotFoundError
+
+    monkeypatch.setattr("samplegate.core.windows.ZoneInfo", gone)
+    monkeypatch.setattr(zoneinfo, "available_timezones", set)
+    read = draft("{requests: 1, per: day, tz: Europe/Berlin}", ANY)
+    limitchecks.check(read)
+    (what,) = [fault.what for fault in read.problems]
+    assert what.endswith("this machine has no database of time zones; install one (the package tzdata) or write UTC")
+    read = draft("{requests: 1, per: day, tz: UTC}", ANY)
+    limitchecks.check(read)
+    assert [] == read.problems

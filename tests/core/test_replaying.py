@@ -1,0 +1,225 @@
+"""Recorded requests under another policy: the same, changed, or it cannot be told; with contents and without."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from samplegate.core import replaying
+from samplegate.core.cases import load_cases
+from samplegate.core.decide import Rulebook, compile_policy
+from samplegate.core.load import load
+from samplegate.core.policy import AllowRule, AnswerRule, DenyRule, ForwardRule, Match
+from samplegate.core.replaying import Changed, Same, Told, Untold, replay
+from samplegate.core.requests import BadRequest, ClientCapabilities, Request
+from samplegate.core.trials.play import scenery
+from tests.core import logged
+from tests.core.asking import book, form, sampling, tool, url
+
+CASES: Final = Path(__file__).parents[1] / "cases"
+SAMPLING: Final = Match(kind="sampling")
+FORMS: Final = Match(kind="elicitation")
+ALLOW: Final = AllowRule(name="models", match=SAMPLING)
+DENY: Final = DenyRule(name="no", match=SAMPLING)
+FORWARD: Final = ForwardRule(name="person", match=FORMS)
+NOBODY: Final = Told("none", None)
+EMPTY: Final = book()
+
+
+def refused(name: str, **match: Any) -> DenyRule:
+    return DenyRule(name=name, match=Match(**match))
+
+
+def answers(content: Any, **more: Any) -> AnswerRule:
+    return AnswerRule(name="fixed", match=FORMS, content=content, **more)
+
+
+class TestWithContents:
+    """What the log kept whole is decided again."""
+
+    def test_the_same_policy_decides_the_same(self) -> None:
+        assert Same() == replay(book(ALLOW), logged.line(logged.record(book(ALLOW), sampling())))
+
+    def test_another_effect_is_a_change(self) -> None:
+        old = logged.line(logged.record(book(ALLOW), sampling()))
+        assert Changed(Told("allow", "models"), (Told("deny", "no"),)) == replay(book(DENY, ALLOW), old)
+
+    def test_what_no_rule_takes_any_more_is_a_change(self) -> None:
+        assert Changed(Told("allow", "models"), (NOBODY,)) == replay(EMPTY, logged.line(logged.record(book(ALLOW), sampling())))
+
+    def test_conditions_look_at_the_contents(self) -> None:
+        old = [logged.line(logged.record(book(ALLOW), sampling(text))) for text in ("hello", "password")]
+        assert [Same, Changed] == [type(replay(book(refused("no", kind="sampling", text="pass"), ALLOW), line)) for line in old]
+
+    def test_the_call_it_was_asked_during_counts(self) -> None:
+        old = logged.line(logged.record(book(ALLOW), sampling("hi", tool("rm"))))
+        assert isinstance(replay(book(refused("no", kind="sampling", tool="rm"), ALLOW), old), Changed)
+
+    def test_cancel_instead_of_decline_is_a_change(self) -> None:
+        old = logged.line(logged.record(book(refused("no", kind="elicitation")), form(a="string")))
+        now = book(DenyRule(name="no", match=FORMS, as_="decline"))
+        assert Changed(Told("deny", "no", "cancel"), (Told("deny", "no", "decline"),)) == replay(now, old)
+
+    def test_another_fixed_answer_is_a_change(self) -> None:
+        old = logged.line(logged.record(book(answers({"a": "x"})), form(a="string")))
+        assert Same() == replay(book(answers({"a": "x", "b": "unused"})), old)
+        assert Changed(Told("answer", "fixed"), (Told("answer", "fixed", answer="another"),)) == replay(book(answers({"a": "y"})), old)
+
+    def test_a_fixed_answer_to_sampling_is_compared_too(self) -> None:
+        rules = [AnswerRule(name="fixed", match=SAMPLING, content=content) for content in ("x", [{"type": "text", "text": "x"}], "y")]
+        old = logged.line(logged.record(book(rules[0]), sampling()))
+        assert [Same, Same, Changed] == [type(replay(book(rule), old)) for rule in rules]
+
+    def test_a_forward_was_possible_if_it_was_forwarded(self) -> None:
+        old = logged.line(logged.record(book(FORWARD), form(a="string"), can=True))
+        assert Same() == replay(book(FORWARD), old)
+
+    def test_else_it_depends_on_what_the_client_had_declared(self) -> None:
+        old = logged.line(logged.record(book(answers({"a": "x"})), form(a="string")))
+        now = book(ForwardRule(name="person", match=FORMS, otherwise="next"), answers({"a": "x"}))
+        assert Untold(replaying.NO_CLIENT) == replay(now, old)
+        assert Same() == replay(now, old, ClientCapabilities())
+        assert isinstance(replay(now, old, ClientCapabilities(form=True)), Changed)
+
+    def test_that_does_not_matter_where_both_ways_are_changes(self) -> None:
+        old = logged.line(logged.record(book(answers({"a": "x"})), form(a="string")))
+        verdict = replay(book(FORWARD), old)
+        assert isinstance(verdict, Changed)
+        assert (Told("forward", "person"), Told("none", "person")) == verdict.now
+
+    def test_an_address_is_matched_without_what_the_log_removed_of_it(self) -> None:
+        rules = (refused("no", kind="elicitation", mode="url", host="*.evil.example"), ForwardRule(name="links", match=Match(mode="url")))
+        for address in ("https://me:pw@a.evil.example/x?token=1#2", "https://good.example/?a=1", "https://b.evil.example/x?token=1"):
+            old = logged.line(logged.record(book(*rules), url(address), can=True))
+            assert Same() == replay(book(*rules), old)
+
+    def test_a_query_that_may_have_given_the_address_a_second_reading_cannot_be_told(self) -> None:
+        ours = ForwardRule(name="ours", match=Match(mode="url", host="good.example"))
+        old = logged.line(logged.record(EMPTY, url("https://good.example?@evil.example")))
+        assert Untold(replaying.REMOVED_PARTS) == replay(book(ours), old, ClientCapabilities(url=True))
+
+    def test_a_removed_field_does_not_matter_where_it_is_not_looked_at(self) -> None:
+        old = logged.line(logged.record(book(FORWARD), form(password={"type": "string", "minLength": 8}, name="string"), can=True))
+        assert Same() == replay(book(FORWARD), old)
+        assert isinstance(replay(book(refused("no", kind="elicitation", field_names="password"), FORWARD), old), Changed)
+
+    def test_and_where_it_is_it_cannot_be_told(self) -> None:
+        old = logged.line(logged.record(book(FORWARD), form(password={"type": "string", "minLength": 8}), can=True))
+        assert Untold(replaying.REMOVED_PARTS) == replay(book(refused("no", kind="elicitation", field_types=["boolean"]), FORWARD), old)
+
+    def test_an_optional_secret_keeps_no_answer_from_being_the_same(self) -> None:
+        asked = form(name="string", apiKey={"type": "string", "default": "x"}, required=["name"])
+        rules = book(answers({"name": "me"}))
+        assert Same() == replay(rules, logged.line(logged.record(rules, asked)))
+
+    def test_half_a_character_in_the_contents_is_no_hindrance(self) -> None:
+        old = logged.line(logged.record(book(ALLOW), sampling("half \ufffd")))
+        assert Same() == replay(book(ALLOW), old)
+
+
+class TestWithoutContents:
+    """What every record says decides as much as it can."""
+
+    def test_who_asks_during_what_may_be_enough(self) -> None:
+        old = logged.line(logged.record(book(ALLOW), sampling("hi", tool("rm"))), "hash")
+        for match in ({"server": "docs"}, {"tool": "rm"}, {"caller": "local"}, {"era": "legacy"}, {"method": "tools/*"}, {"not_": Match(tool="ls")}):
+            assert Changed(Told("allow", "models"), (Told("deny", "no"),)) == replay(book(refused("no", kind="sampling", **match), ALLOW), old)
+
+    def test_a_deny_that_stays_is_surely_the_same(self) -> None:
+        old = logged.line(logged.record(book(DENY), sampling()), "none")
+        assert Same() == replay(book(refused("forms", kind="elicitation"), DENY, ALLOW), old)
+
+    def test_what_looks_at_contents_cannot_be_told(self) -> None:
+        old = logged.line(logged.record(book(DENY), sampling()), "hash")
+        assert Untold(replaying.NO_CONTENTS) == replay(book(AllowRule(name="some", match=Match(kind="sampling", text="a")), DENY), old)
+
+    def test_a_model_may_not_take_what_is_not_known(self) -> None:
+        assert Untold(replaying.NO_CONTENTS) == replay(book(ALLOW), logged.line(logged.record(book(ALLOW), sampling()), "hash"))
+
+    def test_several_ways_that_are_all_changes_are_a_change(self) -> None:
+        verdict = replay(book(ALLOW), logged.line(logged.record(book(DENY), sampling()), "hash"))
+        assert isinstance(verdict, Changed)
+        assert (Told("allow", "models"), Told("none", "models")) == verdict.now
+
+    def test_a_form_is_no_url(self) -> None:
+        old = logged.line(logged.record(book(FORWARD), form(a="string"), can=True), "hash")
+        assert Same() == replay(book(refused("no", mode="url"), FORWARD), old)
+
+
+@pytest.mark.parametrize("reason", ["malformed", "rounds"])
+def test_what_no_policy_has_a_say_in_is_the_same(reason: str) -> None:
+    assert Same() == replay(book(DENY), logged.line(logged.record(EMPTY, sampling()), reason=reason))
+
+
+@pytest.mark.parametrize(
+    ("more", "why"),
+    [
+        ({"reason": "brake"}, replaying.BRAKES),
+        ({"reason": "error"}, replaying.FAULT),
+        ({"door": "unasked"}, replaying.UNASKED),
+        ({"calls": [{"method": "tools/call", "tool": f"{number}"} for number in range(20)]}, replaying.SHORTENED),
+        ({"calls": [{"method": "tools/call", "tool": "x" * 255 + "…"}]}, replaying.SHORTENED),
+        ({"request": {"messages": 5}}, replaying.UNREADABLE),
+        ({"request": [1]}, replaying.UNREADABLE),
+    ],
+)
+def test_where_no_comparison_means_anything_it_says_why(more: dict[str, Any], why: str) -> None:
+    assert Untold(why) == replay(book(DENY), logged.line(logged.record(book(ALLOW), sampling()), **more))
+
+
+def test_what_was_not_offered_is_a_change_only_where_it_is_granted_now() -> None:
+    old = logged.line(logged.record(EMPTY, sampling()), reason="not_offered")
+    assert [Same(), Same()] == [replay(EMPTY, old), replay(book(DENY), old)]
+    assert isinstance(replay(book(ALLOW), old), Changed)
+
+
+def test_where_time_ran_out_the_first_rule_is_compared() -> None:
+    old = logged.line(logged.record(book(DENY), sampling()), tried=["models: model smart did not answer within 5 s"])
+    assert Same() == replay(book(ALLOW), old)
+    assert isinstance(replay(book(DENY), old), Changed)
+
+
+def test_where_a_limit_had_no_room_its_rule_is_compared() -> None:
+    old = logged.line(logged.record(book(ALLOW), sampling()), effect="none", reason="limit", outcome="unanswered", refused_by="team")
+    assert Same() == replay(book(ALLOW), old)
+    assert isinstance(replay(book(DENY, ALLOW), old), Changed)
+    assert isinstance(replay(book(DenyRule(name="models", match=SAMPLING)), old), Changed)
+
+
+def test_a_prompt_without_its_secrets_is_not_the_one_that_was_decided() -> None:
+    old = logged.line(logged.record(book(DENY), sampling()), redacted={"key": 1})
+    assert Untold(replaying.REMOVED_PARTS) == replay(book(refused("key", kind="sampling", text="key"), DENY), old)
+    assert Same() == replay(book(DENY), old)
+
+
+def told(policy: Path) -> Iterator[tuple[Rulebook, Request, bool]]:
+    """The requests of a policy's own cases."""
+    cases = load_cases(policy.with_name(f"{policy.stem}_test.yaml").read_text(), file="f").cases
+    loaded = load(policy.read_text(), file="f", environment={}).policy
+    for placed in cases:
+        for moment in placed.moments:
+            scene = scenery(moment.step, compile_policy(loaded, moment.step.environment or {}))
+            if not isinstance(scene.request, BadRequest):
+                yield scene.book, scene.request, scene.situation.can_forward
+
+
+POLICIES: Final = sorted(path for path in CASES.glob("*.yaml") if not path.stem.endswith("_test"))
+
+
+@pytest.mark.parametrize("policy", POLICIES, ids=lambda path: path.stem)
+def test_no_verdict_of_a_tested_policy_is_wrong(policy: Path) -> None:
+    """With contents the own policy always decides the same; without, what is sure is so, under every one of some policies."""
+    others = [compile_policy(load(path.read_text(), file="f", environment={}).policy, {}) for path in POLICIES[:: 1 + len(POLICIES) // 8]]
+    for own, request, can in told(policy):
+        record = logged.record(own, request, can=can)
+        client = ClientCapabilities(can, can, can, can, can)
+        full, bare = logged.line(record), logged.line(record, "none")
+        assert Same() == replay(own, full, client)
+        for other in [own, *others]:
+            sure, unsure = replay(other, full, client), replay(other, bare, client)
+            assert isinstance(unsure, Untold) or type(sure) is type(unsure), (request, sure, unsure)
+            if isinstance(unsure, Changed) and isinstance(sure, Changed):
+                assert {(one.effect, one.rule) for one in sure.now} <= {(one.effect, one.rule) for one in unsure.now}

@@ -1,0 +1,128 @@
+"""The sums of decision logs."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable
+from typing import Any
+
+import pytest
+
+from samplegate.core.logline import Line
+from samplegate.core.policy import AllowRule, DenyRule, ForwardRule, Match
+from samplegate.core.record import Attempt
+from samplegate.core.reporting import MAX_NAMES, NO_CALL, OTHERS, Durations, Report, Server
+from tests.core import logged
+from tests.core.asking import book, form, sampling, tool
+
+ALLOW = AllowRule(name="models", match=Match(kind="sampling"))
+BOOK = book(DenyRule(name="no", match=Match(text="secret")), ALLOW, ForwardRule(name="person", match=Match(kind="elicitation")))
+
+
+def asked(what: str = "hello", *calls: Any, server: str = "docs", **more: Any) -> Line:
+    return logged.line(logged.record(BOOK, sampling(what, *calls, server=server), can=True, **more), "hash")
+
+
+def summed(*lines: Line, since: str = "") -> Report:
+    report = Report(since)
+    for line in lines:
+        report.take(line)
+    return report
+
+
+def docs(*lines: Line) -> Server:
+    return summed(*lines).servers["docs"]
+
+
+def counts(names: Any, by: str = "requests") -> dict[str, int]:
+    return {name: counter[by] for name, counter in names.items()}
+
+
+def test_requests_are_counted_by_server_kind_and_outcome() -> None:
+    report = summed(asked(), asked("secret"), asked(server="db"), logged.line(logged.record(BOOK, form(a="string"), can=True), "hash"))
+    assert {"docs": 3, "db": 1} == {name: server.requests for name, server in report.servers.items()}
+    kinds = report.servers["docs"].kinds
+    assert {"sampling": {"answered": 1, "denied": 1}, "elicitation": {"answered": 1}} == {name: dict(kind.outcomes) for name, kind in kinds.items()}
+
+
+def test_rules_refusals_and_tools_are_counted() -> None:
+    server = docs(asked("hi", tool("look")), asked("secret", tool("look"), tool("read")), asked())
+    assert {"allow: models": 2, "deny: no": 1} == counts(server.rules)
+    assert {"rule: no": 1} == counts(server.refusals)
+    assert {"look": 2, "read": 1, NO_CALL: 1} == counts(server.tools)
+
+
+def test_models_tokens_and_money_are_summed() -> None:
+    paid: dict[str, Any] = {"model": "gpt-5", "input_tokens": 7, "output_tokens": 3}
+    server = docs(asked(**paid, usd=None), *(asked(**paid, attempts=(Attempt("smart", "rate_limited"), Attempt("cheap", "ok"))) for _ in range(2)))
+    assert {"requests": 3, "input_tokens": 21, "output_tokens": 9} == dict(server.models["gpt-5"])
+    assert {"smart": {"calls": 2, "rate_limited": 2}, "cheap": {"calls": 2}} == {name: dict(counter) for name, counter in server.attempts.items()}
+
+
+def test_a_price_that_is_not_known_is_counted_and_not_taken_for_zero() -> None:
+    lines = [logged.line(logged.record(BOOK, sampling(), model="m"), "hash", **more) for more in ({"cost_usd": 0.25}, {"cost_usd": 0.5}, {})]
+    server = docs(*lines)
+    assert (0.75, 1) == (server.usd, server.unpriced)
+
+
+def test_a_failed_try_costs_what_it_cost() -> None:
+    server = docs(logged.line(logged.record(BOOK, sampling(), outcome="unanswered"), "hash", cost_usd=0.5, reason="model"))
+    assert (0.5, 0) == (server.usd, server.unpriced)
+
+
+def test_limits_without_room_are_counted() -> None:
+    line = logged.line(logged.record(BOOK, sampling(), outcome="unanswered"), "hash", reason="limit", refused_by="team-day")
+    assert {"team-day": 1} == counts(docs(line).limits)
+
+
+def test_the_two_records_of_a_modern_forward_are_one_request() -> None:
+    first, second = (logged.line(logged.record(BOOK, form(a="string"), can=True, outcome=outcome), "hash") for outcome in ("forwarded", "answered"))
+    server = docs(first, second)
+    assert 1 == server.requests
+    assert {"answered": 1} == {name: number for name, number in server.kinds["elicitation"].outcomes.items() if number}
+
+
+def test_a_forward_that_never_came_back_stays_one() -> None:
+    server = docs(logged.line(logged.record(BOOK, form(a="string"), can=True, outcome="forwarded"), "hash"))
+    assert {"forwarded": 1} == dict(server.kinds["elicitation"].outcomes)
+
+
+def test_what_is_older_is_left_out() -> None:
+    lines = [asked(time=time) for time in (1_800_000_000.0, 1_800_000_060.0, 1_800_000_120.0)]
+    report = summed(*lines, since="2027-01-15T08:01:00.000Z")
+    assert (2, "2027-01-15T08:01:00.000Z", "2027-01-15T08:02:00.000Z") == (report.servers["docs"].requests, report.first, report.last)
+
+
+def test_no_log_makes_the_sums_large() -> None:
+    server = docs(*(asked("hi", tool(f"tool {number}")) for number in range(MAX_NAMES + 50)))
+    assert (MAX_NAMES + 1, 50) == (len(server.tools), server.tools[OTHERS]["requests"])
+    report = summed(*(asked(server=f"server {number}") for number in range(MAX_NAMES + 50)))
+    assert (MAX_NAMES + 1, 50) == (len(report.servers), report.servers[OTHERS].requests)
+
+
+def test_words_that_no_gate_wrote_are_counted_as_others() -> None:
+    line = logged.line(
+        logged.record(BOOK, sampling()), "hash", outcome="vanished", attempts=[{"model": "m", "result": f"odd {n}"} for n in range(99)]
+    )
+    server = docs(line)
+    assert {"other": 1} == dict(server.kinds["sampling"].outcomes)
+    assert {"calls": 99, "other": 99} == dict(server.attempts["m"])
+
+
+def durations(milliseconds: Iterable[float]) -> Durations:
+    found = Durations()
+    for one in milliseconds:
+        found.add(one)
+    return found
+
+
+@pytest.mark.parametrize(("share", "expected"), [(0.5, 500.0), (0.95, 950.0), (1.0, 1000.0)])
+def test_quantiles_are_right_within_a_percent(share: float, expected: float) -> None:
+    milliseconds = [float(number) for number in range(1, 1001)]
+    random.Random(1).shuffle(milliseconds)
+    assert durations(milliseconds).quantile(share) == pytest.approx(expected, rel=0.0101)
+
+
+def test_no_durations_have_no_quantile_and_the_shortest_has_one() -> None:
+    assert durations([]).quantile(0.5) is None
+    assert durations([0.0, -1.0]).quantile(0.5) == pytest.approx(0.001, rel=0.0101)

@@ -1,0 +1,166 @@
+"""Coverage: which rules and arms count as reached, by which cases, and what is told of the others."""
+
+from __future__ import annotations
+
+import pytest
+
+from samplegate.core.cases import load_cases
+from samplegate.core.load import load
+from samplegate.core.matching.match import compile_policy
+from samplegate.core.policyfile.nodes import compose
+from samplegate.core.trials.coverage import Coverage, Missing, coverage
+from samplegate.core.trials.trial import run
+
+HEAD = "version: 1\nmodels: [{name: main, model: openai/none}]\nlimits: {rate: {requests: 1, per: 1m}}\nrules:\n"
+IMAGE = "{messages: [{role: user, content: {type: image, data: aGVsbG8=, mimeType: image/png}}]}"
+
+
+def reached(rules: str, *cases: str) -> Coverage:
+    """Cases without their names; expectations are of no account."""
+    text = HEAD + "".join(f"  - {{{rule}}}\n" for rule in rules.splitlines())
+    book = compile_policy(load(text, file="p.yaml", environment={}).policy, {})
+    suite = "cases:\n" + "".join(f"  - {{name: c{number}, expect: {{effect: none}}, {case}}}\n" for number, case in enumerate(cases))
+    suite = suite if "steps:" not in suite else suite.replace("expect: {effect: none}, ", "", 1)
+    trials = run(load_cases(suite, file="p_test.yaml").cases, book) if cases else ()
+    return coverage(book, (walk for trial in trials for walk in trial.walks), compose(text)[0])
+
+
+def sums(found: Coverage) -> tuple[int, int, int, int]:
+    return found.rules_reached, found.rules, found.arms_reached, found.arms
+
+
+def test_a_rule_that_takes_a_request_is_reached_and_one_that_is_only_looked_at_is_not() -> None:
+    found = reached("name: a, match: {server: x}, effect: deny\nname: b, effect: deny\nname: c, match: {mode: url}, effect: deny", "sampling: hi")
+    assert (1, 3, 0, 0) == sums(found)
+    assert [(5, "a"), (7, "c")] == [(missing.line, missing.rule) for missing in found.missing]
+
+
+def test_a_rule_that_could_not_be_carried_out_or_had_no_room_is_not_reached() -> None:
+    cannot = "name: a, effect: forward"
+    assert (0, 1) == sums(reached(cannot, "sampling: hi"))[:2]
+    assert (1, 1) == sums(reached(cannot, "sampling: hi, client: [sampling]"))[:2]
+    full = (
+        "name: a, match: {kind: sampling, server: x}, effect: allow, limits: [rate]\nname: b, match: {kind: sampling}, effect: allow, limits: [rate]"
+    )
+    steps = "steps: [{sampling: hi, server: x}, {sampling: hi, expect: {effect: none}}]"
+    assert ["b"] == [missing.rule for missing in reached(full, steps).missing]
+
+
+def test_a_rule_on_trial_is_reached_by_what_it_would_have_taken() -> None:
+    rules = "name: a, match: {server: [x, z]}, effect: deny, shadow: true\nname: b, effect: deny"
+    assert (1, 2, 0, 2) == sums(reached(rules, "sampling: hi"))
+    assert (2, 2, 1, 2) == sums(reached(rules, "sampling: hi, server: x"))
+    assert "on trial" in reached(rules, "sampling: hi").missing[0].what
+
+
+@pytest.mark.parametrize(
+    ("condition", "both"),
+    [
+        ("server: [a, 'b*']", ["sampling: hi, server: a", "sampling: hi, server: bb"]),
+        ("caller: [a, b]", ["sampling: hi, caller: a", "sampling: hi, caller: b"]),
+        ("tool: [a, none]", ["sampling: hi, tool: a", "sampling: hi"]),
+        ("method: [prompts/get, tools/call]", ["sampling: hi, method: prompts/get", "sampling: hi, tool: x"]),
+        ("hint: [a, b]", ["sampling: {text: hi, hints: [A]}", "sampling: {text: hi, hints: [c, b]}"]),
+        ("content_types: [text, image]", ["sampling: hi", f"sampling: {IMAGE}"]),
+        ("mode: [form, url]", ["elicitation: hi", "elicitation: {url: 'https://a.example/'}"]),
+        ("mode: url, host: [a.example, '*.b.example']", ["elicitation: {url: 'https://a.example/'}", "elicitation: {url: 'https://c.b.example/'}"]),
+        ("mode: url, scheme: [http, https]", ["elicitation: {url: 'http://a.example/'}", "elicitation: {url: 'https://a.example/'}"]),
+        ("field_types: [string, boolean]", ["elicitation: {fields: {a: string}}", "elicitation: {fields: {a: boolean}}"]),
+    ],
+)
+def test_every_alternative_of_a_condition_is_an_arm(condition: str, both: list[str]) -> None:
+    rule = f"name: a, match: {{{condition}}}, effect: deny"
+    first, second = both
+    assert (1, 1, 2, 2) == sums(reached(rule, first, second))
+    for one in both:
+        found = reached(rule, one)
+        assert (1, 1, 1, 2) == sums(found)
+        assert 1 == len(found.missing)
+        assert found.missing[0].what.endswith("is met by no request that it takes; add a case with it")
+
+
+def test_an_alternative_counts_only_where_the_rule_took_the_request() -> None:
+    rules = "name: first, match: {server: x}, effect: deny\nname: a, match: {server: [x, z], kind: sampling}, effect: deny"
+    found = reached(rules, "sampling: hi, server: x", "sampling: hi, server: z")
+    assert (Missing(6, "a", "server: 'x' is met by no request that it takes; add a case with it"),) == found.missing
+
+
+def test_one_of_several_candidate_calls_is_enough_for_an_alternative() -> None:
+    assert (1, 1, 2, 2) == sums(reached("name: a, match: {tool: [a, b]}, effect: deny", "sampling: hi, tool: [a, b]"))
+
+
+def test_a_request_of_two_types_meets_both() -> None:
+    both = "{messages: [{role: user, content: [{type: text, text: a}, {type: image, data: aGVsbG8=, mimeType: image/png}]}]}"
+    assert (1, 1, 2, 3) == sums(reached("name: a, match: {content_types: [text, image, audio]}, effect: deny", f"sampling: {both}"))
+
+
+def test_a_single_alternative_and_the_names_of_a_form_are_no_arms() -> None:
+    assert (1, 1, 0, 0) == sums(
+        reached("name: a, match: {server: [x], fields: [a, b]}, effect: deny", "elicitation: {fields: {a: string, b: string}}, server: x")
+    )
+
+
+@pytest.mark.parametrize(
+    ("case", "arms"),
+    [
+        ("sampling: hi, server: z", 0),  # it takes that
+        ("sampling: hi, server: x, caller: ann", 1),
+        ("elicitation: hi, server: x", 0),  # the kind keeps that away too
+        ("sampling: hi, server: early", 0),  # and this one never comes so far
+    ],
+)
+def test_a_not_is_reached_where_it_alone_keeps_a_request_away(case: str, arms: int) -> None:
+    rules = "name: early, match: {server: early}, effect: deny\nname: a, match: {kind: sampling, not: {server: [x, early]}}, effect: deny"
+    assert arms == reached(rules, case).arms_reached
+
+
+def test_a_not_of_a_not_is_no_arm() -> None:
+    assert (1, 1, 0, 0) == sums(reached("name: a, match: {not: {not: {kind: sampling}}}, effect: deny", "sampling: hi"))
+
+
+@pytest.mark.parametrize("otherwise", ["next", "deny"])
+def test_an_otherwise_is_reached_where_the_rule_cannot_be_carried_out(otherwise: str) -> None:
+    rules = f"name: a, match: {{kind: sampling}}, effect: forward, otherwise: {otherwise}\nname: b, effect: deny"
+    able, unable = "sampling: hi, client: [sampling]", "sampling: hi"
+    assert (0, 1) == sums(reached(rules, able, "elicitation: hi"))[2:]
+    assert (1, 1) == sums(reached(rules, able, unable))[2:]
+
+
+@pytest.mark.parametrize(("on_limit", "arms"), [("next", 1), ("deny", 1), ("wait", 1), ("unanswered", 0)])
+def test_an_on_limit_is_reached_where_a_limit_has_no_room(on_limit: str, arms: int) -> None:
+    rules = f"name: a, match: {{kind: sampling}}, effect: allow, limits: [rate], on_limit: {on_limit}\nname: b, effect: deny"
+    assert (0, arms) == sums(reached(rules, "sampling: hi"))[2:]
+    assert (arms, arms) == sums(reached(rules, "steps: [{sampling: hi}, {sampling: hi, expect: {effect: none}}]"))[2:]
+
+
+def test_a_time_out_is_told_and_not_counted() -> None:
+    found = reached("name: a, match: {kind: sampling}, effect: allow, on_timeout: deny", "sampling: hi")
+    assert (1, 1, 0, 0) == sums(found)
+    assert ((), (Missing(5, "a", "on_timeout: deny is not counted: no case takes time"),)) == (found.missing, found.uncounted)
+
+
+def test_an_otherwise_of_a_rule_on_trial_is_not_followed_and_no_arm() -> None:
+    assert 0 == reached("name: a, effect: forward, otherwise: next, shadow: true", "sampling: hi").arms
+
+
+def test_the_arms_of_a_rule_that_is_not_reached_are_told_with_it() -> None:
+    found = reached("name: a, match: {server: [x, z]}, effect: deny", "sampling: hi")
+    assert (Missing(5, "a", "takes no case's request; add a case that it matches (with it 2 of its arms are missing)"),) == found.missing
+
+
+def test_a_missing_arm_stands_where_it_is_written() -> None:
+    text = HEAD + "  - name: a\n    match:\n      server:\n        - x\n        - z\n    effect: deny\n"
+    book = compile_policy(load(text, file="p.yaml", environment={}).policy, {})
+    cases = load_cases("cases: [{name: a, sampling: hi, server: x, expect: {effect: deny}}]\n", file="t").cases
+    (missing,) = coverage(book, [walk for trial in run(cases, book) for walk in trial.walks], compose(text)[0]).missing
+    assert 9 == missing.line
+
+
+def test_a_malformed_request_and_one_that_is_braked_reach_nothing() -> None:
+    assert (0, 1, 0, 0) == sums(reached("name: a, effect: deny", "sampling: {text: hi, maxTokens: 0}"))
+
+
+def test_the_percentage_is_of_rules_and_arms_together() -> None:
+    assert 100 * 2 / 3 == reached("name: a, match: {server: [x, z]}, effect: deny", "sampling: hi, server: x").percent
+    assert 100 == Coverage(0, 0, 0, 0).percent
+    assert 0 == reached("name: a, effect: deny").percent

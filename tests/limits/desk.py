@@ -1,0 +1,150 @@
+"""What the tests of the limits share: terms, a clock and timers that are moved by hand, a log that is a list. No fixtures."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import anyio
+import anyio.lowlevel
+
+from samplegate.core.ledger import SCALE, Draw, Refused, Reserved, Terms
+from samplegate.limits.admission import Admission
+
+NOON = 1_795_003_200.0
+ONE = SCALE["requests"]
+
+
+def bucket(name: str, most: int, seconds: float = 60.0, **more: Any) -> Terms:
+    return Terms(name, "requests", most * ONE, "bucket", period=seconds, **more)
+
+
+def daily(name: str, most: int, **more: Any) -> Terms:
+    return Terms(name, "requests", most * ONE, "day", **more)
+
+
+def slots(name: str, most: int, **more: Any) -> Terms:
+    return Terms(name, "concurrent", most, "slots", **more)
+
+
+def per(what: Any, name: str, most: int) -> Terms:
+    return Terms(name, "requests", most * ONE, what)
+
+
+def one(limit: str, key: str = "[]") -> Draw:
+    return Draw(limit, key, ONE)
+
+
+def slot(limit: str, key: str = "[]") -> Draw:
+    return Draw(limit, key, 1)
+
+
+async def all_blocked() -> None:
+    """Let every task go as far as it gets without time and threads. anyio's own looks only ten times a second."""
+    for _ in range(20):
+        await anyio.lowlevel.checkpoint()
+
+
+class Clock:
+    """Unix seconds, moved by hand."""
+
+    def __init__(self, now: float = NOON) -> None:
+        self.now = now
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class Timer:
+    def __init__(self) -> None:
+        self.cancelled = False
+
+    def cancel(self) -> None:
+        self.cancelled = True
+
+
+class Timers:
+    """A loop's ``call_later`` by hand: ``pass_`` lets time pass, also on the clock."""
+
+    def __init__(self, clock: Clock) -> None:
+        self.clock = clock
+        self.now = 0.0
+        self._due: list[tuple[float, int, Timer, Callable[[], None]]] = []
+        self._numbers = count()
+
+    def __call__(self, seconds: float, what: Callable[[], None]) -> Timer:
+        timer = Timer()
+        heapq.heappush(self._due, (self.now + seconds, next(self._numbers), timer, what))
+        return timer
+
+    @property
+    def left(self) -> int:
+        return sum(not timer.cancelled for _, _, timer, _ in self._due)
+
+    async def pass_(self, seconds: float) -> None:
+        """Every timer that is due rings at its time, and all tasks take their turn."""
+        end = self.now + seconds
+        await all_blocked()
+        while self._due and self._due[0][0] <= end:
+            at, _, timer, what = heapq.heappop(self._due)
+            self.clock.now += at - self.now
+            self.now = at
+            if not timer.cancelled:
+                what()
+            await all_blocked()
+        self.clock.now += end - self.now
+        self.now = end
+
+
+class Log:
+    """Events with their fields."""
+
+    def __init__(self) -> None:
+        self.events: list[tuple[str, dict[str, object]]] = []
+
+    def _say(self, event: str, **fields: object) -> None:
+        self.events.append((event, fields))
+
+    info = warning = error = _say
+
+    @property
+    def names(self) -> list[str]:
+        return [name for name, _ in self.events]
+
+
+class Desk:
+    """One process's limits, with everything it is given."""
+
+    def __init__(self, *terms: Terms, state: Path = Path("/nonexistent/state"), clock: Clock | None = None, **more: Any) -> None:
+        self.clock = clock or Clock()
+        self.timers = Timers(self.clock)
+        self.log = Log()
+        self.state = state
+        self.file = state / "limits.sqlite3"
+        self.admission = Admission({one.name: one for one in terms}, state=state, clock=self.clock, log=self.log, **{"later": self.timers, **more})
+
+    async def reserve(self, *draws: Draw, wait: float | None = None) -> Reserved | Refused:
+        return await self.admission.reserve(draws, wait)
+
+    async def taken(self, *draws: Draw, wait: float | None = None) -> Reserved:
+        got = await self.reserve(*draws, wait=wait)
+        assert isinstance(got, Reserved), got
+        return got
+
+    async def refused(self, *draws: Draw, wait: float | None = None) -> Refused:
+        got = await self.reserve(*draws, wait=wait)
+        assert isinstance(got, Refused), got
+        return got
+
+    async def settle(self, reserved: Reserved, *actual: Draw) -> None:
+        await self.admission.settle(reserved, actual)
+
+    async def room(self, draw: Draw) -> int:
+        """How many more of these fit; they stay drawn."""
+        got = 0
+        while isinstance(await self.reserve(draw), Reserved):
+            got += 1
+        return got

@@ -1,0 +1,54 @@
+"""The limits port as a few lines over the pure ledger: what a gate is given in tests."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from samplegate.core import ledger
+from samplegate.core.ledger import Account, Draw, Refused, Reserved, Terms
+
+
+class Purse:
+    """Accounts in a dict; slots are counted. ``open`` are the reservations that were not settled."""
+
+    def __init__(self) -> None:
+        self.terms: Mapping[str, Terms] = {}
+        self.now = 1e9
+        self.accounts: dict[tuple[str, str], Account] = {}
+        self.slots: dict[tuple[str, str], int] = {}
+        self.waits: list[float | None] = []
+        self.out: Refused | None = None
+
+    def drawn(self, limit: str, key: str = "[]") -> int:
+        """Units that are drawn, open reservations at their worst."""
+        return self.accounts[limit, key].level if (limit, key) in self.accounts else 0
+
+    def taken(self, limit: str, key: str = "[]") -> int:
+        """Slots that are taken."""
+        return self.slots.get((limit, key), 0)
+
+    def _look(self, limit: str, key: str) -> Account | None:
+        return self.accounts.get((limit, key))
+
+    async def reserve(self, draws: Sequence[Draw], wait: float | None) -> Reserved | Refused:
+        self.waits.append(wait)
+        if self.out is not None:
+            return self.out
+        slots = [draw for draw in draws if self.terms[draw.limit].per == "slots"]
+        for draw in slots:
+            if self.slots.get((draw.limit, draw.key), 0) >= self.terms[draw.limit].most:
+                return Refused(draw.limit, "full")
+        answer = ledger.reserve(self.terms, self._look, draws, self.now)
+        if isinstance(answer, Refused):
+            return answer
+        changes, warned = answer
+        self.accounts.update(changes)
+        for draw in slots:
+            self.slots[draw.limit, draw.key] = self.slots.get((draw.limit, draw.key), 0) + 1
+        return Reserved("r", tuple(draws), self.now, warned)
+
+    async def settle(self, reserved: Reserved, actual: Sequence[Draw]) -> None:
+        for draw in reserved.draws:
+            if self.terms[draw.limit].per == "slots":
+                self.slots[draw.limit, draw.key] -= 1
+        self.accounts.update(ledger.settle(self.terms, self._look, reserved, actual, self.now))

@@ -1,0 +1,112 @@
+"""What is counted of a process's records: the outcomes, the money, the limits that refused."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from samplegate.core.decisions import Reason, Shadow
+from samplegate.core.record import Attempt, Record
+from samplegate.records.metrics import Metrics
+from samplegate.records.tally import Tally, dollars
+
+PLAIN = Record(
+    decision_id="d1",
+    time=1_795_000_000.5,
+    server="docs",
+    caller="local",
+    era="legacy",
+    revision="2025-11-25",
+    door="push",
+    kind="sampling",
+    effect="allow",
+    reason=Reason.RULE,
+    outcome="answered",
+    policy_hash="abc",
+    rule="drafts",
+    decided_by="policy",
+)
+CHEAP = Attempt("cheap", "rate_limited", usd=0)
+SMART = Attempt("smart", "ok", 12, 7, 4_200_000_000)
+REFUSED = replace(PLAIN, outcome="unanswered", effect="none", reason=Reason.LIMIT, refused_by="team-day")
+
+
+def taken(*records: Record) -> tuple[Tally, Metrics]:
+    metrics = Metrics()
+    tally = Tally(metrics)
+    for record in records:
+        tally.take(record)
+    return tally, metrics
+
+
+def test_a_request_is_counted_by_its_rule_and_what_came_of_it() -> None:
+    _, metrics = taken(PLAIN, replace(PLAIN, rule=None, effect="none", outcome="unanswered", reason=Reason.NO_RULE, decided_by=None))
+    labels = {
+        "server": "docs",
+        "kind": "sampling",
+        "rule": "drafts",
+        "effect": "allow",
+        "outcome": "answered",
+        "reason": "rule",
+        "decided_by": "policy",
+    }
+    assert 1 == metrics.value("samplegate_requests_total", **labels)
+    assert 1 == metrics.value("samplegate_requests_total", rule=None, decided_by=None, reason="no_rule")
+
+
+def test_what_a_shadow_rule_would_have_done_is_counted_by_its_name() -> None:
+    _, metrics = taken(replace(PLAIN, shadows=(Shadow("trial", "deny"), Shadow("other", "deny"))))
+    assert 1 == metrics.value("samplegate_shadow_decisions_total", server="docs", kind="sampling", rule="trial", effect="deny")
+
+
+def test_each_model_is_counted_at_what_it_cost_and_a_failed_one_as_left_for_the_next() -> None:
+    _, metrics = taken(replace(PLAIN, attempts=(CHEAP, SMART), usd=SMART.usd))
+    costs = [metrics.value("samplegate_cost_usd_total", server="docs", model=model, rule="drafts") for model in ("cheap", "smart")]
+    assert [0, 0.0042] == costs
+    assert 1 == metrics.value("samplegate_fallbacks_total", model_from="cheap", model_to="smart", reason="rate_limited")
+    assert 1 == metrics.value("samplegate_fallbacks_total")
+
+
+def test_an_unknown_price_is_counted_by_itself_and_said() -> None:
+    tally, metrics = taken(replace(PLAIN, attempts=(Attempt("local", "ok"),)), replace(PLAIN, attempts=(SMART,), usd=SMART.usd))
+    assert 1 == metrics.value("samplegate_unpriced_calls_total", server="docs", model="local", rule="drafts")
+    assert 0 == metrics.value("samplegate_cost_usd_total", model="local")
+    assert "2 requests: 2 answered; 0.0042 USD and 1 model call of unknown price" == tally.summary()
+
+
+def test_the_summary_says_the_cost_and_the_limits_that_refused() -> None:
+    tally, _ = taken(replace(PLAIN, attempts=(SMART,)), REFUSED, REFUSED, replace(PLAIN, refused_by="loop"))
+    assert "4 requests: 2 answered, 2 unanswered; 0.0042 USD; limit loop refused 1; limit team-day refused 2" == tally.summary()
+
+
+def test_the_summary_says_nothing_of_money_where_none_was_spent() -> None:
+    free = replace(PLAIN, attempts=(CHEAP,), usd=0)
+    assert "1 request: 1 answered" == taken(free)[0].summary()
+
+
+def test_small_sums_are_added_without_loss() -> None:
+    tally, _ = taken(*[replace(PLAIN, attempts=(Attempt("smart", "ok", usd=1),))] * 1000)
+    assert "1000 requests: 1000 answered; 0.0000000010 USD" == tally.summary()
+
+
+def test_money_that_was_spent_in_vain_is_counted() -> None:
+    late = replace(PLAIN, outcome="unanswered", reason=Reason.TIMEOUT, attempts=(Attempt("smart", "timeout", usd=10**12),))
+    gone = replace(PLAIN, outcome="withdrawn", decided_by=None, attempts=(Attempt("smart", "cancelled", usd=10**12),))
+    assert "2 requests: 1 unanswered, 1 withdrawn; 2.00 USD" == taken(late, gone)[0].summary()
+
+
+@pytest.mark.parametrize(
+    ("units", "shown"),
+    [
+        (0, "0.00"),
+        (1, "0.0000000000010"),
+        (12_345_678, "0.000012"),
+        (4_200_000_000, "0.0042"),
+        (999_999_000_000, "1.00"),
+        (10**12, "1.00"),
+        (1_234_567_890_000_000, "1234.57"),
+    ],
+)
+def test_dollars_are_written_out(units: int, shown: str) -> None:
+    assert shown == dollars(units)

@@ -1,0 +1,199 @@
+"""What an answer comes to: blocks, or the failure that it is."""
+
+from __future__ import annotations
+
+from itertools import count
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from samplegate.core.samples import Sampled
+from samplegate.sampler.answer import MAX_DEPTH, Refused, read
+from samplegate.sampler.heard import Call, Heard
+from samplegate.sampler.names import Offer
+from samplegate.sampler.tools import MAX_SIGNATURE, PROVIDER
+
+OFFER = Offer({"a_b": "a.b", "c": "c"}, taken=("old",))
+SECRET = "sk-secret-0123456789"
+
+
+def answered(heard: Heard, offer: Offer = OFFER, most: int = 100) -> dict[str, Any]:
+    numbers = count(1)
+    return read(heard, offer, most, [SECRET], lambda: f"fresh-{next(numbers)}")
+
+
+def refused(heard: Heard, offer: Offer = OFFER) -> tuple[str, str]:
+    with pytest.raises(Refused) as raised:
+        answered(heard, offer)
+    return raised.value.failure, str(raised.value.what)
+
+
+def said(*words: str, **more: Any) -> Heard:
+    return Heard(texts=list(words), stop="stop", **more)
+
+
+def use(id: str | None = "1", name: str = "a_b", arguments: str = "{}", **more: Any) -> Call:
+    return Call(id, name, [arguments], **more)
+
+
+def test_text_then_images_then_uses() -> None:
+    heard = said("a", "b", images=["data:image/PNG;base64,YQ=="], calls=[use(arguments='{"x": 1}')])
+
+    blocks = [
+        {"type": "text", "text": "ab"},
+        {"type": "image", "data": "YQ==", "mimeType": "image/png"},
+        {"type": "tool_use", "id": "1", "name": "a.b", "input": {"x": 1}},
+    ]
+    assert blocks == answered(heard)["content"]
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        (["1", "2"], ["1", "2"]),
+        (["1", "1"], ["1", "fresh-1"]),
+        (["old"], ["fresh-1"]),
+        ([None, ""], ["fresh-1", "fresh-2"]),
+        (["a b", "é", "x" * 129], ["fresh-1", "fresh-2", "fresh-3"]),
+        (["call_1__thought__c2ln"], ["call_1"]),
+        (["fresh-1", None], ["fresh-1", "fresh-2"]),
+    ],
+)
+def test_ids_are_unique_and_not_those_of_the_conversation(given: list[str | None], expected: list[str]) -> None:
+    blocks = answered(said(calls=[use(id) for id in given]))["content"]
+
+    assert expected == [block["id"] for block in blocks]
+
+
+@pytest.mark.parametrize(
+    ("call", "signature"),
+    [
+        (use(signature="c2ln"), "c2ln"),
+        (use("call_1__thought__c2ln"), "c2ln"),
+        (use(signature="x" * MAX_SIGNATURE), "x" * MAX_SIGNATURE),
+        (use(signature="x" * (MAX_SIGNATURE + 1)), None),
+        (use(signature={"a": 1}), None),
+        (use(signature="not one"), None),
+        (use(), None),
+    ],
+)
+def test_a_signature_is_kept_if_it_is_one(call: Call, signature: str | None) -> None:
+    (block,) = answered(said(calls=[call]))["content"]
+
+    assert (None if signature is None else {PROVIDER: {"thought_signature": signature}}) == block.get("_meta")
+
+
+@pytest.mark.parametrize("arguments", ['{"a":', "[1]", "5", "null", '"x"', "NaN", '{"a": NaN}', "{} {}", '{"a": "\\ud83d"}', "[" * 100_000])
+def test_arguments_that_are_no_object_are_refused(arguments: str) -> None:
+    assert ("error", "the arguments of its tool use 1 are no JSON object; raise max_tokens, or ask another model") == refused(
+        said(calls=[use(arguments=arguments)])
+    )
+
+
+@pytest.mark.parametrize(("levels", "taken"), [(MAX_DEPTH - 2, True), (MAX_DEPTH + 1, False)])
+def test_arguments_are_bounded_in_depth(levels: int, taken: bool) -> None:
+    heard = said(calls=[use(arguments='{"a":' + "[" * levels + "]" * levels + "}")])
+
+    if taken:
+        assert answered(heard)["content"]
+    else:
+        assert "error" == refused(heard)[0]
+
+
+def test_no_arguments_are_an_empty_object() -> None:
+    assert {} == answered(said(calls=[use(arguments="")]))["content"][0]["input"]
+
+
+@pytest.mark.parametrize(
+    ("heard", "failure", "what"),
+    [
+        (said(calls=[use(name="rm")]), "error", "it wants a tool used that nobody offered (2 were offered)"),
+        (said(calls=[use(name="a.b")]), "error", "it wants a tool used that nobody offered"),
+        (said(calls=[use(name="")]), "error", "it wants a tool used that nobody offered"),
+        (said("x", audio=True), "error", "it answered with audio, which cannot be passed on"),
+        (said("x", images=["http://evil/x.png"]), "error", "it answered with an image that is not in the answer itself; nothing is fetched"),
+        (said("x", images=[None]), "error", "it answered with an image"),
+        (said("x", images=["data:image/png;base64,%%"]), "error", "it answered with an image"),
+        (said("x", images=["data:text/html;base64,YQ=="]), "error", "it answered with an image"),
+        (said("x", output_tokens=101), "error", "it gave 101 tokens where 100 was the most"),
+        (said(f"the key is {SECRET}"), "error", "its answer holds the key"),
+        (said(SECRET[:5], SECRET[5:]), "error", "its answer holds the key"),
+        (said(calls=[use(arguments=f'{{"a": "{SECRET}"}}')]), "error", "its answer holds the key"),
+        (said(calls=[use(arguments=f'{{"a": "\\u0073{SECRET[1:]}"}}')]), "error", "its answer holds the key"),
+        (said(calls=[use(id=SECRET)]), "error", "its answer holds the key"),
+        (said(), "empty", "None"),
+        (said(refusal=True), "refused", "None"),
+        (Heard(stop="SAFETY", mapped="content_filter"), "refused", "None"),
+        (Heard(stop="content_filter"), "refused", "None"),
+    ],
+)
+def test_what_is_not_taken_is_named(heard: Heard, failure: str, what: str) -> None:
+    found = refused(heard)
+
+    assert failure == found[0]
+    assert what in found[1]
+    assert SECRET not in found[1]
+
+
+def test_a_required_use_must_be_there() -> None:
+    offer = Offer({"c": "c"}, required=True)
+
+    assert "it used no tool although it was required to (toolChoice); ask another model" == refused(said("x"), offer)[1]
+    assert answered(said("x", calls=[use(name="c")]), offer)["content"]
+
+
+@pytest.mark.parametrize(
+    ("stop", "uses", "expected"),
+    [
+        ("stop", False, "endTurn"),
+        ("STOP", False, "endTurn"),
+        ("STOP", True, "toolUse"),
+        ("end_turn", True, "toolUse"),
+        ("tool_calls", True, "toolUse"),
+        ("tool_use", True, "toolUse"),
+        ("function_call", True, "toolUse"),
+        ("tool_calls", False, "endTurn"),
+        ("length", False, "maxTokens"),
+        ("MAX_TOKENS", True, "maxTokens"),
+        ("stop_sequence", False, "stopSequence"),
+        ("ran_out_of_ink", False, "ran_out_of_ink"),
+        (None, False, None),
+        (None, True, "toolUse"),
+    ],
+)
+def test_stop_reasons(stop: str | None, uses: bool, expected: str | None) -> None:
+    assert expected == answered(Heard(texts=["x"], stop=stop, calls=[use()] if uses else []))["stop_reason"]
+
+
+@pytest.mark.parametrize(("model", "expected"), [("m-1", "m-1"), (None, None), ("a\nb", None), ("x" * 257, None), (f"m-{SECRET}", None)])
+def test_the_model_is_a_name_or_nothing(model: str | None, expected: str | None) -> None:
+    assert expected == answered(said("x", model=model))["model"]
+
+
+CALLS = st.builds(
+    Call,
+    st.none() | st.text(max_size=12),
+    st.sampled_from(["a_b", "c", "rm", ""]),
+    st.lists(st.sampled_from(["{", "}", '"a":', "1", "[", "]"]), max_size=6),
+    st.none() | st.text() | st.integers(),
+)
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    texts=st.lists(st.text(st.characters(exclude_categories=()), max_size=5), max_size=3),
+    calls=st.lists(CALLS, max_size=4),
+    stop=st.none() | st.text(),
+)
+def test_whatever_a_model_says_it_is_refused_or_well_formed(texts: list[str], calls: list[Call], stop: str | None) -> None:
+    try:
+        fields = answered(Heard(texts=texts, calls=calls, stop=stop))
+    except Refused:
+        return
+    sampled = msgspec.json.decode(msgspec.json.encode(fields), type=Sampled)
+    uses = [block for block in sampled.content if block["type"] == "tool_use"]
+    assert len(calls) == len(uses) == len({block["id"] for block in uses})
+    assert sampled.content

@@ -1,0 +1,54 @@
+"""What litellm's providers carry. What really arrives is in ``test_shapes.py``; here is what is refused, and by which name."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from samplegate.sampler.fits import RESPONSES, fitted
+from samplegate.sampler.parts import Unfit
+
+IMAGE = {"type": "image_url", "image_url": {"url": "data:image/png;base64,YQ=="}}
+AUDIO = {"type": "input_audio", "input_audio": {"data": "YQ==", "format": "wav"}}
+
+
+@pytest.mark.parametrize(
+    ("provider", "model", "role", "part", "taken"),
+    [
+        ("openai", "gpt-4o", "user", IMAGE, True),
+        ("anthropic", "claude-x", "user", IMAGE, True),
+        ("gemini", "gemini-x", "user", IMAGE, True),
+        ("deepseek", "deepseek-chat", "user", IMAGE, False),
+        ("openai", "gpt-4o", "user", AUDIO, True),
+        ("gemini", "gemini-x", "user", AUDIO, True),
+        ("vertex_ai", "gemini-x", "user", AUDIO, True),
+        ("vertex_ai", "claude-x", "user", AUDIO, False),
+        ("anthropic", "claude-x", "user", AUDIO, False),
+        (RESPONSES, "gpt-x", "user", AUDIO, False),
+        (RESPONSES, "gpt-x", "user", IMAGE, True),
+        (RESPONSES, "gpt-x", "tool", IMAGE, False),
+        ("bedrock", "x", "user", AUDIO, False),
+        ("somebody-new", "x", "user", AUDIO, False),
+        ("openai", "gpt-4o", "tool", IMAGE, False),
+        ("somebody-new", "x", "tool", IMAGE, False),
+        ("anthropic", "claude-x", "tool", IMAGE, True),
+        ("gemini", "gemini-x", "tool", IMAGE, True),
+        ("gemini", "gemini-x", "tool", AUDIO, False),
+    ],
+)
+def test_what_does_not_arrive_is_refused_by_name(provider: str, model: str, role: str, part: dict[str, Any], taken: bool) -> None:
+    messages = [{"role": role, "content": [{"type": "text", "text": "x"}, part]}]
+    if taken:
+        assert messages == fitted(provider, model, messages)
+        return
+    with pytest.raises(Unfit, match=f"does not reach {provider}"):
+        fitted(provider, model, messages)
+
+
+@pytest.mark.parametrize(("provider", "kept"), [("gemini", True), ("vertex_ai", True), ("openai", False), ("anthropic", False)])
+def test_only_gemini_is_given_signatures(provider: str, kept: bool) -> None:
+    call = {"id": "1", "type": "function", "function": {}, "provider_specific_fields": {"thought_signature": "x"}}
+    (message,) = fitted(provider, "x", [{"role": "assistant", "content": None, "tool_calls": [call]}])
+
+    assert kept is ("provider_specific_fields" in message["tool_calls"][0])
