@@ -291,3 +291,15 @@ def test_an_image_may_be_as_large_as_a_recorded_one() -> None:
     assert isinstance(
         choose(parse(f"cases: [{{content: [{{type: image, data: {data}, mimeType: image/png}}]}}]", file="f"), "t", asked("a")), Sampled
     )
+
+
+def test_the_texts_of_a_tools_result_are_searched_too() -> None:
+    script = parse("cases: [{text_contains: degrees, answer: cold}, {text_contains: weather, answer: look}]", file="f")
+    result = {"type": "tool_result", "toolUseId": "u", "content": [{"type": "text", "text": "12 degrees"}]}
+    resource = {**result, "content": [{"type": "resource", "resource": {"uri": "a:b", "text": "12 degrees"}}]}
+    for block in (result, resource):
+        params = asked("weather?")
+        params["messages"].append({"role": "user", "content": [block]})
+        found = choose(script, "trial", params)
+        assert isinstance(found, Sampled)
+        assert "cold" == found.content[0]["text"]

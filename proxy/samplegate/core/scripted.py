@@ -155,11 +155,23 @@ def _fill(answer: str, groups: Mapping[str, str]) -> str:
 
 
 def _texts(params: Mapping[str, Any]) -> Iterator[str]:
-    """Every text of every message, the newest first."""
+    """Every text of every message, the newest first; those of a tool's result too, as the policy's `text` sees them."""
     messages = params.get("messages")
-    contents = [message.get("content") for message in (messages if isinstance(messages, list) else ()) if isinstance(message, Mapping)]
-    blocks = [block for content in contents for block in (content if isinstance(content, list) else [content])]
-    return (_text(block["text"]) for block in reversed(blocks) if isinstance(block, Mapping) and isinstance(block.get("text"), str))
+    for message in reversed(messages if isinstance(messages, list) else ()):
+        if isinstance(message, Mapping):
+            yield from _of_blocks(message.get("content"))
+
+
+def _of_blocks(content: object) -> Iterator[str]:
+    for block in reversed(content) if isinstance(content, list) else [content]:
+        if not isinstance(block, Mapping):
+            continue
+        if isinstance(block.get("text"), str):
+            yield _text(block["text"])
+        if isinstance(block.get("resource"), Mapping):
+            yield from _of_blocks(block["resource"])
+        if block.get("type") == "tool_result":
+            yield from _of_blocks(block.get("content"))
 
 
 def _text(text: object) -> str:

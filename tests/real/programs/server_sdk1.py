@@ -4,7 +4,7 @@ import sys
 
 import anyio
 from mcp.server.fastmcp import Context, FastMCP
-from mcp.types import SamplingMessage, TextContent
+from mcp.types import SamplingMessage, TextContent, Tool, ToolChoice, ToolResultContent
 from pydantic import BaseModel
 
 server = FastMCP("counterpart-sdk1", log_level="CRITICAL")
@@ -32,6 +32,29 @@ async def classify(text: str, ctx: Context) -> str:
         related_request_id=ctx.request_id,
     )
     return f"{result.model}|{result.stopReason}|{result.content.text}"
+
+
+WEATHER = Tool(name="weather.now", description="The weather of a town", inputSchema={"type": "object", "properties": {"town": {"type": "string"}}})
+
+
+@server.tool()
+async def loop(town: str, ctx: Context) -> str:
+    """Asks a model that may use a tool, and uses it as often as the model wants."""
+    messages = [SamplingMessage(role="user", content=TextContent(type="text", text=f"How is the weather in {town}?"))]
+    used = []
+    for _ in range(5):
+        result = await ctx.session.create_message(
+            messages=messages, max_tokens=200, tools=[WEATHER], tool_choice=ToolChoice(mode="auto"), related_request_id=ctx.request_id
+        )
+        blocks = result.content if isinstance(result.content, list) else [result.content]
+        uses = [block for block in blocks if block.type == "tool_use"]
+        if not uses:
+            return f"{','.join(used)}|{result.stopReason}|{blocks[0].text}"
+        used += [f"{use.name}({use.input['town']})" for use in uses]
+        messages.append(SamplingMessage(role="assistant", content=blocks))
+        answers = [ToolResultContent(type="tool_result", toolUseId=use.id, content=[TextContent(type="text", text="12 degrees")]) for use in uses]
+        messages.append(SamplingMessage(role="user", content=answers))
+    return "never done"
 
 
 @server.tool()

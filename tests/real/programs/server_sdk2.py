@@ -1,5 +1,6 @@
 """A server on the Python SDK 2.3, both eras: pushed requests after a handshake, `input_required` rounds else. Runs in the environment sdk2."""
 
+import json
 import warnings
 from typing import Annotated
 
@@ -17,6 +18,9 @@ from mcp_types import (
     ListRootsRequest,
     SamplingMessage,
     TextContent,
+    Tool,
+    ToolChoice,
+    ToolResultContent,
 )
 from pydantic import BaseModel
 
@@ -88,6 +92,28 @@ async def review(subject: str, ctx: Context) -> str | InputRequiredResult:
     return InputRequiredResult(
         input_requests={"risk": sampling(f"classify: {subject}"), "go": form(f"Go on with {subject}?")}, request_state="state of review"
     )
+
+
+WEATHER = Tool(name="weather.now", description="The weather of a town", input_schema={"type": "object", "properties": {"town": {"type": "string"}}})
+
+
+@server.tool()
+async def loop(town: str, ctx: Context) -> str | InputRequiredResult:
+    """2026-07-28: asks a model that may use a tool, and uses it as often as the model wants; requestState holds the conversation."""
+    first = SamplingMessage(role="user", content=TextContent(type="text", text=f"How is the weather in {town}?"))
+    messages = [SamplingMessage.model_validate(one) for one in json.loads(ctx.request_state)] if ctx.request_state else [first]
+    for result in (ctx.input_responses or {}).values():
+        blocks = result.content if isinstance(result.content, list) else [result.content]
+        uses = [block for block in blocks if block.type == "tool_use"]
+        if not uses:
+            used = [f"{b.name}({b.input['town']})" for m in messages if isinstance(m.content, list) for b in m.content if b.type == "tool_use"]
+            return f"{','.join(used)}|{result.stop_reason}|{blocks[0].text}"
+        messages.append(SamplingMessage(role="assistant", content=blocks))
+        answers = [ToolResultContent(type="tool_result", tool_use_id=use.id, content=[TextContent(type="text", text="12 degrees")]) for use in uses]
+        messages.append(SamplingMessage(role="user", content=answers))
+    params = CreateMessageRequestParams(messages=messages, max_tokens=200, tools=[WEATHER], tool_choice=ToolChoice(mode="auto"))
+    state = json.dumps([message.model_dump(by_alias=True, mode="json", exclude_none=True) for message in messages])
+    return InputRequiredResult(input_requests={"next": CreateMessageRequest(params=params)}, request_state=state)
 
 
 @server.tool()
