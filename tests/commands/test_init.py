@@ -44,7 +44,9 @@ def test_the_rule_that_stands_commented_out_is_good_once_it_is_not(run: Run, tmp
     policy = tmp_path / "samplegate.yaml"
     text = policy.read_text("utf-8")
     head, rules = text.split("# models:")
-    uncommented = [line.replace("  # - ", "  - ").replace("  #   ", "    ") for line in ("# models:" + rules).splitlines()]
+    uncommented = [
+        line.replace("  # - ", "  - ").replace("  #   ", "    ") for line in ("# models:" + rules).splitlines() if "# What models" not in line
+    ]
     policy.write_text(head + "\n".join(line.removeprefix("# ").replace("#   ", "  ") for line in uncommented), "utf-8")
     checked = run("check", "samplegate.yaml")
     assert (0, True) == (checked.code, "ok, 4 rules, 1 model" in checked.out), checked.out
@@ -89,3 +91,13 @@ def test_a_place_that_is_no_folder_leaves_with_two(run: Run, write: Write) -> No
     ended = run("init", "file/below")
     assert 2 == ended.code
     assert "cannot be written: " in ended.err
+
+
+def test_the_limit_that_stands_commented_out_is_good_once_it_is_not(run: Run, tmp_path: Path) -> None:
+    run("init", "--model", "openai/gpt-5-mini")
+    policy = tmp_path / "samplegate.yaml"
+    text = policy.read_text("utf-8")
+    policy.write_text(text.replace("# limits:\n#   a day", "limits:\n  a day").replace("    # limits: [a day]", "    limits: [a day]"), "utf-8")
+    checked = run("check", "samplegate.yaml")
+    assert (0, "") == (checked.code, checked.err), checked.out
+    assert "warning" not in checked.out

@@ -22,6 +22,10 @@ POLICY: Final = """\
 version: 1
 
 {models}
+# What models may cost, all runs together: drop the hashes here and in the rule. Models that litellm has no price for need `price: {{input: , output: }}`.
+# limits:
+#   a day: {{usd: 1.00, per: day, tz: UTC}}
+
 rules:
   # Whatever the client can answer it goes on answering. `otherwise: next` is for the client that cannot: the rules below are asked.
   - name: the client answers what it can
@@ -53,9 +57,10 @@ NO_MODELS: Final = """\
 """
 ALLOW: Final = """\
   - name: a model answers sampling
-    match: {kind: sampling, content_types: [text], tools: false}
+    match: {kind: sampling}
     effect: allow
     with: {models: [main], max_tokens: 2000, timeout: 50s}
+    # limits: [a day]
 """
 
 TESTS: Final = """\
