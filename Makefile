@@ -8,9 +8,9 @@ BIN := $(VENV)/bin
 PYTHON ?=
 PIP_FLAGS := --quiet --quiet --no-input --disable-pip-version-check --progress-bar off
 LOCKED := --require-hashes --only-binary :all:
-# Tests run side by side; WORKERS=0 runs them one after the other, in one process.
-WORKERS ?= auto
-PYTEST := -m pytest -n $(WORKERS) --maxprocesses=4
+# Tests run side by side, also on fewer cores, for most of the time they wait for programs that they started; WORKERS=0 runs them in one process.
+WORKERS ?= 4
+PYTEST := -m pytest -n $(WORKERS)
 SOURCES := proxy tests $(wildcard bench)
 ENVS := tests/real/.envs
 

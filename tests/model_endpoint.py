@@ -246,6 +246,20 @@ class Handler(BaseHTTPRequestHandler):
                 break
         self.close_connection = True
 
+    def flood(self, model: str, status: int, kind: str, start: bytes) -> None:
+        """Never stop, and never end a line; notice when the client hangs up."""
+        self.send_response(status)
+        self.send_header("content-type", kind)
+        self.send_header("connection", "close")
+        self.end_headers()
+        try:
+            self.wfile.write(start)
+            while not self.at.closing.is_set():
+                self.wfile.write(FLOOD)
+        except OSError:
+            self.at.hung_up.put(model)
+        self.close_connection = True
+
     def drop(self) -> None:
         self.connection.close()
         self.close_connection = True
@@ -262,6 +276,7 @@ def joined(texts: Sequence[str]) -> str:
     return "".join(texts)
 
 
+FLOOD: Final = b"x" * 1024 * 1024
 WORDS: Final = ("so ", "many ", "little ", "words")
 
 SAID: Final[dict[str, Said]] = {
@@ -308,6 +323,9 @@ FAULTS: Final[dict[str, Callable[[Handler, dict[str, Any]], None]]] = {
     "leak-500": lambda h, _b: h.fail(500, f"oops: {h.key()}"),
     "hang": lambda h, b: h.hold(h.model_of(b)),
     "drop": lambda h, _b: h.drop(),
+    "flood-event": lambda h, b: h.flood(h.model_of(b), 200, "text/event-stream", b"data: "),
+    "flood-body": lambda h, b: h.flood(h.model_of(b), 200, "application/json", b'{"id": "'),
+    "flood-error": lambda h, b: h.flood(h.model_of(b), 500, "application/json", b'{"error": "'),
 }
 
 STRANGE: Final = (

@@ -9,6 +9,7 @@ import sqlite3
 import subprocess
 import sys
 import threading
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -63,7 +64,7 @@ class Flooded:
 
     def run(self) -> None:
         """Ask until it is over, or until the gate is killed."""
-        with self.process:
+        with suppress(BrokenPipeError), self.process:  # closing tries once more to write what a killed gate did not read
             self._ask_on()
 
     def _ask_on(self) -> None:

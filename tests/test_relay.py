@@ -171,6 +171,23 @@ async def test_a_fault_leaves_the_request_unanswered_and_the_gate_goes_on(
     assert "push" == world.notes[0].fields["door"]
 
 
+async def test_a_fault_with_what_runs_beside_the_first_call_ends_nothing_else() -> None:
+    world = Between(answering)
+
+    async def faulty() -> None:
+        raise RuntimeError("a bug")
+
+    async def conversation() -> None:
+        world.relay.first_call = faulty
+        world.says("client", request(1, "tools/call", name="t"))
+        await world.until(lambda: world.noted("warm.failed"))
+        world.says("server", PUSH)
+        await world.until(lambda: len(world.server.sent) > 1)
+
+    await world.run(conversation)
+    assert ["tools/call", 7] == [world.server.frames[0]["method"], world.server.frames[1]["id"]]
+
+
 async def test_a_fault_with_a_frame_tells_whoever_waits_for_it() -> None:
     world = Between(never, "frame")
 

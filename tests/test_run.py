@@ -235,6 +235,18 @@ def test_the_metrics_file_is_written_at_the_end(run: Wrapped) -> None:
     assert f"samplegate_requests_total{{{labels}}} 1.0" in text
 
 
+def test_a_model_whose_time_ran_out_is_counted_as_that_and_not_as_taken_back(run: Wrapped) -> None:
+    (run.folder / "policy.yaml").write_text(POLICY.replace("{models: [trial]}", "{models: [trial], timeout: 50ms}"))
+    (run.folder / "cases.yaml").write_text("cases: [{answer: late, delay: 10s}]\n")
+    client = run("--metrics-file", "m.prom")
+    client.initialize()
+    assert "timeout" == client.ask("sampling/createMessage", SAMPLE)["error"]["data"]["reason"]
+    assert 0 == client.end()[0]
+    assert ['samplegate_model_calls_total{model="trial",result="timeout"} 1.0'] == [
+        line for line in (run.folder / "m.prom").read_text().splitlines() if line.startswith("samplegate_model_calls_total{")
+    ]
+
+
 def test_without_a_record_nothing_is_kept(run: Wrapped) -> None:
     client = run("--decision-log", "none")
     client.initialize()

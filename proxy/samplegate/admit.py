@@ -5,7 +5,8 @@ A ``Hold`` is what one request has reserved. What was never acted on is given ba
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
 import anyio
 import msgspec
@@ -17,7 +18,7 @@ from samplegate.core.catalogue import Worst
 from samplegate.core.claims import Claimant
 from samplegate.core.decide import Rulebook
 from samplegate.core.decisions import Allowed, Decision, Forwarded, Situation
-from samplegate.core.ledger import Draw, Refused, Reserved
+from samplegate.core.ledger import Draw, Refused, Reserved, Terms
 from samplegate.core.patience import LONGEST, left
 from samplegate.core.requests import Request
 from samplegate.core.session.rounds import Note, Round
@@ -29,13 +30,24 @@ SETTLING = 10.0  # seconds that a correction may take while its request is alrea
 class Hold:
     """What one request has reserved: a part that stands for the request (its number, its slot) and a part for each model that is tried."""
 
-    def __init__(self, book: Rulebook, ports: Ports, reserved: Reserved) -> None:
-        self._book, self._ports = book, ports
-        lasting = [draw for draw in reserved.draws if book.terms[draw.limit].quantity in ("requests", "concurrent")]
+    def __init__(self, book: Rulebook, ports: Ports, server: str, reserved: Reserved, slots: Slots | None = None) -> None:
+        self._book, self._ports, self._server = book, ports, server
+        self._begun = False
+        self.take(reserved, slots)
+
+    def take(self, reserved: Reserved, slots: Slots | None = None) -> None:
+        """Hold this from now on, in place of what was given back."""
+        lasting = [draw for draw in reserved.draws if self._book.terms[draw.limit].quantity in ("requests", "concurrent")]
+        self.draws = reserved.draws
         self._request = msgspec.structs.replace(reserved, draws=tuple(lasting))
         self._try: Reserved | None = msgspec.structs.replace(reserved, draws=tuple(draw for draw in reserved.draws if draw not in lasting))
-        self._begun = False
-        self._closed = False
+        self._slots = slots
+        self.closed = False
+
+    def tell(self, reserved: Reserved) -> None:
+        """Note the limits that came over their ``warn_at`` by it."""
+        for name in reserved.warned:
+            self._ports.note(Note("limit.warned", {"limit": name, "server": self._server}))
 
     def begin(self) -> None:
         """From here on the request counts, whatever comes of it."""
@@ -47,6 +59,7 @@ class Hold:
         if isinstance(answer, Refused):
             return answer
         self._try = answer
+        self.tell(answer)
         return None
 
     async def tried(self, spent: Worst | None) -> None:
@@ -57,17 +70,33 @@ class Hold:
 
     async def close(self) -> None:
         """The request is over. Safe to call again, and while it is being cancelled."""
-        if self._closed:
+        if self.closed:
             return
-        self._closed = True
-        rest = [self._request, *([] if self._try is None else [self._try])]
-        for reserved in rest:
+        self.closed = True
+        request = self._request if self._slots is None else self._slots.closed(self._request, self._book.terms)
+        for reserved in (request, *([] if self._try is None else [self._try])):
             if reserved.draws:
                 await self._settle(reserved, reserved.draws if self._begun else ())
 
     async def _settle(self, reserved: Reserved, actual: Sequence[Draw]) -> None:
         with anyio.move_on_after(SETTLING, shield=True):
             await self._ports.settle(reserved, actual)
+
+
+class Slots:
+    """The slots of requests that were reserved in one. A store frees those of one reservation at once, so they go with the last of the requests."""
+
+    def __init__(self, requests: int) -> None:
+        self._open = requests
+        self._kept: list[Draw] = []
+
+    def closed(self, request: Reserved, terms: Mapping[str, Terms]) -> Reserved:
+        """What is to be settled now that one of the requests is over."""
+        self._open -= 1
+        mine = [draw for draw in request.draws if terms[draw.limit].per == "slots"]
+        rest = [draw for draw in request.draws if draw not in mine]
+        self._kept += mine
+        return msgspec.structs.replace(request, draws=tuple(rest if self._open else [*rest, *self._kept]))
 
 
 class Admitted(msgspec.Struct, frozen=True):
@@ -81,8 +110,12 @@ class Admitted(msgspec.Struct, frozen=True):
     """Rules whose limits had no room, each with why (`on_limit: next`)."""
 
 
-async def admit(book: Rulebook, ports: Ports, round: Round, request: Request, decision: Decision) -> Admitted:
-    """Charge a decision's limits; where one has no room, go on as ``on_limit`` says."""
+async def admit(book: Rulebook, ports: Ports, round: Round, request: Request, decision: Decision, *, beside: Sequence[Hold] = ()) -> Admitted:
+    """Charge a decision's limits; where one has no room, go on as ``on_limit`` says.
+
+    ``beside`` is what the other requests of the round hold, none of them begun. Whoever waits holds nothing meanwhile, or two rounds could each
+    wait for what the other holds: they are given back, waited for together and taken again, or, where there was no room, are ``closed``.
+    """
     who = Claimant(round.origin, round.call_ids, round.session, "")
     situation = Situation(can_forward=can_forward(request, round.client))
     refused_by: str | None = None
@@ -93,16 +126,42 @@ async def admit(book: Rulebook, ports: Ports, round: Round, request: Request, de
         if not isinstance(draws, str):
             if not draws:
                 break
-            answer = await ports.reserve(draws, _patience(book, ports, round, decision) if decision.on_limit == "wait" else None)
-            if isinstance(answer, Reserved):
-                for name in answer.warned:
-                    ports.note(Note("limit.warned", {"limit": name, "server": round.origin.server}))
-                return Admitted(decision, Hold(book, ports, answer), refused_by, tuple(tried))
+            wait = _patience(book, ports, round, decision) if decision.on_limit == "wait" else None
+            answer = await _reserve(ports, partial(Hold, book, ports, round.origin.server), draws, wait, [hold for hold in beside if not hold.closed])
+            if isinstance(answer, Hold):
+                return Admitted(decision, answer, refused_by, tuple(tried))
             refused_by, what = answer.limit, sentence(answer)
         if decision.on_limit == "next":
             tried.append(f"{decision.rule}: {what}")
         decision = after_refusal(book, request, situation, decision, what)
     return Admitted(decision, None, refused_by, tuple(tried))
+
+
+async def _reserve(ports: Ports, made: Callable[..., Hold], draws: Sequence[Draw], wait: float | None, beside: Sequence[Hold]) -> Hold | Refused:
+    answer = await ports.reserve(draws, None if beside else wait)
+    if isinstance(answer, Reserved):
+        return await _held(made(answer), answer)
+    if not beside or wait is None or answer.why in ("never", "unavailable"):
+        return answer
+    for hold in beside:
+        await hold.close()
+    answer = await ports.reserve([draw for hold in beside for draw in hold.draws] + list(draws), wait)
+    if isinstance(answer, Refused):
+        return msgspec.structs.replace(answer, detail=f"{answer.detail} (with the other requests of its round)") if answer.why == "never" else answer
+    slots = Slots(len(beside) + 1)
+    for hold in beside:
+        hold.take(msgspec.structs.replace(answer, draws=hold.draws), slots)
+    return await _held(made(msgspec.structs.replace(answer, draws=tuple(draws)), slots), answer)
+
+
+async def _held(hold: Hold, reserved: Reserved) -> Hold:
+    """A hold whose warnings are told: a fault in telling leaves nothing reserved behind."""
+    try:
+        hold.tell(reserved)
+    except BaseException:
+        await hold.close()
+        raise
+    return hold
 
 
 def _patience(book: Rulebook, ports: Ports, round: Round, decision: Decision) -> float:

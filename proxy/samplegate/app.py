@@ -60,7 +60,7 @@ async def _main(run: Run) -> int:
 
     async def conversation() -> None:
         try:
-            codes.append(await converse(run, wires.relay))
+            codes.append(await converse(run, wires.relay, wires.admission.hurry))
         except CannotStart as problem:  # told outside of the task group, which would wrap it
             failed.append(problem)
 

@@ -24,11 +24,14 @@ from samplegate.relay import Relay
 OK: Final = 0
 LAST_LINES: Final = 0.2  # seconds for the client to take what the server wrote last, once it has closed its side
 TAIL: Final = 0.3  # seconds for the end of an ended server's output, where nothing of it is held up; a process it left behind may hold it open
-LAST_RECORDS: Final = 0.5  # seconds for the records that are still to be written, all together
+LAST_RECORDS: Final = 0.5  # seconds for the records that are still to be written, all together; and for the limits that are to be corrected
 
 
-async def converse(run: Run, relay: Relay) -> int:
-    """The exit code of the first of: the client's end, the server's end, a signal. Raises CannotStart."""
+async def converse(run: Run, relay: Relay, hurry: Callable[[float], None]) -> int:
+    """The exit code of the first of: the client's end, the server's end, a signal. Raises CannotStart.
+
+    ``hurry`` tells the limits that the end has begun, and how many seconds they have.
+    """
     limit = run.settings.max_frame_bytes
     child = await start_child(run.command, relay.server, env=run.server_environment, max_line=limit)
     try:
@@ -43,6 +46,7 @@ async def converse(run: Run, relay: Relay) -> int:
         )
     finally:
         run.decisions.hurry(LAST_RECORDS)
+        hurry(LAST_RECORDS)
         with anyio.CancelScope(shield=True):
             await _end(run, relay, child)
     await own.drained(LAST_LINES)

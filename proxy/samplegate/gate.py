@@ -5,7 +5,7 @@ Not the wire: rounds come from ``core.session`` and verdicts go back to it. What
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 import anyio
@@ -13,7 +13,7 @@ import msgspec
 import msgspec.structs
 
 from samplegate.acts import act
-from samplegate.admit import admit
+from samplegate.admit import Hold, admit
 from samplegate.core.brakes import Brakes, digest
 from samplegate.core.capabilities import can_forward
 from samplegate.core.decide import Rulebook, decide
@@ -54,13 +54,13 @@ class Gate:
             await self._admit(round, plans)
             return Settled(await self._act_and_record(round, plans))
         blocked = stopped(round, plans)
-        if blocked is None and round.door == "url_error":
-            return Settled(await self._leave_to_client(round, plans))
         if blocked is None:
             await self._admit(round, plans)
             blocked = stopped(round, plans)
         if blocked is not None:
             return Settled(await self._refuse(round, plans, blocked))
+        if round.door == "url_error":
+            return Settled(await self._leave_to_client(round, plans))
         away = frozenset(key for key, plan in plans.items() if isinstance(plan.decision.act, Forwarded))
         if round.returned is None and (away or round.roots):
             return await self._hand_on(round, plans, away)
@@ -113,21 +113,29 @@ class Gate:
 
     async def _admit(self, round: Round, plans: dict[str, Plan]) -> None:
         """Reserve what every key may come to, before any is acted on (T7). What a client already answered draws nothing more."""
-        for key, plan in plans.items():
-            if not plan.decision.limits or (round.returned is not None and key in round.returned.seen):
+        left = [key for key in plans if round.returned is None or key not in round.returned.seen]
+        while left:
+            key = left.pop(0)
+            if not plans[key].decision.limits:
                 continue
+            holds = {other: plan.scene.hold for other, plan in plans.items() if plan.scene.hold is not None}
             try:
-                plans[key] = await self._admitted(round, plan)
+                plans[key] = await self._admitted(round, plans[key], list(holds.values()))
             except Exception:
-                self.ports.log.error("request.failed", decision_id=plan.decision_id, exc_info=True)  # noqa: G201
-                plans[key] = msgspec.structs.replace(plan, decision=left_open(Reason.ERROR, "a fault while asking its limits; the log has it"))
+                self.ports.log.error("request.failed", decision_id=plans[key].decision_id, exc_info=True)  # noqa: G201
+                plans[key] = msgspec.structs.replace(plans[key], decision=left_open(Reason.ERROR, "a fault while asking its limits; the log has it"))
             if ends_the_call(round, plans[key]):
                 return  # nothing more is reserved for a round that is refused
+            again = [other for other, hold in holds.items() if hold.closed]  # what they held was given back for nothing
+            for other in again:
+                plans[other].scene.hold = None
+            left = [*again, *left]
 
-    async def _admitted(self, round: Round, plan: Plan) -> Plan:
-        admitted = await admit(self.book, self.ports, round, plan.scene.request, plan.decision)
+    async def _admitted(self, round: Round, plan: Plan, beside: Sequence[Hold]) -> Plan:
+        admitted = await admit(self.book, self.ports, round, plan.scene.request, plan.decision, beside=beside)
         plan.scene.hold = admitted.hold
-        return msgspec.structs.replace(plan, decision=admitted.decision, refused_by=admitted.refused_by, tried=admitted.tried)
+        tried = (*plan.tried, *admitted.tried)
+        return msgspec.structs.replace(plan, decision=admitted.decision, refused_by=admitted.refused_by or plan.refused_by, tried=tried)
 
     # -- act -------------------------------------------------------------------------------------------------------------------------------
 
@@ -169,7 +177,11 @@ class Gate:
     async def _leave_to_client(self, round: Round, plans: Mapping[str, Plan]) -> dict[str, Release]:
         """The URLs of a -32042 error are all forwarded: the client has the error itself."""
         done = {key: Done.handed_on(plan.decision) for key, plan in plans.items()}
-        return await self._record_all(round, plans, done, self.ports.clock())
+        releases = await self._record_all(round, plans, done, self.ports.clock())
+        if not any(isinstance(release.outcome, Unanswered) for release in releases.values()):
+            for plan in plans.values():
+                plan.scene.begin()  # the client has the URLs: that counts
+        return releases
 
     async def _record_answers(self, round: Round) -> dict[str, Release]:
         """Answers that nobody asked for, where only `forward` rules could have asked: there is nothing to decide, only to record."""
@@ -211,10 +223,11 @@ class Gate:
 
     async def _record(self, round: Round, key: str, plan: Plan, done: Done | None, started: float) -> Release:
         """The record stands before the release; one that cannot be written makes the outcome Unanswered."""
-        done = self._accounted(done if done is not None else Done(Withdrawn(), plan.decision), plan)
+        done = done if done is not None else Done(Withdrawn(), plan.decision)
         duration, now = self.ports.clock() - started, self.ports.wall()
         release = Release(done.outcome, plan.decision_id, self._explain(round, done))
         try:
+            done = self._accounted(done, plan)
             await self.ports.record(
                 describe(round, key, plan.item, plan.decision_id, done, policy_hash=self.policy_hash, time=now, duration=duration)
             )

@@ -49,7 +49,7 @@ class Receiver(msgspec.Struct, eq=False):
         """One line came. The gate's fault with it is never an allow: the line is gone, and whoever waits for it is told."""
         relay = self.relay
         if relay.first_call is not None and self.side == "client" and b"tools/call" in line:
-            relay.start(relay.first_call)
+            relay.start(relay.beside, relay.first_call)
             relay.first_call = None
         try:
             relay.carry_out(relay.session.frame(self.side, 0, line, relay.clock()), self.side)
@@ -192,6 +192,13 @@ class Relay:
         if waiting is not None and now - waiting.told >= TOKENS:
             waiting.told = now
             self._progress(round, count)
+
+    async def beside(self, task: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """Run what nobody waits for; its fault ends nothing else."""
+        try:
+            await task()
+        except Exception:
+            self.note(Note("warm.failed", {"exc_info": True}))
 
     def start(self, task: Callable[..., Coroutine[Any, Any, None]], *args: object) -> None:
         """Run a task beside the conversation; its end ends it."""

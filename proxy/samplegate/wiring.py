@@ -11,7 +11,7 @@ from typing import Any, Final
 from samplegate.core.decisions import Reason
 from samplegate.core.ledger import Draw, Refused, Reserved
 from samplegate.core.record import Record
-from samplegate.core.samples import SampleFailed, SampleRequest, SampleResult
+from samplegate.core.samples import SampleRequest, SampleResult
 from samplegate.core.session.rounds import Note, Round, Verdict
 from samplegate.core.session.session import Session
 from samplegate.core.session.state import State
@@ -79,9 +79,16 @@ class Wires:
     async def _reserve(self, draws: Sequence[Draw], wait: float | None) -> Reserved | Refused:
         started = time.monotonic()
         answer = await self.admission.reserve(draws, wait)
+        try:
+            self._reserved(draws, answer, time.monotonic() - started if wait is not None else None)
+        except Exception:  # nobody would ever settle what was reserved
+            self._run.log.error("metrics.failed", exc_info=True)  # noqa: G201
+        return answer
+
+    def _reserved(self, draws: Sequence[Draw], answer: Reserved | Refused, wait: float | None) -> None:
         refused = isinstance(answer, Refused)
         names = [answer.limit] if isinstance(answer, Refused) else sorted({draw.limit for draw in draws})
-        waited = time.monotonic() - started if wait is not None else 0.0
+        waited = wait or 0.0
         for name in names:
             granted = "waited" if waited > WAITED else "granted"
             result = granted if not refused else "unavailable" if isinstance(answer, Refused) and answer.why == "unavailable" else "refused"
@@ -91,17 +98,16 @@ class Wires:
         if isinstance(answer, Reserved):
             for name, share in answer.fill.items():
                 self.metrics.set("samplegate_limit_used_ratio", share, limit=name)
-        return answer
 
     async def _settle(self, reserved: Reserved, actual: Sequence[Draw]) -> None:
+        await self.admission.settle(reserved, actual)
         most = {(draw.limit, draw.key): draw.amount for draw in reserved.draws}
         for draw in actual:
             if draw.amount > most.get((draw.limit, draw.key), draw.amount):
                 self.metrics.count("samplegate_limit_overruns_total", limit=draw.limit)
-        await self.admission.settle(reserved, actual)
 
     async def _sample(self, request: SampleRequest, heard: Callable[[int], None]) -> SampleResult:
-        started, result = time.monotonic(), "cancelled"
+        started = time.monotonic()
         first = True
 
         def told(tokens: int) -> None:
@@ -113,9 +119,7 @@ class Wires:
 
         try:
             answer = await self._run.models.sample(request, told)
-            result = answer.failure if isinstance(answer, SampleFailed) else "ok"
         finally:
-            self.metrics.count("samplegate_model_calls_total", model=request.model, result=result)
             self.metrics.observe("samplegate_model_call_duration_seconds", time.monotonic() - started, model=request.model)
         for direction in ("input", "output"):
             tokens = getattr(answer, f"{direction}_tokens", None)

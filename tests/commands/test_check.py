@@ -37,6 +37,24 @@ def test_a_good_policy_is_ok_and_says_what_servers_are_told(run: Run, write: Wri
     ] == told
 
 
+LIMITED = """\
+version: 1
+models: [{name: m, model: o/m, price: {input: 1, output: 1}}]
+limits: {day: {usd: 5, per: day, tz: UTC}, rate: {requests: 10, per: 1m}, loop: {requests: 5, per: call}}
+rules: [{name: r, match: {kind: sampling}, effect: allow, limits: [day, rate, loop]}]
+"""
+
+
+def test_a_policy_whose_limits_must_last_says_that_it_needs_a_state(run: Run, write: Write) -> None:
+    write("p.yaml", LIMITED)
+    needs = "p.yaml: needs a state folder (--state) for the limits day, rate: all gates that use one folder share them"
+    assert needs == run("check", "p.yaml").out.splitlines()[1]
+    (told,) = json.loads(run("check", "--json", "p.yaml").out)["files"]
+    assert ["day", "rate"] == told["state"]
+    write("p.yaml", LIMITED.replace("day: {usd: 5, per: day, tz: UTC}", "day: {requests: 5, per: 59m}"))
+    assert "needs a state" not in run("check", "p.yaml").out
+
+
 def test_all_problems_of_all_files_are_told_at_once(run: Run, write: Write) -> None:
     write("a.yaml", BAD)
     write("b.yaml", "version: 1\nrule: []\n")

@@ -207,13 +207,23 @@ def test_the_models_their_scores_and_what_is_drawn_are_told(spend: Run) -> None:
     assert [
         "model     1 smart  at worst 100 tokens in and 100 out, 0.0018 USD; score 0.60 (cost 0.00, speed 0.00, intelligence 1.00)",
         "model     2 cheap  at worst 100 tokens in and 100 out, 0.000225 USD; score 0.40 (cost 1.00, speed 0.00, intelligence 0.00)",
-        'limit     day: 0.0018 of 5 USD per day (UTC) for ["docs","sum"]',
+        "limit     day: 0.0018 of 5 USD per day (UTC), for docs, sum",
         "limit     rate: 1 of 10 requests per 60 s",
-        'limit     call: 100 of 5000 output tokens per call for ["call"]',
+        "limit     call: 100 of 5000 output tokens per call, for this call",
         "limit     slots: 1 of 2 at once",
     ] == [line for line in told if line.startswith(("model ", "limit "))]
     why = "score 0.60 by the rule's prefer (cost 0.4, intelligence 0.6), before cheap with 0.40"
     assert f"rule      1 taken best  allow    model 'smart': {why}" in told
+
+
+@pytest.mark.parametrize(
+    ("calls", "drawn"),
+    [([], ["its session, for there is no call"]), (["--tool", "a", "--tool", "b"], ["call 1 of 2", "call 2 of 2"])],
+    ids=["no call", "several calls"],
+)
+def test_whose_account_a_limit_per_call_is_drawn_on_is_told(spend: Run, calls: list[str], drawn: list[str]) -> None:
+    told = spend(asked(), "--server", "docs", *calls).out.splitlines()
+    assert [f"limit     call: 100 of 5000 output tokens per call, for {who}" for who in drawn] == [line for line in told if " call: " in line]
 
 
 def test_a_model_that_does_not_fit_is_told_with_why(spend: Run) -> None:

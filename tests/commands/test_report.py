@@ -27,10 +27,13 @@ def line(what: str = "hello", *calls: Any, server: str = "docs", put: dict[str, 
 
 
 PAID: dict[str, Any] = {"model": "gpt-5", "input_tokens": 70, "output_tokens": 3}
+TRIES = [
+    {"model": "a", "result": "rate_limited", "cost_usd": 0.0},
+    {"model": "b", "result": "ok", "cost_usd": 0.25, "input_tokens": 70, "output_tokens": 3},
+    {"model": "own", "result": "ok"},
+]
 LOG = (
-    line(
-        "hello", tool("look"), **PAID, put={"cost_usd": 0.25, "attempts": [{"model": "a", "result": "rate_limited"}, {"model": "b", "result": "ok"}]}
-    )
+    line("hello", tool("look"), **PAID, put={"cost_usd": 0.25, "attempts": TRIES})
     + line("hello", tool("look"), **PAID, duration_ms=2500.0)
     + line("a secret")
     + line("hello", outcome="unanswered", put={"reason": "limit", "refused_by": "team-day", "effect": "none"})
@@ -47,7 +50,7 @@ def test_a_table_for_each_server(run: Run, write: Write) -> None:
         """\
 5 requests of 2 servers in 1 log, 2027-01-15T08:00:00.000Z to 2027-01-15T08:00:00.000Z
 
-server docs: 4 requests, $0.2500, 1 at a price nobody knows
+server docs: 4 requests, $0.2500, 2 at a price nobody knows
   kind      requests  answered  denied  unanswered     p50     p95
   sampling         4         2       1           1  101 ms  2.49 s
   decided           requests
@@ -64,9 +67,10 @@ server docs: 4 requests, $0.2500, 1 at a price nobody knows
   team-day                 1  25%
   answered by  requests  input tokens  output tokens
   gpt-5               2           140              6
-  model called  calls  failures
-  a                 1  1 rate_limited
-  b                 1
+  model called  calls  input tokens  output tokens  dollars  failures
+  a                 1             0              0   0.0000  1 rate_limited
+  b                 1            70              3   0.2500
+  own               1             0              0        ?
 
 server db: 1 request
   kind         requests  answered     p50     p95
@@ -80,6 +84,13 @@ server db: 1 request
     )
 
 
+def test_less_than_a_cent_is_not_shown_as_nothing(run: Run, write: Write) -> None:
+    write("log.jsonl", line(put={"cost_usd": 0.000013, "attempts": [{"model": "b", "result": "ok", "cost_usd": 0.000013}]}))
+    told = run("report", "--log", "log.jsonl").out.splitlines()
+    assert "server docs: 1 request, $0.000013" in told
+    assert "  b                 1             0              0  0.000013" in told
+
+
 def test_json_has_every_row(run: Run, write: Write) -> None:
     write("log.jsonl", LOG + "".join(line("hello", tool(f"tool {number}")) for number in range(30)))
     told = json.loads(run("report", "--log", "log.jsonl", "--json").out)
@@ -87,7 +98,12 @@ def test_json_has_every_row(run: Run, write: Write) -> None:
     assert (35, 34, 32) == (told["requests"], docs["requests"], len(docs["tools"]))
     assert {"answered": 32, "denied": 1, "unanswered": 1} == docs["kinds"]["sampling"]["outcomes"]
     assert {"gpt-5": {"requests": 2, "input_tokens": 140, "output_tokens": 6}} == docs["models"]
-    assert (0.25, 31, {"team-day": 1}) == (docs["cost_usd"], docs["without_price"], docs["limits"])
+    assert {
+        "a": {"calls": 1, "rate_limited": 1, "cost_usd": 0.0},
+        "b": {"calls": 1, "input_tokens": 70, "output_tokens": 3, "cost_usd": 0.25},
+        "own": {"calls": 1, "without_price": 1, "cost_usd": 0.0},
+    } == docs["attempts"]
+    assert (0.25, 32, {"team-day": 1}) == (docs["cost_usd"], docs["without_price"], docs["limits"])
 
 
 def test_a_long_table_is_cut_for_a_person(run: Run, write: Write) -> None:

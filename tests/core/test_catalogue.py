@@ -73,6 +73,10 @@ def test_scripted_costs_nothing_and_takes_everything_unless_the_policy_says_othe
         {"tiered_pricing": [{"range": [0, 2000]}]},
         {"citation_cost_per_token": 1e-6},
         {"input_cost_per_image": 0.5},
+        {"input_cost_per_token": 0, "output_cost_per_token": 0.0},
+        {"input_cost_per_token": 0.0, "litellm_provider": "openai"},
+        {"output_cost_per_token": 0, "litellm_provider": "vertex_ai-llama_models"},
+        {"output_cost_per_token": 0, "litellm_provider": ["ollama"]},
     ],
     ids=str,
 )
@@ -93,7 +97,7 @@ def test_an_entry_that_is_none_says_nothing(entry: Any) -> None:
 @pytest.mark.parametrize(
     ("entry", "expected"),
     [
-        ({"input_cost_per_token": 0, "output_cost_per_token": 0.0}, Rates(0, 0)),
+        ({"input_cost_per_token": 0, "output_cost_per_token": 0.0, "litellm_provider": "ollama"}, Rates(0, 0)),
         ({"input_cost_per_token": 1e-15}, Rates(1, 2_000_000)),
         ({"input_cost_per_token": 1.4e-12}, Rates(2, 2_000_000)),
         ({"output_cost_per_reasoning_token": 4e-06}, Rates(250_000, 4_000_000)),

@@ -83,6 +83,13 @@ def test_no_more_input_than_the_model_reads() -> None:
     assert 50 == worst(MODEL, ModelFacts(context=50), asked(text("x" * 100))).input_tokens
 
 
+def test_what_runs_at_an_address_of_ones_own_may_read_more_than_the_table_says_of_its_name() -> None:
+    elsewhere = Model(name="m", model="a/b", margin=1, api_base="http://127.0.0.1:8000/v1")
+    assert 100 <= worst(elsewhere, ModelFacts(context=50), asked(text("x" * 100))).input_tokens
+    stated = Model(name="m", model="a/b", margin=1, api_base="http://127.0.0.1:8000/v1", context=50)
+    assert 50 == worst(stated, ModelFacts(context=50), asked(text("x" * 100))).input_tokens
+
+
 @pytest.mark.parametrize(
     ("content", "most", "just"),
     [
@@ -93,7 +100,7 @@ def test_no_more_input_than_the_model_reads() -> None:
         (media("image", 5), 500, 600),
         (media("image", 500_000), 500, 600),
         (media("audio", 32_000), 2000, 2100),
-        ({"type": "tool_use", "id": "1", "name": "n", "input": {"a": "x" * 100}}, 110, 200),
+        ({"type": "tool_use", "id": "1", "name": "n", "input": {"a": "x" * 100}}, 710, 800),  # its tool is declared, on offer or not
         ({"type": "tool_result", "toolUseId": "1", "content": [text("x" * 100), media("image", 9)]}, 600, 750),
         ({"type": "tool_result", "toolUseId": "1", "content": [], "structuredContent": {"a": "x" * 100}}, 110, 200),
         ({"type": "tool_result", "toolUseId": "1", "content": [{"type": "resource", "resource": {"uri": "a:", "text": "x" * 100}}]}, 110, 300),

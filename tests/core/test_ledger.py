@@ -415,17 +415,18 @@ def test_an_account_is_stored_as_a_short_list() -> None:
 
 @pytest.mark.timeout(120)
 def test_a_hundred_thousand_keys_take_little_time_and_memory() -> None:
-    """Generous bounds: it is about the order of magnitude (they took 1 s of one core, 7 s while traced, and 49 MiB)."""
+    """Generous bounds: it is about the order of magnitude (they took 1 s of one core and 49 MiB). Only the last tenth is traced: that takes long."""
     terms = {"l": bucket(10, 60), "m": Terms("m", "usd", 5 * SCALE["usd"], "day", tz="Europe/Berlin")}
-    tracemalloc.start()
     began = perf_counter()
     book = Accounts(*terms.values())
     for number in range(100_000):
+        if number == 90_000:
+            tracemalloc.start()
         key = f'["docs","caller {number}"]'
         reserved(book.reserve(NOON + number / 1000, Draw("l", key, ONE), Draw("m", key, 10**9)))
     took, (_, most) = perf_counter() - began, tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert 200_000 == len(book.kept)
     assert took < 60
-    assert most < 200 * 2**20
+    assert most < 20 * 2**20
     assert 100_000 == sum(idle(terms[limit], account, NOON + 3600) for (limit, _), account in book.kept.items())

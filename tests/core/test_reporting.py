@@ -56,7 +56,24 @@ def test_models_tokens_and_money_are_summed() -> None:
     paid: dict[str, Any] = {"model": "gpt-5", "input_tokens": 7, "output_tokens": 3}
     server = docs(asked(**paid, usd=None), *(asked(**paid, attempts=(Attempt("smart", "rate_limited"), Attempt("cheap", "ok"))) for _ in range(2)))
     assert {"requests": 3, "input_tokens": 21, "output_tokens": 9} == dict(server.models["gpt-5"])
-    assert {"smart": {"calls": 2, "rate_limited": 2}, "cheap": {"calls": 2}} == {name: dict(counter) for name, counter in server.attempts.items()}
+    assert {"smart": (2, 2), "cheap": (2, 0)} == {name: (counter["calls"], counter["rate_limited"]) for name, counter in server.attempts.items()}
+
+
+def test_each_model_has_its_own_tokens_and_dollars() -> None:
+    tries = (Attempt("smart", "rate_limited", usd=0), Attempt("cheap", "ok", 7, 3, 250_000_000_000))
+    calls = docs(
+        asked(attempts=tries, usd=250_000_000_000), asked(attempts=tries[1:], usd=250_000_000_000), asked(attempts=(Attempt("own", "ok"),))
+    ).attempts
+    assert {"smart": 0, "cheap": 500_000_000_000, "own": 0} == counts(calls, "units")
+    assert {"smart": 0, "cheap": 0, "own": 1} == counts(calls, "unpriced")
+    assert {"smart": (0, 0), "cheap": (14, 6), "own": (0, 0)} == {name: (one["input_tokens"], one["output_tokens"]) for name, one in calls.items()}
+
+
+def test_of_several_tries_what_is_known_is_summed_and_what_is_not_is_said() -> None:
+    known = Attempt("cheap", "error", usd=500_000_000_000)
+    for outcome in ("answered", "unanswered"):
+        server = docs(asked(outcome=outcome, attempts=(known, Attempt("own", "ok")), usd=None))
+        assert (0.5, 1) == (server.usd, server.unpriced)
 
 
 def test_a_price_that_is_not_known_is_counted_and_not_taken_for_zero() -> None:
@@ -68,6 +85,12 @@ def test_a_price_that_is_not_known_is_counted_and_not_taken_for_zero() -> None:
 def test_a_failed_try_costs_what_it_cost() -> None:
     server = docs(logged.line(logged.record(BOOK, sampling(), outcome="unanswered"), "hash", cost_usd=0.5, reason="model"))
     assert (0.5, 0) == (server.usd, server.unpriced)
+
+
+def test_a_model_that_took_too_long_is_paid_whatever_rule_came_then() -> None:
+    late = Attempt("slow", "timeout", usd=500_000_000_000)
+    server = docs(asked("secret", outcome="answered", attempts=(late,), usd=late.usd, model="samplegate/canned"))
+    assert ({"deny: no": 1}, 0.5, {}) == (counts(server.rules), server.usd, server.models)
 
 
 def test_limits_without_room_are_counted() -> None:
@@ -106,7 +129,7 @@ def test_words_that_no_gate_wrote_are_counted_as_others() -> None:
     )
     server = docs(line)
     assert {"other": 1} == dict(server.kinds["sampling"].outcomes)
-    assert {"calls": 99, "other": 99} == dict(server.attempts["m"])
+    assert (99, 99) == (server.attempts["m"]["calls"], server.attempts["m"]["other"])
 
 
 def durations(milliseconds: Iterable[float]) -> Durations:

@@ -12,10 +12,10 @@ from tests.real.test_capabilities import failed
 from tests.real.test_transparency import MODERN
 
 PAIRS = [("python1", "sdk1"), ("typescript1", "sdk1"), *((client, "sdk2") for client in MODERN)]
+ERAS = [("typescript1", "sdk1"), ("python2-pinned", "sdk2")]
 
-pytestmark = pytest.mark.parametrize(("client", "server"), PAIRS, indirect=True)
 
-
+@pytest.mark.parametrize(("client", "server"), PAIRS, indirect=True)
 def test_a_tool_loop_runs_to_its_end_for_a_client_that_cannot_sample(client: Client, server: Server, decisions: Path) -> None:
     gate = Gate(peers.POLICIES / "tools.yaml", decisions)
     seen = drive(client, server, gate, [call("loop", town="Oslo")])
@@ -24,6 +24,7 @@ def test_a_tool_loop_runs_to_its_end_for_a_client_that_cannot_sample(client: Cli
     assert [["a call"], ["a call"]] == [record["limits"] for record in gate.records()]
 
 
+@pytest.mark.parametrize(("client", "server"), ERAS, indirect=True)
 def test_a_loop_that_asks_more_often_than_a_call_may_is_ended(client: Client, server: Server, decisions: Path, tmp_path: Path) -> None:
     policy = tmp_path / "policy.yaml"
     policy.write_text((peers.POLICIES / "tools.yaml").read_text().replace("requests: 2", "requests: 1").replace("tools-cases", "cases"))

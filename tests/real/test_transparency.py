@@ -32,6 +32,7 @@ PAIRS = [
     *[(client, "sdk1") for client in [*LEGACY, "python2-auto", "typescript2-auto"]],
     *[(client, "sdk2") for client in [*LEGACY, *MODERN]],
 ]
+# Each client, server and era at least once, for what does not hang on who meets whom: every meeting takes two seconds.
 FEW = [("python1", "sdk1"), ("python2-legacy", "sdk2"), ("python2-auto", "sdk2"), ("typescript1", "sdk1"), ("typescript2-auto", "sdk2")]
 
 
@@ -71,7 +72,7 @@ def test_ping_is_answered_through_the_gate(client: Client, server: Server, answe
     assert ["pong"] == drive(client, server, answers, [{"do": "ping"}]).results
 
 
-@pytest.mark.parametrize(("client", "server"), PAIRS, indirect=True)
+@pytest.mark.parametrize(("client", "server"), FEW, indirect=True)
 def test_a_call_taken_back_is_cancelled_at_the_server_and_the_session_goes_on(client: Client, server: Server, answers: Gate) -> None:
     seen = drive(client, server, answers, [{"do": "cancel", "name": "slow"}, call("cancelled"), call("add", a=1, b=2)])
     assert [{"cancelled": True}, {"error": False, "text": "1"}, {"error": False, "text": "3"}] == seen.results

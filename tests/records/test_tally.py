@@ -96,6 +96,25 @@ def test_money_that_was_spent_in_vain_is_counted() -> None:
     assert "2 requests: 1 unanswered, 1 withdrawn; 2.00 USD" == taken(late, gone)[0].summary()
 
 
+def test_calls_of_models_are_counted_by_what_is_on_record() -> None:
+    late = replace(PLAIN, outcome="unanswered", reason=Reason.TIMEOUT, attempts=(CHEAP, Attempt("smart", "timeout", usd=10**12)))
+    _, metrics = taken(late, replace(PLAIN, attempts=(SMART,)))
+    calls = {
+        (model, result): metrics.value("samplegate_model_calls_total", model=model, result=result)
+        for model, result in (("cheap", "rate_limited"), ("smart", "timeout"), ("smart", "ok"), ("smart", "cancelled"))
+    }
+    assert {("cheap", "rate_limited"): 1, ("smart", "timeout"): 1, ("smart", "ok"): 1, ("smart", "cancelled"): 0} == calls
+
+
+def test_the_two_records_of_a_modern_forward_are_one_request() -> None:
+    away = replace(PLAIN, effect="forward", outcome="forwarded", decided_by=None, door="input_required")
+    back = replace(away, outcome="answered", decided_by="client")
+    assert "1 request: 1 forwarded" == taken(away)[0].summary()
+    assert "1 request: 1 answered" == taken(away, back)[0].summary()
+    urls = replace(away, door="url_error")
+    assert "2 requests: 2 forwarded" == taken(urls, replace(urls, decision_id="d2"))[0].summary()
+
+
 @pytest.mark.parametrize(
     ("units", "shown"),
     [

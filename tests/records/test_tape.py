@@ -248,3 +248,12 @@ def test_what_was_asked_stands_in_it_only_as_a_short_comment_without_anything_ha
     comment = path.read_text().splitlines()[1]
     assert comment.startswith("# Classify - answer: me 2J long long")
     assert len(comment) <= 62
+
+
+def test_the_end_says_that_sampling_which_the_client_answered_wants_an_allow(tape: Tape, tmp_path: Path) -> None:
+    tape.take(SAMPLING, params("by the client"), effect="forward", decided_by="client", result=result({"type": "text", "text": "x"}))
+    _, models = tape.summary(tmp_path)
+    assert models.endswith("# and `with: {models: [taped]}` in an `allow`, in place of the rules that forward sampling")
+    tape.take(SAMPLING, params("by a model"), effect="allow", decided_by="policy", result=result({"type": "text", "text": "x"}))
+    both = "in the rules that allow, and in an `allow` in place of those that forward sampling"
+    assert tape.summary(tmp_path)[1].endswith(f"# and `with: {{models: [taped]}}` {both}")

@@ -124,6 +124,8 @@ def test_no_arguments_are_an_empty_object() -> None:
         (said(calls=[use(arguments=f'{{"a": "{SECRET}"}}')]), "error", "its answer holds the key"),
         (said(calls=[use(arguments=f'{{"a": "\\u0073{SECRET[1:]}"}}')]), "error", "its answer holds the key"),
         (said(calls=[use(id=SECRET)]), "error", "its answer holds the key"),
+        (said(calls=[use(signature=SECRET)]), "error", "its answer holds the key"),
+        (Heard(texts=["x"], stop=SECRET), "error", "its answer holds the key"),
         (said(), "empty", "None"),
         (said(refusal=True), "refused", "None"),
         (Heard(stop="SAFETY", mapped="content_filter"), "refused", "None"),

@@ -83,7 +83,7 @@ def test_an_answer_is_bounded_while_it_grows(piece: Any, monkeypatch: pytest.Mon
 
 def test_pieces_and_calls_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MAX_PIECES", 3)
-    monkeypatch.setattr(module, "MAX_CALLS", 3)
+    monkeypatch.setattr(module, "MAX_USES", 3)
     heard = Heard()
     with pytest.raises(TooMuch, match="more than 3 tools"):
         heard.piece(delta(tool_calls=[call("", index=n) for n in range(4)]))

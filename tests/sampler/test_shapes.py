@@ -18,6 +18,7 @@ from anyio import to_thread
 from samplegate.core.policy import Model
 from samplegate.core.samples import Sampled, SampleFailed, SampleRequest, SampleResult
 from samplegate.sampler.client import Models
+from samplegate.sampler.flood import MAX_LINE
 from samplegate.sampler.tools import PROVIDER
 from tests import anthropic_endpoint, gemini_endpoint, openai_endpoint, responses_endpoint
 from tests.model_endpoint import FAULTS, SAID, STRANGE, Endpoint
@@ -654,6 +655,15 @@ async def test_what_no_provider_says_is_a_failure_and_leaves_the_worker_alone(mo
     assert result.failure in ("error", "empty", "unreachable", "refused", "rate_limited", "timeout")
     assert not result.free
     assert pid == models.pid
+
+
+@pytest.mark.parametrize("flood", ["flood-event", "flood-body", "flood-error"])
+async def test_an_answer_without_an_end_is_cut_off_before_it_fills_the_memory(models: Models, endpoint: Endpoint, shape: str, flood: str) -> None:
+    result = await failed(models, f"{shape}-{flood}")
+
+    assert f"model {shape}-{flood}: its answer has a line of more than {MAX_LINE} bytes; ask another model" == result.message
+    assert ("error", False) == (result.failure, result.free)
+    assert flood == await to_thread.run_sync(endpoint.next_hang_up)
 
 
 async def test_with_none_in_a_conversation_with_uses_the_tools_go_out_forbidden(models: Models, endpoint: Endpoint, shape: str) -> None:

@@ -9,8 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from samplegate.sampler import stream
-from samplegate.sampler.heard import Heard, TooMuch
+from samplegate.sampler.heard import Heard
 from samplegate.sampler.stream import Broken, listen
 
 pytestmark = pytest.mark.anyio
@@ -127,15 +126,6 @@ async def test_json_in_place_of_a_stream_is_read() -> None:
 async def test_what_claims_to_be_json_and_is_not_is_broken(body: bytes) -> None:
     with pytest.raises(Broken):
         await heard(Wrapper(reader=Reader(body)))
-
-
-async def test_json_in_place_of_a_stream_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stream, "MAX_ANSWER", 10)
-    wrapper = Wrapper(reader=Reader(b"x" * 200))
-
-    with pytest.raises(TooMuch):
-        await heard(wrapper)
-    assert wrapper.closed
 
 
 async def test_an_answer_without_choices_is_heard_as_nothing() -> None:

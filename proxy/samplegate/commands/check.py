@@ -16,7 +16,7 @@ from samplegate.commands import FAILED, OK, UNREADABLE
 from samplegate.commands.environment import environment
 from samplegate.commands.files import Sort, Unreadable, complain, count, read, sort_of
 from samplegate.commands.offers import Offered, offers
-from samplegate.core import scripted
+from samplegate.core import claims, scripted
 from samplegate.core.cases import load_cases
 from samplegate.core.decide import compile_policy
 from samplegate.core.load import Loaded, PolicyError, Problem
@@ -109,8 +109,15 @@ def _report(checked: Checked) -> Iterator[str]:
     if checked.problems or checked.unreadable is not None:
         return
     yield f"{checked.file}: ok{_size(checked)}"
+    if state := _lasting(checked):
+        yield f"{checked.file}: needs a state folder (--state) for the limits {', '.join(state)}: all gates that use one folder share them"
     for offered in checked.offers:
         yield from (f"{checked.file}: {offered}: {coverage}" for coverage in offered.requests)
+
+
+def _lasting(checked: Checked) -> list[str]:
+    """The limits that are kept in the state folder."""
+    return [] if checked.loaded is None else [name for name, one in claims.terms(checked.loaded.policy).items() if one.shared]
 
 
 def _warning(problem: Problem) -> str:
@@ -133,6 +140,7 @@ def _json(checked: Checked) -> dict[str, Any]:
         "unreadable": checked.unreadable,
         "problems": [msgspec.to_builtins(problem) for problem in checked.problems],
         "warnings": [] if checked.loaded is None else [msgspec.to_builtins(warning) for warning in checked.loaded.warnings],
+        "state": _lasting(checked),
         "servers": [_offered_json(offered) for offered in checked.offers],
     }
 

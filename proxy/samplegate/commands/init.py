@@ -22,7 +22,7 @@ POLICY: Final = """\
 version: 1
 
 {models}
-# What models may cost, all runs together: drop the hashes here and in the rule. Models that litellm has no price for need `price: {{input: , output: }}`.
+# What models may cost, all runs together: drop the hashes here and in the rule. One without a price in litellm needs `price: {{input: , output: }}`.
 # limits:
 #   a day: {{usd: 1.00, per: day, tz: UTC}}
 

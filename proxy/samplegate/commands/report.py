@@ -14,6 +14,7 @@ from typing import Any, Final
 from samplegate.commands import OK, UNREADABLE
 from samplegate.commands.files import Unreadable, complain, count
 from samplegate.commands.logs import Logs
+from samplegate.core.ledger import SCALE
 from samplegate.core.matching.conditions import shown
 from samplegate.core.record import timestamp
 from samplegate.core.reporting import OTHER, OUTCOMES, Durations, Kind, Names, Report, Server
@@ -21,6 +22,7 @@ from samplegate.settings import state_folder
 
 ROWS: Final = 10  # of a table, for a person; --json has them all
 WIDEST: Final = 60
+_SUMS: Final = frozenset({"calls", "input_tokens", "output_tokens", "units", "unpriced"})  # of the calls of a model; all else are failures
 STATE: Final = "SAMPLEGATE_STATE"
 
 
@@ -83,7 +85,7 @@ def _report(report: Report, logs: Logs) -> Iterator[str]:
 def _cost(server: Server) -> str:
     if not server.models and not server.usd:
         return ""
-    known = f", ${server.usd:.4f}" if server.usd or not server.unpriced else ""
+    known = f", ${_usd(server.usd)}" if server.usd or not server.unpriced else ""
     unknown = f", {server.unpriced} at a price nobody knows" if server.unpriced else ""
     return known + unknown
 
@@ -116,13 +118,28 @@ def _models(server: Server) -> Iterator[str]:
 
 
 def _attempts(server: Server) -> Iterator[str]:
-    rows = [[name, str(counts["calls"]), _failures(counts)] for name, counts in _most(server.attempts, "calls")]
-    if any(row[2] for row in rows):
-        yield from _table(["model called", "calls", "failures"], rows)
+    rows = [
+        [name, *(str(counts[column]) for column in ("calls", "input_tokens", "output_tokens")), _dollars(counts), _failures(counts)]
+        for name, counts in _most(server.attempts, "calls")
+    ]
+    yield from _table(["model called", "calls", "input tokens", "output tokens", "dollars", "failures"], rows)
+
+
+def _dollars(counts: Counter[str]) -> str:
+    """What calls of one model came to; what nobody knows is a ``?``, never nothing."""
+    known = _usd(counts["units"] / SCALE["usd"])
+    if not counts["unpriced"]:
+        return known
+    return f"{known} + ?" if counts["units"] else "?"
+
+
+def _usd(dollars: float) -> str:
+    """With as many decimals as it takes to see that it is not nothing."""
+    return f"{dollars:.4f}" if dollars >= 0.01 or not dollars else f"{dollars:.6f}" if dollars >= 0.000001 else f"{dollars:.1g}"
 
 
 def _failures(counts: Counter[str]) -> str:
-    return ", ".join(f"{number} {name}" for name, number in counts.most_common() if name != "calls")
+    return ", ".join(f"{number} {name}" for name, number in counts.most_common() if name not in _SUMS)
 
 
 def _most(names: Names, by: str) -> list[tuple[str, Counter[str]]]:
@@ -175,10 +192,15 @@ def _server_json(server: Server) -> dict[str, Any]:
         "kinds": kinds,
         **{name: {one: counts["requests"] for one, counts in _most(getattr(server, name), "requests")} for name in counted},
         "models": {name: dict(counts) for name, counts in _most(server.models, "requests")},
-        "attempts": {name: dict(counts) for name, counts in _most(server.attempts, "calls")},
+        "attempts": {name: _attempts_json(counts) for name, counts in _most(server.attempts, "calls")},
         "cost_usd": round(server.usd, 9),
         "without_price": server.unpriced,
     }
+
+
+def _attempts_json(counts: Counter[str]) -> dict[str, int | float]:
+    told = {"without_price" if name == "unpriced" else name: number for name, number in counts.items() if number and name != "units"}
+    return {**told, "cost_usd": round(counts["units"] / SCALE["usd"], 9)}
 
 
 def _times_json(durations: Durations) -> dict[str, float | None]:

@@ -5,6 +5,7 @@ Nothing is drawn: whether a limit has room at the moment is not looked at.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -50,7 +51,7 @@ class Spending:
 
 def spending(book: Rulebook, request: Request, decision: Decision) -> Spending:
     """Of a decision that was made for the request."""
-    made = draws_of(book, decision, Claimant(request.origin, _calls(request), "session", decision.rule or ""))
+    made = draws_of(book, decision, Claimant(request.origin, _calls(request), "its session", decision.rule or ""))
     draws, untold = ((), made) if isinstance(made, str) else (made, None)
     drawn = [Drawn(book.terms[draw.limit], draw) for draw in draws]
     rule = book.policy.rules[decision.index] if decision.index >= 0 else None
@@ -68,7 +69,9 @@ def spending(book: Rulebook, request: Request, decision: Decision) -> Spending:
 def _calls(request: Request) -> tuple[str, ...]:
     """Names for the calls that the request may belong to: real ones are given by the session."""
     calls = len(request.origin.calls)
-    return ("call",) if calls <= 1 else tuple(f"call-{number}" for number in range(1, calls + 1))
+    if calls == 0:
+        return ("its session, for there is no call",)
+    return ("this call",) if calls == 1 else tuple(f"call {number} of {calls}" for number in range(1, calls + 1))
 
 
 def report(spent: Spending) -> Iterator[str]:
@@ -81,7 +84,7 @@ def report(spent: Spending) -> Iterator[str]:
             yield f"model     - {name:<{width}}  not asked: {why}"
     for drawn in spent.draws:
         terms, draw = drawn.terms, drawn.draw
-        by = f" for {draw.key}" if draw.key != "[]" else ""
+        by = f", for {', '.join(json.loads(draw.key))}" if draw.key != "[]" else ""
         yield f"limit     {terms.name}: {_amount(terms, draw.amount)} of {_amount(terms, terms.most)} {_UNIT[terms.quantity]}{_per(terms)}{by}"
     if spent.untold is not None:
         yield f"limit     cannot be held: {spent.untold}"

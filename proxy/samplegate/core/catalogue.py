@@ -72,6 +72,8 @@ _TIER: Final = re.compile(r"(input|output)_cost_per_token_above_([0-9]{1,6})k_to
 _MILLIONTH: Final = SCALE["usd"] // 10**6
 _UNCOUNTED: Final = frozenset({"citation_cost_per_token"})
 """Charges by what no count in an answer's usage tells: the price of such a model is unknown."""
+_OWN_MACHINES: Final = frozenset({"ollama", "ollama_chat", "lemonade"})
+"""What costs nothing there. Elsewhere the table's zero often is a model whose price nobody has entered, also some of the dearest."""
 _EVERYTHING: Final = frozenset({"image", "audio", "tools"})
 _ABILITIES: Final = (("image", "supports_vision"), ("audio", "supports_audio_input"), ("tools", "supports_function_calling"))
 
@@ -113,6 +115,8 @@ def _listed(entry: Mapping[str, Any], model: Model) -> Rates | None:
     if pairs is None or extra is None or not _UNCOUNTED.isdisjoint(entry):
         return None
     (_, paid, written), *above = pairs
+    if not (paid and written) and str(entry.get("litellm_provider")) not in _OWN_MACHINES:
+        return None
     image = _units(entry.get("input_cost_per_image", 0))
     if image is None or image > paid * model.image_tokens:  # a charge for each image that its tokens do not cover
         return None

@@ -19,7 +19,7 @@ from samplegate.core.policy import Model
 PER_BLOCK: Final = 16
 """Tokens that providers put around a message, a block or a tool: roles, separators, names. Real ones put 3 to 12."""
 FOR_TOOLS: Final = 600
-"""Tokens of the instructions that providers add where tools are offered: 200 to 530."""
+"""Tokens of the instructions that providers add where tools are offered, or were used before: 200 to 530."""
 BYTES_PER_AUDIO_TOKEN: Final = 16
 """Providers count 10 to 32 tokens a second. 32 of 16 bytes are 4 kbit/s, below every codec for speech; a file that is silence throughout can be
 smaller still, and is booked as an overrun."""
@@ -73,7 +73,8 @@ def least(model: Model, facts: ModelFacts) -> Worst:
 
 def _input(model: Model, facts: ModelFacts, read: Reading) -> int:
     tokens = math.ceil((read.text + read.images * model.image_tokens + read.audio) * model.margin)
-    return min(tokens, MOST_TOKENS if facts.context is None else facts.context)
+    known = model.context is not None or model.api_base is None  # what runs elsewhere under a name may read more than the table's
+    return min(tokens, facts.context if known and facts.context is not None else MOST_TOKENS)
 
 
 def _worst(facts: ModelFacts, input_tokens: int, output_tokens: int, audio: bool) -> Worst:
@@ -105,16 +106,18 @@ def reading(params: Mapping[str, Any]) -> Reading:
         counter.tokens += FOR_TOOLS
         for tool in tools:
             counter.tool(tool)
+    elif counter.uses:
+        counter.tokens += FOR_TOOLS
     return Reading(counter.tokens, counter.letters, counter.images, -(-counter.audio // BYTES_PER_AUDIO_TOKEN))
 
 
 class _Counter:
     """Adds up. A class for speed's sake: most requests are one text."""
 
-    __slots__ = ("audio", "images", "letters", "tokens")
+    __slots__ = ("audio", "images", "letters", "tokens", "uses")
 
     def __init__(self) -> None:
-        self.tokens = self.letters = self.images = self.audio = 0
+        self.tokens = self.letters = self.images = self.audio = self.uses = 0
 
     def blocks(self, blocks: Sequence[Mapping[str, Any]]) -> None:
         for block in blocks:
@@ -134,6 +137,7 @@ class _Counter:
                 self.images += sum(map(_holds_blob, rest))
                 self.json([block["toolUseId"], block.get("structuredContent"), *rest])
             else:
+                self.uses += type_ == "tool_use"
                 self.json(block)
 
     def text(self, text: str) -> None:

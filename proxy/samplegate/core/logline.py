@@ -27,6 +27,10 @@ class Try(msgspec.Struct, frozen=True):
 
     model: str
     result: str
+    input_tokens: int | None = None
+    output_tokens: int | None = None
+    cost_usd: float | None = None
+    """As settled; None where its price is unknown."""
 
 
 class Line(msgspec.Struct, frozen=True):

@@ -9,7 +9,8 @@ import math
 from collections import Counter
 from typing import Final, get_args
 
-from samplegate.core.logline import Line
+from samplegate.core.ledger import SCALE
+from samplegate.core.logline import Line, Try
 from samplegate.core.record import Released
 from samplegate.core.samples import Failure
 
@@ -22,6 +23,7 @@ NO_CALL: Final = "(no call)"
 MAX_HANDED_ON: Final = 100_000  # forwards whose second record is still to come
 _CLASS: Final = math.log(1.02)
 _LEAST: Final = 0.001  # milliseconds
+_MOST: Final = 1e12  # dollars
 _FAILURES: Final = frozenset({*get_args(Failure), "cancelled"})
 
 
@@ -81,10 +83,10 @@ class Server:
         self.models = Names()
         """Models that answered, as their providers call them: requests, input_tokens, output_tokens."""
         self.attempts = Names()
-        """Calls of models, by our names: calls, and failures by their names."""
+        """Calls of models, by our names: calls, input_tokens, output_tokens, units (of ``ledger.SCALE``), unpriced, and failures by their names."""
         self.usd = 0.0
         self.unpriced = 0
-        """Requests that a model answered at a price nobody knows."""
+        """Requests for which a model was called at a price nobody knows."""
 
     @property
     def requests(self) -> int:
@@ -148,17 +150,32 @@ def _came(server: Server, line: Line) -> None:
     if line.refused_by is not None:
         server.limits.of(line.refused_by)["requests"] += 1
     for tried in line.attempts:
-        server.attempts.of(tried.model).update(["calls", *([tried.result if tried.result in _FAILURES else OTHER] if tried.result != "ok" else [])])
-    if line.effect == "allow":
+        _called(server.attempts.of(tried.model), tried)
+    if line.effect == "allow" or line.attempts:  # a model whose time ran out was paid too, whoever answered then
         _spent(server, line)
 
 
+def _called(counts: Counter[str], tried: Try) -> None:
+    counts.update({"calls": 1, "input_tokens": tried.input_tokens or 0, "output_tokens": tried.output_tokens or 0})
+    if _is_known(tried.cost_usd):
+        counts["units"] += round((tried.cost_usd or 0) * SCALE["usd"])
+    else:
+        counts["unpriced"] += 1
+    if tried.result != "ok":
+        counts[tried.result if tried.result in _FAILURES else OTHER] += 1
+
+
 def _spent(server: Server, line: Line) -> None:
-    """What models were paid, also for answers that were not used."""
-    if line.cost_usd is not None and math.isfinite(line.cost_usd):
-        server.usd += line.cost_usd
-    elif line.outcome == "answered":
+    """What models were paid, also for answers that were not used. Of several calls what is known is summed, and what is not is counted."""
+    costs = [tried.cost_usd for tried in line.attempts] or ([line.cost_usd] if line.cost_usd is not None or line.outcome == "answered" else [])
+    server.usd += sum(cost for cost in costs if cost is not None and _is_known(cost))
+    if not all(map(_is_known, costs)):
         server.unpriced += 1
-    if line.outcome == "answered" and line.model is not None:
+    if line.effect == "allow" and line.outcome == "answered" and line.model is not None:
         found = server.models.of(line.model)
         found.update({"requests": 1, "input_tokens": line.input_tokens or 0, "output_tokens": line.output_tokens or 0})
+
+
+def _is_known(cost: float | None) -> bool:
+    """A log may be anybody's: a number that is none is no price."""
+    return cost is not None and 0 <= cost < _MOST

@@ -156,8 +156,9 @@ def _fill(answer: str, groups: Mapping[str, str]) -> str:
 
 def _texts(params: Mapping[str, Any]) -> Iterator[str]:
     """Every text of every message, the newest first; those of a tool's result too, as the policy's `text` sees them."""
-    messages = params.get("messages")
-    for message in reversed(messages if isinstance(messages, list) else ()):
+    given = params.get("messages")
+    messages: list[Any] = given if isinstance(given, list) else []
+    for message in reversed(messages):
         if isinstance(message, Mapping):
             yield from _of_blocks(message.get("content"))
 

@@ -71,6 +71,12 @@ class Admission:
         except Exception:
             self._log.error("limits.failed", exc_info=True)
 
+    def hurry(self, seconds: float) -> None:
+        """The end has begun: who waits for room is refused, and the state is asked for no longer than ``seconds``, all together."""
+        self._closed = True
+        self._line.end()
+        self._stores.hurry(seconds)
+
     async def aclose(self) -> None:
         """Refuse those who wait, free this process's slots, close the file. What is not settled stays at its worst case."""
         self._closed = True

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from samplegate.limits.faults import Broken, broken
-from samplegate.limits.opening import connect
+from samplegate.limits.opening import connect, pausing
 
 MOST_PAGES: Final = 262_144  # 1 GiB: some ten million accounts
 
@@ -23,6 +23,8 @@ class File:
         self._path = path
         self._db: sqlite3.Connection | None = None
         self._inode = (0, 0)
+        self.until = math.inf
+        """When all waiting for the file's lock ends, whatever a transaction's own deadline; monotonic, and may be set from another thread."""
 
     @contextlib.contextmanager
     def transaction(self, deadline: float) -> Iterator[sqlite3.Connection]:
@@ -57,11 +59,14 @@ class File:
         if _left(deadline) <= 0:
             raise Broken("busy", "was not free in time")
         if self._db is None:
-            self._db = connect(self._path, deadline, MOST_PAGES)
+            self._db = pausing(lambda seconds: connect(self._path, seconds, MOST_PAGES), lambda: self._left(deadline))
             self._inode = self._found()
-        self._db.execute(f"PRAGMA busy_timeout={math.ceil(max(0.0, _left(deadline)) * 1000):d}")
-        self._db.execute("BEGIN IMMEDIATE")
-        return self._db
+        db = self._db
+        pausing(lambda seconds: _begin(db, seconds), lambda: self._left(deadline))
+        return db
+
+    def _left(self, deadline: float) -> float:
+        return _left(min(deadline, self.until))
 
     def _found(self) -> tuple[int, int]:
         try:
@@ -78,6 +83,11 @@ class File:
             keep = False
         if not keep:
             self.close()
+
+
+def _begin(db: sqlite3.Connection, seconds: float) -> None:
+    db.execute(f"PRAGMA busy_timeout={math.ceil(seconds * 1000):d}")
+    db.execute("BEGIN IMMEDIATE")
 
 
 def _left(deadline: float) -> float:

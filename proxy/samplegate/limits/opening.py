@@ -9,13 +9,16 @@ from __future__ import annotations
 import os
 import sqlite3
 import time
+from collections.abc import Callable
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 from samplegate.limits.faults import Broken
 
 VERSION: Final = 1
 PAUSE: Final = 0.01
+AT_ONCE: Final = 0.1  # seconds that SQLite waits for the file's lock by itself: the end of the process may come meanwhile
+T = TypeVar("T")
 
 _ACCOUNT: Final = "limit_name TEXT NOT NULL, key TEXT NOT NULL"
 _KEY: Final = "PRIMARY KEY(limit_name, key)"
@@ -29,24 +32,32 @@ SCHEMA: Final = (
 """``sweep`` says up to where idle accounts were last looked for."""
 
 
-def connect(path: Path, deadline: float, most_pages: int) -> sqlite3.Connection:
-    """A connection in autocommit, the tables made if there were none. ``deadline`` is monotonic. Raises Broken, sqlite3.Error, OSError."""
+def connect(path: Path, seconds: float, most_pages: int) -> sqlite3.Connection:
+    """A connection in autocommit, the tables made if there were none; ``seconds`` are for its locks. Raises Broken, sqlite3.Error, OSError."""
     make_folder(path.parent)
     _make_file(path)
-    db = sqlite3.connect(path, timeout=max(0.0, deadline - time.monotonic()), isolation_level=None, check_same_thread=False)
+    db = sqlite3.connect(path, timeout=seconds, isolation_level=None, check_same_thread=False)
     try:
-        while True:
-            try:
-                _prepare(db, most_pages)
-            except sqlite3.OperationalError as problem:  # several that open it for the first time: SQLite does not wait for the switch to WAL
-                if not (problem.sqlite_errorname or "").startswith("SQLITE_BUSY") or time.monotonic() >= deadline:
-                    raise
-                time.sleep(PAUSE)
-            else:
-                return db
+        _prepare(db, most_pages)
     except BaseException:
         db.close()
         raise
+    return db
+
+
+def pausing(what: Callable[[float], T], left: Callable[[], float]) -> T:
+    """What comes of it, tried at least once and again as long as the file is locked and seconds are ``left``. Raises what it raises.
+
+    ``what`` is told how long it may wait for the lock. SQLite's own waiting would do but for two things: it does not wait for the switch to WAL,
+    and nothing can end it.
+    """
+    while True:
+        try:
+            return what(max(0.0, min(left(), AT_ONCE)))
+        except sqlite3.OperationalError as problem:
+            if not (problem.sqlite_errorname or "").startswith("SQLITE_BUSY") or left() <= 0:
+                raise
+        time.sleep(PAUSE)
 
 
 def make_folder(folder: Path) -> None:

@@ -97,6 +97,10 @@ class Shared:
             with self._transaction(deadline):
                 return
 
+    def hurry(self, until: float) -> None:
+        """The end has begun: nobody waits for the file's lock beyond ``until``, monotonic. For any thread."""
+        self._file.until = until
+
     def close(self, deadline: float) -> None:
         """Free what this process holds and close the file, if it was ever opened. Raises nothing."""
         freed = not self._holder.name

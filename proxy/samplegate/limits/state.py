@@ -29,6 +29,8 @@ FIRST_RETRY: Final = 1.0
 LAST_RETRY: Final = 60.0
 GRACE: Final = 2.0  # seconds beyond its patience for a thread that a disk keeps
 LAST_PATIENCE: Final = 1.0  # at the end: what is not freed by then is found to be free by the others
+LAST_GRACE: Final = 0.2  # and for a disk, once the end was told
+LAST_TRY: Final = 0.3  # seconds for the last transaction, where all patience was used up before
 
 PATIENCE: Final = 5.0
 """Seconds that a call may take in all: behind others of this process, for the file's lock, for SQLite."""
@@ -48,6 +50,8 @@ class State:
         self._retry: Timer | None = None
         self._failed = 0
         self._closed = False
+        self._hurried = False
+        self._end: asyncio.Future[None] | None = None
 
     async def reserve(self, id: str, draws: Sequence[Draw]) -> Reserved | Refused:
         """Charge all of the draws, or none; where that cannot be told, none."""
@@ -57,7 +61,7 @@ class State:
         answer = asyncio.wrap_future(given)
         answer.add_done_callback(_seen)
         try:
-            await asyncio.wait([answer], timeout=self._patience + GRACE)
+            await self._answered(answer)
         except asyncio.CancelledError:
             self._take_back(given)
             raise
@@ -74,7 +78,17 @@ class State:
         """Correct a reservation; what fails is tried again, and stays at its worst case until then."""
         done = self._carry_out(self._shared.settle, Correction(reserved, tuple(actual)))
         if done is not None:
-            await asyncio.wait([done], timeout=self._patience + GRACE)  # which leaves it alone, whatever becomes of the waiting
+            await self._answered(done)  # which leaves it alone, whatever becomes of the waiting
+
+    def hurry(self, seconds: float) -> None:
+        """The end has begun: whatever is asked takes ``seconds`` at most from now on, all together."""
+        if self._hurried:
+            return
+        self._hurried = True
+        self._patience = min(self._patience, seconds)
+        self._shared.hurry(time.monotonic() + self._patience)
+        end = self._ending()
+        asyncio.get_running_loop().call_later(self._patience + LAST_GRACE, _over, end)
 
     async def aclose(self) -> None:
         """Free what is held and close the file, after what was asked for before."""
@@ -84,12 +98,22 @@ class State:
         if self._threads is None:
             return
         with anyio.CancelScope(shield=True):
-            self._patience = min(self._patience, LAST_PATIENCE)
+            self._patience = LAST_TRY if self._hurried else min(self._patience, LAST_PATIENCE)
+            self._shared.hurry(time.monotonic() + self._patience)
             closed = asyncio.wrap_future(self._give(self._shared.close))
             closed.add_done_callback(_seen)
-            await asyncio.wait([closed], timeout=self._patience + GRACE)
+            await asyncio.wait([closed], timeout=self._patience + (LAST_GRACE if self._hurried else GRACE))
         self._threads.shutdown(wait=False)
         self._threads = None
+
+    async def _answered(self, answer: asyncio.Future[Any]) -> None:
+        """Wait for a bounded time. Leaves the answer alone, whatever becomes of the waiting."""
+        await asyncio.wait([answer, self._ending()], timeout=self._patience + GRACE, return_when=asyncio.FIRST_COMPLETED)
+
+    def _ending(self) -> asyncio.Future[None]:
+        if self._end is None:
+            self._end = asyncio.get_running_loop().create_future()
+        return self._end
 
     def _give(self, work: Callable[..., T], *arguments: Any) -> Future[T]:
         """Queue a piece of work, whose last argument is until when it may take."""
@@ -145,6 +169,11 @@ class State:
         if self._told:
             self._told.clear()
             self._log.info("limits.recovered", path=str(self._path))
+
+
+def _over(end: asyncio.Future[None]) -> None:
+    if not end.done():
+        end.set_result(None)
 
 
 def _seen(done: asyncio.Future[Any]) -> None:

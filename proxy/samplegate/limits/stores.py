@@ -129,6 +129,11 @@ class Stores:
             finally:
                 self._freed(_accounts(there))
 
+    def hurry(self, seconds: float) -> None:
+        """The end has begun: the file, if it was ever opened, gets so many seconds, all together."""
+        if self._state is not None:
+            self._state.hurry(seconds)
+
     async def aclose(self) -> None:
         """Free this process's slots and close the file, if it was ever opened."""
         if self._state is not None:

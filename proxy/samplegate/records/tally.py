@@ -1,6 +1,6 @@
 """What came of a process's requests and what they cost, counted: for the line at the end, for ``--strict`` and for the metrics.
 
-Not the decision log, and not what limits and models do beside the requests: whoever asks them counts that.
+Not the decision log, and not how full limits are and how long models take: whoever asks them counts that.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from samplegate.core.ledger import SCALE
 from samplegate.core.record import Record
 from samplegate.records.metrics import Metrics
 
+MAX_HANDED_ON: Final = 10_000  # forwards whose second record is still to come
 MAX_LISTED: Final = 50  # what --strict lists; the decision log has them all
 
 
@@ -27,11 +28,17 @@ class Tally:
         self._spent = 0
         self._unpriced = 0
         self._refused_by: Counter[str] = Counter()
+        self._handed_on: dict[str, None] = {}
         self._faults = 0
         self._faulty: list[str] = []
 
     def take(self, record: Record) -> None:
-        """Count one record."""
+        """Count one record. The two of a forward in the modern era are one request, except in the metrics, where nothing is taken back."""
+        if record.decision_id in self._handed_on:
+            del self._handed_on[record.decision_id]
+            self._outcomes["forwarded"] -= 1
+        if record.outcome == "forwarded" and record.door != "url_error":
+            self._hand_on(record.decision_id)
         self._outcomes[record.outcome] += 1
         if record.outcome in ("denied", "unanswered"):
             self._failed.append(record) if len(self._failed) < MAX_LISTED else None
@@ -39,6 +46,11 @@ class Tally:
             self._refused_by[record.refused_by] += 1
         self._count(record)
         self._count_models(record)
+
+    def _hand_on(self, decision_id: str) -> None:
+        self._handed_on[decision_id] = None
+        if len(self._handed_on) > MAX_HANDED_ON:
+            del self._handed_on[next(iter(self._handed_on))]
 
     def fault(self, round: str) -> None:
         """Count one round that a fault of the gate's own ended, which may have no record."""
@@ -54,7 +66,7 @@ class Tally:
     def summary(self) -> str:
         """``3 requests: 2 answered, 1 unanswered``, then the cost, the limits that refused some, and faults, where there were any."""
         total = sum(self._outcomes.values())
-        parts = ", ".join(f"{count} {outcome}" for outcome, count in sorted(self._outcomes.items()))
+        parts = ", ".join(f"{count} {outcome}" for outcome, count in sorted(self._outcomes.items()) if count)
         requests = f"{total} request{_s(total)}: {parts}" if total else "no requests"
         limits = (f"limit {name} refused {count}" for name, count in sorted(self._refused_by.items()))
         faults = f"{self._faults} round{_s(self._faults)} ended by a fault" if self._faults else ""
@@ -92,6 +104,7 @@ class Tally:
 
     def _count_models(self, record: Record) -> None:
         for attempt in record.attempts:
+            self._metrics.count("samplegate_model_calls_total", model=attempt.model, result=attempt.result)
             labels = {"server": record.server, "model": attempt.model, "rule": record.rule}
             if attempt.usd is None:
                 self._unpriced += 1

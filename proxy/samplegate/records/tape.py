@@ -22,6 +22,12 @@ from samplegate.ports import Unavailable
 from samplegate.records.appending import lock, make_folder, unlock
 
 MAX_REPEATS: Final = 100  # of one answer, where another one follows: a server may ask the same for ever
+_RULES: Final = {
+    (True, False): "in the rules that allow",
+    (False, True): "in an `allow`, in place of the rules that forward sampling",
+    (True, True): "in the rules that allow, and in an `allow` in place of those that forward sampling",
+}
+"""Where the model of a tape belongs, by whether models and whether the client answered sampling."""
 _PROBE: Final = '- fingerprint: "0000000000000000"\n  fail: error\n'
 
 
@@ -38,7 +44,8 @@ class Tape:
         """How many were written."""
         self.left_out = 0
         """How many answers no case could hold, or the file would not take."""
-        self.kinds: set[str] = set()
+        self.sorts: set[tuple[str, str]] = set()
+        """Of which kind and effect the recorded ones were."""
         self._fd = fd
         self._size = size
         self._known = frozenset[str]() if known is None else known.prints
@@ -105,7 +112,7 @@ class Tape:
             said = failed(params, failure, input_tokens=input_tokens, output_tokens=output_tokens) if failure is not None else None
             if failure is None:
                 said = answered(params, decode(result or b""), input_tokens=input_tokens, output_tokens=output_tokens)
-            self._keep(said, method.partition("/")[0])
+            self._keep(said, method.partition("/")[0], effect)
         except Fault:
             self._leave_out("an answer has more than one reading")
         except OSError as problem:
@@ -120,9 +127,9 @@ class Tape:
             return [f"recorded no new cases in {self.path}{missed}"]
         file = json.dumps(_beside(self.path, folder), ensure_ascii=False)
         lines = [f"recorded {self.cases} case{'s' if self.cases > 1 else ''} in {self.path}{missed}; to answer from it:"]
-        if "sampling" in self.kinds:
-            lines.append(f"  models:  - {{name: taped, model: scripted, cases: {file}}}    # and `with: {{models: [taped]}}` in the rules that allow")
-        if "elicitation" in self.kinds:
+        if rules := _RULES.get((("sampling", "allow") in self.sorts, ("sampling", "forward") in self.sorts)):
+            lines.append(f"  models:  - {{name: taped, model: scripted, cases: {file}}}    # and `with: {{models: [taped]}}` {rules}")
+        if ("elicitation", "forward") in self.sorts:
             rule = f"  rules:   - {{name: taped answers, match: {{kind: elicitation}}, effect: answer, cases: {file}}}"
             lines.append(f"{rule}    # in place of those that forward")
         return lines
@@ -134,7 +141,7 @@ class Tape:
             os.close(self._fd)
             self._fd = -1
 
-    def _keep(self, said: Taped | None, kind: str) -> None:
+    def _keep(self, said: Taped | None, kind: str, effect: str) -> None:
         """Write a case, unless the file knew the request from the start, or the last case of its fingerprint says the same and stays."""
         if said is None:
             self._leave_out("a script cannot say what was answered")
@@ -148,7 +155,7 @@ class Tape:
         repeats = self._repeats.pop(said.fingerprint, 0)
         self._append((last or "") * repeats + said.text, repeats + 1)
         self._last[said.fingerprint] = said.text
-        self.kinds.add(kind)
+        self.sorts.add((kind, effect))
 
     def _append(self, text: str, cases: int) -> None:
         """Whole or not at all."""

@@ -57,7 +57,7 @@ def read(heard: Heard, offer: Offer, most: int, secrets: Sequence[str], fresh: C
         raise Refused("refused" if refused else "empty")
     if offer.required and not uses:
         raise Refused("error", "it used no tool although it was required to (toolChoice); ask another model")
-    if _leaks(text, heard.calls, uses, secrets):
+    if _leaks(text, heard, uses, secrets):
         raise Refused("error", "its answer holds the key it was called with; the answer is withheld, change the key")
     return {
         "content": content,
@@ -135,9 +135,9 @@ def _image(url: object) -> Block:
     return {"type": "image", "data": url[found.end() :], "mimeType": found[1].lower()}
 
 
-def _leaks(text: str, calls: Sequence[Call], uses: Sequence[Block], secrets: Sequence[str]) -> bool:
-    said = [text, *("".join(call.arguments) for call in calls), *(msgspec.json.encode(use["input"]).decode() for use in uses)]
-    said += [use["id"] for use in uses]
+def _leaks(text: str, heard: Heard, uses: Sequence[Block], secrets: Sequence[str]) -> bool:
+    """Arguments as they came and as they go, which spell a character differently."""
+    said = [text, heard.stop or "", *("".join(call.arguments) for call in heard.calls), *(msgspec.json.encode(use).decode() for use in uses)]
     return any(secret in one for secret in secrets for one in said)
 
 

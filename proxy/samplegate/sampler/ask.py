@@ -16,12 +16,11 @@ from samplegate.core.samples import Failure
 from samplegate.sampler.answer import Refused, read
 from samplegate.sampler.faults import classify, sentence
 from samplegate.sampler.fits import RESPONSES, fitted
-from samplegate.sampler.heard import MAX_ANSWER, Heard, TooMuch
+from samplegate.sampler.flood import Flood
+from samplegate.sampler.heard import Heard, TooMuch
 from samplegate.sampler.names import offer
 from samplegate.sampler.parts import Unfit
 from samplegate.sampler.stream import Broken, listen
-
-__all__ = ["ARGUMENTS", "MAX_ANSWER", "Answer", "ask"]
 
 ARGUMENTS: Final = frozenset({"messages", "max_tokens", "temperature", "stop", "tools", "tool_choice"})
 _MUST: Final = {"tools": "tools", "tool_choice": "a choice among tools"}
@@ -55,7 +54,7 @@ async def ask(litellm: Any, call: Mapping[str, Any], secrets: Sequence[str], tol
         return _failed(name, "bad_request", heard, what=str(why), free=True)
     except Refused as why:
         return _failed(name, why.failure, heard, what=why.what)
-    except TooMuch as why:
+    except (TooMuch, Flood) as why:
         return _failed(name, "error", heard, what=str(why))
     except Broken:
         silent = "its answer is no chat completion; check api_base, and that the server knows this kind of request"

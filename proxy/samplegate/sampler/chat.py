@@ -14,7 +14,7 @@ from samplegate.sampler.names import Offer, aliases, positions
 from samplegate.sampler.parts import Part, Unfit, blocks, part, text_part, whole
 from samplegate.sampler.tools import definitions, offered, result, use, used_names
 
-__all__ = ["HOTTEST", "MOST_TOKENS", "Unfit", "blocks", "call", "whole"]
+__all__ = ["HOTTEST", "MOST_TOKENS", "Unfit", "call"]
 
 MOST_TOKENS: Final = 2**31 - 1  # what every provider's integers hold; asking for fewer than the server allowed is allowed (R3)
 HOTTEST: Final = 1e6  # providers refuse above 2; what is no such number at all (NaN, ten to the 400th) is left out

@@ -14,12 +14,13 @@ from typing import Any, Final
 
 import anyio
 
+from samplegate.core.catalogue import SCRIPTED
 from samplegate.core.policy import Model
 from samplegate.core.samples import Failure, SampleFailed, SampleRequest, SampleResult
 from samplegate.core.scripted import Script, pick
 from samplegate.sampler.chat import Unfit, call
 from samplegate.sampler.faults import sentence
-from samplegate.sampler.keys import SCRIPTED, NoKey, key, problem, withheld
+from samplegate.sampler.keys import NoKey, key, problem, withheld
 from samplegate.sampler.process import COMMAND, MAX_FRAME, Child, Gone, Reply, TooLarge
 from samplegate.sampler.scripts import load_scripts
 

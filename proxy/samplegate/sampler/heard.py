@@ -14,7 +14,7 @@ import msgspec
 
 MAX_ANSWER: Final = 16 * 1024 * 1024  # characters; a thousand times what models write, small enough for every frame after it
 MAX_PIECES: Final = 1_000_000  # of a stream; an answer has one for a token or for several
-MAX_CALLS: Final = 128
+MAX_USES: Final = 128
 
 _WORD: Final = re.compile(r"[A-Za-z0-9_.:-]{1,64}\Z")
 _RESPONSES: Final = frozenset({"response.completed", "response.incomplete"})
@@ -153,8 +153,8 @@ class Heard(msgspec.Struct):
 
     def _call_of(self, call: Call, function: object) -> None:
         if not any(call is one for one in self.calls):
-            if len(self.calls) == MAX_CALLS:
-                raise TooMuch(f"it wants more than {MAX_CALLS} tools used at once; ask another model")
+            if len(self.calls) == MAX_USES:
+                raise TooMuch(f"it wants more than {MAX_USES} tools used at once; ask another model")
             self.calls.append(call)
         name, arguments = _get(function, "name"), _get(function, "arguments")
         if isinstance(name, str) and not call.name:

@@ -12,9 +12,9 @@ from typing import Final
 
 import msgspec
 
+from samplegate.core.catalogue import SCRIPTED
 from samplegate.core.policy import Model
 
-SCRIPTED: Final = "scripted"
 MAX_KEY_BYTES: Final = 16 * 1024  # the longest real ones are service-account tokens of about 2 KiB
 
 NO_KEY: Final = "none"

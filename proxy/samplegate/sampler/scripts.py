@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from samplegate.core.casefile import MAX_BYTES, Script, parse
+from samplegate.core.catalogue import SCRIPTED
 from samplegate.core.load import PolicyError, Problem
 from samplegate.core.policy import AnswerRule, Model, Policy
-from samplegate.sampler.keys import SCRIPTED
 
 
 def load_scripts(models: Sequence[Model], *, folder: Path) -> dict[str, Script]:

@@ -9,7 +9,9 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable
 from typing import Any, Final
 
-from samplegate.sampler.heard import MAX_ANSWER, Heard, TooMuch
+import msgspec
+
+from samplegate.sampler.heard import Heard
 
 Told = Callable[[int], None]
 
@@ -21,7 +23,7 @@ class Broken(Exception):
 
 
 async def listen(litellm: Any, response: Any, heard: Heard, told: Told) -> None:
-    """Read all of it. ``told`` hears the number of pieces so far. Raises Broken, TooMuch and whatever litellm raises."""
+    """Read all of it. ``told`` hears the number of pieces so far. Raises Broken, Flood, TooMuch and whatever litellm raises."""
     if not hasattr(response, "__aiter__"):
         _whole(response, heard, told)
         return
@@ -156,18 +158,11 @@ async def _json_body(tap: Any) -> bytes | None:
         return None
     if not str(headers.get("content-type", "")).lower().startswith(_JSON):
         return None
-    body = bytearray()
-    async for some in answer.aiter_bytes():
-        body += some
-        if len(body) > 8 * MAX_ANSWER:  # every character escaped
-            raise TooMuch(f"its answer is longer than {MAX_ANSWER} characters; lower max_tokens")
-    return bytes(body)
+    return b"".join([some async for some in answer.aiter_bytes()])
 
 
 def _converted(litellm: Any, body: bytes) -> Any:
     """A chat completion as litellm reads it where no stream is asked for."""
-    import msgspec
-
     try:
         answer = msgspec.json.decode(body)
     except (msgspec.MsgspecError, RecursionError):

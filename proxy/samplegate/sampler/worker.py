@@ -26,6 +26,7 @@ import msgspec
 
 from samplegate.sampler.ask import Answer, ask
 from samplegate.sampler.faults import sentence
+from samplegate.sampler.flood import hold_back
 
 # Before the import: no price map or header list is fetched from the net, no .env file of the working folder is read, nothing is logged.
 BEFORE_IMPORT: Final[Mapping[str, str]] = {
@@ -37,6 +38,7 @@ BEFORE_IMPORT: Final[Mapping[str, str]] = {
     "OPENAI_LOG": "",
 }
 SHORTEST_SECRET: Final = 8  # shorter values stand in ordinary text by chance
+MOST_MEMORY: Final = 4 * 1024**3  # bytes; idle it has a tenth of them, and what every bound of ours allows at once would not fit many machines
 HEARD_EVERY: Final = 0.25  # seconds; progress is for people, and the pipe is for answers
 
 Send = Callable[[Mapping[str, Any]], None]
@@ -95,6 +97,7 @@ def main() -> None:
     """Run until the input ends, which ends the process."""
     with contextlib.suppress(ValueError):
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the gate decides
+    _limit_memory()
     source, sink = _private_pipes()
     outbox: queue.SimpleQueue[bytes] = queue.SimpleQueue()
     threading.Thread(target=_write, args=(sink, outbox), daemon=True).start()
@@ -127,7 +130,20 @@ def _import_litellm() -> Any:
     litellm: Any = importlib.import_module("litellm")
     litellm.suppress_debug_info = True
     litellm.telemetry = False
+    hold_back(importlib.import_module("httpx").Response)
     return litellm
+
+
+def _limit_memory() -> None:
+    """A second net under the bounds of what is read: what outgrows it fails by itself, with a MemoryError. Linux keeps to it, others may."""
+    try:
+        import resource
+    except ImportError:
+        return
+    with contextlib.suppress(OSError, ValueError):
+        soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
+        known = [limit for limit in (soft, hard, MOST_MEMORY) if limit != resource.RLIM_INFINITY]
+        resource.setrlimit(resource.RLIMIT_DATA, (min(known), hard))
 
 
 def _secrets(frame: Mapping[str, Any]) -> list[str]:

@@ -45,6 +45,8 @@ class UrlErrors(msgspec.Struct, eq=False):
             items,
             asked=None,
             called=pending.started,
+            call_ids=state.call_ids([pending]),
+            session=state.token,
         )
         line = f.raw if pending.id == pending.wire_id else jsontext.splice(f.raw, ("id",), jsontext.dump(pending.id))
         self.open[round.id] = (pending, line)
