@@ -343,3 +343,92 @@ async def test_an_answer_that_does_not_keep_to_the_tool_choice_is_withheld(choic
     assert isinstance(found, outcome)
     if isinstance(found, Unanswered):
         assert Reason.MODEL is found.reason
+
+
+async def test_a_call_that_ran_out_of_time_before_it_was_sent_is_given_back() -> None:
+    async def slow_to_start(request: SampleRequest) -> SampleResult:
+        await anyio.sleep(request.timeout)
+        return SampleFailed("timeout", "model cheap: the worker was still starting", free=True)
+
+    world = World(slow_to_start)
+    d, round = pushed({**allow("day"), "with": {"models": ["cheap"], "timeout": "20ms"}}, policy=POLICY)
+    outcome = (await world.settled(d, round))[""].outcome
+    assert isinstance(outcome, Unanswered)
+    assert Reason.TIMEOUT is outcome.reason
+    assert 0 == world.purse.drawn("day")
+
+
+async def test_a_request_that_is_withdrawn_while_it_waits_for_room_is_on_record_and_has_drawn_nothing() -> None:
+    world = World()
+    waiting = anyio.Event()
+
+    async def forever(*_: object) -> Any:
+        waiting.set()
+        await anyio.sleep_forever()
+
+    d, round = pushed(allow("rate", on_limit="wait"), policy=POLICY)
+    world.purse.reserve = forever  # type: ignore[method-assign,assignment]
+    async with anyio.create_task_group() as group:
+        group.start_soon(world.gate(d).run, round)
+        with anyio.fail_after(5):
+            await waiting.wait()
+        group.cancel_scope.cancel()
+    (record,) = world.records
+    assert ("withdrawn", ()) == (record.outcome, record.limits)
+
+
+async def test_the_rules_time_includes_the_wait_for_room_and_so_does_the_records() -> None:
+    world = World()
+    reserve = world.purse.reserve
+
+    async def later(draws: Any, wait: float | None) -> Any:
+        world.now += 3.0
+        return await reserve(draws, wait)
+
+    world.purse.reserve = later  # type: ignore[method-assign]
+    d, round = pushed({**allow("rate", on_limit="wait"), "with": {"models": ["cheap"], "timeout": "7s"}}, policy=POLICY)
+    await world.settled(d, round)
+    assert pytest.approx(4.0) == world.asked[0].timeout
+    assert pytest.approx(3000.0) == world.records[0].duration_ms
+
+
+async def test_where_no_later_rule_takes_it_the_limit_is_the_reason() -> None:
+    world = World()
+    world.purse.out = Refused("rate", "full", 12.0)
+    d, round = pushed(allow("rate", on_limit="next"), policy=POLICY)
+    outcome = (await world.settled(d, round))[""].outcome
+    assert isinstance(outcome, Unanswered)
+    assert Reason.LIMIT is outcome.reason
+    assert "no later rule took it" in outcome.detail
+
+
+async def test_a_stand_in_that_has_no_room_is_passed_over_for_a_cheaper_one() -> None:
+    async def last(request: SampleRequest) -> SampleResult:
+        return Sampled(TEXT, "gpt", "endTurn", 1, 1) if request.model == "third" else SampleFailed("unreachable", "503")
+
+    third = {**MODELS[0], "name": "third", "max_tokens": 1}
+    tight = {"models": [*MODELS, third], "limits": {"day": {"usd": 0.0015, "per": "day", "tz": "UTC"}}}
+    world = World(last)
+    d, round = pushed(allow("day", models=("cheap", "dear", "third")), policy=tight)
+    outcome = (await world.settled(d, round))[""].outcome
+    assert isinstance(outcome, Answered)
+    assert ["cheap", "third"] == [request.model for request in world.asked]
+
+
+async def test_what_a_provider_says_about_waiting_is_in_the_record() -> None:
+    world = World(SampleFailed("rate_limited", "model cheap: its provider asks to slow down", retry_after=17.0, free=True))
+    d, round = pushed(allow(), policy=POLICY)
+    await world.settled(d, round)
+    assert "17 s" in world.records[0].detail
+    assert 1 == world.records[0].detail.count("model cheap")
+
+
+@pytest.mark.parametrize(("seconds", "said"), [(0.25, "0.25 s"), (12.0, "12 s"), (600.0, "10 min"), (68_500.0, "19 h")])
+async def test_how_long_a_limit_is_full_is_said_in_words_of_its_size(seconds: float, said: str) -> None:
+    world = World()
+    world.purse.out = Refused("rate", "full", seconds, "limit rate: 2 requests of 2 are drawn")
+    d, round = pushed(allow("rate"), policy=POLICY)
+    await world.settled(d, round)
+    detail = world.records[0].detail
+    assert said in detail
+    assert 1 == detail.count("limit rate")

@@ -59,6 +59,7 @@ async def act(scene: Scene, decision: Decision) -> Done:
         decision = later(scene.book, scene.request, situation, decision)
         admitted = await admit(scene.book, scene.ports, scene.round, scene.request, decision)
         decision, scene.hold, refused_by = admitted.decision, admitted.hold, admitted.refused_by
+        scene.waited = admitted.waited
         tried.extend(admitted.tried)
 
 
@@ -91,7 +92,7 @@ async def _ask_client(scene: Scene, decision: Decision, forwarded: Forwarded) ->
     if scene.round.door != "push":  # `on_timeout: next` came here too late: a modern forward ends the exchange, so it is done before anything else
         return Done(Unanswered(Reason.CANNOT, detail="the client cannot be asked any more in this round"), decision)
     scene.begin()
-    with anyio.move_on_after(forwarded.timeout):
+    with anyio.move_on_after(None if forwarded.timeout is None else max(forwarded.timeout - scene.waited, 0.0)):
         reply = await scene.ports.ask_client(scene.round)
         return _replied(scene.item, decision, forwarded, reply)
     return Done(late(f"the client did not answer within {forwarded.timeout:.3g} s"), decision)

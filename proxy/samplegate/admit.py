@@ -108,6 +108,8 @@ class Admitted(msgspec.Struct, frozen=True):
     """The limit that had no room last, if any had none."""
     tried: tuple[str, ...] = ()
     """Rules whose limits had no room, each with why (`on_limit: next`)."""
+    waited: float = 0.0
+    """Seconds that it waited for room."""
 
 
 async def admit(book: Rulebook, ports: Ports, round: Round, request: Request, decision: Decision, *, beside: Sequence[Hold] = ()) -> Admitted:
@@ -120,6 +122,7 @@ async def admit(book: Rulebook, ports: Ports, round: Round, request: Request, de
     situation = Situation(can_forward=can_forward(request, round.client))
     refused_by: str | None = None
     tried: list[str] = []
+    started, waits = ports.clock(), False
     while decision.limits:
         draws = draws_of(book, decision, who)
         what = draws if isinstance(draws, str) else ""
@@ -127,9 +130,10 @@ async def admit(book: Rulebook, ports: Ports, round: Round, request: Request, de
             if not draws:
                 break
             wait = _patience(book, ports, round, decision) if decision.on_limit == "wait" else None
+            waits = waits or wait is not None
             answer = await _reserve(ports, partial(Hold, book, ports, round.origin.server), draws, wait, [hold for hold in beside if not hold.closed])
             if isinstance(answer, Hold):
-                return Admitted(decision, answer, refused_by, tuple(tried))
+                return Admitted(decision, answer, refused_by, tuple(tried), ports.clock() - started if waits else 0.0)
             refused_by, what = answer.limit, sentence(answer)
         if decision.on_limit == "next":
             tried.append(f"{decision.rule}: {what}")
@@ -173,11 +177,20 @@ def _patience(book: Rulebook, ports: Ports, round: Round, decision: Decision) ->
 
 def sentence(refused: Refused) -> str:
     """Why a limit had no room, for the operator."""
+    again = "" if refused.retry_after is None else f"; there may be room in {_span(refused.retry_after)}"
+    if refused.detail.startswith("limit "):
+        return refused.detail + again
     said = {
         "full": f"limit {refused.limit} is used up",
         "never": f"limit {refused.limit} is smaller than what this one request may come to",
         "unavailable": f"limit {refused.limit} cannot be asked",
         "waiting": f"others wait for limit {refused.limit} already",
     }[refused.why]
-    again = "" if refused.retry_after is None else f"; there may be room in {refused.retry_after:.3g} s"
     return said + (f": {refused.detail}" if refused.detail else "") + again
+
+
+def _span(seconds: float) -> str:
+    """Seconds in a unit of their size."""
+    if seconds < 120:
+        return f"{seconds:.2g} s" if seconds < 10 else f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.0f} h"

@@ -70,12 +70,12 @@ class Gate:
 
     def _planned(self, round: Round, key: str, decision: Decision) -> Plan:
         item = round.items[key]
-        return Plan(item, decision, self.ports.random(12).hex(), Scene(round, key, item, self.book, self.ports))
+        return Plan(item, decision, self.ports.random(12).hex(), Scene(round, key, item, self.book, self.ports, self.ports.clock()))
 
     def _plan(self, round: Round, key: str, item: Item) -> Plan:
         seen = None if round.returned is None else round.returned.seen.get(key)
         decision_id = self.ports.random(12).hex() if seen is None else seen.decision_id
-        scene = Scene(round, key, item, self.book, self.ports)
+        scene = Scene(round, key, item, self.book, self.ports, self.ports.clock())
         try:
             return Plan(item, self._decide(round, key, item), decision_id, scene)
         except Exception:
@@ -121,6 +121,9 @@ class Gate:
             holds = {other: plan.scene.hold for other, plan in plans.items() if plan.scene.hold is not None}
             try:
                 plans[key] = await self._admitted(round, plans[key], list(holds.values()))
+            except anyio.get_cancelled_exc_class():  # withdrawn while it waited for room
+                await self._record_all(round, plans, {})
+                raise
             except Exception:
                 self.ports.log.error("request.failed", decision_id=plans[key].decision_id, exc_info=True)  # noqa: G201
                 plans[key] = msgspec.structs.replace(plans[key], decision=left_open(Reason.ERROR, "a fault while asking its limits; the log has it"))
@@ -133,7 +136,7 @@ class Gate:
 
     async def _admitted(self, round: Round, plan: Plan, beside: Sequence[Hold]) -> Plan:
         admitted = await admit(self.book, self.ports, round, plan.scene.request, plan.decision, beside=beside)
-        plan.scene.hold = admitted.hold
+        plan.scene.hold, plan.scene.waited = admitted.hold, plan.scene.waited + admitted.waited
         tried = (*plan.tried, *admitted.tried)
         return msgspec.structs.replace(plan, decision=admitted.decision, refused_by=admitted.refused_by or plan.refused_by, tried=tried)
 
@@ -142,7 +145,6 @@ class Gate:
     async def _act_and_record(self, round: Round, plans: Mapping[str, Plan]) -> dict[str, Release]:
         """Every key at once; the first that can only end the call takes its siblings' work back (R120)."""
         done: dict[str, Done] = {}
-        started = self.ports.clock()
 
         async def one(key: str, plan: Plan) -> None:
             done[key] = await self._act(round, key, plan)
@@ -155,11 +157,11 @@ class Gate:
                     group.start_soon(one, key, plan)
         except anyio.get_cancelled_exc_class():
             taken_back = {key: msgspec.structs.replace(one_done, outcome=Withdrawn()) for key, one_done in done.items()}
-            await self._record_all(round, plans, taken_back, started)
+            await self._record_all(round, plans, taken_back)
             raise
         if round.door == "input_required":
             done = one_for_all(plans, done)
-        return await self._record_all(round, plans, done, started)
+        return await self._record_all(round, plans, done)
 
     async def _act(self, round: Round, key: str, plan: Plan) -> Done:
         try:
@@ -172,12 +174,12 @@ class Gate:
         """One key ends the call: nothing is spent on the others (T7)."""
         plan = plans[blocked]
         done = {blocked: Done(refusal(plan), plan.decision)}
-        return await self._record_all(round, plans, done, self.ports.clock())
+        return await self._record_all(round, plans, done)
 
     async def _leave_to_client(self, round: Round, plans: Mapping[str, Plan]) -> dict[str, Release]:
         """The URLs of a -32042 error are all forwarded: the client has the error itself."""
         done = {key: Done.handed_on(plan.decision) for key, plan in plans.items()}
-        releases = await self._record_all(round, plans, done, self.ports.clock())
+        releases = await self._record_all(round, plans, done)
         if not any(isinstance(release.outcome, Unanswered) for release in releases.values()):
             for plan in plans.values():
                 plan.scene.begin()  # the client has the URLs: that counts
@@ -186,17 +188,14 @@ class Gate:
     async def _record_answers(self, round: Round) -> dict[str, Release]:
         """Answers that nobody asked for, where only `forward` rules could have asked: there is nothing to decide, only to record."""
         decision = Decision(Forwarded(False, None), "forward", None, Reason.RULE, "the client answered before it was asked")
-        plans = {
-            key: Plan(item, decision, self.ports.random(12).hex(), Scene(round, key, item, self.book, self.ports))
-            for key, item in round.items.items()
-        }
+        plans = {key: self._planned(round, key, decision) for key in round.items}
         done = {key: Done(Answered(item.answer or b"null", "client"), decision) for key, item in round.items.items()}
-        return await self._record_all(round, plans, done, self.ports.clock())
+        return await self._record_all(round, plans, done)
 
     async def _hand_on(self, round: Round, plans: Mapping[str, Plan], away: frozenset[str]) -> Verdict:
         """Modern forward: recorded now and again at the return, under one decision_id."""
         done = {key: Done.handed_on(plans[key].decision) for key in away}
-        releases = await self._record_all(round, {key: plans[key] for key in away}, done, self.ports.clock())
+        releases = await self._record_all(round, {key: plans[key] for key in away}, done)
         if any(isinstance(release.outcome, Unanswered) for release in releases.values()):
             rest = {key: Release(Withdrawn(), plan.decision_id) for key, plan in plans.items() if key not in away}
             return Settled({**releases, **rest})
@@ -211,20 +210,20 @@ class Gate:
 
     # -- record and release ----------------------------------------------------------------------------------------------------------------
 
-    async def _record_all(self, round: Round, plans: Mapping[str, Plan], done: Mapping[str, Done], started: float) -> dict[str, Release]:
+    async def _record_all(self, round: Round, plans: Mapping[str, Plan], done: Mapping[str, Done]) -> dict[str, Release]:
         """All of them or, with a log that does not answer, none: a withdrawal in the middle waits until the records stand."""
         out: dict[str, Release] = {}
         with anyio.move_on_after(RECORDING, shield=True):
             for key, plan in plans.items():
-                out[key] = await self._record(round, key, plan, done.get(key), started)
+                out[key] = await self._record(round, key, plan, done.get(key))
         for key, plan in plans.items():
             out.setdefault(key, Release(_UNRECORDED, plan.decision_id))
         return out
 
-    async def _record(self, round: Round, key: str, plan: Plan, done: Done | None, started: float) -> Release:
+    async def _record(self, round: Round, key: str, plan: Plan, done: Done | None) -> Release:
         """The record stands before the release; one that cannot be written makes the outcome Unanswered."""
         done = done if done is not None else Done(Withdrawn(), plan.decision)
-        duration, now = self.ports.clock() - started, self.ports.wall()
+        duration, now = self.ports.clock() - plan.scene.started, self.ports.wall()
         release = Release(done.outcome, plan.decision_id, self._explain(round, done))
         try:
             done = self._accounted(done, plan)
@@ -247,7 +246,7 @@ class Gate:
             done,
             attempts=attempts,
             usd=sum(known) if attempts and len(known) == len(attempts) else None,
-            limits=done.limits or done.decision.limits,
+            limits=done.decision.limits if plan.scene.begun or done.handed_on_to_client else (),
             reserved_usd=plan.scene.reserved_usd if attempts else None,
             refused_by=done.refused_by or plan.refused_by,
             tried=(*plan.tried, *done.tried),

@@ -26,6 +26,7 @@ from samplegate.core.session import shapes
 from samplegate.core.session.rounds import Note
 from samplegate.scene import Scene
 
+GRACE: Final = 0.25  # seconds for the sampler to say by itself that time is up: it knows whether anything was sent
 FALLS_BACK: Final[frozenset[Failure]] = frozenset(
     {"bad_key", "rate_limited", "unreachable", "unknown_model", "bad_request", "no_case", "crashed", "error"}
 )
@@ -34,12 +35,13 @@ FALLS_BACK: Final[frozenset[Failure]] = frozenset(
 
 async def sample(scene: Scene, decision: Decision, allowed: Allowed) -> Done:
     """Ask the models of a decision, in their order, until one answers."""
-    limit = left(scene.book.policy, scene.round, allowed.timeout, scene.ports.clock())
+    rule = None if allowed.timeout is None else allowed.timeout - scene.waited  # the wait for room is part of the rule's time
+    limit = left(scene.book.policy, scene.round, rule, scene.ports.clock())
     seconds = LONGEST if limit is None else limit
     if seconds <= 0:
         return Done(late("no time was left to ask a model"), decision, model=allowed.models[0])
     asking = _Asking(scene, decision, allowed, scene.ports.clock() + seconds)
-    with anyio.move_on_after(seconds):
+    with anyio.move_on_after(seconds + GRACE):
         return await asking.run()
     return asking.done(late(f"model {asking.model} did not answer within {seconds:.3g} s"), "timeout")
 
@@ -66,12 +68,14 @@ class _Asking:
         """Until a model answers, or none is left."""
         self._found("prompt", self._redacted)
         failed: SampleFailed | None = None
-        for place, model in enumerate(self._allowed.models):
+        blocked: Outcome | None = None
+        for model in self._allowed.models:
             self.model = model
-            if place and (why := await self._turn_to(model)) is not None:
-                return self.done(why)
-            if place:
-                fields = {"from": self._allowed.models[place - 1], "to": model, "server": self._scene.round.origin.server}
+            if failed is not None:
+                blocked = await self._turn_to(model)
+                if blocked is not None:  # a limit has no room for it: another may be cheaper
+                    continue
+                fields = {"from": self._scene.attempts[-1].model, "to": model, "server": self._scene.round.origin.server}
                 self._scene.ports.note(Note("model.fallback", fields))
             answer = await self._ask()
             if isinstance(answer, Sampled):
@@ -80,11 +84,12 @@ class _Asking:
             if failed.started or failed.failure not in FALLS_BACK:
                 break
         assert failed is not None, "a decision to allow names a model"
-        return self.done(self._failed(failed))
+        return self.done(self._failed(failed) if blocked is None else blocked)
 
     def _failed(self, answer: SampleFailed) -> Outcome:
         reason = Reason.TIMEOUT if answer.failure == "timeout" else Reason.MODEL
-        return Unanswered(reason, detail=f"model {self.model}: {answer.failure}: {answer.message}")
+        again = "" if answer.retry_after is None else f"; it says to wait {answer.retry_after:.0f} s"
+        return Unanswered(reason, detail=f"{answer.failure}: {answer.message}{again}")
 
     async def _turn_to(self, model: str) -> Outcome | None:
         """Make the next model ready to be asked; the outcome where it cannot be."""

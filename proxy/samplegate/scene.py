@@ -20,6 +20,12 @@ class Scene(msgspec.Struct, eq=False):
     item: Item
     book: Rulebook
     ports: Ports
+    started: float = 0.0
+    """When it was decided, by the ports' clock."""
+    waited: float = 0.0
+    """Seconds of it that were spent waiting for room under a limit."""
+    begun: bool = False
+    """It was acted on: what it drew counts."""
     hold: Hold | None = None
     """What it has reserved."""
     attempts: list[Attempt] = msgspec.field(default_factory=list)
@@ -36,6 +42,7 @@ class Scene(msgspec.Struct, eq=False):
 
     def begin(self) -> None:
         """From here on what it has reserved counts, whatever comes of it."""
+        self.begun = True
         if self.hold is not None:
             self.hold.begin()
 

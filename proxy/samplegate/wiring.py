@@ -6,7 +6,7 @@ import secrets
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any
 
 from samplegate.core.decisions import Reason
 from samplegate.core.ledger import Draw, Refused, Reserved
@@ -19,12 +19,11 @@ from samplegate.gate import Gate
 from samplegate.limits.admission import Admission
 from samplegate.ports import Ports, Unavailable
 from samplegate.preparation import Run
+from samplegate.records.draws import Draws
 from samplegate.records.metrics import Metrics
 from samplegate.records.notes import Notes
 from samplegate.records.tally import Tally
 from samplegate.relay import Relay
-
-WAITED: Final = 0.05  # seconds: less is the store's own time, not a wait for room
 
 
 class Wires:
@@ -37,6 +36,7 @@ class Wires:
         self.notes = Notes(run.log, self.metrics, run.settings.server)
         state = State(run.book, run.settings.server, secrets.token_hex(4), secrets.token_bytes(32), epoch=time.time() - time.monotonic())
         self.relay = Relay(Session(state), self._round, clock=time.monotonic, note=self._note)
+        self._draws = Draws(run.book.terms, self.metrics)
         self.admission = Admission(run.book.terms, state=run.settings.state, clock=time.time, log=run.log)
         ports = Ports(
             sample=self._sample,
@@ -80,31 +80,15 @@ class Wires:
         started = time.monotonic()
         answer = await self.admission.reserve(draws, wait)
         try:
-            self._reserved(draws, answer, time.monotonic() - started if wait is not None else None)
+            self._draws.reserved(draws, answer, None if wait is None else time.monotonic() - started)
         except Exception:  # nobody would ever settle what was reserved
             self._run.log.error("metrics.failed", exc_info=True)  # noqa: G201
         return answer
 
-    def _reserved(self, draws: Sequence[Draw], answer: Reserved | Refused, wait: float | None) -> None:
-        refused = isinstance(answer, Refused)
-        names = [answer.limit] if isinstance(answer, Refused) else sorted({draw.limit for draw in draws})
-        waited = wait or 0.0
-        for name in names:
-            granted = "waited" if waited > WAITED else "granted"
-            result = granted if not refused else "unavailable" if isinstance(answer, Refused) and answer.why == "unavailable" else "refused"
-            self.metrics.count("samplegate_limit_reservations_total", limit=name, result=result)
-            if wait is not None and (waited > WAITED or refused):
-                self.metrics.observe("samplegate_limit_wait_seconds", waited, limit=name)
-        if isinstance(answer, Reserved):
-            for name, share in answer.fill.items():
-                self.metrics.set("samplegate_limit_used_ratio", share, limit=name)
-
     async def _settle(self, reserved: Reserved, actual: Sequence[Draw]) -> None:
         await self.admission.settle(reserved, actual)
-        most = {(draw.limit, draw.key): draw.amount for draw in reserved.draws}
-        for draw in actual:
-            if draw.amount > most.get((draw.limit, draw.key), draw.amount):
-                self.metrics.count("samplegate_limit_overruns_total", limit=draw.limit)
+        for name in self._draws.settled(reserved, actual):
+            self._note(Note("limit.overrun", {"limit": name}))
 
     async def _sample(self, request: SampleRequest, heard: Callable[[int], None]) -> SampleResult:
         started = time.monotonic()

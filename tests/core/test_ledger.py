@@ -323,11 +323,13 @@ def test_a_day_warns_once_and_the_next_day_again() -> None:
     assert ("l",) == reserved(book.reserve(NOON + DAY, draw(10))).warned
 
 
-def test_a_bucket_warns_again_after_it_has_drained_below() -> None:
+def test_a_bucket_warns_again_once_it_has_drained_empty_and_not_while_it_hovers() -> None:
     book = Accounts(bucket(10, 60, warn_at=0.8))
     assert ("l",) == reserved(book.reserve(NOON, draw(10))).warned
     assert () == reserved(book.reserve(NOON + 6, draw(1))).warned
-    assert ("l",) == reserved(book.reserve(NOON + 24, draw(1))).warned
+    assert () == reserved(book.reserve(NOON + 24, draw(1))).warned
+    assert () == reserved(book.reserve(NOON + 30, draw(2))).warned
+    assert ("l",) == reserved(book.reserve(NOON + 200, draw(9))).warned
     assert () == reserved(book.reserve(NOON + 24, draw(1))).warned
 
 

@@ -41,12 +41,19 @@ def later(book: Rulebook, request: Request, situation: Situation, decision: Deci
     return msgspec.structs.replace(found, shadows=(*decision.shadows, *found.shadows))
 
 
+def unless_taken(found: Decision, refused: Decision, what: str) -> Decision:
+    """``found``, or where no later rule took it, that it was a limit of ``refused`` which left it unanswered."""
+    if found.reason is not Reason.NO_RULE:
+        return found
+    return msgspec.structs.replace(found, rule=refused.rule, reason=Reason.LIMIT, detail=f"rule {refused.rule}: {what}; no later rule took it")
+
+
 def after_refusal(book: Rulebook, request: Request, situation: Situation, decision: Decision, what: str) -> Decision:
     """The decision that follows where a limit has no room, by ``on_limit``; ``what`` says which and why, for the log."""
     detail = f"rule {decision.rule}: {what}"
     match decision.on_limit:
         case "next":
-            return later(book, request, situation, decision)
+            return unless_taken(later(book, request, situation, decision), decision, what)
         case "deny":
             return msgspec.structs.replace(decision, act=DenyAs("cancel"), effect="deny", reason=Reason.LIMIT, detail=detail, limits=())
         case _:

@@ -237,8 +237,7 @@ def _drained(limit: Terms, account: Account, now: float) -> Account:
         return Account(0, _time(until))
     level = account.level - drained
     stamp = since + _ceil(drained * period, limit.most)
-    cleared = _over(limit, account.level) and not _over(limit, level)
-    return Account(level, _time(stamp), account.warned and not cleared)
+    return Account(level, _time(stamp), account.warned and level > 0)
 
 
 def _returned(limit: Terms, account: Account, rest: int, at: float, latest: float) -> int:

@@ -41,6 +41,7 @@ class Memory:
             return refused
         charged = ledger.reserve(self._terms, self._look, counted, now)
         if isinstance(charged, Refused):
+            self._accounts.update(ledger.set_back(self._terms, self._look, counted, now))
             return charged
         changes, warned = charged
         self._accounts.update(changes)

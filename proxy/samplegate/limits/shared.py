@@ -69,6 +69,7 @@ class Shared:
                 refused = self._no_slots(db, slots) if slots else None
                 charged = refused or ledger.reserve(self._terms, self._look(db), counted, now)
                 if isinstance(charged, Refused):
+                    self._write(db, ledger.set_back(self._terms, self._look(db), counted, now))
                     return charged
                 changes, warned = charged
                 self._write(db, changes)

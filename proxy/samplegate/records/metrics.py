@@ -86,7 +86,8 @@ METRICS: Final = (
         "samplegate_limit_used_ratio",
         "gauge",
         ("limit",),
-        "How full the account of a limit was when this process last drew on it, of several the fullest: 1 is used up, more is an overrun.",
+        "How full the account of a limit was when this process last drew on it or corrected it, of several the fullest: 1 is used up, "
+        "more is an overrun.",
     ),
     Metric(
         "samplegate_limit_reservations_total",

@@ -19,7 +19,7 @@ _DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
 
 def json_schema() -> dict[str, Any]:
     """The schema of a policy file, draft 2020-12: that of the structs, and as much of the checks as a schema can say."""
-    schema = _without_null(msgspec.json.schema(Policy))
+    schema = without_null(msgspec.json.schema(Policy))
     structs = schema["$defs"]
     for name, struct in structs.items():
         for key, value in struct.get("properties", {}).items():
@@ -33,13 +33,13 @@ def json_schema() -> dict[str, Any]:
     return {"$schema": _DIALECT, "title": "samplegate policy", **schema}
 
 
-def _without_null(schema: Any) -> Any:
+def without_null(schema: Any) -> Any:
     """A key that stands there has a value: the loader takes no null either."""
     if isinstance(schema, list):
-        return [_without_null(item) for item in schema]
+        return [without_null(item) for item in schema]
     if not isinstance(schema, dict):
         return schema
-    out = {key: _without_null(value) for key, value in schema.items() if not (key == "default" and value is None)}
+    out = {key: without_null(value) for key, value in schema.items() if not (key == "default" and value is None)}
     if "anyOf" in out:
         out["anyOf"] = [choice for choice in out["anyOf"] if choice != {"type": "null"}]
         if len(out["anyOf"]) == 1:

@@ -53,6 +53,8 @@ def sentence(kind: str, release: Release) -> str:
     outcome = release.outcome
     assert isinstance(outcome, Denied | Unanswered)
     said = f"{kind} request {_SAID[outcome.reason]}"
+    if isinstance(outcome, Denied):
+        said = said.replace("not answered", "refused")
     if outcome.reason is Reason.MALFORMED and outcome.detail:
         said = f"{said}: {outcome.detail}"
     if release.explain:

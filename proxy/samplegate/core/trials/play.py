@@ -11,7 +11,7 @@ from typing import Final, Literal, TypeAlias
 import msgspec
 
 from samplegate.core import claims
-from samplegate.core.admission import after_refusal, draws_of, worst_of
+from samplegate.core.admission import after_refusal, draws_of, unless_taken, worst_of
 from samplegate.core.brakes import Brakes, digest
 from samplegate.core.capabilities import can_forward
 from samplegate.core.catalogue import Worst
@@ -95,6 +95,8 @@ class Play:
         """One walk from rule ``first`` on. Where a limit sends the request on, the second value is the rule to go on with, else -1."""
         decision, steps = explain(scenery.book, request, scenery.situation, first)
         decision = msgspec.structs.replace(decision, shadows=(*before.decision.shadows, *decision.shadows))
+        if before.steps:
+            decision = unless_taken(decision, before.decision, before.steps[-1].why)
         refused = self._charge(scenery, decision, now)
         walk = Walk(request, first, len(steps), _end(decision, refused), decision.index, decision.shadows)
         cost = _cost(scenery.book, decision)

@@ -6,6 +6,7 @@ from typing import Any, Final
 
 import msgspec
 
+from samplegate.core.policyfile.schema import without_null
 from samplegate.core.trials.contradictions import OF_STEPS, REQUESTS
 from samplegate.core.trials.descriptions import describe
 from samplegate.core.trials.suite import Suite
@@ -15,7 +16,7 @@ _DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
 
 def json_schema() -> dict[str, Any]:
     """Draft 2020-12: that of the structs, and as much of the contradictions as a schema can say."""
-    schema: dict[str, Any] = _without_null(msgspec.json.schema(Suite))
+    schema: dict[str, Any] = without_null(msgspec.json.schema(Suite))
     structs = schema["$defs"]
     for name, struct in structs.items():
         for key in struct["properties"]:
@@ -43,17 +44,3 @@ def _required(*names: str) -> list[dict[str, Any]]:
 def _at_most_one(names: tuple[str, ...]) -> dict[str, Any]:
     pairs = [[one, other] for index, one in enumerate(names) for other in names[index + 1 :]]
     return {"not": {"anyOf": [{"required": pair} for pair in pairs]}}
-
-
-def _without_null(schema: Any) -> Any:
-    """A key that stands there has a value: the loader takes no null either."""
-    if isinstance(schema, list):
-        return [_without_null(item) for item in schema]
-    if not isinstance(schema, dict):
-        return schema
-    out = {key: _without_null(value) for key, value in schema.items() if not (key == "default" and value is None)}
-    if "anyOf" in out:
-        out["anyOf"] = [choice for choice in out["anyOf"] if choice != {"type": "null"}]
-        if len(out["anyOf"]) == 1:
-            out = {**{key: value for key, value in out.items() if key != "anyOf"}, **out["anyOf"][0]}
-    return out

@@ -1,0 +1,46 @@
+"""What is counted of limits."""
+
+from __future__ import annotations
+
+import pytest
+
+from samplegate.core.ledger import Draw, Refused, Reserved, Terms
+from samplegate.records.draws import Draws
+from samplegate.records.metrics import Metrics
+
+TERMS = {"day": Terms("day", "usd", 1000, "day"), "room": Terms("room", "concurrent", 4, "slots")}
+DAY, ROOM = Draw("day", "[]", 100), Draw("room", "[]", 1)
+
+
+@pytest.fixture
+def metrics() -> Metrics:
+    return Metrics()
+
+
+@pytest.mark.parametrize(
+    ("answer", "wait", "result"),
+    [
+        (Reserved("r", (DAY,), 0.0), None, "granted"),
+        (Reserved("r", (DAY,), 0.0), 0.01, "granted"),
+        (Reserved("r", (DAY,), 0.0), 2.0, "waited"),
+        (Refused("day", "full"), 2.0, "refused"),
+        (Refused("day", "unavailable"), None, "unavailable"),
+    ],
+)
+def test_a_reservation_is_counted_by_what_came_of_it(metrics: Metrics, answer: Reserved | Refused, wait: float | None, result: str) -> None:
+    Draws(TERMS, metrics).reserved((DAY,), answer, wait)
+    assert 1 == metrics.value("samplegate_limit_reservations_total", limit="day", result=result)
+    assert (wait == 2.0) == metrics.value("samplegate_limit_wait_seconds", limit="day")
+
+
+def test_how_full_a_limit_is_follows_the_settlement_beyond_its_end(metrics: Metrics) -> None:
+    draws = Draws(TERMS, metrics)
+    reserved = Reserved("r", (DAY, ROOM), 0.0, fill={"day": 0.1, "room": 0.25})
+    draws.reserved(reserved.draws, reserved, None)
+    assert [] == draws.settled(reserved, (Draw("day", "[]", 40), ROOM))
+    assert pytest.approx(0.04) == metrics.value("samplegate_limit_used_ratio", limit="day")
+    assert 0 == metrics.value("samplegate_limit_used_ratio", limit="room"), "its slot is free again"
+    draws.reserved(reserved.draws, reserved, None)
+    assert ["day"] == draws.settled(reserved, (Draw("day", "[]", 3000), ROOM))
+    assert pytest.approx(3.0) == metrics.value("samplegate_limit_used_ratio", limit="day")
+    assert 1 == metrics.value("samplegate_limit_overruns_total", limit="day")
