@@ -165,7 +165,7 @@ def _explain(commands: Subparsers) -> None:
         "--client",
         default="",
         metavar="LIST",
-        help="what the client declared, by commas: sampling, sampling.tools, sampling.context, elicitation.form, elicitation.url",
+        help="what the client declared, by commas: sampling, sampling.tools, sampling.context, elicitation.form, elicitation.url, roots",
     )
     explain.add_argument("--json", action="store_true", help="print one JSON object")
 
