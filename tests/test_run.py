@@ -247,6 +247,18 @@ def test_a_model_whose_time_ran_out_is_counted_as_that_and_not_as_taken_back(run
     ]
 
 
+def test_the_metrics_file_is_there_while_it_runs(run: Wrapped) -> None:
+    path = run.folder / "gate.prom"
+    client = run("--metrics-file", str(path), environment={"SAMPLEGATE_METRICS_INTERVAL": "1"})
+    client.initialize()
+    client.ask("sampling/createMessage", SAMPLE)
+    deadline = time.monotonic() + 20
+    while not (path.exists() and "samplegate_requests_total{" in path.read_text()):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    client.end()
+
+
 def test_without_a_record_nothing_is_kept(run: Wrapped) -> None:
     client = run("--decision-log", "none")
     client.initialize()

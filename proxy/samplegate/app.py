@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import os
+from collections.abc import Callable
 from typing import Final
 
 import anyio
@@ -19,7 +20,7 @@ from samplegate.links.failures import CannotStart
 from samplegate.links.stdio import check_own
 from samplegate.ports import Unavailable
 from samplegate.preparation import Run, prepare, warnings
-from samplegate.records.metrics import file_path, write_file
+from samplegate.records.metricsfile import MetricsFile, file_path
 from samplegate.say import say
 from samplegate.wiring import Wires
 
@@ -55,10 +56,13 @@ def run_command(args: argparse.Namespace) -> int:
 async def _main(run: Run) -> int:
     """One conversation, from the server's start to the exit code. Raises CannotStart."""
     wires = Wires(run)
+    metrics = _metrics_file(run, wires)
     codes: list[int] = []
     failed: list[CannotStart] = []
 
     async def conversation() -> None:
+        if metrics is not None and run.settings.metrics_interval:
+            wires.relay.start(metrics.keep, run.settings.metrics_interval, _complain(run))
         try:
             codes.append(await converse(run, wires.relay, wires.admission.hurry))
         except CannotStart as problem:  # told outside of the task group, which would wrap it
@@ -71,10 +75,19 @@ async def _main(run: Run) -> int:
         await wires.admission.aclose()
     for problem in failed:
         raise problem
-    return _finish(run, wires, *codes)
+    return _finish(run, wires, metrics, *codes)
 
 
-def _finish(run: Run, wires: Wires, code: int) -> int:
+def _metrics_file(run: Run, wires: Wires) -> MetricsFile | None:
+    template = run.settings.metrics_file
+    return None if template is None else MetricsFile(wires.metrics, file_path(template, run.settings.server, os.getpid()))
+
+
+def _complain(run: Run) -> Callable[[str], object]:
+    return lambda problem: run.log.warning("metrics.unwritten", problem=problem)
+
+
+def _finish(run: Run, wires: Wires, metrics: MetricsFile | None, code: int) -> int:
     """Say what came of it, and give the exit code."""
     place = run.decisions.last
     parts = [wires.tally.summary(), f"decision log: {place}" if place is not None else "", wires.notes.summary()]
@@ -83,9 +96,9 @@ def _finish(run: Run, wires: Wires, code: int) -> int:
         run.tape.close()
         for line in run.tape.summary(run.folder):
             say(line)
-    if run.settings.metrics_file is not None:
+    if metrics is not None:
         try:
-            write_file(wires.metrics, file_path(run.settings.metrics_file, run.settings.server, os.getpid()))
+            metrics.write()
         except Unavailable as problem:
             say(str(problem))
     for line in wires.tally.failures() if run.strict else ():

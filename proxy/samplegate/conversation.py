@@ -18,7 +18,7 @@ from samplegate.links.child import Child, exit_code, start_child
 from samplegate.links.link import LineLink
 from samplegate.links.stdio import open_own
 from samplegate.preparation import Run
-from samplegate.records.metrics import preload
+from samplegate.records.metricsfile import preload
 from samplegate.relay import Relay
 
 OK: Final = 0

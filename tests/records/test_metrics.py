@@ -8,11 +8,13 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
 
 from samplegate.core.decisions import Reason
 from samplegate.ports import Unavailable
-from samplegate.records.metrics import METRICS, Metric, Metrics, file_path, write_file
+from samplegate.records.metrics import METRICS, Metric, Metrics
+from samplegate.records.metricsfile import MetricsFile, file_path
 
 REQUEST: dict[str, Any] = {
     "server": "db",
@@ -65,7 +67,7 @@ def test_the_file_is_prometheus_text_with_cumulative_buckets(tmp_path: Path) -> 
     for seconds in (0.2, 0.3, 2000):
         metrics.observe("samplegate_model_call_duration_seconds", seconds, model="cheap")
     path = file_path(str(tmp_path / "new" / "{server}-{pid}-{x}.prom"), "a/b", 7)
-    write_file(metrics, path)
+    MetricsFile(metrics, path).write()
     text = path.read_text()
     assert ("a_b-7-{x}.prom", [path]) == (path.name, list(path.parent.iterdir()))
     assert 'samplegate_rounds_total{door="push",server="db"} 1.0' in text
@@ -78,7 +80,7 @@ def test_the_file_is_prometheus_text_with_cumulative_buckets(tmp_path: Path) -> 
 def test_no_name_breaks_the_file(tmp_path: Path, name: str, shown: str) -> None:
     metrics = Metrics()
     metrics.count("samplegate_records_failed_total", server=name)
-    write_file(metrics, tmp_path / "x.prom")
+    MetricsFile(metrics, tmp_path / "x.prom").write()
     assert f'samplegate_records_failed_total{{server="{shown}"}} 1.0' in (tmp_path / "x.prom").read_text("utf-8").splitlines()
     assert 1 == metrics.value("samplegate_records_failed_total", server=name)
 
@@ -86,7 +88,7 @@ def test_no_name_breaks_the_file(tmp_path: Path, name: str, shown: str) -> None:
 def test_a_place_that_cannot_be_written_is_unavailable(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(Unavailable, match=r"metrics file: .* cannot be written"):
-        write_file(Metrics(), tmp_path / "file" / "x.prom")
+        MetricsFile(Metrics(), tmp_path / "file" / "x.prom").write()
 
 
 @pytest.mark.parametrize("metric", METRICS, ids=lambda metric: metric.name)
@@ -104,7 +106,7 @@ def test_every_metric_reaches_the_file(tmp_path: Path, metric: Metric) -> None:
     metrics = Metrics()
     tell = {"counter": metrics.count, "gauge": metrics.set, "histogram": metrics.observe}[metric.type]
     tell(metric.name, 0.5, **dict.fromkeys(metric.labels, "x"))
-    write_file(metrics, tmp_path / "x.prom")
+    MetricsFile(metrics, tmp_path / "x.prom").write()
     labels = ",".join(f'{label}="x"' for label in sorted(metric.labels))
     text = (tmp_path / "x.prom").read_text()
     sample = metric.name + ("_sum" if metric.type == "histogram" else "")
@@ -115,3 +117,58 @@ def test_every_metric_reaches_the_file(tmp_path: Path, metric: Metric) -> None:
 def test_counting_imports_no_prometheus_client() -> None:
     code = "import sys; from samplegate.records.metrics import Metrics; Metrics(); sys.exit('prometheus_client' in sys.modules)"
     assert 0 == subprocess.run([sys.executable, "-c", code], env={"PYTHONPATH": "proxy"}, timeout=50, check=False).returncode
+
+
+class Turns:
+    """Sleeps that end when the test says so."""
+
+    def __init__(self) -> None:
+        self.slept: list[float] = []
+        self._asleep, self._wake = anyio.Event(), anyio.Event()
+
+    async def sleep(self, seconds: float) -> None:
+        self.slept.append(seconds)
+        self._asleep.set()
+        await self._wake.wait()
+        self._wake = anyio.Event()
+
+    async def next(self) -> None:
+        """Wait until it sleeps, wake it, and wait until it sleeps again."""
+        with anyio.fail_after(10):
+            await self._asleep.wait()
+            self._asleep = anyio.Event()
+            self._wake.set()
+            await self._asleep.wait()
+
+
+@pytest.mark.anyio
+async def test_the_file_is_written_now_and_then_and_a_fault_is_told_once(tmp_path: Path) -> None:
+    metrics, turns, told = Metrics(), Turns(), list[str]()
+    path = tmp_path / "folder" / "x.prom"
+    async with anyio.create_task_group() as group:
+        group.start_soon(MetricsFile(metrics, path).keep, 15.0, told.append, turns.sleep)
+        metrics.count("samplegate_records_failed_total", server="a")
+        await turns.next()
+        assert 'samplegate_records_failed_total{server="a"} 1.0' in path.read_text()
+        path.unlink()
+        path.parent.rmdir()
+        path.parent.write_text("in the way")
+        for _ in range(3):
+            await turns.next()
+        assert 1 == len(told)
+        path.parent.unlink()
+        metrics.count("samplegate_records_failed_total", server="a")
+        await turns.next()
+        assert 'samplegate_records_failed_total{server="a"} 2.0' in path.read_text()
+        group.cancel_scope.cancel()
+    assert {15.0} == set(turns.slept)
+
+
+def test_a_writing_that_was_overtaken_changes_nothing(tmp_path: Path) -> None:
+    metrics, path = Metrics(), tmp_path / "x.prom"
+    file = MetricsFile(metrics, path)
+    late = file._text()
+    metrics.count("samplegate_records_failed_total", server="a")
+    file.write()
+    file._put(*late)
+    assert 'samplegate_records_failed_total{server="a"} 1.0' in path.read_text()

@@ -1,20 +1,16 @@
 """The gate's counters: one small port, kept in memory, written as Prometheus text on demand. Not a server, and no push to one.
 
 Every metric stands in METRICS; labels come from finite sets that the operator controls, never from a peer. prometheus-client costs
-0.1 s to import, so it is imported when a file is written, or ahead of that by ``preload``.
+0.1 s to import, so it is imported when a file is written (``metricsfile.py``).
 """
 
 from __future__ import annotations
 
-import os
 from bisect import bisect_left
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any, Final, Literal
 
 import msgspec
-
-from samplegate.ports import Unavailable
 
 SECONDS: Final = (0.001, 0.005, 0.025, 0.1, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 900.0)  # canned answers to human reviews
 NONE: Final = "none"  # what a label says where there is nothing to say
@@ -169,51 +165,6 @@ class Metrics:
                 for values, found in sorted(self._observed.get(metric.name, {}).items()):
                     histogram.add_metric(values, _buckets(found), found.total)
                 yield histogram
-
-
-def preload() -> None:
-    """Import what writing a file needs: some 0.1 s that a shutdown has not to spare. May run in a thread."""
-    import tempfile  # noqa: F401 # with the compressors it imports
-
-    import prometheus_client
-
-    prometheus_client.disable_created_metrics()  # type: ignore[no-untyped-call]
-
-
-def file_path(template: str, server: str, pid: int) -> Path:
-    """``--metrics-file`` with ``{server}`` and ``{pid}`` filled in; other braces stay."""
-    safe = "".join(character if character.isalnum() or character in "._-" else "_" for character in server)
-    return Path(template.replace("{server}", safe).replace("{pid}", str(pid)))
-
-
-def write_file(metrics: Metrics, path: Path) -> None:
-    """Write Prometheus text in one step, so that a collector never reads half of it. Raises Unavailable."""
-    preload()
-    from prometheus_client import CollectorRegistry, generate_latest
-
-    registry = CollectorRegistry(auto_describe=False)
-    registry.register(metrics)
-    text = generate_latest(registry)
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        _replace(path, text)
-    except OSError as problem:
-        raise Unavailable(f"metrics file: {path} cannot be written: {problem.strerror or problem}") from problem
-
-
-def _replace(path: Path, text: bytes) -> None:
-    import tempfile
-
-    fd, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name[:40]}.")  # a collector reads *.prom: not this one
-    temporary = Path(name)
-    try:
-        with os.fdopen(fd, "wb") as file:
-            file.write(text)
-        temporary.chmod(0o644)  # mkstemp's 0600 would hide it from a node exporter of another user; it holds no secret
-        temporary.replace(path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
 
 
 def _values(name: str, type: str, labels: dict[str, object]) -> tuple[str, ...]:

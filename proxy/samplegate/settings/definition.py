@@ -34,8 +34,11 @@ class RunSettings(msgspec.Struct, frozen=True, kw_only=True):
     record_content: Annotated[ContentMode, Meta(description="What the decision log keeps of what was asked and answered.")] = "hash"
     metrics_file: Annotated[
         str | None,
-        Meta(description="Where Prometheus text is written at the end; `{server}` and `{pid}` expand.", extra={"path": True}),
+        Meta(description="Where Prometheus text is written; `{server}` and `{pid}` expand.", extra={"path": True}),
     ] = None
+    metrics_interval: Annotated[
+        int, Meta(ge=0, le=86_400, description="Seconds between two writings of the metrics file; 0 writes it at the end only.")
+    ] = 15
     log_level: Annotated[Literal["debug", "info", "warning", "error"], Meta(description="The least grave event that is told on stderr.")] = "info"
     log_format: Annotated[Literal["json", "text"] | None, Meta(description="Nothing: text where stderr is a terminal, else JSON.")] = None
     max_frame_bytes: Annotated[
