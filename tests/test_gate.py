@@ -204,16 +204,16 @@ class TestModernRounds:
     async def test_forwarded_keys_go_first_and_local_keys_wait_for_the_return(self) -> None:
         world = World()
         d, round = asked(ALLOW, FORWARD, capabilities={"elicitation": {}}, a=sample(), b=form())
-        verdict = await world.gate(d).run(round)
-        assert isinstance(verdict, ForwardRound)
-        assert ({"b"}, []) == (set(verdict.keys), world.asked)
+        conclusion = await world.gate(d).run(round)
+        assert isinstance(conclusion, ForwardRound)
+        assert ({"b"}, []) == (set(conclusion.keys), world.asked)
         assert [("b", "forwarded")] == [(record.key, record.outcome) for record in world.records]
-        (handed,) = to_client(d.done(round, verdict))
+        (handed,) = to_client(d.done(round, conclusion))
         back = {"inputResponses": {"b": {"action": "decline"}}, "requestState": handed["result"]["requestState"]}
         again = one(d.client(modern(2, "tools/call", {"elicitation": {}}, name="x", **back)), Open).round
         releases = await world.settled(d, again)
         assert 1 == len(world.asked)
-        assert verdict.seen["b"].decision_id == releases["b"].decision_id
+        assert conclusion.seen["b"].decision_id == releases["b"].decision_id
         assert ["forwarded", "answered", "answered"] == [record.outcome for record in world.records]
 
     async def test_answers_that_nobody_asked_for_are_on_record_before_they_go_on(self) -> None:
@@ -236,9 +236,9 @@ class TestModernRounds:
     async def test_a_rule_that_denies_meanwhile_wins_over_what_was_sealed(self) -> None:
         world = World()
         d, round = asked(FORWARD, capabilities={"elicitation": {}}, b=form())
-        verdict = await world.gate(d).run(round)
-        assert isinstance(verdict, ForwardRound)
-        (handed,) = to_client(d.done(round, verdict))
+        conclusion = await world.gate(d).run(round)
+        assert isinstance(conclusion, ForwardRound)
+        (handed,) = to_client(d.done(round, conclusion))
         back = {"inputResponses": {"b": {"action": "accept", "content": {"confirm": True}}}, "requestState": handed["result"]["requestState"]}
         again = one(d.client(modern(2, "tools/call", {"elicitation": {}}, name="x", **back)), Open).round
         releases = await world.settled(Dialogue(DENY), again)
@@ -248,9 +248,9 @@ class TestModernRounds:
 async def test_a_forward_that_was_to_be_verified_is_verified_at_the_return_whatever_the_client_declares_then() -> None:
     world = World()
     d, round = asked({**FORWARD, "verify": True, "otherwise": "next"}, ANSWER, capabilities={"elicitation": {}}, b=form())
-    verdict = await world.gate(d).run(round)
-    assert isinstance(verdict, ForwardRound)
-    (handed,) = to_client(d.done(round, verdict))
+    conclusion = await world.gate(d).run(round)
+    assert isinstance(conclusion, ForwardRound)
+    (handed,) = to_client(d.done(round, conclusion))
     back = {"inputResponses": {"b": {"action": "accept", "content": {"evil": 1}}}, "requestState": handed["result"]["requestState"]}
     again = one(d.client(modern(2, "tools/call", {}, name="x", **back)), Open).round
     outcome = (await world.settled(d, again))["b"].outcome
@@ -270,9 +270,9 @@ async def test_a_client_that_comes_back_after_the_rules_time_is_late_in_the_mode
     for on_timeout, expected in (("unanswered", Unanswered), ("deny", Denied), ("next", Answered)):
         world = World()
         d, round = asked({**FORWARD, "timeout": "10s", "on_timeout": on_timeout}, ANSWER, capabilities={"elicitation": {}}, b=form())
-        verdict = await world.gate(d).run(round)
-        assert isinstance(verdict, ForwardRound)
-        (handed,) = to_client(d.done(round, verdict))
+        conclusion = await world.gate(d).run(round)
+        assert isinstance(conclusion, ForwardRound)
+        (handed,) = to_client(d.done(round, conclusion))
         d.now = 11.0
         back = {"inputResponses": {"b": {"action": "accept", "content": {"confirm": False}}}, "requestState": handed["result"]["requestState"]}
         again = one(d.client(modern(2, "tools/call", {"elicitation": {}}, name="x", **back)), Open).round
@@ -348,9 +348,9 @@ async def test_a_late_client_is_not_asked_again_by_the_next_rule() -> None:
     world = World()
     second = {**FORWARD, "name": "second"}
     d, round = asked({**FORWARD, "timeout": "10s", "on_timeout": "next"}, second, capabilities={"elicitation": {}}, b=form())
-    verdict = await world.gate(d).run(round)
-    assert isinstance(verdict, ForwardRound)
-    (handed,) = to_client(d.done(round, verdict))
+    conclusion = await world.gate(d).run(round)
+    assert isinstance(conclusion, ForwardRound)
+    (handed,) = to_client(d.done(round, conclusion))
     d.now = 11.0
     back = {"inputResponses": {"b": {"action": "decline"}}, "requestState": handed["result"]["requestState"]}
     again = one(d.client(modern(2, "tools/call", {"elicitation": {}}, name="x", **back)), Open).round

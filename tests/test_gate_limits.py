@@ -233,11 +233,11 @@ async def test_at_a_modern_forward_local_reservations_are_given_back_and_taken_a
     capabilities: dict[str, Any] = {"elicitation": {}}
     d, round = asked(allow("day", "room"), forward, capabilities=capabilities, policy=POLICY, a=sample(), b=params)
     gate = world.gate(d)
-    verdict = await gate.run(round)
-    assert isinstance(verdict, ForwardRound)
+    conclusion = await gate.run(round)
+    assert isinstance(conclusion, ForwardRound)
     assert (0, 0) == (world.purse.drawn("day"), world.purse.taken("room"))
     assert SCALE["requests"] == world.purse.drawn("rate")
-    out = d.done(round, verdict)
+    out = d.done(round, conclusion)
     state = json.loads(out[-1].line)["result"]["requestState"]
     back = modern(2, "tools/call", capabilities, name="x")
     back["params"] |= {"requestState": state, "inputResponses": {"b": {"action": "decline"}}}

@@ -35,15 +35,15 @@ class Till:
         self.admission = Admission(d.book.terms, state=folder, clock=self.clock, log=Log(), later=self.timers)
         self.world.purse.reserve, self.world.purse.settle = self.admission.reserve, self.admission.settle  # type: ignore[method-assign]
         self.gate: Gate = self.world.gate(d)
-        self.verdicts: dict[str, Settled] = {}
+        self.ended: dict[str, Settled] = {}
 
     async def run(self, round: Any, name: str) -> None:
-        verdict = await self.gate.run(round)
-        assert isinstance(verdict, Settled)
-        self.verdicts[name] = verdict
+        conclusion = await self.gate.run(round)
+        assert isinstance(conclusion, Settled)
+        self.ended[name] = conclusion
 
     def reason(self, name: str, key: str) -> Reason | None:
-        outcome = self.verdicts[name].releases[key].outcome
+        outcome = self.ended[name].releases[key].outcome
         return None if isinstance(outcome, Answered) else outcome.reason if isinstance(outcome, Unanswered) else Reason.RULE
 
     @property
@@ -61,7 +61,7 @@ async def test_a_round_that_needs_more_slots_than_there_are_does_not_wait_for_it
     async with anyio.create_task_group() as group:
         group.start_soon(till.run, round, "it")
         await all_blocked()
-        assert ["it"] == list(till.verdicts), "it waits for what it holds itself"
+        assert ["it"] == list(till.ended), "it waits for what it holds itself"
     assert Reason.LIMIT is till.reason("it", "b")
     assert not till.held
 
@@ -90,7 +90,7 @@ async def test_two_rounds_do_not_wait_for_what_each_holds(tmp_path: Path) -> Non
         group.start_soon(till.run, other_round, "other")
         for _ in range(10):
             await all_blocked()
-        assert {"one", "other"} == set(till.verdicts), "each waits for the slot that the other holds"
+        assert {"one", "other"} == set(till.ended), "each waits for the slot that the other holds"
     assert [None] * 4 == [till.reason(name, key) for name in ("one", "other") for key in ("a", "b")]
     assert not till.held
 
@@ -108,7 +108,7 @@ async def test_a_round_that_waits_holds_nothing_that_others_could_use(tmp_path: 
     async with anyio.create_task_group() as group:
         group.start_soon(till.run, waits, "waits")
         await all_blocked()
-        assert "waits" not in till.verdicts
+        assert "waits" not in till.ended
         assert not till.held
         await till.timers.pass_(31)
         assert (None, None) == (till.reason("waits", "a"), till.reason("waits", "b"))
@@ -230,7 +230,7 @@ async def test_also_one_that_counts_by_call(tmp_path: Path) -> None:
     await till.run(failed(d, 1, urls=2), "two")
     await till.run(failed(d, 2, urls=3), "three")
     assert till.reason("two", "0") is None
-    (blocked,) = [release.outcome for release in till.verdicts["three"].releases.values() if isinstance(release.outcome, Unanswered)]
+    (blocked,) = [release.outcome for release in till.ended["three"].releases.values() if isinstance(release.outcome, Unanswered)]
     assert Reason.LIMIT is blocked.reason
     assert not till.held
 

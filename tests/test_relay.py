@@ -13,7 +13,7 @@ import pytest
 
 from samplegate.backpressure import MOST_ANSWERS
 from samplegate.core.decisions import Answered
-from samplegate.core.session.rounds import Effect, Note, Release, Reply, Round, Settled, Side, Verdict
+from samplegate.core.session.rounds import Conclusion, Effect, Note, Release, Reply, Round, Settled, Side
 from samplegate.core.session.session import Session
 from samplegate.links.backlog import Backlog
 from samplegate.relay import Relay
@@ -78,9 +78,9 @@ class Faulty(Session):
         self._fault("frame")
         return super().frame(side, lane, line, now)
 
-    def round_done(self, round: str, verdict: Verdict, now: float) -> list[Effect]:
+    def round_done(self, round: str, conclusion: Conclusion, now: float) -> list[Effect]:
         self._fault("round_done")
-        return super().round_done(round, verdict, now)
+        return super().round_done(round, conclusion, now)
 
     def round_progress(self, round: str, tokens: int = 0) -> list[Effect]:
         self._fault("round_progress")
@@ -98,7 +98,9 @@ class Faulty(Session):
 class Between:
     """A relay between two fake links, with a legacy client that declared everything."""
 
-    def __init__(self, run_round: Callable[[Round], Awaitable[Verdict]], *faults: str, rule: Mapping[str, Any] = FORWARD, beat: float = 60.0) -> None:
+    def __init__(
+        self, run_round: Callable[[Round], Awaitable[Conclusion]], *faults: str, rule: Mapping[str, Any] = FORWARD, beat: float = 60.0
+    ) -> None:
         self._changed = anyio.Event()
         self.now = 0.0
         self.notes: list[Note] = []
@@ -136,16 +138,16 @@ class Between:
             await self.relay.run(conversation)
 
 
-async def broken(_: Round) -> Verdict:
+async def broken(_: Round) -> Conclusion:
     raise RuntimeError("a bug")
 
 
-async def never(_: Round) -> Verdict:
+async def never(_: Round) -> Conclusion:
     await anyio.sleep_forever()
     raise AssertionError
 
 
-async def answering(round: Round) -> Verdict:
+async def answering(round: Round) -> Conclusion:
     return Settled({key: Release(Answered(json.dumps(ACCEPT).encode(), "policy"), "d") for key in round.items})
 
 
@@ -153,7 +155,7 @@ async def answering(round: Round) -> Verdict:
     ("run_round", "faults"), [pytest.param(broken, (), id="in the gate"), pytest.param(answering, ("round_done",), id="in the session")]
 )
 async def test_a_fault_leaves_the_request_unanswered_and_the_gate_goes_on(
-    run_round: Callable[[Round], Awaitable[Verdict]], faults: tuple[str, ...]
+    run_round: Callable[[Round], Awaitable[Conclusion]], faults: tuple[str, ...]
 ) -> None:
     world = Between(run_round, *faults)
 
@@ -229,7 +231,7 @@ async def test_a_side_has_gone_whatever_the_session_says_to_it() -> None:
 async def test_an_answer_that_comes_as_the_forward_ends_answers_no_other_forward() -> None:
     replies: list[Reply] = []
 
-    async def twice(round: Round) -> Verdict:
+    async def twice(round: Round) -> Conclusion:
         with anyio.CancelScope() as time_out:
             async with anyio.create_task_group() as group:
 
@@ -257,7 +259,7 @@ async def test_an_answer_that_comes_as_the_forward_ends_answers_no_other_forward
 
 
 async def test_a_forward_that_nobody_waits_for_is_taken_back() -> None:
-    async def briefly(round: Round) -> Verdict:
+    async def briefly(round: Round) -> Conclusion:
         with anyio.CancelScope() as time_out:
             async with anyio.create_task_group() as group:
                 group.start_soon(ending, time_out)
@@ -281,7 +283,7 @@ async def test_a_forward_that_nobody_waits_for_is_taken_back() -> None:
 async def test_a_round_that_is_withdrawn_before_it_runs_asks_nobody() -> None:
     seen: list[str] = []
 
-    async def forwarding(round: Round) -> Verdict:
+    async def forwarding(round: Round) -> Conclusion:
         try:
             await world.relay.ask_client(round)
         except anyio.get_cancelled_exc_class():

@@ -80,9 +80,9 @@ class World:
         return Gate(d.book, "hash", ports)
 
     async def settled(self, d: Dialogue, round: Round) -> Mapping[str, Release]:
-        verdict = await self.gate(d).run(round)
-        assert isinstance(verdict, Settled)
-        return verdict.releases
+        conclusion = await self.gate(d).run(round)
+        assert isinstance(conclusion, Settled)
+        return conclusion.releases
 
 
 def pushed(

@@ -113,7 +113,7 @@ def _run(commands: Subparsers) -> None:
     run.add_argument("--env-file", type=Path, metavar="FILE", help="NAME=value lines: keys for the models, values for ${VAR} in the policy")
     run.add_argument("--state", type=Path, metavar="DIR", help="what outlives the process: limits shared by several, the decision log")
     run.add_argument("--decision-log", metavar="PATH|none", help="where the decisions are recorded (default: a file in the state folder)")
-    run.add_argument("--metrics-file", metavar="PATH", help="write Prometheus metrics here, now and then and at the end; {server} and {pid} are filled in")
+    run.add_argument("--metrics-file", metavar="PATH", help="write Prometheus metrics here now and then; {server} and {pid} are filled in")
     run.add_argument("--record", type=Path, metavar="FILE", help="write what models and clients answer as scripted cases, contents and all")
     run.add_argument("--strict", action="store_true", help="leave with 3, and list them, where requests ended denied or unanswered")
 

@@ -1,6 +1,6 @@
 """The gate: a round is decided, admitted, acted on, recorded and released. One page; its ports are in ``ports.py``.
 
-Not the wire: rounds come from ``core.session`` and verdicts go back to it. Whatever fails in here is Unanswered, never an allow (fail closed).
+Not the wire: rounds come from ``core.session`` and conclusions go back to it. Whatever fails in here is Unanswered, never an allow (fail closed).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from samplegate.core.decisions import Answered, Decision, DenyAs, Forwarded, Rea
 from samplegate.core.recording import Done, describe, detail_of
 from samplegate.core.redaction import clean_params
 from samplegate.core.requests import BadRequest, Request, SamplingRequest
-from samplegate.core.session.rounds import ForwardRound, Item, Note, Release, Round, Seen, Settled, Verdict
+from samplegate.core.session.rounds import Conclusion, ForwardRound, Item, Note, Release, Round, Seen, Settled
 from samplegate.plans import Plan, blocks, ends_the_call, left_open, one_for_all, refusal, stopped, timeout_of, verifies
 from samplegate.ports import Ports, Unavailable
 from samplegate.scene import Scene
@@ -38,7 +38,7 @@ class Gate:
         self.ports = ports
         self._brakes = Brakes(book.policy.brakes)
 
-    async def run(self, round: Round) -> Verdict:
+    async def run(self, round: Round) -> Conclusion:
         """The whole way of a round. Cancelled when the round is withdrawn: its requests are then recorded as Withdrawn."""
         if round.door == "unasked":
             return Settled(await self._record_answers(round))
@@ -49,7 +49,7 @@ class Gate:
             for plan in plans.values():  # whatever was reserved and not acted on is given back; the rest stays at its worst case
                 await plan.scene.close()
 
-    async def _run(self, round: Round, plans: dict[str, Plan]) -> Verdict:
+    async def _run(self, round: Round, plans: dict[str, Plan]) -> Conclusion:
         if round.door == "push":
             await self._admit(round, plans)
             return Settled(await self._act_and_record(round, plans))
@@ -192,7 +192,7 @@ class Gate:
         done = {key: Done(Answered(item.answer or b"null", "client"), decision) for key, item in round.items.items()}
         return await self._record_all(round, plans, done)
 
-    async def _hand_on(self, round: Round, plans: Mapping[str, Plan], away: frozenset[str]) -> Verdict:
+    async def _hand_on(self, round: Round, plans: Mapping[str, Plan], away: frozenset[str]) -> Conclusion:
         """Modern forward: recorded now and again at the return, under one decision_id."""
         done = {key: Done.handed_on(plans[key].decision) for key in away}
         releases = await self._record_all(round, {key: plans[key] for key in away}, done)

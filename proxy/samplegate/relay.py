@@ -18,6 +18,7 @@ from samplegate.backpressure import Link, Outlet, outlets
 from samplegate.core.decisions import Reason, Unanswered
 from samplegate.core.session.rounds import (
     Close,
+    Conclusion,
     Effect,
     Later,
     Note,
@@ -29,7 +30,6 @@ from samplegate.core.session.rounds import (
     Side,
     ToClient,
     ToServer,
-    Verdict,
     Withdraw,
 )
 from samplegate.core.session.session import Session
@@ -93,7 +93,7 @@ class Relay:
     def __init__(
         self,
         session: Session,
-        run_round: Callable[[Round], Awaitable[Verdict]],
+        run_round: Callable[[Round], Awaitable[Conclusion]],
         *,
         clock: Callable[[], float],
         note: Callable[[Note], None],
@@ -208,21 +208,21 @@ class Relay:
     async def _round(self, round: Round, waiting: Waiting) -> None:
         with waiting.scope:
             try:
-                verdict = await self._verdict(round)
+                conclusion = await self._conclusion(round)
             finally:
                 self._rounds.pop(round.id, None)
-            if not self._release(round, verdict):
+            if not self._release(round, conclusion):
                 self._release(round, _unanswered(round))
 
-    async def _verdict(self, round: Round) -> Verdict:
+    async def _conclusion(self, round: Round) -> Conclusion:
         try:
             return await self._run_round(round)
         except Exception:
             self.note(Note("request.failed", {"round": round.id, "door": round.door, "exc_info": True}))
             return _unanswered(round)
 
-    def _release(self, round: Round, verdict: Verdict) -> bool:
-        return self.guarded("request.failed", lambda: self.session.round_done(round.id, verdict, self.clock()), round=round.id, door=round.door)
+    def _release(self, round: Round, conclusion: Conclusion) -> bool:
+        return self.guarded("request.failed", lambda: self.session.round_done(round.id, conclusion, self.clock()), round=round.id, door=round.door)
 
     def _replied(self, reply: Reply) -> None:
         waiting = self._rounds.get(reply.round)

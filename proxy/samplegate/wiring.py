@@ -12,7 +12,7 @@ from samplegate.core.decisions import Reason
 from samplegate.core.ledger import Draw, Refused, Reserved
 from samplegate.core.record import Record
 from samplegate.core.samples import SampleRequest, SampleResult
-from samplegate.core.session.rounds import Note, Round, Verdict
+from samplegate.core.session.rounds import Conclusion, Note, Round
 from samplegate.core.session.session import Session
 from samplegate.core.session.state import State
 from samplegate.gate import Gate
@@ -55,7 +55,7 @@ class Wires:
             self.relay.first_call = run.models.warm
         self._gate = Gate(run.book, run.policy.hash, ports)
 
-    async def _round(self, round: Round) -> Verdict:
+    async def _round(self, round: Round) -> Conclusion:
         self.metrics.count("samplegate_rounds_total", server=round.origin.server, door=round.door)
         return await self._gate.run(round)
 

@@ -14,7 +14,7 @@ from samplegate.core.decisions import Answered, Decision, Outcome, Situation
 from samplegate.core.matching.match import compile_policy
 from samplegate.core.policy import Policy
 from samplegate.core.requests import BadRequest
-from samplegate.core.session.rounds import Effect, ForwardRound, Open, Release, Round, Seen, Settled, ToClient, ToServer, Verdict
+from samplegate.core.session.rounds import Conclusion, Effect, ForwardRound, Open, Release, Round, Seen, Settled, ToClient, ToServer
 from samplegate.core.session.session import Session
 from samplegate.core.session.state import State
 
@@ -82,9 +82,9 @@ class Dialogue:
         seen = {key: Seen(f"d-{key}", "forward" if key in keys else "allow", "r") for key in round.items}
         return self.done(round, ForwardRound(frozenset(keys), seen, "hash", NONCE))
 
-    def done(self, round: Round, verdict: Verdict) -> list[Effect]:
+    def done(self, round: Round, conclusion: Conclusion) -> list[Effect]:
         """The gate is done with a round."""
-        return self.take(self.session.round_done(round.id, verdict, self.now))
+        return self.take(self.session.round_done(round.id, conclusion, self.now))
 
     def decide(self, effects: list[Effect]) -> dict[str, Decision]:
         """What the policy says of the requests of the one round among ``effects``."""

@@ -86,9 +86,9 @@ class TestWithContents:
 
     def test_that_does_not_matter_where_both_ways_are_changes(self) -> None:
         old = logged.line(logged.record(book(answers({"a": "x"})), form(a="string")))
-        verdict = replay(book(FORWARD), old)
-        assert isinstance(verdict, Changed)
-        assert (Told("forward", "person"), Told("none", "person")) == verdict.now
+        found = replay(book(FORWARD), old)
+        assert isinstance(found, Changed)
+        assert (Told("forward", "person"), Told("none", "person")) == found.now
 
     def test_an_address_is_matched_without_what_the_log_removed_of_it(self) -> None:
         rules = (refused("no", kind="elicitation", mode="url", host="*.evil.example"), ForwardRule(name="links", match=Match(mode="url")))
@@ -140,9 +140,9 @@ class TestWithoutContents:
         assert Untold(replaying.NO_CONTENTS) == replay(book(ALLOW), logged.line(logged.record(book(ALLOW), sampling()), "hash"))
 
     def test_several_ways_that_are_all_changes_are_a_change(self) -> None:
-        verdict = replay(book(ALLOW), logged.line(logged.record(book(DENY), sampling()), "hash"))
-        assert isinstance(verdict, Changed)
-        assert (Told("allow", "models"), Told("none", "models")) == verdict.now
+        found = replay(book(ALLOW), logged.line(logged.record(book(DENY), sampling()), "hash"))
+        assert isinstance(found, Changed)
+        assert (Told("allow", "models"), Told("none", "models")) == found.now
 
     def test_a_form_is_no_url(self) -> None:
         old = logged.line(logged.record(book(FORWARD), form(a="string"), can=True), "hash")
@@ -210,7 +210,7 @@ POLICIES: Final = sorted(path for path in CASES.glob("*.yaml") if not path.stem.
 
 
 @pytest.mark.parametrize("policy", POLICIES, ids=lambda path: path.stem)
-def test_no_verdict_of_a_tested_policy_is_wrong(policy: Path) -> None:
+def test_nothing_that_is_said_of_a_tested_policy_is_wrong(policy: Path) -> None:
     """With contents the own policy always decides the same; without, what is sure is so, under every one of some policies."""
     others = [compile_policy(load(path.read_text(), file="f", environment={}).policy, {}) for path in POLICIES[:: 1 + len(POLICIES) // 8]]
     for own, request, can in told(policy):

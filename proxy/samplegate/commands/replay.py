@@ -126,8 +126,8 @@ def _replay(logs: Logs, book: Rulebook, client: ClientCapabilities | None) -> Re
     return replayed
 
 
-def _take(replayed: Replayed, line: Line, verdict: Same | Changed | Untold) -> None:
-    match verdict:
+def _take(replayed: Replayed, line: Line, found: Same | Changed | Untold) -> None:
+    match found:
         case Same():
             replayed.same += 1
         case Untold(why=why):

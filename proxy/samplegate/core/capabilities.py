@@ -85,9 +85,9 @@ def _reachable(book: Rulebook, who: Asker, class_: Class) -> Iterator[tuple[Rule
     """The enforced rules that a request of the class may come to, in order, and whether each surely ends its way."""
     known = _known(who, class_)
     for entry in book.entries:
-        if entry.rule.shadow or (verdict := entry.verdict(known)) is False:
+        if entry.rule.shadow or (held := entry.holds(known)) is False:
             continue
-        sure = verdict is True and (isinstance(entry.rule, DenyRule) or entry.rule.otherwise != "next")
+        sure = held is True and (isinstance(entry.rule, DenyRule) or entry.rule.otherwise != "next")
         yield entry.rule, sure
         if sure:
             return

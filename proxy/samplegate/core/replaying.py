@@ -224,11 +224,11 @@ def _possible(book: Rulebook, line: Line, client: ClientCapabilities | None) -> 
     """All that may come of a request of which only what every record says is known."""
     known, found = _known(line), set[Told]()
     for entry in book.entries:
-        if entry.rule.shadow or (verdict := entry.verdict(known)) is False:
+        if entry.rule.shadow or (held := entry.holds(known)) is False:
             continue
         ways, goes_on = _ways(entry.rule, line, client)
         found |= ways
-        if verdict is True and not goes_on:
+        if held is True and not goes_on:
             return found
     return {*found, Told("none", None)}
 

@@ -9,4 +9,4 @@ from samplegate.core.matching.match import Rulebook
 def unnamed(book: Rulebook, server: str) -> bool:
     """True if there are rules, and none can match a request of this server."""
     known = Known(UNKNOWN, {"server": server})
-    return bool(book.entries) and all(entry.verdict(known) is False for entry in book.entries)
+    return bool(book.entries) and all(entry.holds(known) is False for entry in book.entries)

@@ -19,7 +19,7 @@ RESULT = {"type": "tool_result", "toolUseId": "1", "content": [text("deep"), {"t
 
 
 def holds(match: Match, request: Request, *, every: bool = True) -> bool | None:
-    return compile_match(match).verdict(Facts(request), every)
+    return compile_match(match).holds(Facts(request), every)
 
 
 HINTED = sampling(modelPreferences={"hints": [{"name": ""}, {"name": "Claude-3-Sonnet"}]})
@@ -247,7 +247,7 @@ def matches(depth: int = 2) -> st.SearchStrategy[Match]:
 def test_knowing_less_never_says_the_opposite(match: Match, request: Request, every: bool, told: set[str]) -> None:
     matcher, facts = compile_match(match), Facts(request)
     known = Known(request.origin.calls if "calls" in told else UNKNOWN, {name: getattr(facts, name) for name in told - {"calls"}})
-    said, real = matcher.verdict(known, every), matcher.verdict(facts, every)
+    said, real = matcher.holds(known, every), matcher.holds(facts, every)
     assert said is None or said is real
 
 
@@ -255,8 +255,8 @@ def test_knowing_less_never_says_the_opposite(match: Match, request: Request, ev
 @given(matches(), REQUESTS)
 def test_a_deny_takes_wherever_a_grant_would(match: Match, request: Request) -> None:
     matcher = compile_match(match)
-    if matcher.verdict(Facts(request), True) is True:
-        assert matcher.verdict(Facts(request), False) is True
+    if matcher.holds(Facts(request), True) is True:
+        assert matcher.holds(Facts(request), False) is True
 
 
 @settings(max_examples=200)
@@ -264,5 +264,5 @@ def test_a_deny_takes_wherever_a_grant_would(match: Match, request: Request) -> 
 def test_the_complaint_is_empty_exactly_where_a_grant_matches(match: Match, request: Request) -> None:
     matcher = compile_match(match)
     said = matcher.complaint(Facts(request))
-    assert (said == "") is (matcher.verdict(Facts(request), True) is True)
+    assert (said == "") is (matcher.holds(Facts(request), True) is True)
     assert len(said) < 600

@@ -16,7 +16,7 @@ from samplegate.core.matching.patterns import Search, searcher
 from samplegate.core.parsing.strictjson import named
 from samplegate.core.policy import Match, Names, Range
 
-Verdict: TypeAlias = bool | None
+Holds: TypeAlias = bool | None
 Test: TypeAlias = Callable[[Any], bool]
 
 NO_CALL_NAME: Final = "none"

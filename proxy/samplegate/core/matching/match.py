@@ -1,6 +1,6 @@
 """A rule's ``match``, compiled once and asked often. Not the choice between rules, nor what a rule then does: that is ``decide.py``.
 
-A verdict is True, False or None: None where a fact is not known.
+Whether a match holds is True, False or None: None where a fact is not known.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import msgspec
 from samplegate.core.catalogue import Catalogue, known
 from samplegate.core.claims import terms
 from samplegate.core.ledger import Terms
-from samplegate.core.matching.conditions import NO_CALL_NAME, Condition, Verdict, conditions, listed, no_urls, web_only
+from samplegate.core.matching.conditions import NO_CALL_NAME, Condition, Holds, conditions, listed, no_urls, web_only
 from samplegate.core.matching.facts import ABSENT, UNKNOWN, Calls, Facts, Known
 from samplegate.core.matching.patterns import Search, any_of
 from samplegate.core.policy import AnswerRule, DenyRule, Match, Model, Policy, Rule
@@ -42,7 +42,7 @@ class Negation(msgspec.Struct, frozen=True):
         return f"not: what it excludes {'may hold' if _all(_probes(self.inner), facts) is None else 'holds'} ({names})"
 
 
-Probe: TypeAlias = tuple[Callable[[Any], Any], Callable[[Any], Verdict]]
+Probe: TypeAlias = tuple[Callable[[Any], Any], Callable[[Any], Holds]]
 """A condition as it is asked: what it reads of the facts, and its test of that."""
 
 
@@ -55,7 +55,7 @@ def _probe(condition: Condition | Negation) -> Probe:
         return condition.read, condition.test
     inner = _probes(condition.inner)
 
-    def excluded(facts: Facts | Known) -> Verdict:
+    def excluded(facts: Facts | Known) -> Holds:
         value = _all(inner, facts)
         return None if value is None else not value
 
@@ -66,17 +66,17 @@ def _itself(facts: Facts | Known) -> Facts | Known:
     return facts
 
 
-def _all(probes: tuple[Probe, ...], facts: Facts | Known) -> Verdict:
+def _all(probes: tuple[Probe, ...], facts: Facts | Known) -> Holds:
     """Whether all of them hold. One look-up and one test each: this is the inner loop of every decision."""
-    result: Verdict = True
+    result: Holds = True
     for read, test in probes:
         value = read(facts)
         if value is ABSENT:
             return False
-        verdict = None if value is UNKNOWN else test(value)
-        if verdict is None:
+        held = None if value is UNKNOWN else test(value)
+        if held is None:
             result = None
-        elif not verdict:
+        elif not held:
             return False
     return result
 
@@ -91,7 +91,7 @@ class Matcher(msgspec.Struct, frozen=True):
     takes_no_call: bool
     """It says ``tool: none``, not under a ``not``."""
 
-    def verdict(self, facts: Facts | Known, every: bool) -> Verdict:
+    def holds(self, facts: Facts | Known, every: bool) -> Holds:
         """Whether it matches; with several candidate calls for ``every`` one of them, else for at least one (policies/README.md, "The call")."""
         if not self.names_call:
             return _all(self.probes, facts)
@@ -109,7 +109,7 @@ class Matcher(msgspec.Struct, frozen=True):
             return worst
         return None if None in values else best
 
-    def _during(self, facts: Facts | Known, call: Call | None) -> Verdict:
+    def _during(self, facts: Facts | Known, call: Call | None) -> Holds:
         facts.during(call)
         return _all(self.probes, facts)
 
@@ -173,12 +173,12 @@ class Entry(msgspec.Struct, frozen=True):
     grants: bool
     """It lets somebody answer: then every candidate call must match, as any may be the one. A deny needs only one."""
 
-    def verdict(self, facts: Facts | Known) -> Verdict:
+    def holds(self, facts: Facts | Known) -> Holds:
         """Whether the match holds, None where it may."""
-        return self.matcher.verdict(facts, self.grants)
+        return self.matcher.holds(facts, self.grants)
 
     def rest(self, known: Known) -> Entry:
-        """The same rule for requests of which ``known`` is true: only what that leaves open is asked. Its verdict on ``known`` is not False."""
+        """The same rule for requests of which ``known`` is true: only what that leaves open is asked. It does not surely fail on ``known``."""
         matcher = self.matcher
         pairs = [pair for pair in zip(matcher.conditions, matcher.probes, strict=True) if _all((pair[1],), known) is not True]
         settled = known.calls is not UNKNOWN  # one call or none: whether the rule's tool and method fit has been seen
@@ -188,8 +188,8 @@ class Entry(msgspec.Struct, frozen=True):
     def takes(self, facts: Facts | Known) -> bool:
         """Whether the rule takes a request. What is in doubt (a URL with two readings) is denied and never granted."""
         matcher = self.matcher
-        verdict = matcher.verdict(facts, self.grants) if matcher.names_call else _all(matcher.probes, facts)
-        return verdict is True if self.grants else verdict is not False
+        held = matcher.holds(facts, self.grants) if matcher.names_call else _all(matcher.probes, facts)
+        return held is True if self.grants else held is not False
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,7 +226,7 @@ class Rulebook:
                 self._shortlists.clear()
             names = ("kind", "mode", "is_url", "server", "caller", "era")
             known = Known(calls, {name: getattr(facts, name) for name in (names if facts.is_url else (*names, "is_web"))})
-            found = tuple(Placed(index, entry.rest(known)) for index, entry in enumerate(self.entries) if entry.verdict(known) is not False)
+            found = tuple(Placed(index, entry.rest(known)) for index, entry in enumerate(self.entries) if entry.holds(known) is not False)
             self._shortlists[key] = found
         return found
 

@@ -223,7 +223,7 @@ class Exchange:
             ToClient(pending.lane, frames.error(pending.id, shapes.INTERNAL, f"refused: {fault}")),
         ]
 
-    # -- the gate's verdicts ---------------------------------------------------------------------------------------------------------------
+    # -- the gate's conclusions ------------------------------------------------------------------------------------------------------------
 
     def settle(self, settled: Settled, round: str) -> Effects:
         """Every key is answered: retry. One that can only end the call ends it (R70)."""
@@ -256,16 +256,16 @@ class Exchange:
         self.state.inflight.remove(pending)
         return [ToClient(pending.lane, shapes.ended_call(pending.id, pending.method, "modern", kind, release))]
 
-    def hand_on(self, verdict: ForwardRound, round: str, now: float) -> Effects:
+    def hand_on(self, conclusion: ForwardRound, round: str, now: float) -> Effects:
         """The keys that the client must answer go to it; the rest waits, sealed, for its return."""
         asked = self.open[round]
         pending = asked.pending
-        state = sealing.sealed(self.state, pending, asked.round, verdict, server_state=asked.state, now=now)
+        state = sealing.sealed(self.state, pending, asked.round, conclusion, server_state=asked.state, now=now)
         del self.open[round]
         self.state.inflight.remove(pending)
         if state is None:
             return self._fail(pending, "its call cannot be sealed: the params hold a number or a depth that cannot be read")
-        out = {key: asked.entries[key] for key in asked.entries if key in verdict.keys or key in asked.round.roots}
+        out = {key: asked.entries[key] for key in asked.entries if key in conclusion.keys or key in asked.round.roots}
         return [ToClient(pending.lane, shapes.input_required(pending.id, out, state))]
 
     def cancelled(self, pending: Pending) -> Effects | None:

@@ -99,7 +99,7 @@ class ForwardRound(msgspec.Struct, frozen=True):
     nonce: bytes
 
 
-Verdict: TypeAlias = Settled | ForwardRound
+Conclusion: TypeAlias = Settled | ForwardRound
 
 
 class ToClient(msgspec.Struct, frozen=True):

@@ -17,7 +17,7 @@ def binding(state: State, pending: Pending) -> seal.Binding | None:
     return seal.Binding(state.server, state.caller, pending.method, digest)
 
 
-def sealed(state: State, pending: Pending, round: Round, verdict: ForwardRound, *, server_state: bytes | None, now: float) -> str | None:
+def sealed(state: State, pending: Pending, round: Round, conclusion: ForwardRound, *, server_state: bytes | None, now: float) -> str | None:
     """The round as the requestState that the client is shown; None if its call cannot be bound."""
     bound = binding(state, pending)
     if bound is None:
@@ -25,24 +25,24 @@ def sealed(state: State, pending: Pending, round: Round, verdict: ForwardRound, 
     wall = state.epoch + now
     body = seal.SealedRound(
         expires=wall + seal.LIFETIME,
-        policy_hash=verdict.policy_hash,
+        policy_hash=conclusion.policy_hash,
         round=round.id,
         rounds=pending.rounds,
         state=None if server_state is None else server_state.decode(),
-        keys={key: _key(round, key, verdict, wall) for key in [*round.items, *round.roots]},
+        keys={key: _key(round, key, conclusion, wall) for key in [*round.items, *round.roots]},
         started=state.epoch + pending.started,
         call=pending.key,
     )
-    return seal.seal(body, bound, key=state.key, nonce=verdict.nonce)
+    return seal.seal(body, bound, key=state.key, nonce=conclusion.nonce)
 
 
-def _key(round: Round, key: str, verdict: ForwardRound, wall: float) -> seal.SealedKey:
+def _key(round: Round, key: str, conclusion: ForwardRound, wall: float) -> seal.SealedKey:
     if key in round.roots:
         return seal.SealedKey(ROOTS, None, "", "forward", None, True)
-    item, seen = round.items[key], verdict.seen[key]
+    item, seen = round.items[key], conclusion.seen[key]
     params = None if item.params is None else item.params.decode()
     deadline = None if seen.timeout is None else wall + seen.timeout
-    return seal.SealedKey(item.method, params, seen.decision_id, seen.effect, seen.rule, key in verdict.keys, seen.verify, deadline)
+    return seal.SealedKey(item.method, params, seen.decision_id, seen.effect, seen.rule, key in conclusion.keys, seen.verify, deadline)
 
 
 def opened(state: State, pending: Pending, text: str | None, now: float) -> seal.SealedRound | None:

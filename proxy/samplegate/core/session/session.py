@@ -19,7 +19,7 @@ from samplegate.core.session.handshake import Handshake
 from samplegate.core.session.inflight import Pending, call_and_token
 from samplegate.core.session.progress import Progress
 from samplegate.core.session.pushes import Pushes
-from samplegate.core.session.rounds import Close, Effect, ForwardRound, Note, Side, ToClient, ToServer, Verdict, Withdraw
+from samplegate.core.session.rounds import Close, Conclusion, Effect, ForwardRound, Note, Side, ToClient, ToServer, Withdraw
 from samplegate.core.session.state import SERVER_LANE, State
 from samplegate.core.session.urlerrors import UrlErrors
 
@@ -62,16 +62,16 @@ class Session:
         """The end of a line whose begin did not tell who would wait."""
         return [] if "id" in frames.whose(head) else self.lost(side, lane, head + tail, "it is longer than a line may be")
 
-    def round_done(self, round: str, verdict: Verdict, now: float) -> Effects:
+    def round_done(self, round: str, conclusion: Conclusion, now: float) -> Effects:
         """The gate is done with a round; one that was withdrawn meanwhile is nobody's any more."""
-        if isinstance(verdict, ForwardRound):
-            return self.exchange.hand_on(verdict, round, now) if round in self.exchange.open else []
+        if isinstance(conclusion, ForwardRound):
+            return self.exchange.hand_on(conclusion, round, now) if round in self.exchange.open else []
         if round in self.exchange.open:
-            return self.exchange.settle(verdict, round)
+            return self.exchange.settle(conclusion, round)
         for door in (self.url_errors, self.exchange.unasked):
             if round in door.open:
-                return door.settle(verdict, round)
-        return self.pushes.settle(verdict, round)
+                return door.settle(conclusion, round)
+        return self.pushes.settle(conclusion, round)
 
     def forward(self, round: str) -> Effects:
         """Send a pushed request on to the client; its reply comes as ``Reply``."""
