@@ -267,3 +267,11 @@ def test_a_rulebook_remembers_a_bounded_number_of_askers() -> None:
     for number in itertools.islice(itertools.count(), 300):
         decide(rules, sampling("hello", tool(f"t{number}")), ABLE)
     assert len(rules._shortlists) <= 256
+
+
+def test_no_model_is_asked_nothing() -> None:
+    request = sampling("x")
+    empty = type(request)(request.origin, {**request.params, "messages": []}, request.size)
+    rule = AllowRule(name="a", match=SAMPLING, otherwise="next")
+    assert "no message" in made(empty, AllowRule(name="a", match=SAMPLING)).detail
+    assert "later" == made(empty, rule, AnswerRule(name="later", content="hi")).rule

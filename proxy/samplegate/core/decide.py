@@ -109,6 +109,8 @@ def _carry_out(book: Rulebook, rule: Rule, facts: Facts, situation: Situation) -
 def _allow(book: Rulebook, rule: AllowRule, facts: Facts) -> Can | Cannot:
     if not facts.is_sampling:
         return Cannot("a model answers sampling only")
+    if not facts.request.params["messages"]:
+        return Cannot("the request holds no message, and no model takes that")
     choice = models.choose(book, rule, facts)
     if not choice.models:
         return Cannot(choice.why)

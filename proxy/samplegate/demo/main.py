@@ -98,7 +98,8 @@ def _decided(record: dict[str, Any]) -> str:
     how = [str(record.get("outcome"))]
     how += [f"with {record['action']}"] if "action" in record else []
     how += [f"by {record['model']}"] if "model" in record else []
-    return f"{said}; {' '.join(how)} in {record.get('duration_ms', 0):.0f} ms"
+    cost = f", for {record['cost_usd']:.6f} USD" if record.get("cost_usd") else ""
+    return f"{said}; {' '.join(how)} in {record.get('duration_ms', 0):.0f} ms{cost}"
 
 
 def _tell_where(trials: Sequence[Trial]) -> None:
