@@ -22,7 +22,7 @@ rules:
     effect: answer
     content: {confirm: "${SAMPLEGATE_TEST}"}
 """
-SAMPLING = '{"jsonrpc": "2.0", "id": 1, "method": "sampling/createMessage", "params": {"messages": [], "maxTokens": 50}}'
+SAMPLING = '{"jsonrpc": "2.0", "id": 1, "method": "sampling/createMessage", "params": {"messages": [{"role": "user", "content": {"type": "text", "text": "hi"}}], "maxTokens": 50}}'
 ENDED = "the client's call ends with an isError result"
 
 
@@ -55,7 +55,7 @@ def test_every_rule_up_to_the_one_that_took_it_is_told(explain: Run) -> None:
         'models    ["main"]',
         "maxTokens 10",
         'changed   ["maxTokens"]',
-        "model     1 main  at worst 0 tokens in and 10 out, its price is not known",
+        "model     1 main  at worst 43 tokens in and 10 out, its price is not known",
         "declared  yes",
         "outcome   Answered: what main writes goes to the server as the reply to its request; if it fails, the server gets error -1",
     ]
@@ -111,13 +111,13 @@ def test_a_dash_is_stdin(run: Run, write: Write, monkeypatch: pytest.MonkeyPatch
 
 
 def test_white_space_does_not_count_for_the_size(run: Run, write: Write) -> None:
-    write("p.yaml", "version: 1\nrules: [{name: small, match: {kind: sampling, size: {max: 33}}, effect: deny}]\n")
+    write("p.yaml", "version: 1\nrules: [{name: small, match: {kind: sampling, size: {max: 83}}, effect: deny}]\n")
     write("r.json", json.dumps(json.loads(SAMPLING), indent=8))
     assert "decision  deny, by small" in run("explain", "--policy", "p.yaml", "r.json").out
 
 
 def test_a_malformed_request_leaves_with_one(explain: Run) -> None:
-    ended = explain('{"method": "sampling/createMessage", "params": {"messages": []}}')
+    ended = explain('{"method": "sampling/createMessage", "params": {"messages": [{"role": "user", "content": {"type": "text", "text": "hi"}}]}}')
     assert (1, "samplegate: r.json: malformed: maxTokens: must be a positive whole number; the server gets error -32602\n") == (ended.code, ended.err)
 
 
