@@ -22,7 +22,8 @@ rules:
     effect: answer
     content: {confirm: "${SAMPLEGATE_TEST}"}
 """
-SAMPLING = '{"jsonrpc": "2.0", "id": 1, "method": "sampling/createMessage", "params": {"messages": [{"role": "user", "content": {"type": "text", "text": "hi"}}], "maxTokens": 50}}'
+MESSAGES = [{"role": "user", "content": {"type": "text", "text": "hi"}}]
+SAMPLING = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "sampling/createMessage", "params": {"messages": MESSAGES, "maxTokens": 50}})
 ENDED = "the client's call ends with an isError result"
 
 
