@@ -15,6 +15,7 @@ CALLS: Final = frozenset({"tools/call", "prompts/get", "resources/read"})
 META: Final = "_meta"
 META_VERSION: Final = "io.modelcontextprotocol/protocolVersion"
 META_CAPABILITIES: Final = "io.modelcontextprotocol/clientCapabilities"
+META_LOG_LEVEL: Final = "io.modelcontextprotocol/logLevel"
 META_RELATED_TASK: Final = "io.modelcontextprotocol/related-task"
 TASKS_EXTENSION: Final = "io.modelcontextprotocol/tasks"
 

@@ -11,7 +11,7 @@ import pytest
 from samplegate.core.decisions import Answered, Denied, Forwarded, Outcome, Reason, Unanswered
 from samplegate.core.requests import BadRequest
 from samplegate.core.session.exchange import MAX_ROUNDS, MAX_WAITS
-from samplegate.core.session.rounds import Effect, Later, Note, Open, Release, Settled, ToClient, ToServer, Withdraw
+from samplegate.core.session.rounds import Effect, Later, Note, Open, Over, Release, Settled, ToClient, ToServer, Withdraw
 from samplegate.core.session.seal import LIFETIME
 from tests.core.dialogue import (
     ALLOW,
@@ -145,13 +145,13 @@ class TestCapabilities:
         line = (
             b'{"jsonrpc":"2.0","id":1,"result":{"capabilities":{"tools":{ },"extensions":{"io.modelcontextprotocol/tasks":{},"y":{} }},"ttlMs":1.0}}'
         )
-        assert [ToClient(0, line.replace(b'"io.modelcontextprotocol/tasks":{},', b""))] == d.server(line)
+        assert [ToClient(0, line.replace(b'"io.modelcontextprotocol/tasks":{},', b""), True)] == d.server(line)
 
     def test_what_else_a_server_says_of_itself_passes_as_it_came(self) -> None:
         d = Dialogue(ALLOW)
         d.client(modern(1, "server/discover"))
         line = b'{"jsonrpc":"2.0","id":1,"result":{ "supportedVersions":["2026-07-28"],"capabilities":{"extensions":{"y":1.0}} }}'
-        assert [ToClient(0, line)] == d.server(line)
+        assert [ToClient(0, line, True)] == d.server(line)
 
 
 class TestTasks:
@@ -189,14 +189,14 @@ class TestPassing:
         d = Dialogue(ALLOW)
         d.client(call("a"))
         line = b' {"jsonrpc":"2.0", "id":"a","result":' + payload + b"}"
-        assert [ToClient(0, line)] == d.server(line)
+        assert [ToClient(0, line, True)] == d.server(line)
         assert is_empty(d)
 
     def test_errors_pass_as_they_came(self) -> None:
         d = Dialogue(ALLOW)
         d.client(call())
         line = b'{"jsonrpc":"2.0","id":1,"error":{"code":-32021,"message":"x","data":{"requiredCapabilities":{"sampling":{}}, "n":1.0}}}'
-        assert [ToClient(0, line)] == d.server(line)
+        assert [ToClient(0, line, True)] == d.server(line)
 
     @pytest.mark.parametrize("method", ["subscriptions/listen", "vendor/thing", "completion/complete", "ping"])
     def test_other_methods_pass(self, method: str) -> None:
@@ -762,7 +762,7 @@ class TestCancellation:
         d = Dialogue(ALLOW)
         d.client(call("a"))
         line = b'{"jsonrpc":"2.0", "method":"notifications/cancelled","params":{"reason":"r\\u00e9","requestId":"a"}}'
-        assert [ToServer(0, line)] == d.client(line)
+        assert [ToServer(0, line), Over(0)] == d.client(line)
         assert [] == to_client(d.server(result("a")))
         assert is_empty(d)
 
@@ -780,7 +780,7 @@ class TestCancellation:
         d.client(call())
         opened = d.server(asks(1, {"k": ask(sample())}))
         round = one(opened, Open).round
-        assert [Withdraw(round.id)] == d.client(cancel(1))
+        assert [Withdraw(round.id), Over(0)] == d.client(cancel(1))
         assert [] == d.done(round, Settled({"k": Release(Answered(b"{}", "policy"), "d")}))
         assert is_empty(d)
 
@@ -794,14 +794,14 @@ class TestCancellation:
     def test_in_a_reopened_round(self) -> None:
         d, shown = sealed()
         round = one(d.client(call(2, BOTH, requestState=shown["requestState"])), Open).round
-        assert [Withdraw(round.id)] == d.client(cancel(2))
+        assert [Withdraw(round.id), Over(0)] == d.client(cancel(2))
         assert is_empty(d)
 
     def test_in_a_pause_the_call_is_not_tried_again(self) -> None:
         d = Dialogue(ALLOW)
         d.client(call())
         token = one(d.server(asks(1, requestState="s")), Later).token
-        assert [] == d.client(cancel(1))
+        assert [Over(0)] == d.client(cancel(1))
         assert [] == d.session.due(token)
         assert is_empty(d)
 
@@ -840,7 +840,7 @@ class TestLanes:
         assert ["a"] == [told["params"]["requestId"] for told in to_server(out)]
         assert Withdraw(round.id) in out
         assert [] == d.session.due(later.token)
-        assert [ToClient(2, json.dumps(result("d"), separators=(",", ":")).encode())] == d.server(result("d"))
+        assert [ToClient(2, json.dumps(result("d"), separators=(",", ":")).encode(), True)] == d.server(result("d"))
         assert is_empty(d)
 
     def test_a_closed_lane_is_no_cancel_in_the_legacy_eras(self) -> None:

@@ -228,7 +228,7 @@ def test_a_returning_round_does_not_take_another_lanes_answer() -> None:
     take(0, request(5, "ping"))
     opened = take(1, call(5, {"sampling": {}}, requestState=state, inputResponses={"k": {}}))
     assert isinstance(one(opened, Open), Open)
-    assert [ToClient(0, b'{"jsonrpc":"2.0","id":5,"result":{}}')] == d.server(result(5))
+    assert [ToClient(0, b'{"jsonrpc":"2.0","id":5,"result":{}}', True)] == d.server(result(5))
 
 
 def test_progress_for_a_round_whose_params_have_twins_never_raises() -> None:
@@ -361,7 +361,7 @@ def test_what_python_writes_for_no_number_passes_in_frames_that_are_not_ours(wor
     line = f'{{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{{"name":"NaN","arguments":{{"n":{word},"s":"Infinity"}}}}}}'.encode()
     assert [ToServer(0, line)] == d.client(line)
     line = f'{{"jsonrpc":"2.0","id":1,"result":{{"structuredContent":{{"mean":{word}}},"content":[]}}}}'.encode()
-    assert [ToClient(0, line)] == d.server(line)
+    assert [ToClient(0, line, True)] == d.server(line)
 
 
 def test_but_not_in_a_request_that_is_decided() -> None:

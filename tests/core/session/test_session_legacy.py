@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import pytest
 
 from samplegate.core.decisions import Answered, Denied, Forwarded, Reason, Unanswered, Withdrawn
-from samplegate.core.session.rounds import Note, Open, Release, Reply, Settled, ToClient, ToServer, Withdraw
+from samplegate.core.session.rounds import Note, Open, Over, Release, Reply, Settled, ToClient, ToServer, Withdraw
 from tests.core.dialogue import ALLOW, ANSWER, DENY, FORWARD, FORWARD_URLS, Dialogue, error, form, one, request, result, sample, to_client, to_server
 
 
@@ -218,7 +218,7 @@ class TestCancellation:
         d.client(call(1))
         round = one(d.server(request(7, "sampling/createMessage", **sample())), Open).round
         cancel = b'{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":1}}'
-        assert [Withdraw(round.id), ToServer(0, cancel)] == d.client(cancel)
+        assert [Withdraw(round.id), ToServer(0, cancel), Over(0)] == d.client(cancel)
         assert [] == d.done(round, Settled({"": Release(Answered(b"{}", "policy"), "d")}))
 
     def test_of_two_candidates_one_is_not_enough(self) -> None:
@@ -263,7 +263,7 @@ class TestUrlErrors:
         line = json.dumps(error(1, -32042, data={"elicitations": self.URLS, "x": 1.0})).encode()
         opened = d.server(line)
         assert isinstance(d.decide(opened)["0"].act, Forwarded)
-        assert [ToClient(0, line)] == d.settle(opened, answers={"0": Answered(b"{}", "client")})
+        assert [ToClient(0, line, True)] == d.settle(opened, answers={"0": Answered(b"{}", "client")})
 
     def test_an_error_whose_urls_are_refused_ends_the_call_without_them(self) -> None:
         d = Dialogue(DENY)

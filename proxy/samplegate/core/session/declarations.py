@@ -36,13 +36,13 @@ class Declarations(msgspec.Struct, eq=False):
     """The declarations of a session."""
 
     state: State
-    _kept: dict[tuple[bytes, bytes | None, Call | None], Declaration] = msgspec.field(default_factory=dict)
+    _kept: dict[tuple[bytes, bytes | None, Call | None, str], Declaration] = msgspec.field(default_factory=dict)
     _withheld: set[str] = msgspec.field(default_factory=set)
 
-    def of(self, meta: Mapping[str, msgspec.Raw], call: Call | None) -> Declaration:
+    def of(self, meta: Mapping[str, msgspec.Raw], call: Call | None, caller: str) -> Declaration:
         """The declaration of a request with this ``_meta``, for the call that it is."""
         raw = meta.get(META_CAPABILITIES)
-        key = (bytes(meta[META_VERSION]), None if raw is None else bytes(raw), call)
+        key = (bytes(meta[META_VERSION]), None if raw is None else bytes(raw), call, caller)
         known = self._kept.get(key)
         if known is None or known.book is not self.state.book:
             if len(self._kept) >= MAX_KEPT:
@@ -50,9 +50,10 @@ class Declarations(msgspec.Struct, eq=False):
             known = self._kept[key] = self._made(*key)
         return known
 
-    def _made(self, version: bytes, raw: bytes | None, call: Call | None) -> Declaration:
+    def _made(self, version: bytes, raw: bytes | None, call: Call | None, caller: str) -> Declaration:
         revision, client = jsontext.string(version) or "", declared.read(raw)
-        offer = Offer() if raw is None else self.state.offer("modern", revision, client, call)  # without the member nothing is declared (R49, R61)
+        # without the member nothing is declared (R49, R61)
+        offer = Offer() if raw is None else self.state.offer("modern", revision, client, call, caller)
         wanted = None if raw is None else declared.rewrite(raw, client, offer, revision)
         return Declaration(self.state.book, revision, client, offer, wanted if wanted != raw else None)
 

@@ -12,7 +12,7 @@ import msgspec
 
 from samplegate.core import frames, jsontext
 from samplegate.core.decisions import Answered, Reason, Unanswered, Withdrawn
-from samplegate.core.eras import CALLS, META, META_CAPABILITIES
+from samplegate.core.eras import CALLS, META, META_CAPABILITIES, META_LOG_LEVEL
 from samplegate.core.frames import Frame
 from samplegate.core.requests import Origin
 from samplegate.core.session import declared, doors, seal, sealing, shapes
@@ -20,10 +20,8 @@ from samplegate.core.session.declarations import Declarations
 from samplegate.core.session.inflight import Pending, call_and_token
 from samplegate.core.session.rounds import (
     ROOTS,
-    SAMPLING,
     Effect,
     ForwardRound,
-    Item,
     Later,
     Note,
     Open,
@@ -32,10 +30,10 @@ from samplegate.core.session.rounds import (
     Round,
     Settled,
     ToClient,
-    ToServer,
     Withdraw,
 )
-from samplegate.core.session.state import SERVER_LANE, State
+from samplegate.core.session.routing import unmapped
+from samplegate.core.session.state import State
 from samplegate.core.session.unasked import Unasked, brings_answers
 
 Effects = list[Effect]
@@ -72,14 +70,21 @@ class Exchange:
         assert f.id is not None
         assert f.payload is not None
         if f.method.startswith("tasks/"):  # the extension was not offered, so the method does not exist here (R108)
-            return [ToClient(lane, frames.error(f.id, shapes.METHOD_NOT_FOUND, f"method not found: {f.method[:100]} (tasks are not relayed)"))]
+            return [ToClient(lane, frames.error(f.id, shapes.METHOD_NOT_FOUND, f"method not found: {f.method[:100]} (tasks are not relayed)"), True)]
         call, token = call_and_token(f, modern=True)
-        declaration = self._declarations.of(jsontext.fields(meta), call)
-        params, line = f.payload, f.raw
-        if declaration.line is not None:
-            params = jsontext.splice(params, (META,), jsontext.splice(meta, (META_CAPABILITIES,), declaration.line))
-            line = jsontext.splice(f.raw, ("params",), params)
-        pending = Pending(lane, f.id, f.id, f.method, now, call, token, params, True, declaration.revision, declaration.client, declaration.offer)
+        caller, fields = self.state.caller_on(lane), jsontext.fields(meta)
+        declaration = self._declarations.of(fields, call, caller)
+        pending = Pending(lane, f.id, f.id, f.method, now, call, token, f.payload, True, declaration.revision, declaration.client, declaration.offer)
+        pending.caller, pending.level = caller, META_LOG_LEVEL in fields
+        line, ours = f.raw, meta if declaration.line is None else jsontext.splice(meta, (META_CAPABILITIES,), declaration.line)
+        own_token = self.state.own_token(pending)
+        if own_token is not None:
+            ours = jsontext.splice(ours, ("progressToken",), own_token)
+        if ours is not meta:
+            pending.params = jsontext.splice(f.payload, (META,), ours)
+            line = jsontext.splice(f.raw, ("params",), pending.params)
+        params = pending.params
+        assert params is not None
         notes = self._declarations.withheld(declaration)
         if f.method in CALLS and brings_answers(params):
             return [*notes, *self._returns(pending, params, f, now)]
@@ -104,12 +109,12 @@ class Exchange:
         """The client comes back with a sealed round (R68): a state that our key does not open for this very call is an error."""
         opened = sealing.opened(self.state, pending, jsontext.string(state), now)
         if opened is None:
-            fault = "requestState is not one of ours for this call, or it is too old"
-            return [Note("state.refused", {"server": self.state.server}), ToClient(pending.lane, frames.error(pending.id, shapes.BAD_PARAMS, fault))]
+            fault = frames.error(pending.id, shapes.BAD_PARAMS, "requestState is not one of ours for this call, or it is too old")
+            return [Note("state.refused", {"server": self.state.server}), ToClient(pending.lane, fault, True)]
         pending.rounds, pending.started = opened.rounds, min(now, opened.started - self.state.epoch)
         pending.key = opened.call
         pending.wire_id = self.state.new_id()  # the server has never seen this try
-        self.state.inflight.add(pending)
+        self.state.enter(pending)
         replies = {} if answers is None or answers[:1] != b"{" else {key: bytes(raw) for key, raw in jsontext.fields(answers).items()}
         forwarded = {key: sealing.seen(self.state, sealed, now) for key, sealed in opened.keys.items() if sealed.forwarded}
         returned = Returned({key: reply for key, reply in replies.items() if key in forwarded}, forwarded)
@@ -184,7 +189,7 @@ class Exchange:
             return None
         self.state.inflight.remove(pending)
         line = jsontext.splice(f.raw, ("result", "capabilities"), without)
-        return [ToClient(pending.lane, line if pending.id == pending.wire_id else jsontext.splice(line, ("id",), jsontext.dump(pending.id)))]
+        return [ToClient(pending.lane, unmapped(pending, line), True)]
 
     def _pause(self, pending: Pending, state: bytes | None) -> Effects:
         """A state without questions means "come back": retried by us after a pause, never shown to the client."""
@@ -213,14 +218,14 @@ class Exchange:
         pending.round = None
         pending.rewound = True
         self.state.inflight.rewire(pending, self.state.new_id())
-        return [ToServer(SERVER_LANE, frames.request(pending.wire_id, pending.method, params))]
+        return [self.state.to_server(pending, frames.request(pending.wire_id, pending.method, params))]
 
     def _fail(self, pending: Pending, fault: str) -> Effects:
         """End the call for what the server did wrong."""
         self.state.inflight.remove(pending)
         return [
             Note("call.failed", {"server": self.state.server, "method": pending.method, "fault": fault}),
-            ToClient(pending.lane, frames.error(pending.id, shapes.INTERNAL, f"refused: {fault}")),
+            ToClient(pending.lane, frames.error(pending.id, shapes.INTERNAL, f"refused: {fault}"), True),
         ]
 
     # -- the gate's conclusions ------------------------------------------------------------------------------------------------------------
@@ -239,7 +244,7 @@ class Exchange:
             return []
         responses: dict[str, bytes] = {}
         for key, item in asked.round.items.items():
-            release, kind = settled.releases[key], _kind(item)
+            release, kind = settled.releases[key], item.kind
             entry = None if isinstance(release.outcome, Withdrawn) else shapes.nested(kind, release)
             if entry is None:
                 return self._end(asked, *_blocking(asked, settled))
@@ -254,7 +259,7 @@ class Exchange:
     def _end(self, asked: Asked, kind: str, release: Release) -> Effects:
         pending = asked.pending
         self.state.inflight.remove(pending)
-        return [ToClient(pending.lane, shapes.ended_call(pending.id, pending.method, "modern", kind, release))]
+        return [ToClient(pending.lane, shapes.ended_call(pending.id, pending.method, "modern", kind, release), True)]
 
     def hand_on(self, conclusion: ForwardRound, round: str, now: float) -> Effects:
         """The keys that the client must answer go to it; the rest waits, sealed, for its return."""
@@ -266,7 +271,7 @@ class Exchange:
         if state is None:
             return self._fail(pending, "its call cannot be sealed: the params hold a number or a depth that cannot be read")
         out = {key: asked.entries[key] for key in asked.entries if key in conclusion.keys or key in asked.round.roots}
-        return [ToClient(pending.lane, shapes.input_required(pending.id, out, state))]
+        return [ToClient(pending.lane, shapes.input_required(pending.id, out, state), True)]
 
     def cancelled(self, pending: Pending) -> Effects | None:
         """The client takes the call back; None if the call is with the server, which then must be told."""
@@ -278,11 +283,7 @@ class Exchange:
 
     def _origin(self, pending: Pending) -> Origin:
         calls = () if pending.call is None else (pending.call,)
-        return Origin(self.state.server, self.state.caller, "modern", pending.revision, calls)
-
-
-def _kind(item: Item) -> str:
-    return "sampling" if item.method == SAMPLING else "elicitation"
+        return Origin(self.state.server, pending.caller, "modern", pending.revision, calls)
 
 
 def _blocked(settled: Settled) -> bool:
@@ -293,8 +294,8 @@ def _blocking(asked: Asked, settled: Settled) -> tuple[str, Release]:
     """The key that ends the call: the first that is neither answered nor withdrawn and has no form in ``inputResponses``."""
     for key, item in asked.round.items.items():
         release = settled.releases[key]
-        if not isinstance(release.outcome, Withdrawn) and shapes.nested(_kind(item), release) is None:
-            return _kind(item), release
+        if not isinstance(release.outcome, Withdrawn) and shapes.nested(item.kind, release) is None:
+            return item.kind, release
     return "input", Release(Unanswered(Reason.ERROR), "")
 
 

@@ -36,6 +36,13 @@ class Pending(msgspec.Struct, gc=False, eq=False):
     rounds: int = 0
     waits: int = 0
     """State-only answers in a row."""
+    caller: str = "local"
+    number: int = 0
+    """Names it to the server's link: the lane of what belongs to it."""
+    wire_token: str | None = None
+    """The token under which the server knows its progress, where that is not the client's own."""
+    level: bool = False
+    """Modern: whether it asked for log messages."""
     key: str = ""
     """The name of the call for limits that count by call, the same for all its rounds and retries (R16); given to it by its first round."""
     round: str | None = None
@@ -82,15 +89,23 @@ ANSWERS: Final = frozenset({"requeststate", "inputresponses"})
 
 
 class Inflight(msgspec.Struct, eq=False):
-    """Client requests by both of their ids."""
+    """Client requests by both of their ids, their number and their token at the server; and how many each lane has."""
 
     asked: dict[tuple[int, FrameId], Pending] = msgspec.field(default_factory=dict)
     wire: dict[FrameId, Pending] = msgspec.field(default_factory=dict)
+    numbered: dict[int, Pending] = msgspec.field(default_factory=dict)
+    tokens: dict[str, Pending] = msgspec.field(default_factory=dict)
+    lanes: dict[int, int] = msgspec.field(default_factory=dict)
 
     def add(self, pending: Pending) -> None:
-        """Take a request in under its two ids."""
+        """Take a request in."""
+        if self.asked.get((pending.lane, pending.id)) is None:
+            self.lanes[pending.lane] = self.lanes.get(pending.lane, 0) + 1
         self.asked[pending.lane, pending.id] = pending
         self.wire[pending.wire_id] = pending
+        self.numbered[pending.number] = pending
+        if pending.wire_token is not None:
+            self.tokens[pending.wire_token] = pending
 
     def rewire(self, pending: Pending, wire_id: FrameId) -> None:
         """The request goes to the server again, under a new id."""
@@ -100,7 +115,13 @@ class Inflight(msgspec.Struct, eq=False):
 
     def remove(self, pending: Pending) -> None:
         """The request is over."""
-        self.asked.pop((pending.lane, pending.id), None)
+        if self.asked.pop((pending.lane, pending.id), None) is not None:
+            left = self.lanes[pending.lane] = self.lanes[pending.lane] - 1
+            if not left:
+                del self.lanes[pending.lane]
+        self.numbered.pop(pending.number, None)
+        if pending.wire_token is not None:
+            self.tokens.pop(pending.wire_token, None)
         if self.wire.get(pending.wire_id) is pending:
             del self.wire[pending.wire_id]
 

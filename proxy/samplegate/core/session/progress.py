@@ -18,21 +18,23 @@ class Progress:
     def __init__(self, inflight: Inflight) -> None:
         self._inflight = inflight
 
-    def passes(self, f: Frame) -> bool:
-        """Whether the server's progress notification goes on to the client."""
-        token, value = jsontext.lookup(f.payload, "progressToken"), _number(jsontext.lookup(f.payload, "progress"))
-        pending = None if token is None else self._of(token)
-        if pending is None or value is None:
+    def passes(self, pending: Pending, f: Frame) -> bool:
+        """Whether the server's progress notification on a request goes on to the client."""
+        value = _number(jsontext.lookup(f.payload, "progress"))
+        if value is None:
             return True
         if pending.rewound and pending.progress is not None and value <= pending.progress:
             return False
         pending.progress = value if pending.progress is None else max(value, pending.progress)
         return True
 
-    def _of(self, token: bytes) -> Pending | None:
+    def of(self, token: bytes) -> Pending | None:
+        """The request in flight that the server knows by this token (raw JSON)."""
         wanted = frames.plain_id(token)
+        if isinstance(wanted, str) and (mapped := self._inflight.tokens.get(wanted)) is not None:
+            return mapped
         for pending in self._inflight.wire.values():
-            if pending.token is not None and frames.plain_id(pending.token) == wanted:
+            if pending.token is not None and pending.wire_token is None and frames.plain_id(pending.token) == wanted:
                 return pending
         return None
 

@@ -51,13 +51,14 @@ class Pushes(msgspec.Struct, eq=False):
         """Whether the server has a request with this id open."""
         return id in self._by_id
 
-    def arrive(self, f: Frame, now: float) -> Effects:
-        """The server asks."""
+    def arrive(self, f: Frame, now: float, lane: int = SERVER_LANE) -> Effects:
+        """The server asks. On the stream of a call it asks during that call; elsewhere it may be any that is in flight."""
         assert f.id is not None
         if len(self.open) >= MAX_OPEN:
             return [ToServer(SERVER_LANE, frames.error(f.id, shapes.REJECTED, f"refused: {MAX_OPEN} requests of this server are open already"))]
         state = self.state
-        calls = state.inflight.calls()
+        on = state.inflight.numbered.get(lane) if lane else None
+        calls = state.inflight.calls() if on is None or on.call is None else [on]
         distinct = dict.fromkeys(p.call for p in calls if p.call is not None)
         origin = Origin(state.server, state.caller, "legacy", state.revision, tuple(distinct))
         item = doors.item(f.method, f.payload, origin, state.offered)

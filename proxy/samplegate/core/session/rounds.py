@@ -27,6 +27,11 @@ class Item(msgspec.Struct, frozen=True):
     refused: Reason | None = None
     """Set where the session takes it no further, whatever the policy: it is only to be recorded."""
 
+    @property
+    def kind(self) -> Literal["sampling", "elicitation"]:
+        """What it asks for."""
+        return "sampling" if self.method == SAMPLING else "elicitation"
+
 
 class Seen(msgspec.Struct, frozen=True):
     """What was decided about a key when the round was sealed: so that the return is recorded under the same name."""
@@ -107,10 +112,18 @@ class ToClient(msgspec.Struct, frozen=True):
 
     lane: int
     line: bytes
+    last: bool = False
+    """Whether it answers a request that came on this lane."""
+
+
+class Over(msgspec.Struct, frozen=True):
+    """A client's request that came on this lane is over without an answer: whoever cancelled it is owed none (R99)."""
+
+    lane: int
 
 
 class ToServer(msgspec.Struct, frozen=True):
-    """Write one line to the server."""
+    """Write one line to the server. ``lane`` is the number of the client's request that it is or belongs to, 0 where it belongs to none."""
 
     lane: int
     line: bytes
@@ -145,7 +158,7 @@ class Later(msgspec.Struct, frozen=True):
 
 
 class Close(msgspec.Struct, frozen=True):
-    """Close a lane."""
+    """Close a lane to the server: the stream of the request with this number (R99); with 0 all that leads to it."""
 
     lane: int
 
@@ -158,7 +171,7 @@ class Note(msgspec.Struct, frozen=True):
     warn: bool = True
 
 
-Effect: TypeAlias = ToClient | ToServer | Open | Withdraw | Reply | Later | Close | Note
+Effect: TypeAlias = ToClient | Over | ToServer | Open | Withdraw | Reply | Later | Close | Note
 
 SAMPLING: Final = "sampling/createMessage"
 ELICITATION: Final = "elicitation/create"

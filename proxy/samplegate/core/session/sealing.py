@@ -14,7 +14,7 @@ def binding(state: State, pending: Pending) -> seal.Binding | None:
         digest = seal.params_digest(pending.params)
     except (ValueError, RecursionError):
         return None
-    return seal.Binding(state.server, state.caller, pending.method, digest)
+    return seal.Binding(state.server, pending.caller, pending.method, digest)
 
 
 def sealed(state: State, pending: Pending, round: Round, conclusion: ForwardRound, *, server_state: bytes | None, now: float) -> str | None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Final
 
 from samplegate.core import frames, jsontext
-from samplegate.core.eras import has_batches
+from samplegate.core.eras import META, has_batches
 from samplegate.core.frames import Frame, FrameId
 from samplegate.core.jsontext import Malformed
 from samplegate.core.session import doors, handshake, shapes
@@ -19,11 +19,13 @@ from samplegate.core.session.handshake import Handshake
 from samplegate.core.session.inflight import Pending, call_and_token
 from samplegate.core.session.progress import Progress
 from samplegate.core.session.pushes import Pushes
-from samplegate.core.session.rounds import Close, Conclusion, Effect, ForwardRound, Note, Side, ToClient, ToServer, Withdraw
+from samplegate.core.session.rounds import Close, Conclusion, Effect, ForwardRound, Note, Over, Side, ToClient, ToServer, Withdraw
+from samplegate.core.session.routing import Routes, unmapped
 from samplegate.core.session.state import SERVER_LANE, State
 from samplegate.core.session.urlerrors import UrlErrors
 
 Effects = list[Effect]
+INTERNAL: Final = -1  # the lane of what the gate itself asks of a server
 MAX_BATCH: Final = 1000  # elements; each is gated and answered on its own
 _INPUT_REQUIRED: Final = doors.INPUT_REQUIRED.encode()
 MAX_PASSED: Final = 10_000  # the server's other requests that wait for the client
@@ -35,6 +37,7 @@ class Session:
     def __init__(self, state: State) -> None:
         self.state = state
         self.progress = Progress(state.inflight)
+        self.routes = Routes(state, self.progress)
         self.pushes = Pushes(state)
         self.exchange = Exchange(state)
         self.url_errors = UrlErrors(state)
@@ -101,16 +104,26 @@ class Session:
 
     def lane_closed(self, side: Side, lane: int) -> Effects:
         """A lane is gone: a disconnect is a cancel in the modern era and not in the legacy ones (T35)."""
+        if lane not in self.state.inflight.lanes:
+            return []
         gone = [p for p in self.state.inflight.asked.values() if p.lane == lane and p.modern] if side == "client" else []
         return [effect for pending in gone for effect in self._cancel(pending, None)]
 
     def eof(self, side: Side) -> Effects:
         """A side has gone for good: nothing is owed to anybody any more."""
         rounds = [*self.pushes.open, *self.url_errors.open, *self.exchange.open, *self.exchange.unasked.open]
+        told = self._server_ended() if side == "server" and self.state.outlived else []
         self.pushes = Pushes(self.state)
         self.exchange = Exchange(self.state)
         self.url_errors = UrlErrors(self.state)
-        return [*(Withdraw(id) for id in rounds), Close(SERVER_LANE)] if side == "client" else [Withdraw(id) for id in rounds]
+        return [*(Withdraw(id) for id in rounds), *([Close(SERVER_LANE)] if side == "client" else told)]
+
+    def _server_ended(self) -> Effects:
+        """Whoever waits for the server is told that it is gone: a call of which nobody knows how far it came is not made again by us."""
+        waiting = list(self.state.inflight.asked.values())
+        for pending in waiting:
+            self.state.inflight.remove(pending)
+        return [ToClient(p.lane, frames.error(p.id, shapes.INTERNAL, "the server has ended before it answered"), True) for p in waiting]
 
     # -- lines that are not taken ----------------------------------------------------------------------------------------------------------
 
@@ -142,7 +155,7 @@ class Session:
             return (
                 [*out, *self._unreadable_answer(problem.id)]
                 if problem.answers
-                else [*out, ToClient(lane, frames.error(problem.id, code, f"refused: {problem.fault}"))]
+                else [*out, ToClient(lane, frames.error(problem.id, code, f"refused: {problem.fault}"), True)]
             )
         if not problem.answers:
             return [*out, ToServer(SERVER_LANE, frames.error(problem.id, code, f"refused: {problem.fault}"))]
@@ -150,7 +163,8 @@ class Session:
         if pending is None or pending.round is not None:  # answered already: its round is what counts
             return out
         self.state.inflight.remove(pending)
-        return [*out, ToClient(pending.lane, frames.error(pending.id, shapes.INTERNAL, f"the server's answer was refused: {problem.fault}"))]
+        line = frames.error(pending.id, shapes.INTERNAL, f"the server's answer was refused: {problem.fault}")
+        return [*out, ToClient(pending.lane, line, True)]
 
     def _unreadable_answer(self, id: FrameId) -> Effects:
         """The client answered in a way that cannot be read: whoever asked is told, and does not wait for ever."""
@@ -173,14 +187,16 @@ class Session:
     def _client_request(self, lane: int, f: Frame, now: float) -> Effects:
         assert f.id is not None
         if (lane, f.id) in self.state.inflight.asked or self.state.is_ours(f.id):
-            return [ToClient(lane, frames.error(f.id, shapes.INVALID_REQUEST, "a request with this id is in flight"))]
+            return [ToClient(lane, frames.error(f.id, shapes.INVALID_REQUEST, "a request with this id is in flight"), True)]
         if f.method == handshake.METHOD:
             return self.handshake.request(lane, f, now)
         meta = modern_meta(f)
         if meta is not None:
             self._modern_seen = True
             return self.exchange.request(lane, f, meta, now)
-        return self.state.send(Pending(lane, f.id, f.id, f.method, now, *call_and_token(f, modern=False)), f.raw)
+        pending = Pending(lane, f.id, f.id, f.method, now, *call_and_token(f, modern=False), caller=self.state.caller_on(lane))
+        token = self.state.own_token(pending)
+        return self.state.send(pending, f.raw if token is None else jsontext.splice(f.raw, ("params", META, "progressToken"), token))
 
     def _client_answers(self, f: Frame) -> Effects:
         """An answer to the server's request, or to one that we forwarded. What nobody asked is no answer: it passed no policy (T3)."""
@@ -196,13 +212,24 @@ class Session:
 
     def _client_cancels(self, lane: int, f: Frame) -> Effects:
         id = _request_id(f)
-        pending = None if id is None else self.state.inflight.asked.get((lane, id))
+        pending = None if id is None else self._meant(lane, id)
         if pending is None:
             return [Note("cancel.unmatched", {"side": "client"}, warn=False)]
         return [] if pending.method == handshake.METHOD else self._cancel(pending, f)  # R99: initialize is never cancelled
 
+    def _meant(self, lane: int, id: FrameId) -> Pending | None:
+        """The request that a client names: of its lane; where it has but one session of ids, of any (over HTTP a cancel comes by itself)."""
+        inflight = self.state.inflight
+        pending = inflight.asked.get((lane, id))
+        if pending is not None or self.state.maps_ids or not self.state.revision:
+            return pending
+        return next((one for one in inflight.asked.values() if one.id == id and not one.modern and one.lane != INTERNAL), None)
+
     def _cancel(self, pending: Pending, f: Frame | None) -> Effects:
         """The client takes a call back: its rounds are withdrawn, and the server is told under the id that it knows (R100)."""
+        return [*self._taken_back(pending, f), Over(pending.lane)]
+
+    def _taken_back(self, pending: Pending, f: Frame | None) -> Effects:
         out = self.pushes.call_gone(pending)
         held = self.exchange.cancelled(pending) if pending.modern else None
         if held is None and pending.round is not None:
@@ -210,6 +237,8 @@ class Session:
         self.state.inflight.remove(pending)
         if held is not None:
             return out + held  # the server has answered already: nothing of it is in flight there
+        if pending.modern and self.state.streams:
+            return [*out, Close(pending.number)]
         if f is not None and pending.wire_id == pending.id:
             return [*out, ToServer(SERVER_LANE, f.raw)]
         params = jsontext.splice(b"{}" if f is None or f.payload is None else f.payload, ("requestId",), jsontext.dump(pending.wire_id))
@@ -219,12 +248,14 @@ class Session:
 
     def _server(self, lane: int, f: Frame, now: float) -> Effects:
         if f.kind == "request":
-            return self._server_request(f, now)
+            return self._server_request(lane, f, now)
         if f.kind == "notification":
-            return self._server_notifies(f)
+            return self._server_notifies(lane, f)
         if f.id is None:  # an error that names no request: for whoever reads it
             url_error = f.payload is not None and doors.is_url_error(f.payload)
-            return [Note("frame.refused", {"side": "server", "fault": "URLs for no request"})] if url_error else [ToClient(0, f.raw)]
+            if url_error or self.state.maps_ids:
+                return [Note("frame.refused", {"side": "server", "fault": "URLs for no request" if url_error else "an error for no request"})]
+            return [ToClient(0, f.raw)]
         pending = self.state.inflight.wire.get(f.id)
         if pending is None or pending.round is not None:
             return [Note("frame.unasked", {"side": "server"})]
@@ -243,35 +274,32 @@ class Session:
         if held is not None:
             return held
         self.state.inflight.remove(pending)
-        line = f.raw if pending.wire_id == pending.id else jsontext.splice(f.raw, ("id",), jsontext.dump(pending.id))
-        return [ToClient(pending.lane, line)]
+        return [ToClient(pending.lane, unmapped(pending, f.raw), True)]
 
-    def _server_request(self, f: Frame, now: float) -> Effects:
+    def _server_request(self, lane: int, f: Frame, now: float) -> Effects:
         assert f.id is not None
         if f.id in self._passed or self.pushes.asks(f.id) or self.state.is_ours(f.id):
             return [Note("frame.refused", {"side": "server", "fault": "a request with its id is in flight"}), _duplicate(f.id)]
         if not self.state.revision and self._modern_seen:
             return [Note("frame.refused", {"side": "server", "fault": "a server writes no requests in the modern era"})]  # R89
         if f.method in doors.KINDS:
-            return self.pushes.arrive(f, now)
+            return self.pushes.arrive(f, now, lane)
         if len(self._passed) >= MAX_PASSED:
             return [ToServer(SERVER_LANE, frames.error(f.id, shapes.INVALID_REQUEST, f"refused: {MAX_PASSED} requests wait for the client already"))]
         self._passed.add(f.id)
-        return [ToClient(0, f.raw)]
+        return [ToClient(self.routes.request(lane), f.raw)]
 
-    def _server_notifies(self, f: Frame) -> Effects:
+    def _server_notifies(self, lane: int, f: Frame) -> Effects:
         if f.method == "notifications/cancelled":
-            return self._server_cancels(f)
+            return self._server_cancels(lane, f)
         if f.method in doors.KINDS:
             return [Note("frame.refused", {"side": "server", "fault": "a request without an id"})]
-        if f.method == "notifications/progress" and not self.progress.passes(f):
-            return []
         tasks = f.method.startswith("notifications/tasks") and not self.state.revision
         if tasks or f.method == "notifications/tasks":  # in the legacy eras it is notifications/tasks/status, which asks nothing
             return [Note("frame.refused", {"side": "server", "fault": "tasks were not offered to it"})]  # R108
-        return [ToClient(0, f.raw)]
+        return self.routes.notification(lane, f)
 
-    def _server_cancels(self, f: Frame) -> Effects:
+    def _server_cancels(self, lane: int, f: Frame) -> Effects:
         """The server takes back its own request, or ends a listen of the client's (R99)."""
         id = _request_id(f)
         if id is None:
@@ -281,15 +309,15 @@ class Session:
             return out
         if id in self._passed:
             self._passed.discard(id)
-            return [ToClient(0, f.raw)]
+            return [ToClient(self.routes.request(lane), f.raw)]
         pending = self.state.inflight.wire.get(id)
         if pending is None:
             return [Note("cancel.unmatched", {"side": "server"}, warn=False)]
-        if pending.method == "subscriptions/listen":
+        ends = pending.method == "subscriptions/listen"
+        if ends:
             self.state.inflight.remove(pending)  # its end: the only request of the client's that a server takes back
-        if pending.id == pending.wire_id:
-            return [ToClient(pending.lane, f.raw)]
-        return [ToClient(pending.lane, jsontext.splice(f.raw, ("params", "requestId"), jsontext.dump(pending.id)))]
+        line = f.raw if pending.id == pending.wire_id else jsontext.splice(f.raw, ("params", "requestId"), jsontext.dump(pending.id))
+        return [ToClient(pending.lane, line, ends)]
 
 
 def _request_id(f: Frame) -> FrameId | None:

@@ -25,6 +25,14 @@ class State(msgspec.Struct, eq=False):
     key: bytes
     epoch: float = 0.0
     caller: str = "local"
+    maps_ids: bool = False
+    """Whether several clients, or several streams of one, choose ids and tokens for themselves: the server is then shown ours (R111)."""
+    streams: bool = False
+    """Whether the server answers each request on a stream of its own (HTTP): in the modern era its end is how a call is taken back (R99)."""
+    outlived: bool = False
+    """Whether the client's lanes outlive the server's side: then whoever waits for it is told that it has ended."""
+    callers: dict[int, str] = msgspec.field(default_factory=dict)
+    """Who speaks on a client's lane, where that is not ``caller``."""
     revision: str = ""
     """The negotiated legacy revision; empty until ``initialize`` was answered."""
     client: ClientCapabilities = ClientCapabilities()
@@ -52,14 +60,37 @@ class State(msgspec.Struct, eq=False):
             pending.key = pending.key or self.new_round()
         return tuple(pending.key for pending in calls) or (self.token,)
 
-    def offer(self, era: Era, revision: str, client: ClientCapabilities, call: Call | None) -> Offer:
+    def caller_on(self, lane: int) -> str:
+        """Who speaks on a client's lane."""
+        return self.callers.get(lane, self.caller) if self.callers else self.caller
+
+    def offer(self, era: Era, revision: str, client: ClientCapabilities, call: Call | None, caller: str | None = None) -> Offer:
         """What is declared to the server (R113)."""
-        return offer(self.book, server=self.server, caller=self.caller, era=era, revision=revision, client=client, call=call)
+        who = self.caller if caller is None else caller
+        return offer(self.book, server=self.server, caller=who, era=era, revision=revision, client=client, call=call)
+
+    def enter(self, pending: Pending) -> None:
+        """Put a request in flight that the server has not seen."""
+        self.numbers += 1
+        pending.number = self.numbers
+        self.inflight.add(pending)
 
     def send(self, pending: Pending, raw: bytes) -> list[Effect]:
-        """Put a client's request in flight; under another id only where two clients chose the same (R111)."""
-        if pending.wire_id in self.inflight.wire:
+        """Put a client's request in flight; under another id where ids are mapped, or where two requests have the same (R111)."""
+        if self.maps_ids or pending.wire_id in self.inflight.wire:
             pending.wire_id = self.new_id()
             raw = jsontext.splice(raw, ("id",), jsontext.dump(pending.wire_id))
-        self.inflight.add(pending)
-        return [ToServer(SERVER_LANE, raw)]
+        self.enter(pending)
+        return [self.to_server(pending, raw)]
+
+    def to_server(self, pending: Pending, line: bytes) -> ToServer:
+        """A line of a client's request, on the lane that is its own where the server has more than one."""
+        return ToServer(pending.number if self.streams else SERVER_LANE, line)
+
+    def own_token(self, pending: Pending) -> bytes | None:
+        """The progressToken that the server is to see in place of the client's, raw; None where it stays (R111)."""
+        if not self.maps_ids or pending.token is None:
+            return None
+        pending.wire_token = f"sg:{self.token}:p{self.numbers}"
+        self.numbers += 1
+        return jsontext.dump(pending.wire_token)

@@ -56,15 +56,15 @@ class Unasked(msgspec.Struct, eq=False):
         state = self.state
         kinds: frozenset[Kind] = frozenset("elicitation" if method == ELICITATION else "sampling" for method in methods)
         return unsolicited(
-            state.book, server=state.server, caller=state.caller, call=pending.call, revision=pending.revision, client=pending.client, kinds=kinds
+            state.book, server=state.server, caller=pending.caller, call=pending.call, revision=pending.revision, client=pending.client, kinds=kinds
         )
 
     def _open(self, pending: Pending, items: dict[str, Item], line: bytes) -> Effects:
         calls = () if pending.call is None else (pending.call,)
-        origin = Origin(self.state.server, self.state.caller, "modern", pending.revision, calls)
+        origin = Origin(self.state.server, pending.caller, "modern", pending.revision, calls)
         round = Round(self.state.new_round(), "unasked", pending.lane, origin, pending.client, items, None, pending.started)
         pending.wire_id = self.state.new_id()  # the server has not seen it yet
-        self.state.inflight.add(pending)
+        self.state.enter(pending)
         pending.round = round.id
         self.open[round.id] = (pending, line)
         return [Open(round)]
@@ -80,7 +80,7 @@ class Unasked(msgspec.Struct, eq=False):
             return self.state.send(pending, line)
         if isinstance(refused.outcome, Withdrawn):
             return []
-        return [ToClient(pending.lane, shapes.ended_call(pending.id, pending.method, "modern", "input", refused))]
+        return [ToClient(pending.lane, shapes.ended_call(pending.id, pending.method, "modern", "input", refused), True)]
 
     def cancelled(self, round: str) -> Effects | None:
         """The client takes the call back; None if the round is not one of these."""
@@ -95,7 +95,7 @@ def _item(method: str, answer: bytes) -> Item:
 
 
 def _refused(pending: Pending, fault: str) -> ToClient:
-    return ToClient(pending.lane, frames.error(pending.id, shapes.BAD_PARAMS, fault))
+    return ToClient(pending.lane, frames.error(pending.id, shapes.BAD_PARAMS, fault), True)
 
 
 def _says_action(answer: bytes) -> bool:

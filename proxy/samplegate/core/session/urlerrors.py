@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import msgspec
 
-from samplegate.core import jsontext
 from samplegate.core.decisions import Answered, Reason, Unanswered, Withdrawn
 from samplegate.core.eras import Era
 from samplegate.core.frames import Frame
@@ -15,6 +14,7 @@ from samplegate.core.requests import Call, Origin
 from samplegate.core.session import doors, shapes
 from samplegate.core.session.inflight import Pending
 from samplegate.core.session.rounds import Effect, Note, Open, Release, Round, Settled, ToClient, Withdraw
+from samplegate.core.session.routing import unmapped
 from samplegate.core.session.state import State
 
 Effects = list[Effect]
@@ -32,7 +32,7 @@ class UrlErrors(msgspec.Struct, eq=False):
         state = self.state
         calls: tuple[Call, ...] = () if pending.call is None else (pending.call,)
         era: Era = "modern" if pending.modern else "legacy"
-        origin = Origin(state.server, state.caller, era, pending.revision if pending.modern else state.revision, calls)
+        origin = Origin(state.server, pending.caller, era, pending.revision if pending.modern else state.revision, calls)
         items = doors.url_elicitations(f.payload, origin, pending.offer if pending.modern else state.offered)
         if items is None:
             return None
@@ -48,7 +48,7 @@ class UrlErrors(msgspec.Struct, eq=False):
             call_ids=state.call_ids([pending]),
             session=state.token,
         )
-        line = f.raw if pending.id == pending.wire_id else jsontext.splice(f.raw, ("id",), jsontext.dump(pending.id))
+        line = unmapped(pending, f.raw)
         self.open[round.id] = (pending, line)
         pending.round = round.id
         return [Open(round)]
@@ -64,14 +64,14 @@ class UrlErrors(msgspec.Struct, eq=False):
     def _settled(self, pending: Pending, line: bytes, settled: Settled, round: str) -> Effects:
         left = [release for release in settled.releases.values() if not _left_to_client(release)]
         if not left:
-            return [ToClient(pending.lane, line)]
+            return [ToClient(pending.lane, line, True)]
         blocking = next((release for release in left if not isinstance(release.outcome, Withdrawn)), None)
         if blocking is None:
             return []
         if isinstance(blocking.outcome, Answered):
             blocking = Release(Unanswered(Reason.ERROR), blocking.decision_id)
-            return [Note("round.faulty", {"round": round}), ToClient(pending.lane, _ended(pending, blocking))]
-        return [ToClient(pending.lane, _ended(pending, blocking))]
+            return [Note("round.faulty", {"round": round}), ToClient(pending.lane, _ended(pending, blocking), True)]
+        return [ToClient(pending.lane, _ended(pending, blocking), True)]
 
     def cancelled(self, round: str) -> Effects | None:
         """The client takes the call back; None if the round is not one of these."""

@@ -1,0 +1,170 @@
+"""Many lanes on one session: each frame of the server's goes to the stream it belongs to, under the names that its client gave (R111)."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from samplegate.core.session.rounds import Close, Effect, Note, Open, Over, ToClient, ToServer
+from tests.core.dialogue import ALLOW, DENY, META, Dialogue, modern, one, request, result, to_server
+
+SUBSCRIPTION = "io.modelcontextprotocol/subscriptionId"
+
+
+def call(id: Any, capabilities: Any = None) -> dict[str, Any]:
+    return modern(id, "tools/call", capabilities, name="x")
+
+
+def shared(*, streams: bool = False) -> Dialogue:
+    d = Dialogue(ALLOW)
+    d.session.state.maps_ids, d.session.state.streams = True, streams
+    return d
+
+
+def says(d: Dialogue, lane: int, line: dict[str, Any]) -> list[Effect]:
+    return d.take(d.session.frame("client", lane, json.dumps(line).encode(), d.now))
+
+
+def heard(effects: list[Effect]) -> list[tuple[int, Any, bool]]:
+    return [(effect.lane, json.loads(effect.line), effect.last) for effect in effects if isinstance(effect, ToClient)]
+
+
+def with_meta(line: dict[str, Any], **meta: Any) -> dict[str, Any]:
+    return {**line, "params": {**line["params"], "_meta": {**line["params"].get("_meta", {}), **meta}}}
+
+
+def notification(method: str, **params: Any) -> dict[str, Any]:
+    return {"jsonrpc": "2.0", "method": method, "params": params}
+
+
+def test_the_same_id_on_two_lanes_is_two_requests_and_each_gets_its_answer() -> None:
+    d = shared()
+    first, second = (to_server(says(d, lane, call(1)))[0] for lane in (1, 2))
+    assert len({first["id"], second["id"], 1}) == 3
+    assert [(2, result(1), True)] == heard(d.server(result(second["id"])))
+    assert [(1, result(1), True)] == heard(d.server(result(first["id"])))
+
+
+def test_the_same_progress_token_on_two_lanes_is_two_series() -> None:
+    d = shared()
+    sent = [to_server(says(d, lane, with_meta(call(1), progressToken=7)))[0]["params"]["_meta"]["progressToken"] for lane in (1, 2)]
+    assert len({*sent, 7}) == 3
+    out = d.server(notification("notifications/progress", progressToken=sent[1], progress=0.5, message="m"))
+    assert [(2, notification("notifications/progress", progressToken=7, progress=0.5, message="m"), False)] == heard(out)
+
+
+def test_a_subscriptions_notification_bears_the_id_that_its_client_gave() -> None:
+    d = shared()
+    says(d, 1, call(1))
+    listen = to_server(says(d, 2, {**call("L"), "method": "subscriptions/listen"}))[0]["id"]
+    out = d.server(notification("notifications/tools/list_changed", _meta={SUBSCRIPTION: listen}))
+    assert [(2, notification("notifications/tools/list_changed", _meta={SUBSCRIPTION: "L"}), False)] == heard(out)
+
+
+def test_what_belongs_to_no_request_is_dropped_and_counted() -> None:
+    d = shared()
+    says(d, 1, call(1))
+    for line in (
+        notification("notifications/tools/list_changed"),
+        notification("vendor/news"),
+        notification("notifications/progress", progressToken="else", progress=1),
+        notification("vendor/news", _meta={SUBSCRIPTION: "nobody's"}),
+    ):
+        out = d.server(line)
+        assert "notification.unattributed" == one(out, Note).event
+        assert [] == heard(out)
+
+
+def test_a_log_message_goes_to_the_one_client_that_asked_for_any() -> None:
+    d = shared()
+    says(d, 1, call(1))
+    says(d, 2, with_meta(call(1), **{"io.modelcontextprotocol/logLevel": "info"}))
+    message = notification("notifications/message", level="info", data="x")
+    assert [(2, message, False)] == heard(d.server(message))
+
+
+def test_a_log_message_is_nobodys_where_two_callers_have_requests_in_flight() -> None:
+    d = shared()
+    d.session.state.callers.update({1: "ada", 2: "bob"})
+    for lane in (1, 2):
+        says(d, lane, with_meta(call(1), **{"io.modelcontextprotocol/logLevel": "info"}))
+    assert [] == heard(d.server(notification("notifications/message", level="info", data="x")))
+
+
+def test_the_stream_that_a_frame_came_on_says_whose_it_is() -> None:
+    d = shared(streams=True)
+    says(d, 1, call(1))
+    lane = one(says(d, 2, call(1)), ToServer).lane
+    line = json.dumps(notification("vendor/news")).encode()
+    assert [ToClient(2, line)] == d.session.frame("server", lane, line, 0.0)
+
+
+def test_over_http_a_modern_call_is_taken_back_by_ending_its_stream() -> None:
+    d = shared(streams=True)
+    lane = one(says(d, 3, call(1)), ToServer).lane
+    assert [Close(lane), Over(3)] == d.session.lane_closed("client", 3)
+
+
+def test_a_retry_stays_on_the_lane_of_its_call() -> None:
+    d = shared(streams=True)
+    sent = one(says(d, 3, call(1, {"sampling": {}})), ToServer)
+    ask = {"method": "sampling/createMessage", "params": {"messages": [], "maxTokens": 5}}
+    answer = result(json.loads(sent.line)["id"], resultType="input_required", inputRequests={"k": ask})
+    again = one(d.settle(d.take(d.session.frame("server", sent.lane, json.dumps(answer).encode(), 0.0))), ToServer)
+    assert sent.lane == again.lane
+    assert json.loads(sent.line)["id"] != json.loads(again.line)["id"]
+
+
+def test_a_policy_sees_who_speaks_on_a_lane() -> None:
+    d = Dialogue({**DENY, "match": {"caller": "bob"}}, ALLOW)
+    d.session.state.maps_ids = True
+    d.session.state.callers.update({1: "ada", 2: "bob"})
+    for lane, caller in ((1, "ada"), (2, "bob")):
+        id = to_server(says(d, lane, call(1, {"sampling": {}})))[0]["id"]
+        ask = {"method": "sampling/createMessage", "params": {"messages": [], "maxTokens": 5}}
+        out = d.server(result(id, resultType="input_required", inputRequests={"k": ask}))
+        assert caller == one(out, Open).round.origin.caller
+
+
+def test_a_legacy_push_on_a_calls_stream_is_asked_during_that_call_alone() -> None:
+    d = Dialogue(ALLOW)
+    d.session.state.streams = True
+    d.open_legacy()
+    says(d, 1, request(1, "tools/call", name="one"))
+    lane = one(says(d, 2, request(2, "tools/call", name="two")), ToServer).lane
+    push = json.dumps(request("s", "sampling/createMessage", messages=[], maxTokens=5)).encode()
+    assert ["two"] == [call.tool for call in one(d.session.frame("server", lane, push, 0.0), Open).round.origin.calls]
+
+
+def test_a_legacy_cancel_comes_on_a_lane_of_its_own() -> None:
+    d = Dialogue(ALLOW)
+    d.open_legacy()
+    says(d, 1, request(1, "tools/call", name="one"))
+    cancel = notification("notifications/cancelled", requestId=1)
+    assert [ToServer(0, json.dumps(cancel).encode()), Over(1)] == says(d, 2, cancel)
+
+
+def test_the_servers_own_requests_go_where_its_oldest_call_waits() -> None:
+    d = Dialogue(ALLOW)
+    d.open_legacy()
+    assert 0 == heard(d.server(request("r0", "roots/list")))[0][0]
+    says(d, 4, request(1, "tools/call", name="one"))
+    says(d, 5, request(2, "tools/call", name="two"))
+    assert 4 == heard(d.server(request("r1", "roots/list")))[0][0]
+
+
+def test_whoever_waits_is_told_that_the_server_has_ended() -> None:
+    d = shared()
+    d.session.state.outlived = True
+    for lane in (1, 2):
+        says(d, lane, call(lane))
+    out = heard(d.session.eof("server"))
+    assert [(1, 1, True), (2, 2, True)] == [(lane, line["id"], last) for lane, line, last in out]
+    assert {-32603} == {line["error"]["code"] for _, line, _ in out}
+    assert [] == d.session.eof("server")
+
+
+def test_the_modern_meta_is_kept() -> None:
+    d = shared()
+    sent = to_server(says(d, 1, with_meta(call(1), progressToken="t", vendor={"a": 1})))[0]["params"]["_meta"]
+    assert {**META, "vendor": {"a": 1}}.items() <= sent.items()
