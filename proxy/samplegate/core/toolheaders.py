@@ -1,0 +1,201 @@
+"""The ``Mcp-Param`` headers: which arguments of a tool are mirrored, as its ``x-mcp-header`` annotations say, and with what value (R74).
+
+Not a validator of schemas: of ``inputSchema`` only the annotations are read, and no ``$ref`` is followed.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Final, TypeAlias
+
+import msgspec
+
+from samplegate.core import headers, jsontext
+from samplegate.core.jsontext import Malformed
+from samplegate.core.session.doors import may_say
+
+Annotations: TypeAlias = Mapping[tuple[str, ...], str]
+"""The path of a mirrored property through the arguments -> the rest of its header's name."""
+
+PREFIX: Final = "Mcp-Param-"
+KEY: Final = "x-mcp-header"
+MAX_ANNOTATED: Final = 64  # of one tool; HTTP servers mostly take a hundred headers
+MAX_SAFE: Final = 2**53 - 1
+_KEY: Final = KEY.encode()
+_token: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,128}")
+_number: Final = re.compile(rb"-?[0-9]")
+_TYPES: Final = frozenset({"string", "integer", "boolean"})
+_MAPS: Final = frozenset({"patternProperties", "dependentSchemas", "dependencies", "$defs", "definitions"})
+"""Keywords whose value is schemas by name: a name is no keyword."""
+_DATA: Final = frozenset({"default", "examples", "example", "const", "enum"})
+"""Keywords whose value is data: what looks like an annotation there is none."""
+
+
+def annotated(tool: bytes) -> Annotations | str:
+    """What a tool of a tools/list result wants mirrored, or why its annotations are not valid: such a tool must not be used over HTTP (R74)."""
+    if not may_say(tool, _KEY):
+        return {}
+    try:
+        raw = jsontext.lookup(tool, "inputSchema")
+        return _collected(None if raw is None else _schema(raw))
+    except (ValueError, RecursionError):
+        return "its inputSchema cannot be read"
+
+
+def _schema(raw: bytes) -> Any:
+    """The schema as plain values, also where a truncated emoji or a NaN makes it not quite JSON, as real ones are."""
+    try:
+        return msgspec.json.decode(raw)
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        return json.loads(raw)
+
+
+def _collected(schema: Any) -> Annotations | str:
+    out: dict[tuple[str, ...], str] = {}
+    seen: set[str] = set()
+    for path, node in _positions(schema):
+        if KEY not in node:
+            continue
+        fault = _fault(path, node, seen)
+        if fault is not None:
+            return fault
+        assert path is not None
+        out[path] = node[KEY]
+        seen.add(node[KEY].lower())
+        if len(out) > MAX_ANNOTATED:
+            return f"more than {MAX_ANNOTATED} of its properties have an {KEY}"
+    return out
+
+
+def _fault(path: tuple[str, ...] | None, node: Mapping[str, Any], seen: set[str]) -> str | None:
+    """Why one annotation is not valid."""
+    name = node[KEY]
+    if not path:
+        return f"an {KEY} stands where no chain of properties leads"
+    if not isinstance(name, str) or not _token.fullmatch(name):
+        return f"an {KEY} is not the name of a header"
+    if not isinstance(node.get("type"), str) or node["type"] not in _TYPES:
+        return f"the {KEY} {name!r} is on a property that is neither string, integer nor boolean"
+    return f"the {KEY} {name!r} stands twice" if name.lower() in seen else None
+
+
+def _positions(root: Any) -> Iterator[tuple[tuple[str, ...] | None, dict[str, Any]]]:
+    """Every place in a schema where a schema can stand, with its path where only ``properties`` lead there, else None."""
+    todo: list[tuple[tuple[str, ...] | None, Any]] = [((), root)]
+    while todo:
+        path, node = todo.pop()
+        if isinstance(node, list):
+            todo += ((None, inner) for inner in node)
+        if not isinstance(node, dict):
+            continue
+        yield path, node
+        for word, value in node.items():
+            if word == "properties" and isinstance(value, dict):
+                todo += ((None if path is None else (*path, name), inner) for name, inner in value.items())
+            elif word in _MAPS and isinstance(value, dict):
+                todo += ((None, inner) for inner in value.values())
+            elif word not in _DATA:
+                todo.append((None, value))
+
+
+def param_headers(wanted: Annotations, arguments: bytes | None) -> dict[str, str]:
+    """The headers that mirror a call's arguments; none for what is absent, null, an object or a list. Raises Malformed for two readings."""
+    out = {}
+    for path, name in wanted.items():
+        text = _rendered(jsontext.lookup(arguments, *path))
+        if text is not None:
+            out[PREFIX + name] = headers.encode(text)
+    return out
+
+
+def _rendered(raw: bytes | None) -> str | None:
+    """An argument as text: strings as they are, numbers in decimal, booleans in small letters (R72)."""
+    if raw is None:
+        return None
+    if raw[:1] == b'"':
+        return jsontext.string(raw)
+    if raw in {b"true", b"false"}:
+        return raw.decode()
+    return _decimal(raw.decode()) if _number.match(raw) else None
+
+
+def _decimal(text: str) -> str:
+    """A whole number in digits alone, however it is spelled; another one as it stands, for the server to judge."""
+    value = float(text)
+    return str(int(value)) if math.isfinite(value) and value.is_integer() and abs(value) <= MAX_SAFE else text
+
+
+def check_params(given: Iterable[tuple[bytes, bytes]], wanted: Annotations, arguments: bytes | None) -> str | None:
+    """Why the ``Mcp-Param`` headers of a tools/call do not match its arguments (R73, R74), None if they do. Headers as ASGI gives them.
+
+    Headers that the tool does not name count for nothing. Numbers are compared as numbers.
+    """
+    found = headers.gathered(given)
+    for path, name in wanted.items():
+        values = found.get((PREFIX + name).lower(), [])
+        try:
+            raw = jsontext.lookup(arguments, *path)
+        except Malformed as problem:
+            return problem.fault
+        expected = _rendered(raw)
+        if len(values) > 1:
+            return f"the header {PREFIX}{name} stands {len(values)} times"
+        if expected is None or not values:
+            if values or expected is not None:
+                return f"the header {PREFIX}{name} is {'missing' if not values else 'there, its argument is not'}"
+            continue
+        text = headers.decode(values[0])
+        if text is None:
+            return f"the header {PREFIX}{name} cannot be decoded"
+        if text != expected and not (raw is not None and _number.match(raw) and _as_number(text) == expected):
+            return f"the header {PREFIX}{name} does not match the body"
+    return None
+
+
+def _as_number(text: str) -> str | None:
+    return _decimal(text) if re.fullmatch(r"-?[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?", text) else None
+
+
+class Listed(msgspec.Struct, frozen=True):
+    """A tools/list result with the tools left out whose annotations are not valid."""
+
+    result: bytes
+    tools: Mapping[str, Annotations]
+    """The annotations of each tool that stayed, by name; empty for most."""
+    dropped: Mapping[str, str]
+    """Why a tool was left out, by name."""
+    cursor: bytes | None
+    """``nextCursor`` as raw JSON, None on the last page."""
+
+
+def listed(result: bytes) -> Listed:
+    """Read the raw ``result`` of a tools/list. Everything that stays is byte for byte what it was. Raises Malformed for two readings."""
+    found = jsontext.fields(result) if result[:1] == b"{" else {}
+    cursor = bytes(found["nextCursor"]) if "nextCursor" in found else None
+    tools: dict[str, Annotations] = {}
+    dropped: dict[str, str] = {}
+    kept: list[bytes] = []
+    for tool in _elements(found.get("tools")):
+        name = jsontext.string(jsontext.lookup(tool, "name"))
+        wanted = annotated(tool)
+        if isinstance(wanted, str):
+            dropped[name or ""] = wanted
+            continue
+        kept.append(tool)
+        if name is not None:
+            tools[name] = wanted
+    if dropped:
+        result = jsontext.splice(result, ("tools",), b"[" + b",".join(kept) + b"]")
+    return Listed(result, tools, dropped, cursor if cursor != b"null" else None)
+
+
+def _elements(raw: msgspec.Raw | None) -> list[bytes]:
+    if raw is None or bytes(memoryview(raw)[:1]) != b"[":
+        return []
+    try:
+        return [bytes(one) for one in msgspec.json.decode(raw, type=list[msgspec.Raw])]
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        raise Malformed("its tools cannot be read") from None

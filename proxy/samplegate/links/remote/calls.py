@@ -1,0 +1,210 @@
+"""One request of the client's on its way to a remote server, and the stream that answers it: exactly one answer comes of it, or it was taken back.
+
+Not the order of requests and not their number: ``remote`` keeps those.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import ClassVar, Final
+
+import aiohttp
+
+from samplegate.core import frames, jsontext
+from samplegate.core.frames import Frame
+from samplegate.core.jsontext import Malformed
+from samplegate.core.session.rounds import Note
+from samplegate.links.remote import faults, reading
+from samplegate.links.remote.faults import Fault, Gone, of_status
+from samplegate.links.remote.streams import Cursor, Shared, is_message
+from samplegate.links.sse import Event, Oversized
+
+LINGER: Final = 1.0  # seconds that a stream may stay open after its answer; a server ends it at once or never
+_OURS_TO_SAY: Final = frozenset({401, 403})
+"""These are about the gate's own credentials: what the server says of them is not the client's."""
+
+
+class Call:
+    """One request. ``modern`` and ``legacy`` say how it is posted and what becomes of a stream that breaks."""
+
+    modern: ClassVar[bool]
+
+    def __init__(self, shared: Shared, lane: int, frame: Frame) -> None:
+        assert frame.id is not None
+        self.shared = shared
+        self.lane = lane
+        self.frame = frame
+        self.id = frame.id
+        self.cursor = Cursor()
+        self.accepted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        """Done when the server is known to have it, or never will."""
+        self.written: Callable[[int], None] | None = None
+        """Told once, when the system has taken so many bytes, or will not."""
+        self.answered = False
+        self.silent = False
+        """Taken back: nothing of it is told to anybody."""
+        self._close: Callable[[], None] | None = None
+        self._lingers: asyncio.TimerHandle | None = None
+
+    async def run(self) -> None:
+        """Post it and hand on what comes; whatever goes wrong becomes its answer."""
+        try:
+            await self._exchange()
+            if not self.answered:
+                raise Fault("its stream ended without an answer", transport="broken")
+        except Malformed as problem:
+            self._fail(Fault(f"its answer cannot be read: {problem.fault}", transport="malformed"))
+        except (Fault, aiohttp.ClientError, OSError) as error:
+            self._fail(faults.of_error(error))
+        except Exception:
+            self._note("remote.failed", exc_info=True)
+            self._fail(Fault("the gate met a fault; its log has it"))
+        finally:
+            self.accept()
+
+    def accept(self) -> None:
+        """The server has it."""
+        if not self.accepted.done():
+            self.accepted.set_result(None)
+
+    def was_written(self) -> None:
+        """The system has taken it, or it will not be sent any more."""
+        if self.written is not None:
+            written, self.written = self.written, None
+            written(len(self.frame.raw))
+
+    async def _exchange(self) -> None:
+        raise NotImplementedError
+
+    async def _post(self, headers: dict[str, str]) -> Frame | None:
+        """Post it and take what comes; an HTTP error that is an error of JSON-RPC is returned, not handed on. Raises as ``run`` catches."""
+        response = await self.shared.wire.post(headers, self.frame.raw, self.was_written)
+        try:
+            kind = reading.kind_of(response)
+            if response.status >= 400:
+                return await self._refused(response, kind)
+            self._head_came(response)
+            if response.status >= 300 or kind not in (reading.JSON, reading.EVENTS):
+                raise self._no_answer(response.status, kind)
+            if kind == reading.EVENTS:
+                await self._stream(response)
+            else:
+                self._single(await reading.body(response, self.shared.max_frame, self.shared.flow))
+        finally:
+            response.close()
+        return None
+
+    def _head_came(self, response: aiohttp.ClientResponse) -> None:
+        """The server has begun to answer, so it has the request."""
+        self.accept()
+
+    @staticmethod
+    def _no_answer(status: int, kind: str) -> Fault:
+        if status == 200 and kind:
+            return Fault("HTTP 200: its answer is neither JSON nor an event stream", httpStatus=200)
+        return of_status(status) if status >= 300 else Fault(f"HTTP {status}: it gave no answer", httpStatus=status)
+
+    async def _refused(self, response: aiohttp.ClientResponse, kind: str) -> Frame:
+        """The JSON-RPC error that an HTTP error carries, under the request's own id: some servers write another. Raises Fault."""
+        fault = of_status(response.status)
+        if kind != reading.JSON or response.status in _OURS_TO_SAY:
+            raise fault
+        try:
+            found = reading.read(await reading.body(response, min(reading.MAX_ERROR, self.shared.max_frame), self.shared.flow))
+        except (Malformed, Fault):
+            raise fault from None
+        if found.kind != "error":
+            raise fault
+        return found if found.id == self.id else frames.read(jsontext.splice(found.raw, ("id",), jsontext.dump(self.id)))
+
+    def _single(self, text: bytes) -> None:
+        """A body that is the answer."""
+        found = reading.read(text)
+        if found.kind not in ("result", "error"):
+            raise Fault("its answer is a request or notification", transport="malformed")
+        if found.id != self.id:
+            if found.kind == "result":
+                raise Fault("its answer is to another request", transport="malformed")
+            found = frames.read(jsontext.splice(found.raw, ("id",), jsontext.dump(self.id)))
+        self._answer(found)
+
+    async def _stream(self, response: aiohttp.ClientResponse) -> None:
+        """Hand on the events of a stream until it ends; after its answer it is not waited for long."""
+        self._close = response.close
+        try:
+            await reading.events(response, self.shared.max_frame, self.shared.flow, self._take_event)
+        except (aiohttp.ClientError, OSError):
+            if not self.answered:
+                raise
+        finally:
+            if self._lingers is not None:
+                self._lingers.cancel()
+
+    def _take_event(self, event: Event | Oversized) -> None:
+        if isinstance(event, Oversized):
+            self._oversized(event)
+            return
+        self.cursor.saw(event)
+        if is_message(event):
+            self._take(event.data)
+
+    def _oversized(self, event: Oversized) -> None:
+        """What is not the answer is the session's to judge; what may be it ends the call, since the answer will not come again."""
+        if b'"method"' not in event.head[:256] and not self.answered:
+            raise Fault(f"its answer has more than {self.shared.max_frame} bytes", transport="oversized")
+        self.shared.oversized(self.lane, event.size, event.head)
+
+    def _take(self, text: bytes) -> None:
+        """One frame of a stream."""
+        try:
+            found = reading.read(text)
+        except Malformed as problem:
+            self._unread(text, problem)
+            return
+        if found.kind in ("result", "error") and found.id is None:
+            found = frames.read(jsontext.splice(found.raw, ("id",), jsontext.dump(self.id)))
+        if found.kind in ("result", "error") and found.id == self.id:
+            if not self.answered:
+                self._answer(found)
+        elif found.kind in ("result", "error"):
+            self._other_answer(found)
+        else:
+            self._deliver(found.raw)
+
+    def _unread(self, text: bytes, problem: Malformed) -> None:
+        """What cannot be read and may be the answer ends the call; else it is logged and the stream goes on."""
+        if problem.answers and problem.id == self.id:
+            raise problem
+        self._note("frame.refused", fault=problem.fault)
+
+    def _other_answer(self, found: Frame) -> None:
+        """A stream brings the answer to its own request only: another's would be taken from a stream that still waits for it."""
+        self._note("frame.refused", fault="an answer to another request")
+
+    def _answer(self, found: Frame) -> None:
+        """The answer has come."""
+        line = self._final(found)
+        self.answered = True
+        self._deliver(line)
+        if self._close is not None:
+            self._lingers = asyncio.get_running_loop().call_later(LINGER, self._close)
+
+    def _final(self, found: Frame) -> bytes:
+        """The answer as it goes on. Raises Fault, Malformed."""
+        return found.raw
+
+    def _fail(self, fault: Fault) -> None:
+        if not self.answered:
+            self.answered = True
+            self._note("remote.failed", fault=fault.reason)
+            self._deliver(faults.answer(self.id, fault))
+        if isinstance(fault, Gone):
+            self.shared.lost()
+
+    def _deliver(self, line: bytes) -> None:
+        if not self.silent:
+            self.shared.received(self.lane, line)
+
+    def _note(self, event: str, **fields: object) -> None:
+        self.shared.note(Note(event, {"side": "server", "origin": self.shared.wire.origin, "method": self.frame.method[:100], **fields}))

@@ -1,0 +1,270 @@
+"""The link to one remote server: frames go in, each finds its era, its order and its stream; what comes back is handed on with the stream's number.
+
+Not a session and not a judge of frames: whatever comes of a failure is one JSON-RPC error for the request it concerns.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from typing import Any, Final, Protocol
+
+import aiohttp
+
+from samplegate.core import frames, headers, jsontext
+from samplegate.core.eras import META_VERSION
+from samplegate.core.frames import Frame, FrameId
+from samplegate.core.jsontext import Malformed
+from samplegate.core.session.declarations import modern_meta
+from samplegate.core.session.handshake import METHOD as INITIALIZE
+from samplegate.core.session.rounds import Note
+from samplegate.links.backlog import Backlog
+from samplegate.links.lines import MAX_LINE
+from samplegate.links.remote import faults
+from samplegate.links.remote.calls import Call
+from samplegate.links.remote.faults import Fault
+from samplegate.links.remote.legacycall import LegacyCall
+from samplegate.links.remote.mirror import Mirror
+from samplegate.links.remote.modern import ModernCall
+from samplegate.links.remote.streams import Shared, Standalone
+from samplegate.links.remote.telling import Tells
+from samplegate.links.remote.wire import Wire
+
+MAX_CALLS: Final = 1_000  # requests in flight; each holds a connection
+MAX_UNSENT: Final = 64 * 1024 * 1024  # bytes that wait for a server that does not take them
+CANCELLED: Final = 30.0  # seconds that a legacy stream may stay open after its request was cancelled; then nothing more is expected of it
+END: Final = 0.5  # seconds for the server to take the end of its session
+_INITIALIZED: Final = "notifications/initialized"
+_CANCELLED: Final = "notifications/cancelled"
+
+
+class RemoteReceiver(Protocol):
+    """What the relay gives. Called from the event loop, synchronously, in the order of each stream, never from within ``send``."""
+
+    def received(self, lane: int, line: bytes) -> None:
+        """Take one frame that came on the stream of the request with this number, or on the standalone one (0)."""
+
+    def oversized(self, lane: int, size: int, head: bytes) -> None:
+        """Learn that a frame over the bound, which is no answer, was thrown away: at least ``size`` bytes that begin with ``head``."""
+
+    def ended(self) -> None:
+        """Learn that the server has ended the session for good. Called once; requests in flight have their error, or get it."""
+
+
+class Remote:
+    """One client's way to one remote server, or that of one caller's modern requests. All of it belongs to the event loop's thread.
+
+    ``headers`` are our own credentials for this server; those that the protocol sets are left out of them. ``max_frame`` in bytes.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        receiver: RemoteReceiver,
+        *,
+        http: aiohttp.ClientSession,
+        note: Callable[[Note], None],
+        headers: Mapping[str, str] | None = None,
+        max_frame: int = MAX_LINE,
+    ) -> None:
+        self._receiver = receiver
+        self._note = note
+        wire = Wire(url, http, headers or {})
+        self._shared = Shared(wire, note, self._received, self._oversized, self._lost, max_frame)
+        self._legacy = self._shared.legacy
+        self._mirror = Mirror(wire, note, max_frame)
+        self._tells = Tells(self._shared, self._told)
+        self._backlog = Backlog()
+        self._calls: dict[Call, asyncio.Task[None]] = {}
+        self._beginning: asyncio.Future[None] | None = None
+        """The ``initialize`` that everything legacy waits for."""
+        self._standalone: asyncio.Task[None] | None = None
+        self._ending: set[asyncio.Task[None]] = set()
+        self._version = ""
+        """Of the last modern request, for a notification that names none."""
+        self._closed = False
+        self._told_end = False
+
+    @property
+    def pressure(self) -> Callable[[bool], None]:
+        """As of ``LineLink``: whether the server leaves too many bytes untaken."""
+        return self._backlog.pressure
+
+    @pressure.setter
+    def pressure(self, call: Callable[[bool], None]) -> None:
+        self._backlog.pressure = call
+
+    @property
+    def buffered(self) -> int:
+        """Bytes of requests that the system has not yet taken from us."""
+        return self._backlog.size
+
+    def pause_reading(self) -> None:
+        """Read no stream any further; what one read has brought is still delivered."""
+        self._shared.flow.pause()
+
+    def resume_reading(self) -> None:
+        self._shared.flow.resume()
+
+    def send(self, lane: int, line: bytes) -> None:
+        """Send one frame; returns at once. What comes of a request comes on ``lane``, in the end its answer or an error."""
+        if self._closed:
+            return
+        try:
+            frame = frames.read(line)
+            meta = modern_meta(frame)
+        except Malformed as problem:
+            self._unread(lane, problem)
+            return
+        if frame.kind == "request":
+            self._request(lane, frame, meta)
+        elif frame.kind == "notification":
+            self._notification(frame, meta)
+        elif self._beginning is not None:
+            self._tells.tell(frame, self._legacy.headers, before=(), requests=())
+        else:  # R89: nobody asks in the modern era
+            self._note(Note("frame.refused", {"side": "client", "fault": "an answer, which the modern era does not send"}))
+
+    def close_lane(self, lane: int) -> None:
+        """End the streams of modern requests with this number, which takes them back (R99). Nothing more of them is delivered."""
+        for call in [call for call in self._calls if call.lane == lane and call.modern]:
+            self._take_back(call)
+
+    async def aclose(self) -> None:
+        """End every stream and the session, within about a second. Nothing is delivered from here on. May be called again."""
+        self._closed = True
+        self._mirror.close()
+        tasks = [*self._calls.values(), *([] if self._standalone is None else [self._standalone])]
+        self._end_session()
+        for task in tasks:
+            task.cancel()
+        self._shared.flow.resume()
+        waiting = [*tasks, *self._tells.close(), *self._ending]
+        if waiting:
+            await asyncio.wait(waiting, timeout=END * 1.5)
+        for task in self._ending:
+            task.cancel()
+
+    # -- what goes out ---------------------------------------------------------------------------------------------------------------------
+
+    def _request(self, lane: int, frame: Frame, meta: bytes | None) -> None:
+        assert frame.id is not None
+        fault = self._full(len(frame.raw))
+        if fault is not None:
+            self._answer_soon(lane, frame.id, fault)
+            return
+        if meta is not None:
+            self._version = jsontext.string(jsontext.lookup(meta, META_VERSION)) or ""
+            self._start(ModernCall(self._shared, lane, frame, meta, self._mirror))
+            return
+        if frame.method == INITIALIZE and self._legacy.begun:
+            self._end_session()
+        call = LegacyCall(self._shared, lane, frame, self._before())
+        if frame.method == INITIALIZE:
+            self._beginning = call.accepted
+        self._start(call)
+
+    def _full(self, size: int) -> Fault | None:
+        if len(self._calls) >= MAX_CALLS:
+            return Fault(f"{MAX_CALLS} requests to it are in flight already", transport="full")
+        if self._backlog.size and self._backlog.size + size > MAX_UNSENT:
+            return Fault("it does not take its input", transport="full")
+        return None
+
+    def _before(self) -> list[asyncio.Future[Any]]:
+        """What has to be accepted before anything legacy may follow."""
+        return [one for one in (self._beginning, self._tells.last) if one is not None and not one.done()]
+
+    def _start(self, call: Call) -> None:
+        self._backlog.add(len(call.frame.raw))
+        call.written = self._backlog.remove
+        task = self._calls[call] = asyncio.get_running_loop().create_task(call.run())
+        task.add_done_callback(lambda _: self._over(call))
+
+    def _over(self, call: Call) -> None:
+        self._calls.pop(call, None)
+        call.accept()
+        call.was_written()
+
+    def _notification(self, frame: Frame, meta: bytes | None) -> None:
+        if frame.method == _CANCELLED:
+            call = self._named(frame)
+            if call is not None and call.modern:  # over HTTP the end of the stream says it (R99)
+                self._take_back(call)
+                return
+            if call is not None:
+                asyncio.get_running_loop().call_later(CANCELLED, self._take_back, call)
+        if self._beginning is None:
+            self._modern_notification(frame, meta)
+            return
+        accepted = [call.accepted for call in self._calls if not call.modern]
+        self._tells.tell(frame, self._legacy.headers, before=self._before(), requests=accepted)
+
+    def _modern_notification(self, frame: Frame, meta: bytes | None) -> None:
+        """No notification of the client's is defined here; one that comes all the same goes on as the headers' rules can be read for it (T31)."""
+        version = self._version if meta is None else jsontext.string(jsontext.lookup(meta, META_VERSION)) or ""
+        own = headers.standard(frame.method, frame.payload, version)
+        self._tells.tell(frame, lambda: own, before=(), requests=())
+
+    def _named(self, frame: Frame) -> Call | None:
+        """The request that a cancellation names."""
+        raw = jsontext.lookup(frame.payload, "requestId")
+        id = None if raw is None else frames.plain_id(raw)
+        return next((call for call in self._calls if call.id == id), None)
+
+    def _take_back(self, call: Call) -> None:
+        task = self._calls.get(call)
+        if task is not None:
+            call.silent = True
+            task.cancel()
+
+    def _unread(self, lane: int, problem: Malformed) -> None:
+        self._note(Note("frame.refused", {"side": "client", "fault": problem.fault}))
+        if problem.id is not None and not problem.answers:
+            self._answer_soon(lane, problem.id, Fault(f"the request cannot be read: {problem.fault}"))
+
+    def _answer_soon(self, lane: int, id: FrameId, fault: Fault) -> None:
+        """Not from within ``send``: the relay is in the middle of something then."""
+        self._note(Note("remote.failed", {"origin": self._shared.wire.origin, "fault": fault.reason}))
+        asyncio.get_running_loop().call_soon(self._received, lane, faults.answer(id, fault))
+
+    # -- the legacy session ----------------------------------------------------------------------------------------------------------------
+
+    def _told(self, frame: Frame) -> None:
+        """The server has accepted a notification or answer: after ``initialized`` it may speak on its own."""
+        if frame.method == _INITIALIZED and self._standalone is None and not self._closed:
+            self._standalone = asyncio.get_running_loop().create_task(Standalone(self._shared).run())
+
+    def _lost(self) -> None:
+        self._legacy.gone = True
+        if not self._told_end and not self._closed:
+            self._told_end = True
+            self._note(Note("remote.session_ended", {"origin": self._shared.wire.origin}))
+            self._receiver.ended()
+
+    def _end_session(self) -> None:
+        """Have the server forget the session, if there is one; nobody waits for that."""
+        if self._standalone is not None:
+            self._standalone.cancel()
+            self._standalone = None
+        if self._legacy.id is not None and not self._legacy.gone:
+            task = asyncio.get_running_loop().create_task(self._delete(self._legacy.headers()))
+            self._ending.add(task)
+            task.add_done_callback(self._ending.discard)
+        self._legacy.forget()
+
+    async def _delete(self, own: Mapping[str, str]) -> None:
+        with suppress(Fault, aiohttp.ClientError, OSError):  # some servers do not let their sessions be ended (R94)
+            async with asyncio.timeout(END):
+                await self._shared.wire.delete(own)
+
+    # -- what comes back -------------------------------------------------------------------------------------------------------------------
+
+    def _received(self, lane: int, line: bytes) -> None:
+        if not self._closed:
+            self._receiver.received(lane, line)
+
+    def _oversized(self, lane: int, size: int, head: bytes) -> None:
+        if not self._closed:
+            self._receiver.oversized(lane, size, head)

@@ -1,0 +1,147 @@
+"""Event streams of a legacy server: where one broke off, when it may be taken up again (R95), and the standalone one of a session."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Callable
+from typing import Final
+
+import aiohttp
+import msgspec
+
+from samplegate.core.jsontext import Malformed
+from samplegate.core.session.rounds import Note
+from samplegate.links.remote import reading
+from samplegate.links.remote.faults import Fault, Gone, of_status
+from samplegate.links.remote.legacy import Legacy
+from samplegate.links.remote.wire import Wire
+from samplegate.links.sse import Event, Oversized
+
+LAST: Final = "Last-Event-ID"
+RETRY: Final = 1.0  # seconds before a stream is taken up again, where the server names no time
+SHORTEST: Final = 0.05  # seconds: a server that says 0 must not keep us busy
+LONGEST: Final = 30.0  # seconds between two tries that fail
+MAX_TRIES: Final = 5  # in a row without an event
+LIVED: Final = 5.0  # seconds after which a stream that ends has been one
+_sendable: Final = re.compile(rb"[!-~](?:[ -~]*[!-~])?")
+_NOW_AND_THEN: Final = frozenset({408, 409, 425, 429, 500, 502, 503, 504})
+"""What a server may say now and not the next time; 409 while it still thinks that the broken stream is open."""
+
+
+class Shared(msgspec.Struct, eq=False):
+    """What all streams of one remote server share."""
+
+    wire: Wire
+    note: Callable[[Note], None]
+    received: Callable[[int, bytes], None]
+    oversized: Callable[[int, int, bytes], None]
+    lost: Callable[[], None]
+    """The server does not know the session any more."""
+    max_frame: int
+    flow: reading.Flow = msgspec.field(default_factory=reading.Flow)
+    legacy: Legacy = msgspec.field(default_factory=Legacy)
+
+
+class Cursor(msgspec.Struct, eq=False):
+    """How far a stream has come."""
+
+    id: str | None = None
+    retry: float | None = None
+    """Seconds, as the server said."""
+    moved: bool = False
+    """Whether an event has come since this was last set to False."""
+
+    def saw(self, event: Event) -> None:
+        """Take an event's id and time in."""
+        self.moved = True
+        if event.id is not None:
+            self.id = event.id.decode() if _sendable.fullmatch(event.id) else None
+        if event.retry is not None:
+            self.retry = event.retry / 1000
+
+    def pause(self, tries: int) -> float:
+        """Seconds until the next try: what the server asks for, and longer each time that failed."""
+        wait = max(RETRY if self.retry is None else self.retry, SHORTEST)
+        return max(wait, min(wait * 2.0**tries, LONGEST))
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """What says where to go on."""
+        return {} if self.id is None else {LAST: self.id}
+
+
+def is_message(event: Event) -> bool:
+    """Whether an event carries a frame: others, as pings have, are nobody's."""
+    return event.name in (b"", b"message") and bool(event.data.strip())
+
+
+async def taken_up(shared: Shared, cursor: Cursor) -> aiohttp.ClientResponse | None:
+    """GET a stream; None where that may work later. Raises Fault where it never will."""
+    try:
+        response = await shared.wire.get(shared.legacy.headers() | cursor.headers)
+    except (aiohttp.ClientError, OSError):
+        return None
+    if response.status == 200 and reading.kind_of(response) == reading.EVENTS:
+        return response
+    response.close()
+    if response.status in _NOW_AND_THEN:
+        return None
+    if response.status == 404 and shared.legacy.id is not None:
+        raise Gone
+    raise of_status(response.status)
+
+
+class Standalone:
+    """The stream on which a legacy server sends what belongs to no request: lane 0."""
+
+    def __init__(self, shared: Shared) -> None:
+        self._shared = shared
+        self._cursor = Cursor()
+        self._was_open = False
+
+    async def run(self) -> None:
+        """Keep it open until the server says that it has none, or that the session is gone."""
+        tries, loop = 0, asyncio.get_running_loop()
+        while tries < MAX_TRIES:
+            began, self._cursor.moved = loop.time(), False
+            try:
+                await self._once()
+            except Gone:
+                if self._was_open:  # some say 404 where 405 is meant: what was never open says nothing of the session
+                    self._shared.lost()
+                return
+            except Fault as fault:
+                if fault.data.get("httpStatus") != 405:  # that is the regular way to have none (R93)
+                    self._say("remote.stream_refused", fault.reason)
+                return
+            tries = 0 if self._cursor.moved or loop.time() - began > LIVED else tries + 1
+            await asyncio.sleep(self._cursor.pause(tries))
+        self._say("remote.stream_given_up", f"it failed {tries} times in a row")
+
+    async def _once(self) -> None:
+        response = await taken_up(self._shared, self._cursor)
+        if response is None:
+            return
+        self._was_open = True
+        try:
+            await reading.events(response, self._shared.max_frame, self._shared.flow, self._take)
+        except (aiohttp.ClientError, OSError):
+            return
+        finally:
+            response.close()
+
+    def _take(self, event: Event | Oversized) -> None:
+        if isinstance(event, Oversized):
+            self._shared.oversized(0, event.size, event.head)
+            return
+        self._cursor.saw(event)
+        if not is_message(event):
+            return
+        try:
+            self._shared.received(0, reading.one_line(event.data))
+        except Malformed as problem:
+            self._say("frame.refused", problem.fault)
+
+    def _say(self, event: str, fault: str) -> None:
+        self._shared.note(Note(event, {"side": "server", "origin": self._shared.wire.origin, "fault": fault}))
