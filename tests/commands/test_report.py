@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from samplegate.commands import logs
+from samplegate.commands import sources
 from samplegate.core.policy import AllowRule, DenyRule, ForwardRule, Match
 from tests.commands.shell import Run, Write
 from tests.core import logged
@@ -137,6 +137,31 @@ def test_several_logs_globs_and_folders_are_one(run: Run, write: Write, tmp_path
     assert 2 == json.loads(run("report", "--log", "days", "days/*.jsonl", str(Path("days") / "docs-2027-01-14.jsonl"), "--json").out)["requests"]
 
 
+ORDERS: list[tuple[list[str], list[str]]] = [
+    (["audit.jsonl"], ["000001", "000002", "jsonl"]),
+    (["audit.jsonl*"], ["000001", "000002", "jsonl"]),
+    (["audit.jsonl.*"], ["000001", "000002"]),
+    (["audit.jsonl.000002"], ["000002"]),
+    (["audit.jsonl.000002", "audit.jsonl", "audit.jsonl.000001"], ["000001", "000002", "jsonl"]),
+    (["."], ["000001", "000002", "jsonl"]),
+]
+
+
+@pytest.mark.parametrize(("given", "read"), ORDERS, ids=[" ".join(given) for given, _ in ORDERS])
+def test_a_log_that_was_turned_over_is_read_whole_and_in_order(run: Run, write: Write, tmp_path: Path, given: list[str], read: list[str]) -> None:
+    for number, name in enumerate(("audit.jsonl", "audit.jsonl.000002", "audit.jsonl.000001")):
+        write(name, line(put={"decision_id": name[-6:].removeprefix(".")}) + number * line())
+    (tmp_path / "audit.jsonl.key").write_bytes(b"\xff" * 32)
+    told = json.loads(run("report", "--log", *given, "--json").out)
+    assert (read, 0) == ([name[-6:].removeprefix(".") for name in told["logs"]], told["unreadable_lines"])
+    assert sum({"jsonl": 1, "000002": 2, "000001": 3}[one] for one in read) == told["requests"]
+
+
+def test_a_log_that_was_just_put_aside_is_read_by_its_name(run: Run, write: Write) -> None:
+    write("audit.jsonl.000001", line())
+    assert run("report", "--log", "audit.jsonl").out.startswith("1 request of 1 server in 1 log")
+
+
 def test_without_a_log_the_state_folders_are_read(run: Run, write: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SAMPLEGATE_STATE", str(tmp_path / "state"))
     assert (2, True) == ((ended := run("report")).code, "there are no logs in " in ended.err)
@@ -151,7 +176,7 @@ def test_a_folder_without_logs_leaves_with_two(run: Run, tmp_path: Path) -> None
 
 
 def test_lines_that_are_no_records_are_told_and_stop_nothing(run: Run, write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(logs, "MAX_LINE", 2000)
+    monkeypatch.setattr(sources, "MAX_LINE", 2000)
     write("log.jsonl", line() + "{\n" + "x" * 5000 + "\n" + line() + line()[:100])
     ended = run("report", "--log", "log.jsonl")
     assert ended.out.startswith("2 requests")

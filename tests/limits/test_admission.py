@@ -16,6 +16,7 @@ import msgspec
 import pytest
 
 from samplegate.core.ledger import Draw, Refused, Reserved
+from samplegate.limits.place import check_writable
 from samplegate.ports import Unavailable
 from tests.limits.desk import NOON, ONE, Clock, Desk, all_blocked, bucket, daily, one, per, slot, slots
 
@@ -36,7 +37,6 @@ def names(folder: Path) -> list[str]:
 
 async def test_limits_of_this_process_touch_no_file(tmp_path: Path) -> None:
     desk = Desk(bucket("b", 2), per("call", "c", 2), per("process", "p", 2), slots("s", 2), state=tmp_path / "state")
-    desk.admission.check_writable()
     held = await desk.taken(one("b"), one("c"), one("p"), slot("s"))
     await desk.settle(held, one("b"))
     await desk.admission.aclose()
@@ -45,7 +45,6 @@ async def test_limits_of_this_process_touch_no_file(tmp_path: Path) -> None:
 
 async def test_the_first_draw_on_a_shared_limit_makes_the_file_for_its_owner_alone(tmp_path: Path) -> None:
     desk = Desk(daily("d", 2, shared=True), slots("s", 2, shared=True), bucket("b", 2), state=tmp_path / "deep" / "state")
-    desk.admission.check_writable()
     await desk.taken(one("b"))
     assert [] == names(tmp_path)
     await desk.taken(one("d"), slot("s"))
@@ -372,10 +371,9 @@ def test_a_folder_that_cannot_be_written_is_told_before_the_start(tmp_path: Path
     state = tmp_path / "above" / "state"
     make(state)
     with pytest.raises(Unavailable) as problem:
-        Desk(daily("d", 1, shared=True), state=state).admission.check_writable()
+        check_writable(state)
     expected = f"limits: state folder {state} {said.format(parent=state.parent)}; give --state a folder that can be written"
     assert expected == str(problem.value)
-    Desk(daily("d", 1), state=state).admission.check_writable()
 
 
 async def test_a_time_before_the_epoch_or_far_ahead_is_a_time(tmp_path: Path) -> None:

@@ -8,14 +8,15 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, assert_never, get_args
+from typing import Any, assert_never
 
 import msgspec
 
 from samplegate.book import compile_book, load_policy
-from samplegate.commands import FAILED, OK, UNREADABLE, spending
+from samplegate.commands import FAILED, OK, spending
+from samplegate.commands.declared import declared
 from samplegate.commands.environment import environment
-from samplegate.commands.files import Unreadable, complain, read
+from samplegate.commands.files import Unreadable, complain, read, refused
 from samplegate.commands.spending import Spending
 from samplegate.commands.steps import as_json, lines
 from samplegate.core import jsontext
@@ -26,7 +27,7 @@ from samplegate.core.load import PolicyError
 from samplegate.core.requests import BadRequest, ClientCapabilities, Origin, Request
 from samplegate.core.session import doors
 from samplegate.core.trials import scenes
-from samplegate.core.trials.scenes import Declared, Scene
+from samplegate.core.trials.scenes import Scene
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,12 +49,8 @@ def command(args: argparse.Namespace) -> int:
         scene = _scene(args)
         asked = _asked(args.request)
         explained = _explain(args.policy, environment(args.env_file), asked, scene)
-    except Unreadable as problem:
-        complain(str(problem))
-        return UNREADABLE
-    except PolicyError as error:
-        print("\n".join(map(str, error.problems)), file=sys.stderr)
-        return FAILED
+    except (Unreadable, PolicyError) as problem:
+        return refused(problem)
     if isinstance(explained, BadRequest):
         complain(f"{args.request}: malformed: {explained.message}; the server gets error {explained.code}")
         return FAILED
@@ -62,9 +59,6 @@ def command(args: argparse.Namespace) -> int:
 
 
 def _scene(args: argparse.Namespace) -> Scene:
-    declared = [name for name in args.client.split(",") if name]
-    if unknown := [name for name in declared if name not in get_args(Declared)]:
-        raise Unreadable(f"--client: {unknown[0]!r} is not one of {', '.join(get_args(Declared))}")
     scene = Scene(
         server=args.server,
         caller=args.caller,
@@ -72,7 +66,7 @@ def _scene(args: argparse.Namespace) -> Scene:
         revision=args.revision,
         tool=args.tool,
         method=args.method,
-        client=declared,
+        client=declared(args.client),
     )
     if (fault := scenes.fault(scene)) is not None:
         raise Unreadable(f"--{fault}")

@@ -6,7 +6,9 @@ import sys
 from pathlib import Path
 from typing import Final, Literal, TypeAlias
 
+from samplegate.commands import FAILED, UNREADABLE
 from samplegate.core.casefile import MAX_BYTES, MAX_VALUES
+from samplegate.core.load import PolicyError
 from samplegate.core.policyfile.nodes import compose
 from samplegate.core.policyfile.tree import Mapping
 from samplegate.core.policyfile.tree import Unreadable as NoTree
@@ -60,6 +62,15 @@ def policy_of(test: Path) -> Path:
 def count(number: int, noun: str) -> str:
     """``1 case`` or ``2 cases``."""
     return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+def refused(problem: Unreadable | PolicyError) -> int:
+    """Say what keeps a command from working; the exit code for it."""
+    if isinstance(problem, PolicyError):
+        print("\n".join(map(str, problem.problems)), file=sys.stderr)
+        return FAILED
+    complain(str(problem))
+    return UNREADABLE
 
 
 def complain(message: str) -> None:

@@ -7,17 +7,17 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final, get_args
+from typing import Any, Final
 
 from samplegate.book import compile_book, load_policy
-from samplegate.commands import FAILED, OK, UNREADABLE
+from samplegate.commands import FAILED, OK
+from samplegate.commands.declared import declared
 from samplegate.commands.environment import environment
-from samplegate.commands.files import Unreadable, complain, count, read
+from samplegate.commands.files import Unreadable, complain, count, read, refused
 from samplegate.commands.logs import Logs
 from samplegate.core.load import PolicyError
 from samplegate.core.logline import Line
@@ -26,7 +26,6 @@ from samplegate.core.matching.match import Rulebook
 from samplegate.core.replaying import Changed, Same, Told, Untold, replay
 from samplegate.core.requests import ClientCapabilities
 from samplegate.core.trials import scenes
-from samplegate.core.trials.scenes import Declared
 
 SHOWN: Final = 3  # ids of a group, for a person; each leads to its record
 LISTED: Final = 1_000  # for a program
@@ -80,17 +79,13 @@ class Replayed:
 def command(args: argparse.Namespace) -> int:
     """Replay all records; 1 with ``--fail-on-change`` where one changed, or for a policy with problems, 2 if a file cannot be read."""
     try:
-        client = _client(args.client)
+        client = None if args.client is None else scenes.capabilities(declared(args.client))
         loaded = load_policy(read(args.policy), file=str(args.policy), environment=environment(args.env_file))
         book = compile_book(loaded, args.policy.parent)
         logs = Logs(args.log)
         replayed = _replay(logs, book, client)
-    except Unreadable as problem:
-        complain(str(problem))
-        return UNREADABLE
-    except PolicyError as error:
-        print("\n".join(map(str, error.problems)), file=sys.stderr)
-        return FAILED
+    except (Unreadable, PolicyError) as problem:
+        return refused(problem)
     for warning in loaded.warnings:  # a variable that is not set makes changes where there are none
         complain(f"warning: {warning}")
     if args.json:
@@ -100,15 +95,6 @@ def command(args: argparse.Namespace) -> int:
     for complaint in logs.complaints():
         complain(complaint)
     return FAILED if args.fail_on_change and replayed.flips else OK
-
-
-def _client(declared: str | None) -> ClientCapabilities | None:
-    if declared is None:
-        return None
-    names = [name for name in declared.split(",") if name]
-    if unknown := [name for name in names if name not in get_args(Declared)]:
-        raise Unreadable(f"--client: {unknown[0]!r} is not one of {', '.join(get_args(Declared))}")
-    return scenes.capabilities([name for name in get_args(Declared) if name in names])
 
 
 def _replay(logs: Logs, book: Rulebook, client: ClientCapabilities | None) -> Replayed:

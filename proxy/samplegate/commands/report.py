@@ -175,7 +175,7 @@ def _json(report: Report, logs: Logs) -> dict[str, Any]:
         "requests": sum(server.requests for server in report.servers.values()),
         "first": report.first or None,
         "last": report.last or None,
-        "logs": [str(path) for path in logs.files],
+        "logs": logs.files,
         "unreadable_lines": logs.bad,
         "servers": {name: _server_json(server) for name, server in sorted(report.servers.items())},
     }

@@ -20,7 +20,8 @@ NONE: Final = "none"
 """What stands in a key where there is no call, or no model."""
 AN_HOUR: Final = 3600.0  # seconds; a shorter bucket is full again soon after a restart, so it needs no state of its own
 MAX_ACCOUNTS: Final = 1000  # of one limit that one request draws on: a client has some calls in flight, and each is charged
-MAX_VALUE: Final = 200  # characters of a value in a key: tools are named by clients, and keys are kept
+MAX_VALUE: Final = 200  # bytes of a value in a key: tools are named by clients, and keys are kept
+_HASHED: Final = "sha256:"
 _QUANTITIES: Final[tuple[Quantity, ...]] = ("requests", "input_tokens", "output_tokens", "usd", "concurrent")
 
 
@@ -93,6 +94,14 @@ def carried(draws: Iterable[Draw], held: Iterable[Draw]) -> tuple[Draw, ...]:
     """
     has = {(draw.limit, draw.key) for draw in held}
     return tuple(draw for draw in draws if (draw.limit, draw.key) not in has)
+
+
+def bounded(text: str, most: int) -> str:
+    """The text if it has at most so many bytes in UTF-8, else its hash: so is also kept what no file takes, and what could pass for a hash."""
+    raw = text.encode("utf-8", "surrogatepass")
+    if len(raw) <= most and not text.startswith(_HASHED) and not any("\ud800" <= character <= "\udfff" for character in text):
+        return text
+    return _HASHED + hashlib.sha256(raw).hexdigest()
 
 
 def _terms(name: str, limit: Limit, shared: bool) -> Terms:
@@ -185,10 +194,4 @@ def _value(name: By | str, who: Claimant, tool: str) -> str:
 
 
 def _key(values: list[str]) -> str:
-    return json.dumps([_short(value) for value in values], separators=(",", ":"))
-
-
-def _short(value: str) -> str:
-    if len(value) <= MAX_VALUE:
-        return value
-    return "sha256:" + hashlib.sha256(value.encode("utf-8", "surrogatepass")).hexdigest()
+    return json.dumps([bounded(value, MAX_VALUE) for value in values], separators=(",", ":"))

@@ -37,10 +37,6 @@ class Redactor(msgspec.Struct, frozen=True, eq=False):
 
     finder: Finder
 
-    def finds(self, params: Mapping[str, Any]) -> Mapping[str, int]:
-        """How many secrets of which name stand in createMessage params."""
-        return clean_params(self, params)[1]
-
 
 def redactor(policy: Policy, detectors: Mapping[str, str]) -> Redactor | None:
     """One for the policy's own patterns and the detector's, of which the policy's replace those of the same name.

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Final, TypeGuard
 
 from samplegate.core.ledger import Draw, Refused, Reserved, Terms
-from samplegate.limits.place import check_writable
 from samplegate.limits.slots import Account
 from samplegate.limits.stores import Asked, Stores, lasts
 from samplegate.limits.waiting import MOST_WAITING, Later, Line, Waiter, after
@@ -35,17 +34,16 @@ class Admission:
         most_waiting: int = MOST_WAITING,
     ) -> None:
         self._terms = terms
-        self._folder = state
         self._log = log
         self._later = later
         self._line = Line(most_waiting)
         self._stores = Stores(terms, state, clock, log, freed=self._line.wake, later=later)
         self._closed = False
 
-    def check_writable(self) -> None:
-        """Raises Unavailable where limits are shared and the state folder cannot be written. Makes nothing."""
-        if any(one.shared for one in self._terms.values()):
-            check_writable(self._folder)
+    def amend(self, terms: Mapping[str, Terms]) -> None:
+        """Another policy is in force. Limits of the same terms go on where they stand."""
+        self._terms = {**self._terms, **terms}
+        self._stores.amend(self._terms)
 
     async def reserve(self, draws: Sequence[Draw], wait: float | None) -> Reserved | Refused:
         """Charge all of the draws, or none. With ``wait`` seconds it waits for room, in the order of coming; never raises.

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
+from samplegate.files import identity
 from samplegate.limits.faults import Broken, broken
 from samplegate.limits.opening import connect, pausing
 
@@ -22,7 +23,7 @@ class File:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._db: sqlite3.Connection | None = None
-        self._inode = (0, 0)
+        self._inode: tuple[int, int] | None = None
         self.until = math.inf
         """When all waiting for the file's lock ends, whatever a transaction's own deadline; monotonic, and may be set from another thread."""
 
@@ -54,26 +55,19 @@ class File:
             self._db = None
 
     def _begun(self, deadline: float) -> sqlite3.Connection:
-        if self._db is not None and self._inode != self._found():
+        if self._db is not None and self._inode != identity(self._path):
             self.close()  # the file was moved away or replaced: we would count beside all others
         if _left(deadline) <= 0:
             raise Broken("busy", "was not free in time")
         if self._db is None:
             self._db = pausing(lambda seconds: connect(self._path, seconds, MOST_PAGES), lambda: self._left(deadline))
-            self._inode = self._found()
+            self._inode = identity(self._path)
         db = self._db
         pausing(lambda seconds: _begin(db, seconds), lambda: self._left(deadline))
         return db
 
     def _left(self, deadline: float) -> float:
         return _left(min(deadline, self.until))
-
-    def _found(self) -> tuple[int, int]:
-        try:
-            found = self._path.stat()
-        except FileNotFoundError:
-            return 0, 0
-        return found.st_dev, found.st_ino
 
     def _roll_back(self, *, keep: bool) -> None:
         try:

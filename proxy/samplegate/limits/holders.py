@@ -10,13 +10,12 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-import sys
 from collections.abc import Iterable
 from itertools import islice
 from pathlib import Path
 from typing import Final
 
-from samplegate.limits.opening import make_folder
+from samplegate.files import make_folder, try_lock
 
 MOST_FILES: Final = 1_000  # looked through when this process takes its first slot
 
@@ -43,7 +42,7 @@ class Holder:
             name = os.urandom(16).hex()
             fd = os.open(self._path(name), os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600)
             try:
-                if not _try_lock(fd):
+                if not try_lock(fd):
                     raise BlockingIOError(0, "a new file is locked already")
             except OSError:
                 os.close(fd)
@@ -83,33 +82,10 @@ class Holder:
         except FileNotFoundError:
             return True
         try:
-            if not _try_lock(fd):
+            if not try_lock(fd):
                 return False
         finally:
             os.close(fd)
         with contextlib.suppress(OSError):
             self._path(name).unlink(missing_ok=True)
-        return True
-
-
-if sys.platform == "win32":  # not tested: no Windows machine here
-
-    def _try_lock(fd: int) -> bool:
-        import msvcrt
-
-        try:
-            msvcrt.locking(fd, msvcrt.LK_NBLCK, 1)
-        except OSError:
-            return False
-        return True
-
-else:
-
-    def _try_lock(fd: int) -> bool:
-        import fcntl
-
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return False
         return True

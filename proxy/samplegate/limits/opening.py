@@ -6,13 +6,13 @@ lose the commits since the last checkpoint (some megabytes of them), never the f
 
 from __future__ import annotations
 
-import os
 import sqlite3
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final, TypeVar
 
+from samplegate.files import make_file, make_folder
 from samplegate.limits.faults import Broken
 
 VERSION: Final = 1
@@ -35,7 +35,7 @@ SCHEMA: Final = (
 def connect(path: Path, seconds: float, most_pages: int) -> sqlite3.Connection:
     """A connection in autocommit, the tables made if there were none; ``seconds`` are for its locks. Raises Broken, sqlite3.Error, OSError."""
     make_folder(path.parent)
-    _make_file(path)
+    make_file(path)
     db = sqlite3.connect(path, timeout=seconds, isolation_level=None, check_same_thread=False)
     try:
         _prepare(db, most_pages)
@@ -58,20 +58,6 @@ def pausing(what: Callable[[float], T], left: Callable[[], float]) -> T:
             if not (problem.sqlite_errorname or "").startswith("SQLITE_BUSY") or left() <= 0:
                 raise
         time.sleep(PAUSE)
-
-
-def make_folder(folder: Path) -> None:
-    """The folder, with what is missing above it; what is made is its owner's alone. Raises OSError."""
-    for place in reversed([place for place in (folder, *folder.parents) if not place.exists()]):
-        place.mkdir(mode=0o700, exist_ok=True)
-
-
-def _make_file(path: Path) -> None:
-    """An empty file of mode 0600, which SQLite gives its companions too. One that is there is left alone: closing it would end SQLite's locks."""
-    try:
-        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
-    except FileExistsError:
-        return
 
 
 def _prepare(db: sqlite3.Connection, most_pages: int) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from samplegate.core.claims import bounded
 from samplegate.core.ledger import Draw, Refused, Reserved, Terms
 from samplegate.limits.memory import Memory
 from samplegate.limits.slots import Account
@@ -68,6 +68,10 @@ class Stores:
         self._state: State | None = None
         self._held: dict[str, Held] = {}
         self._made = 0
+
+    def amend(self, terms: Mapping[str, Terms]) -> None:
+        """Other terms from here on."""
+        self._terms = terms
 
     def asked(self, draws: Sequence[Draw]) -> Asked:
         """A reservation that can be tried, any number of times. All limits must be known."""
@@ -183,13 +187,6 @@ def _accounts(reserved: Reserved) -> list[Account]:
 
 
 def _bounded(draw: Draw) -> Draw:
-    """With a key that can be stored: of bounded length, and text."""
-    raw = draw.key.encode("utf-8", "surrogatepass")
-    if len(raw) <= LONGEST_KEY and not draw.key.startswith("sha256:") and _is_text(draw.key):
-        return draw
-    return msgspec.structs.replace(draw, key="sha256:" + hashlib.sha256(raw).hexdigest())
-
-
-def _is_text(key: str) -> bool:
-    """Whether it has no half of a character, which no file takes."""
-    return not any("\ud800" <= character <= "\udfff" for character in key)
+    """With a key that can be stored."""
+    key = bounded(draw.key, LONGEST_KEY)
+    return draw if key == draw.key else msgspec.structs.replace(draw, key=key)

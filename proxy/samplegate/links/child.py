@@ -49,11 +49,6 @@ class Child:
         # one turn later: the child boots meanwhile, and frames that already wait for it go first
         asyncio.get_running_loop().call_soon(self._arm)
 
-    @property
-    def watched(self) -> bool:
-        """True while a watcher would kill the group if this process was killed."""
-        return self._watcher is not None and self._watcher.armed
-
     async def exited(self) -> int:
         """Wait for its end: the exit code, or minus the signal's number (``exit_code`` makes a shell's number of it).
 

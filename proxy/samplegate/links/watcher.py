@@ -32,10 +32,6 @@ class Watcher:
         self.exit: asyncio.Future[int] | None = None
         """Done when it has ended; None while it is armed."""
 
-    @property
-    def armed(self) -> bool:
-        return self._pipe >= 0
-
     def disarm(self) -> None:
         """Tell it that the group has ended or has been ended; it then exits by itself. May be called again."""
         if self._pipe < 0:

@@ -1,84 +1,107 @@
-"""One append to a file that several processes write: under a lock, whole or not at all. Not a log: it knows bytes only."""
+"""One append to a file that several processes write: under a lock, whole or not at all. Not a log: it knows bytes only.
+
+What others do to the file without its lock (logrotate, whether it renames or copies and truncates) tears no line either: every append opens the
+name anew and goes to the end.
+"""
 
 from __future__ import annotations
 
 import os
 import stat
-import sys
-import time
-from collections.abc import Callable
+from collections.abc import Sequence
+from itertools import accumulate
 from pathlib import Path
-from typing import Final, TypeAlias
 
-Patience: TypeAlias = Callable[[], float]
-"""How many seconds a lock is waited for in all. Asked again while waiting, since it may be cut short meanwhile, by another thread."""
-PATIENCE: Final = 5.0  # seconds for the others' appends, each of which takes well under a millisecond
-PAUSE: Final = 0.002
-_FAR: Final = 0x7FFF0000  # Windows locks ranges, and a locked range cannot be read: lock a byte that no log reaches
+from samplegate.files import make_folder
+from samplegate.records.locking import PATIENCE, Patience, identity_of, opened
+from samplegate.records.rotation import turn
+from samplegate.records.syncing import sync_file, sync_folder
 
 
-def append(path: Path, line: bytes, *, patience: Patience = lambda: PATIENCE) -> None:
-    """Append ``line`` and a line end. Makes the file (mode 0600) and its folder (0700). Raises OSError, TimeoutError for the lock among them.
+class Appender:
+    """Appends to files, as durably as told. It keeps none of them open.
 
-    A half line that a crashed writer left is ended first, and what this call could only write in part is taken back.
+    ``synced``: a line stands when it is on the disk, with the name of its file. ``max_bytes``: the length at which a file is put aside (0: never);
+    only a single line that is longer makes a longer file. ``keep``: how many of those stay (0: all).
     """
-    make_folder(path.parent)
-    fd = _open(path)
-    try:
-        if not stat.S_ISREG(os.fstat(fd).st_mode):  # a pipe or terminal: nothing to lock, nothing to heal
-            _write(fd, line + b"\n")
-            return
-        lock(fd, patience)
+
+    def __init__(self, *, synced: bool = False, max_bytes: int = 0, keep: int = 0) -> None:
+        self._synced = synced
+        self._max_bytes = max_bytes
+        self._keep = keep
+        self._named: tuple[int, int] | None = None
+        """The file whose name is known to be on the disk."""
+
+    def append(self, path: Path, lines: Sequence[bytes], *, patience: Patience = lambda: PATIENCE) -> int:
+        """Append the first of the lines, each with a line end; how many now stand, at least one. Makes the file (mode 0600) and its folder (0700).
+
+        A half line that a crashed writer left is ended first, and what this call could only write in part, or not bring to the disk, is taken back.
+        Raises OSError, TimeoutError for the lock among them: then none of them stands.
+        """
+        while True:
+            self._make_folder(path.parent)
+            with opened(path, patience) as fd:
+                if not stat.S_ISREG(os.fstat(fd).st_mode):
+                    return self._pass_on(fd, lines)
+                size = os.lseek(fd, 0, os.SEEK_END)
+                room = self._room(size, lines)
+                if room:
+                    self._extend(path, fd, size, b"".join(line + b"\n" for line in lines[:room]))
+                    return room
+                turn(path, self._keep)
+
+    def probe(self, path: Path, size: int, *, patience: Patience = lambda: PATIENCE) -> None:
+        """Whether so many bytes could be appended: they are, as empty lines, and taken back. Raises OSError."""
+        self._make_folder(path.parent)
+        with opened(path, patience) as fd:
+            if stat.S_ISREG(os.fstat(fd).st_mode):
+                before = os.lseek(fd, 0, os.SEEK_END)
+                self._extend(path, fd, before, b"\n" * size)
+                _cut(fd, before)
+
+    def _room(self, size: int, lines: Sequence[bytes]) -> int:
+        """How many of the lines the file of this size is for."""
+        if not self._max_bytes:
+            return len(lines)
+        ends = accumulate((len(line) + 1 for line in lines), initial=size)
+        fitting = sum(end <= self._max_bytes for end in ends) - 1
+        return max(fitting, 0 if size else 1)
+
+    def _extend(self, path: Path, fd: int, size: int, data: bytes) -> None:
         try:
-            size = os.lseek(fd, 0, os.SEEK_END)
-            try:
-                _write(fd, (b"" if _ended(fd, size) else b"\n") + line + b"\n")
-            except OSError:
-                os.ftruncate(fd, size)
-                raise
-        finally:
-            unlock(fd)
-    finally:
-        os.close(fd)
+            _write(fd, (b"" if _ended(fd, size) else b"\n") + data)
+            if self._synced:
+                sync_file(fd)
+                self._sync_name(path, fd)
+        except OSError:
+            _cut(fd, size)
+            raise
 
+    def _sync_name(self, path: Path, fd: int) -> None:
+        """A file that we meet for the first time may have been made a moment ago, by whomever."""
+        found = identity_of(fd)
+        if self._named != found:
+            sync_folder(path.parent)
+            self._named = found
 
-def secret(path: Path, size: int, *, patience: Patience = lambda: PATIENCE) -> bytes:
-    """The random bytes kept in ``path``, made at the first call of whichever process comes first. Raises OSError."""
-    make_folder(path.parent)
-    fd = _open(path)
-    try:
-        lock(fd, patience)
-        try:
-            os.lseek(fd, 0, os.SEEK_SET)
-            found = os.read(fd, size)
-            if len(found) < size:
-                os.ftruncate(fd, 0)
-                found = os.urandom(size)
-                _write(fd, found)
-            return found
-        finally:
-            unlock(fd)
-    finally:
-        os.close(fd)
+    def _make_folder(self, folder: Path) -> None:
+        for made in make_folder(folder):
+            if self._synced:
+                sync_folder(made.parent)
 
-
-def make_folder(folder: Path) -> None:
-    """The folder, with what is missing above it; what is made is its owner's alone."""
-    missing = [folder, *folder.parents]
-    for place in reversed([place for place in missing if not place.exists()]):
-        place.mkdir(mode=0o700, exist_ok=True)
-
-
-def _open(path: Path) -> int:
-    flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0) | getattr(os, "O_NONBLOCK", 0)
-    return os.open(path, flags, 0o600)
+    def _pass_on(self, fd: int, lines: Sequence[bytes]) -> int:
+        """To a pipe or terminal: there is nothing to lock and nothing to heal."""
+        if self._synced:
+            raise OSError(0, "it is no file, so nothing is ever on a disk there")
+        _write(fd, lines[0] + b"\n")
+        return 1
 
 
 def _ended(fd: int, size: int) -> bool:
     if size == 0:
         return True
     os.lseek(fd, size - 1, os.SEEK_SET)
-    return os.read(fd, 1) == b"\n"
+    return os.read(fd, 1) in (b"\n", b"")  # empty: truncated by somebody at this moment
 
 
 def _write(fd: int, data: bytes) -> None:
@@ -87,48 +110,7 @@ def _write(fd: int, data: bytes) -> None:
         rest = rest[os.write(fd, rest) :]
 
 
-def lock(fd: int, patience: Patience) -> None:
-    """An exclusive lock on the open file. Raises TimeoutError after ``patience`` seconds; blocks its thread meanwhile."""
-    begun = time.monotonic()
-    while not _try_lock(fd):
-        waited = time.monotonic() - begun
-        if waited >= patience():
-            raise TimeoutError(f"another process has held the lock for {waited:.2g} s")
-        time.sleep(PAUSE)
-
-
-if sys.platform == "win32":  # not tested: no Windows machine here
-
-    def _try_lock(fd: int) -> bool:
-        import msvcrt
-
-        os.lseek(fd, _FAR, os.SEEK_SET)
-        try:
-            msvcrt.locking(fd, msvcrt.LK_NBLCK, 1)
-        except OSError:
-            return False
-        return True
-
-    def unlock(fd: int) -> None:
-        """Give the lock back."""
-        import msvcrt
-
-        os.lseek(fd, _FAR, os.SEEK_SET)
-        msvcrt.locking(fd, msvcrt.LK_UNLCK, 1)
-
-else:
-
-    def _try_lock(fd: int) -> bool:
-        import fcntl
-
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return False
-        return True
-
-    def unlock(fd: int) -> None:
-        """Give the lock back."""
-        import fcntl
-
-        fcntl.flock(fd, fcntl.LOCK_UN)
+def _cut(fd: int, size: int) -> None:
+    """Back to a length, unless it is shorter by now: somebody truncated it."""
+    if os.fstat(fd).st_size > size:
+        os.ftruncate(fd, size)

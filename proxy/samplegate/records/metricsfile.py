@@ -14,16 +14,13 @@ import anyio
 import anyio.to_thread
 
 from samplegate.ports import Unavailable
+from samplegate.records.exposition import text
 from samplegate.records.metrics import Metrics
 
 
 def preload() -> None:
-    """Import what writing a file needs: some 0.1 s that a shutdown has not to spare. May run in a thread."""
+    """Import what writing a file needs: time that a shutdown has not to spare. May run in a thread."""
     import tempfile  # noqa: F401 # with the compressors it imports
-
-    import prometheus_client
-
-    prometheus_client.disable_created_metrics()  # type: ignore[no-untyped-call]
 
 
 def file_path(template: str, server: str, pid: int) -> Path:
@@ -62,34 +59,29 @@ class MetricsFile:
                 told = False
 
     def _text(self) -> tuple[int, bytes]:
-        preload()
-        from prometheus_client import CollectorRegistry, generate_latest
-
-        registry = CollectorRegistry(auto_describe=False)
-        registry.register(self._metrics)
         self._made += 1
-        return self._made, generate_latest(registry)
+        return self._made, text(self._metrics)
 
-    def _put(self, number: int, text: bytes) -> None:
+    def _put(self, number: int, content: bytes) -> None:
         with self._lock:
             if number < self._written:
                 return
             try:
                 self._path.parent.mkdir(parents=True, exist_ok=True)
-                _replace(self._path, text)
+                _replace(self._path, content)
             except OSError as problem:
                 raise Unavailable(f"metrics file: {self._path} cannot be written: {problem.strerror or problem}") from problem
             self._written = number
 
 
-def _replace(path: Path, text: bytes) -> None:
+def _replace(path: Path, content: bytes) -> None:
     import tempfile
 
     fd, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name[:40]}.")  # a collector reads *.prom: not this one
     temporary = Path(name)
     try:
         with os.fdopen(fd, "wb") as file:
-            file.write(text)
+            file.write(content)
         temporary.chmod(0o644)  # mkstemp's 0600 would hide it from a node exporter of another user; it holds no secret
         temporary.replace(path)
     except BaseException:

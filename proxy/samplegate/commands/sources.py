@@ -1,0 +1,146 @@
+"""What the name of a decision log means: a file and those it was before, a folder of them, what fits a glob, a database. Not what a line says."""
+
+from __future__ import annotations
+
+import glob
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO, Final, TypeAlias
+
+from samplegate.commands.files import Unreadable
+from samplegate.records.rotation import main_of, series, turned
+from samplegate.records.sqlitefile import PREFIX, is_sqlite
+
+MAX_LINE: Final = 16 * 1024 * 1024  # bytes; a record has two contents of 1 MiB at most, and JSON may escape every byte of them
+SUFFIX: Final = "*.jsonl"
+_BESIDE: Final = (".key", "-wal", "-shm")
+
+Lines: TypeAlias = Iterator[tuple[str, bytes | None]]
+"""Lines with their places; None for one that is too long."""
+
+
+@dataclass(frozen=True, slots=True)
+class Whole:
+    """A log by its name: the file being written, and before it all that were put aside when they were full."""
+
+    path: Path
+
+    def names(self) -> list[str]:
+        parts = [part for _, part in turned(self.path)]
+        return [str(path) for path in (*parts, *([self.path] if self.path.exists() or not parts else []))]
+
+    def lines(self) -> Lines:
+        for path, file in series(self.path):
+            yield from _lines(path, file)
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One of the files that were put aside, named by itself."""
+
+    path: Path
+
+    def names(self) -> list[str]:
+        return [str(self.path)]
+
+    def lines(self) -> Lines:
+        with self.path.open("rb") as file:
+            yield from _lines(self.path, file)
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """A database."""
+
+    path: Path
+
+    def names(self) -> list[str]:
+        return [f"{PREFIX}{self.path}"]
+
+    def lines(self) -> Lines:
+        from samplegate.records.table import lines
+
+        for number, line in enumerate(lines(self.path), 1):
+            yield f"{self.path}: record {number}", line if len(line) <= MAX_LINE else None
+
+
+Source: TypeAlias = Whole | Part | Rows
+
+
+def sources(given: Sequence[str]) -> list[Source]:
+    """The logs of these names, each once, in the order of the names. Raises Unreadable for a name that there is no log of."""
+    found = list(dict.fromkeys(source for name in given for source in _sources(name)))
+    whole = {source.path for source in found if isinstance(source, Whole)}
+    return [source for source in found if not isinstance(source, Part) or main_of(source.path)[0] not in whole]
+
+
+def names(source: Source) -> list[str]:
+    """The files that a log has at this moment, for a person. Raises Unreadable."""
+    try:
+        return source.names()
+    except OSError as problem:
+        raise _unreadable(source, problem) from None
+
+
+def read(source: Source) -> Lines:
+    """All lines of a log. Raises Unreadable where it cannot be read on."""
+    try:
+        yield from source.lines()
+    except OSError as problem:
+        raise _unreadable(source, problem) from None
+
+
+def _unreadable(source: Source, problem: OSError) -> Unreadable:
+    why = problem.strerror or os.strerror(problem.errno or 0)
+    return Unreadable(f"{problem.filename or source.path}: cannot be read: {why[:1].lower()}{why[1:]}")
+
+
+def _sources(name: str) -> list[Source]:
+    if name.startswith(PREFIX):
+        return [Rows(Path(name.removeprefix(PREFIX)))]
+    path = Path(name)
+    if path.is_dir():
+        found = [source for source in _grouped(path.glob(f"{SUFFIX}*")) if main_of(source.path)[0].match(SUFFIX)]
+        if not found:
+            raise Unreadable(f"{path}: is a folder without a {SUFFIX}; name the folder of the decision logs, which is decisions in that of the state")
+        return found
+    if path.exists() or not glob.has_magic(name):
+        return [_source(path)]
+    matched = [Path(one) for one in glob.glob(name, recursive=True)]  # noqa: PTH207 # a Path's own takes no absolute pattern
+    if not matched:
+        raise Unreadable(f"{name}: no file fits it")
+    return _grouped(path for path in matched if not path.is_dir())
+
+
+def _grouped(paths: Iterable[Path]) -> list[Source]:
+    """What was found, by name, which is by day; the parts of a log in their order. The key beside a log is none, nor what SQLite keeps there."""
+    found = set(paths)
+    beside = {log.with_name(main_of(log)[0].name + suffix) for log in found for suffix in _BESIDE}
+    by_log = sorted(found - beside, key=lambda path: (str(main_of(path)[0]), main_of(path)[1] or 0))
+    return [_source(path) for path in by_log]
+
+
+def _source(path: Path) -> Source:
+    """What an existing file is, or would be."""
+    if main_of(path)[1] is not None:
+        return Part(path)
+    return Rows(path) if _is_database(path) else Whole(path)
+
+
+def _is_database(path: Path) -> bool:
+    try:
+        return path.is_file() and is_sqlite(path, empty=False)
+    except OSError:
+        return False  # reading it will tell
+
+
+def _lines(path: Path, file: BinaryIO) -> Lines:
+    number = 0
+    while line := file.readline(MAX_LINE + 1):
+        number += 1
+        whole = len(line) <= MAX_LINE
+        yield f"{path}:{number}", line if whole else None
+        while not whole and line and not line.endswith(b"\n"):
+            line = file.readline(MAX_LINE)

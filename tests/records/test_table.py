@@ -1,0 +1,306 @@
+"""The decision log in a database: what stands in it, several processes, faults, and their end."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import sqlite3
+import stat
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any
+
+import anyio
+import anyio.lowlevel
+import pytest
+
+from samplegate.core.record import content_hash
+from samplegate.ports import Unavailable
+from samplegate.records import database, kept
+from samplegate.records.decisions import DecisionLog, decision_log
+from samplegate.records.kept import KeptLog
+from samplegate.records.table import Table, lines
+from tests.records.sample import NOON, RECORD, names, numbers, record
+
+pytestmark = pytest.mark.anyio
+
+
+def opened(path: Path, *, patience: float = 5.0, **more: Any) -> KeptLog:
+    return KeptLog(Table(path, **more), patience=patience)
+
+
+def told(path: Path) -> list[str]:
+    return [json.loads(line)["decision_id"] for line in lines(path)]
+
+
+def rows(path: Path, query: str) -> list[Any]:
+    with closing(sqlite3.connect(path)) as db:
+        return db.execute(query).fetchall()
+
+
+@contextmanager
+def locked(path: Path) -> Iterator[None]:
+    with closing(sqlite3.connect(path, isolation_level=None)) as db:
+        db.execute("BEGIN IMMEDIATE")
+        yield
+
+
+async def until_well(log: DecisionLog) -> None:
+    with anyio.fail_after(30):
+        while log.problem() is not None:
+            await anyio.lowlevel.checkpoint()
+
+
+@pytest.mark.parametrize("durability", ["written", "synced"])
+async def test_a_record_is_a_row_with_what_it_is_searched_by(tmp_path: Path, durability: Any) -> None:
+    path = tmp_path / "new" / "log ?#%.db"
+    log = decision_log(f"sqlite:{path}", state=tmp_path, server="db", content="none", durability=durability)
+    log.check_writable(NOON)
+    assert [] == names(tmp_path)
+    await log.write(record("d1", rule="never", request={"a": 1}))
+    await log.write(record("d2"))
+    assert f"sqlite:{path}" == log.last
+    columns = "time, decision_id, server, caller, kind, outcome, rule"
+    day = "2026-11-18T12:00:00.000Z"
+    assert [(day, "d1", "db", "local", "sampling", "denied", "never"), (day, "d2", "db", "local", "sampling", "denied", None)] == rows(
+        path, f"SELECT {columns} FROM decisions ORDER BY id"
+    )
+    assert [("decisions", 1)] == rows(path, "SELECT part, version FROM samplegate_versions")
+    assert ["d1", "d2"] == told(path)
+    await log.aclose()
+    assert [path.name] == names(path.parent)
+    assert (0o600, 0o700) == (stat.S_IMODE(path.stat().st_mode), stat.S_IMODE(path.parent.stat().st_mode))
+
+
+async def test_every_column_that_is_searched_by_has_an_index(tmp_path: Path) -> None:
+    path = tmp_path / "x.db"
+    await opened(path).write(RECORD)
+    for column in ("time", "decision_id", "server", "caller", "kind", "outcome", "rule"):
+        ((*_, plan),) = rows(path, f"EXPLAIN QUERY PLAN SELECT * FROM decisions WHERE {column} = 'x'")
+        assert "USING INDEX" in plan, column
+
+
+async def test_contents_are_hashed_with_a_key_beside_it(tmp_path: Path) -> None:
+    path = tmp_path / "x.db"
+    for _ in range(2):
+        log = opened(path)
+        await log.write(record("d", request={"a": 1}))
+        await log.aclose()
+    key = (tmp_path / "x.db.key").read_bytes()
+    assert {content_hash({"a": 1}, key)} == {json.loads(line)["request_hash"] for line in lines(path)}
+
+
+async def test_names_that_no_database_takes_are_kept_all_the_same(tmp_path: Path) -> None:
+    path = tmp_path / "x.db"
+    await opened(path, content="none").write(record("d1", caller="half \ud83d, nothing \0, and long " + "x" * 5_000))
+    ((caller,),) = rows(path, "SELECT caller FROM decisions")
+    assert (256, ["d1"]) == (len(caller), told(path))
+
+
+async def test_what_waits_together_is_one_transaction(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path, log = tmp_path / "x.db", opened(tmp_path / "x.db", content="none")
+    await log.write(record("first"))
+    begun, real = Counter[str](), database.Database.transaction
+
+    def counted(*given: Any) -> Any:
+        begun["transactions"] += 1
+        return real(*given)
+
+    monkeypatch.setattr(database.Database, "transaction", counted)
+    async with anyio.create_task_group() as group:
+        with locked(path):
+            for number in range(50):
+                group.start_soon(log.write, record(number))
+            for _ in range(20):
+                await anyio.lowlevel.checkpoint()
+    assert sorted(["first", *numbers(range(50))]) == sorted(told(path))
+    assert begun["transactions"] <= 3
+
+
+WRITER = """
+import sys, anyio
+from dataclasses import replace
+from pathlib import Path
+from samplegate.records.kept import KeptLog
+from samplegate.records.table import Table
+from tests.records.sample import record
+async def main(path, letter, count):
+    log = KeptLog(Table(path), patience=60)
+    for number in range(count):
+        await log.write(record(f"{letter}{number}", request={"text": "x" * 2000}))
+        print(number, flush=True)
+    await log.aclose()
+anyio.run(main, Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]))
+"""
+
+
+def writer(path: Path, letter: str, count: int) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-c", WRITER, str(path), letter, str(count)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env={**os.environ, "PYTHONPATH": "proxy:."},
+        text=True,
+    )
+
+
+async def test_processes_that_make_and_fill_one_file_lose_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "x.db"
+    for process in [writer(path, letter, 100) for letter in "abcd"]:
+        _, err = process.communicate(timeout=100)
+        assert (0, "") == (process.returncode, err)
+    for letter in "abcd":
+        assert [f"{letter}{number}" for number in range(100)] == [id for id in told(path) if id[0] == letter]
+
+
+async def test_a_writer_that_is_killed_leaves_all_that_it_was_told_of(tmp_path: Path) -> None:
+    path = tmp_path / "x.db"
+    for letter in "ab":
+        process = writer(path, letter, 100_000)
+        assert process.stdout is not None
+        for _ in range(20):
+            process.stdout.readline()
+        process.send_signal(signal.SIGKILL)
+        least = 20 + len(process.communicate(timeout=100)[0].split())
+        stands = [id for id in told(path) if id[0] == letter]
+        assert [f"{letter}{number}" for number in range(len(stands))] == stands
+        assert len(stands) >= least
+
+
+async def test_a_file_that_others_keep_locked_is_given_up_and_used_again(tmp_path: Path) -> None:
+    path = tmp_path / "x.db"
+    log = opened(path, patience=0.05)
+    await log.write(record("before"))
+    with locked(path), pytest.raises(Unavailable, match=r"sqlite:.*x.db was not free in time \(another process keeps it locked\)"):
+        await log.write(record("refused"))
+    assert "was not free" in str(log.problem())
+    await log.write(record("after"))
+    assert (None, ["before", "after"]) == (log.problem(), told(path))
+
+
+async def test_the_end_of_the_process_does_not_wait_for_a_lock(tmp_path: Path) -> None:
+    path = tmp_path / "x.db"
+    log = opened(path, patience=50)
+    await log.write(RECORD)
+    with locked(path), anyio.fail_after(30):
+        log.hurry(0.1)
+        with pytest.raises(Unavailable, match="was not free in time"):
+            await log.write(RECORD)
+
+
+async def test_a_full_disk_refuses_and_is_over_when_there_is_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kept, "PROBES", 0.0)
+    monkeypatch.setattr(database, "MOST_PAGES", 40)
+    path = tmp_path / "x.db"
+    log, stood = opened(path, content="full"), 0
+
+    async def fill() -> None:
+        nonlocal stood
+        while stood < 1_000:
+            await log.write(record(stood, request={"text": "x" * 2_000}))
+            stood += 1
+
+    with pytest.raises(Unavailable, match=r"cannot be written: its disk is full; make room \(SQLITE_FULL\)"):
+        await fill()
+    assert numbers(range(stood)) == told(path)
+    for _ in range(3):
+        assert "its disk is full" in str(log.problem())
+        await anyio.lowlevel.checkpoint()
+    monkeypatch.undo()
+    monkeypatch.setattr(kept, "PROBES", 0.0)
+    await until_well(log)
+    await log.write(record("after"))
+    assert [*numbers(range(stood)), "after"] == told(path)
+
+
+async def test_a_key_goes_on_beside_a_file_that_is_begun_anew(tmp_path: Path) -> None:
+    path = tmp_path / "logs" / "x.db"
+    log = opened(path)
+    await log.write(RECORD)
+    key = (path.parent / "x.db.key").read_bytes()
+    shutil.rmtree(path.parent)
+    await log.write(RECORD)
+    assert key == (path.parent / "x.db.key").read_bytes()
+
+
+@pytest.mark.parametrize("how", ["moved away", "removed with its folder", "replaced"])
+async def test_a_file_that_is_gone_is_begun_anew(tmp_path: Path, how: str) -> None:
+    path = tmp_path / "logs" / "x.db"
+    log = opened(path, content="none")
+    await log.write(record("before"))
+    if how == "removed with its folder":
+        shutil.rmtree(path.parent)
+    else:
+        path.rename(tmp_path / "old.db")
+    if how == "replaced":
+        (path.parent / "x.db-wal").unlink()
+        await opened(path, content="none").write(record("another's"))
+    await log.write(record("after"))
+    assert [*(["another's"] if how == "replaced" else []), "after"] == told(path)
+
+
+def garbage(path: Path) -> None:
+    path.write_bytes(b"this is a text and no database at all" * 100)
+
+
+def alien(path: Path) -> None:
+    with closing(sqlite3.connect(path)) as db:
+        db.execute("CREATE TABLE customers(name TEXT)")
+
+
+def newer(path: Path) -> None:
+    with closing(sqlite3.connect(path)) as db:
+        db.execute("CREATE TABLE samplegate_versions(part TEXT PRIMARY KEY, version INTEGER)")
+        db.execute("INSERT INTO samplegate_versions VALUES('decisions', 2)")
+        db.commit()
+
+
+@pytest.mark.parametrize(
+    ("made", "why"),
+    [
+        (garbage, "it is no database; name another file"),
+        (alien, "it has tables of something else; name another file"),
+        (newer, "its decisions are of version 2, this samplegate knows 1; use that samplegate, or name another file"),
+    ],
+)
+async def test_a_file_of_something_else_is_left_alone(tmp_path: Path, made: Any, why: str) -> None:
+    path = tmp_path / "x.db"
+    made(path)
+    before = path.read_bytes()
+    log = opened(path, content="none")
+    with pytest.raises(Unavailable, match=f"sqlite:{path} cannot be written: {why}"):
+        await log.write(RECORD)
+    await log.aclose()
+    with pytest.raises(OSError, match="no database"):
+        list(lines(path))
+    assert before == path.read_bytes()
+
+
+def test_a_place_that_cannot_be_written_is_an_error_at_start(tmp_path: Path) -> None:
+    garbage(tmp_path / "text")
+    for path, why in {tmp_path: "is a folder", tmp_path / "text": "is no SQLite database", tmp_path / "text" / "x.db": "cannot be reached"}.items():
+        with pytest.raises(Unavailable, match=f"decision log: sqlite:{path} {why}"):
+            opened(path).check_writable(NOON)
+
+
+@pytest.mark.parametrize("setting", ["sqlite:", "sqlite::memory:", "sqlite:///var/x.db"])
+def test_a_database_without_a_plain_path_is_refused(tmp_path: Path, setting: str) -> None:
+    with pytest.raises(Unavailable, match=f"decision log: {setting} names no file; write sqlite:PATH"):
+        decision_log(setting, state=tmp_path, server="db", content="hash")
+
+
+def test_a_log_in_files_imports_no_database() -> None:
+    program = (
+        "import sys; from pathlib import Path; from samplegate.records.decisions import decision_log\n"
+        "decision_log(None, state=Path('x'), server='db', content='hash'); print([name for name in ('sqlalchemy', 'sqlite3') if name in sys.modules])"
+    )
+    ended = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, env={**os.environ, "PYTHONPATH": "proxy"}, timeout=50, check=True
+    )
+    assert "[]\n" == ended.stdout
