@@ -1,0 +1,282 @@
+"""Modern clients in front of a server that speaks only the legacy eras: inside is a legacy session with the server, and this plays its client.
+
+Not a policy and not a door: what the server pushes is decided by the inner session as always. The inner client has declared nothing, so no
+`forward` is reachable here: between two modern requests there is nobody to be asked. The server gets the specification's error instead.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from samplegate.core import frames, jsontext
+from samplegate.core.bridge import completing, envelope
+from samplegate.core.bridge.completing import Hello
+from samplegate.core.bridge.envelope import Envelope, Refusal
+from samplegate.core.bridge.greeting import Greeting
+from samplegate.core.bridge.hearing import CANCELLED, Hearing
+from samplegate.core.bridge.listens import METHOD as LISTEN
+from samplegate.core.bridge.listens import Key
+from samplegate.core.bridge.waiting import FULL, Held
+from samplegate.core.frames import Frame, FrameId
+from samplegate.core.jsontext import Malformed
+from samplegate.core.session import shapes
+from samplegate.core.session.pushes import KEY
+from samplegate.core.session.rounds import Conclusion, Effect, Note, Over, Reply, Side, ToClient
+from samplegate.core.session.session import INTERNAL, Session
+from samplegate.core.session.state import State
+
+Effects = list[Effect]
+DISCOVER: Final = "server/discover"
+_GONE: Final = frozenset({"notifications/initialized", "notifications/roots/list_changed", "notifications/progress"})
+"""Notifications of a client's that the modern era has no more; progress it could only make on what it was never asked."""
+_NO_FORWARD: Final = jsontext.dump({"code": shapes.METHOD_NOT_FOUND, "message": "the client speaks an era in which it cannot be asked"})
+PATIENCE: Final = 60.0  # seconds that clients wait for the server to open; a first start may install it
+
+
+class ModernClient:
+    """Modern clients, on any number of lanes, of one legacy server; it has the methods of ``Session``."""
+
+    def __init__(self, state: State, patience: float = PATIENCE) -> None:
+        state.maps_ids = True  # modern ids are unique among those in flight, legacy ones for ever (R57)
+        self.state = state
+        self._inner = Session(state)
+        self._greeting = Greeting(state, self._inner, patience)
+        self._hearing = Hearing(state, self._inner, self._greeting, self._own_answered)
+        self._gone = False
+
+    @property
+    def ready(self) -> bool:
+        """Whether the server has answered ``initialize``."""
+        return self._greeting.hello is not None
+
+    @property
+    def opening(self) -> bool:
+        """Whether ``initialize`` is with the server."""
+        return self._greeting.under_way
+
+    @property
+    def idle(self) -> bool:
+        """Whether no client waits for anything."""
+        return not (self._hearing.asked or self._hearing.news.listens.open or self._greeting.waiting.held)
+
+    @property
+    def waits(self) -> list[Held]:
+        """What waits for the server to open."""
+        return self._greeting.waiting.held
+
+    def give_back(self) -> list[Held]:
+        """The same, taken out: somebody else answers it."""
+        return self._greeting.waiting.take()
+
+    # -- the methods of a session ----------------------------------------------------------------------------------------------------------
+
+    def frame(self, side: Side, lane: int, line: bytes, now: float) -> Effects:
+        """One line from a side. Never raises for what a peer wrote."""
+        if side == "server":
+            return self._hearing.frame(lane, line, now)
+        try:
+            f = frames.read(line)
+        except Malformed as problem:
+            return _refused(lane, problem)
+        try:
+            return self._client(lane, f, now)
+        except Malformed as problem:
+            return _refused(lane, Malformed(problem.fault, f.id, answers=f.kind in ("result", "error")))
+
+    def lost(self, side: Side, lane: int, head: bytes, fault: str) -> Effects:
+        """A line could not be taken at all."""
+        effects = self._inner.lost(side, lane, head, fault)
+        return effects if side == "client" else self._hearing.carry(effects)
+
+    def lost_end(self, side: Side, lane: int, head: bytes, tail: bytes) -> Effects:
+        """The end of a line whose begin did not tell who would wait."""
+        effects = self._inner.lost_end(side, lane, head, tail)
+        return effects if side == "client" else self._hearing.carry(effects)
+
+    def round_done(self, round: str, conclusion: Conclusion, now: float) -> Effects:
+        """The gate is done with a round."""
+        return self._hearing.carry(self._inner.round_done(round, conclusion, now))
+
+    def forward(self, round: str) -> Effects:
+        """Nobody can be asked: the round has its reply at once, and it is an error. No decision should come to this."""
+        return [Reply(round, KEY, False, _NO_FORWARD)]
+
+    def unforward(self, round: str, reason: str) -> Effects:
+        """Nothing was sent on."""
+        return []
+
+    def round_progress(self, round: str, tokens: int = 0) -> Effects:
+        """A round is still being worked on."""
+        return self._hearing.carry(self._inner.round_progress(round, tokens))
+
+    def due(self, token: str) -> Effects:
+        """The time of a ``Later`` has come."""
+        if not self._greeting.is_due(token):
+            return self._hearing.carry(self._inner.due(token))
+        return self._not_opened("the server has not answered initialize in time")
+
+    def lane_closed(self, side: Side, lane: int) -> Effects:
+        """A client's lane is gone: all that came on it is taken back (R99, T35)."""
+        if side == "server":
+            return self._hearing.carry(self._inner.lane_closed(side, lane))
+        self._greeting.waiting.lane_closed(lane)
+        out: Effects = []
+        for key in [key for key in self._hearing.news.listens.open if key[0] == lane]:
+            out += self._unlisten(key)
+        for key in [key for key in self._hearing.asked if key[0] == lane]:
+            out += self._taken_back(key, b"{}")
+        return [effect for effect in out if not isinstance(effect, Over)]
+
+    def eof(self, side: Side) -> Effects:
+        """A side has gone for good; where it is the server, everybody who waits is told."""
+        out = self._hearing.carry(self._inner.eof(side))
+        self._gone = True
+        waiting, asked, listens = self._greeting.end(), [*self._hearing.asked], list(self._hearing.news.listens.open.values())
+        self._hearing.end()
+        if side == "client":
+            return [effect for effect in out if not isinstance(effect, ToClient)]
+        for listen in listens:
+            out.append(ToClient(listen.lane, frames.result(listen.id, listen.ended()), True))
+        left = [(held.lane, held.frame.id) for held in waiting if held.frame.kind == "request" and held.frame.id is not None]
+        return out + [_error(lane, id, shapes.INTERNAL, "the server has ended before it answered") for lane, id in [*asked, *left]]
+
+    # -- from the clients ------------------------------------------------------------------------------------------------------------------
+
+    def _client(self, lane: int, f: Frame, now: float) -> Effects:
+        if f.kind == "request":
+            return self._request(lane, f, now)
+        if f.kind != "notification":
+            return [Note("frame.unasked", {"side": "client"})]  # a modern client is never asked by a request (R89)
+        if f.method == CANCELLED:
+            return self._cancelled(lane, f)
+        if f.method in _GONE or f.method.startswith("notifications/tasks"):
+            return [Note("frame.unasked", {"side": "client"}, warn=False)]
+        if self._greeting.hello is None:
+            kept = self._greeting.waiting.add(lane, f, now) if self._greeting.under_way else False
+            return [] if kept else [Note("frame.unasked", {"side": "client"})]
+        return self._notification(lane, f, now)
+
+    def _notification(self, lane: int, f: Frame, now: float) -> Effects:
+        bare = envelope.bare(f)
+        return [] if isinstance(bare, Refusal) else self._hearing.carry(self._inner.frame("client", lane, bare.line, now))
+
+    def _request(self, lane: int, f: Frame, now: float) -> Effects:
+        assert f.id is not None
+        key = (lane, f.id)
+        if key in self._hearing.asked or key in self._hearing.news.listens.open or self._greeting.waiting.has(lane, f.id) or self.state.is_ours(f.id):
+            return [_error(lane, f.id, shapes.INVALID_REQUEST, "a request with this id is in flight")]
+        said = envelope.removed(f.method) or envelope.read(f)
+        if isinstance(said, Refusal):
+            return [ToClient(lane, said.line(f.id), True)]
+        if self._gone:
+            return [_error(lane, f.id, shapes.INTERNAL, "the server has ended")]
+        if self._greeting.hello is None:
+            if not self._greeting.waiting.add(lane, f, now):
+                return [_error(lane, f.id, shapes.INTERNAL, FULL)]
+            return self._hearing.carry(self._greeting.open(said.client, now))
+        return self._opened(lane, f, said, self._greeting.hello, now)
+
+    def _opened(self, lane: int, f: Frame, said: Envelope, hello: Hello, now: float) -> Effects:
+        """A request of a good envelope, with the server open."""
+        assert f.id is not None
+        if f.method == DISCOVER:
+            return [ToClient(lane, frames.result(f.id, completing.discovered(hello)), True)]
+        if f.method == LISTEN:
+            return self._listen(lane, f, hello, now)
+        bare = envelope.bare(f)
+        if isinstance(bare, Refusal):
+            return [Note("state.refused", {"server": self.state.server}), ToClient(lane, bare.line(f.id), True)]
+        out: Effects = [Note("answers.unsolicited", {"server": self.state.server, "method": f.method})] if bare.answers else []
+        level = self._hearing.news.enter((lane, f.id), said.level, hello)
+        if level is not None:
+            out += self._own("logging/setLevel", {"level": level}, now)
+        self._hearing.asked[lane, f.id] = f.method
+        return out + self._hearing.carry(self._inner.frame("client", lane, bare.line, now))
+
+    def _listen(self, lane: int, f: Frame, hello: Hello, now: float) -> Effects:
+        assert f.id is not None
+        begun = self._hearing.news.listens.begin(lane, f.id, f.payload, hello.capabilities)
+        if isinstance(begun, Refusal):
+            return [ToClient(lane, begun.line(f.id), True)]
+        listen, new = begun
+        out: Effects = [ToClient(lane, listen.acknowledged())]
+        for uri in new:
+            out += self._own("resources/subscribe", {"uri": uri}, now)
+        return out
+
+    def _cancelled(self, lane: int, f: Frame) -> Effects:
+        raw = jsontext.lookup(f.payload, "requestId")
+        id = None if raw is None else frames.plain_id(raw)
+        if id is not None and self._greeting.waiting.remove(lane, id):
+            return [Over(lane)]
+        if id is not None and (lane, id) in self._hearing.news.listens.open:
+            return self._unlisten((lane, id))
+        if id is None or (lane, id) not in self._hearing.asked:
+            return [Note("cancel.unmatched", {"side": "client"}, warn=False)]
+        return self._taken_back((lane, id), envelope.without_envelope(f.payload or b"{}"))
+
+    def _taken_back(self, key: Key, params: bytes) -> Effects:
+        """A client takes a request back: the server is told under its own id, and rounds are withdrawn (R100)."""
+        self._hearing.over(key)
+        line = frames.notification(CANCELLED, jsontext.splice(params, ("requestId",), jsontext.dump(key[1])))
+        return self._hearing.carry(self._inner.frame("client", key[0], line, 0.0))
+
+    def _unlisten(self, key: Key) -> Effects:
+        out: Effects = []
+        for uri in self._hearing.news.listens.end(key) or ():
+            out += self._own("resources/unsubscribe", {"uri": uri}, 0.0)
+        return [*out, Over(key[0])]
+
+    def _own(self, method: str, params: object, now: float) -> Effects:
+        """Ask the server something ourselves, on a lane that is no client's."""
+        return self._hearing.carry(self._greeting.ask(method, jsontext.dump(params), now))
+
+    # -- the server opens ---------------------------------------------------------------------------------------------------------------------
+
+    def _own_answered(self, f: Frame) -> Effects:
+        """The server answers what we asked it."""
+        what = self._greeting.answered(f)
+        if what == "opened":
+            return self._all_open()
+        if what == "refused":
+            return self._not_opened("the server did not take initialize", f.payload if f.kind == "error" else None)
+        return [Note("bridge.refused", {"server": self.state.server, "method": what})] if f.kind == "error" else []
+
+    def _all_open(self) -> Effects:
+        """The server is open: it is told so, and all that waited goes to it in its order."""
+        out: Effects = self._inner.frame("client", INTERNAL, frames.notification("notifications/initialized", b"{}"), 0.0)
+        hello = self._greeting.hello
+        assert hello is not None
+        for held in self._greeting.waiting.take():
+            try:
+                said = envelope.read(held.frame) if held.frame.kind == "request" else None
+                if isinstance(said, Envelope):
+                    out += self._opened(held.lane, held.frame, said, hello, held.now)
+                else:
+                    out += self._notification(held.lane, held.frame, held.now)
+            except Malformed as problem:
+                out += _refused(held.lane, Malformed(problem.fault, held.frame.id))
+        return out
+
+    def _not_opened(self, fault: str, error: bytes | None = None) -> Effects:
+        """Whoever waits is told that, and the next request opens anew."""
+        data = None if error is None else jsontext.dump({"initialize": msgspec.Raw(error)})
+        out: Effects = [Note("bridge.closed", {"server": self.state.server, "fault": fault})]
+        for held in self._greeting.waiting.take():
+            if held.frame.kind == "request" and held.frame.id is not None:
+                out.append(ToClient(held.lane, frames.error(held.frame.id, shapes.INTERNAL, fault, data), True))
+        return out
+
+
+def _error(lane: int, id: FrameId, code: int, message: str) -> ToClient:
+    return ToClient(lane, frames.error(id, code, message), True)
+
+
+def _refused(lane: int, problem: Malformed) -> Effects:
+    """Log that something came, and tell whoever would otherwise wait for ever."""
+    out: Effects = [Note("frame.refused", {"side": "client", "fault": problem.fault})]
+    if problem.id is None or problem.answers:
+        return out
+    return [*out, _error(lane, problem.id, shapes.INVALID_REQUEST, f"refused: {problem.fault}")]

@@ -1,0 +1,95 @@
+"""What a modern server answers, as a legacy client knows it: without the members of the modern era, the rest as it came (R80, R118).
+
+Strict clients refuse members they do not know, and the TypeScript SDK a whole list for one schema that is not an object's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+import msgspec
+
+from samplegate.core import jsontext
+from samplegate.core.bridge.cutting import cut
+from samplegate.core.bridge.welcome import META_SERVER_INFO
+from samplegate.core.eras import META
+from samplegate.core.frames import Frame
+from samplegate.core.jsontext import Malformed
+from samplegate.core.session import doors, shapes
+
+_MODERN_ONLY: Final = frozenset({"resultType", "ttlMs", "cacheScope"})
+OF_MODERN: Final = frozenset({-32020, -32021, -32022})
+"""HeaderMismatch, MissingRequiredClientCapability, UnsupportedProtocolVersion: codes that no legacy revision has (R56)."""
+COMPLETE: Final = "complete"
+
+
+def result(f: Frame, method: str) -> bytes:
+    """The line of a result, for the client. Raises Malformed where it has two readings, or a type that is neither complete nor absent (R52)."""
+    found = f.members
+    if found is None:
+        return f.raw
+    if _type(found) not in (None, COMPLETE):
+        raise Malformed("its result has a resultType that the client's era does not have")
+    gone = {name for name in _MODERN_ONLY if name in found}
+    if method == "tools/call" and not _is_object(found.get("structuredContent", _NOTHING)):
+        gone.add("structuredContent")  # the text beside it says the same
+    changed = {META: _meta(bytes(found[META]))} if META in found else {}
+    if method == "tools/list" and "tools" in found:
+        changed["tools"] = _tools(bytes(found["tools"]))
+    payload = f.payload or b""
+    clean = cut(payload, gone | {name for name, value in changed.items() if value is None})
+    for name, value in changed.items():
+        if value is not None and value != found[name]:
+            clean = jsontext.splice(clean, (name,), value)
+    return f.raw if clean is payload else jsontext.splice(f.raw, ("result",), clean)
+
+
+_NOTHING: Final = msgspec.Raw(b"{}")
+
+
+def _type(found: Mapping[str, msgspec.Raw]) -> str | None:
+    """``resultType``, None where there is none."""
+    for name in found:
+        if name != "resultType" and name.casefold() == "resulttype":
+            raise Malformed(f"its result has {name[:20]!r}, which resembles a member of the protocol")
+    return None if "resultType" not in found else jsontext.string(bytes(found["resultType"])) or ""
+
+
+def _is_object(raw: msgspec.Raw) -> bool:
+    return bytes(memoryview(raw)[:1]) == b"{"
+
+
+def _meta(meta: bytes) -> bytes | None:
+    """``_meta`` without what the server says of itself in each of its answers, None if that was all."""
+    if meta[:1] != b"{" or META_SERVER_INFO not in jsontext.fields(meta):
+        return meta
+    left = cut(meta, {META_SERVER_INFO})
+    return left if jsontext.fields(left) else None
+
+
+def _tools(listed: bytes) -> bytes:
+    """Output schemas may be any schema in the modern era, and only an object's before (R13)."""
+    if not doors.may_say(listed, b"outputSchema"):
+        return listed
+    try:
+        tools = [bytes(raw) for raw in msgspec.json.decode(listed, type=list[msgspec.Raw])]
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return listed
+    fitted = [tool if _fits(tool) else cut(tool, {"outputSchema"}) for tool in tools]
+    return listed if fitted == tools else b"[" + b",".join(fitted) + b"]"
+
+
+def _fits(tool: bytes) -> bool:
+    schema = jsontext.lookup(tool, "outputSchema")
+    return schema is None or jsontext.string(jsontext.lookup(schema, "type")) == "object"
+
+
+def error(f: Frame) -> bytes:
+    """The line of an error, for the client: as it came, but for the codes that its era does not have (R118). Raises Malformed."""
+    code = jsontext.lookup(f.payload, "code")
+    try:
+        number = None if code is None else float(code)
+    except ValueError:
+        number = None
+    return jsontext.splice(f.raw, ("error", "code"), jsontext.dump(shapes.INTERNAL)) if number in OF_MODERN else f.raw

@@ -1,0 +1,104 @@
+"""A conversation over many lanes with whatever has the methods of a session: say what somebody wrote, look at what came out."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from samplegate.core.bridge.conversing import Converses
+from samplegate.core.bridge.modern_client import ModernClient
+from samplegate.core.matching.match import compile_policy
+from samplegate.core.session.rounds import Effect, Later, Note, Open, Release, Round, Settled, ToClient, ToServer
+from samplegate.core.session.state import State
+from tests.core.dialogue import KEY, answered, one, policy, result
+
+VERSION = "io.modelcontextprotocol/protocolVersion"
+CAPABILITIES = "io.modelcontextprotocol/clientCapabilities"
+CLIENT = "io.modelcontextprotocol/clientInfo"
+LEVEL = "io.modelcontextprotocol/logLevel"
+SERVER = "io.modelcontextprotocol/serverInfo"
+SUBSCRIPTION = "io.modelcontextprotocol/subscriptionId"
+ENVELOPE: dict[str, Any] = {VERSION: "2026-07-28", CAPABILITIES: {}}
+INFO = {"name": "s", "version": "1"}
+ALL = {
+    "logging": {},
+    "tools": {"listChanged": True},
+    "prompts": {"listChanged": True},
+    "resources": {"listChanged": True, "subscribe": True},
+}
+
+
+def asks(id: Any, method: str, meta: Mapping[str, Any] | None = None, **params: Any) -> dict[str, Any]:
+    """A modern request; ``meta``: more members of its ``_meta``."""
+    return {"jsonrpc": "2.0", "id": id, "method": method, "params": {**params, "_meta": {**ENVELOPE, **(meta or {})}}}
+
+
+def tells(method: str, **params: Any) -> dict[str, Any]:
+    """A notification."""
+    return {"jsonrpc": "2.0", "method": method, "params": params}
+
+
+class Lanes:
+    """One object with the methods of a session, its time, and everything that came out of it."""
+
+    def __init__(self, make: Callable[[State], Converses], *rules: Mapping[str, Any], **more: Any) -> None:
+        self.book = compile_policy(policy(*rules, **more), {})
+        self.state = State(self.book, "default", "t", KEY)
+        self.session = make(self.state)
+        self.now = 0.0
+        self.log: list[Effect] = []
+
+    def client(self, lane: int, line: bytes | Mapping[str, Any]) -> list[Effect]:
+        """A client writes one line on a lane."""
+        return self.take(self.session.frame("client", lane, raw(line), self.now))
+
+    def server(self, line: bytes | Mapping[str, Any] | list[Any], lane: int = 0) -> list[Effect]:
+        """The server writes one line, over HTTP on the stream of the request with that number."""
+        return self.take(self.session.frame("server", lane, raw(line), self.now))
+
+    def take(self, effects: list[Effect]) -> list[Effect]:
+        """Keep what came out."""
+        self.log += effects
+        return effects
+
+    def settle(self, effects: list[Effect], **outcomes: Any) -> list[Effect]:
+        """Give the one round among ``effects`` its outcomes."""
+        round: Round = one(effects, Open).round
+        chosen = {key: outcomes.get("all", answered(item.method)) for key, item in round.items.items()}
+        return self.take(self.session.round_done(round.id, Settled({key: Release(o, "d") for key, o in chosen.items()}), self.now))
+
+
+def bridge(*rules: Mapping[str, Any], capabilities: Mapping[str, Any] | None = None, revision: str = "2025-11-25", streams: bool = False) -> Lanes:
+    """A ModernClient whose server is open; ``streams``: over HTTP."""
+    d = Lanes(ModernClient, *rules)
+    d.state.streams = streams
+    hello = sent(d.client(99, asks("first", "server/discover")))[0]
+    said = {"protocolVersion": revision, "capabilities": ALL if capabilities is None else capabilities, "serverInfo": INFO}
+    d.server(result(hello["id"], **said))
+    return d
+
+
+def raw(line: bytes | Mapping[str, Any] | list[Any]) -> bytes:
+    """As it stands on the wire."""
+    return line if isinstance(line, bytes) else json.dumps(line, separators=(",", ":")).encode()
+
+
+def sent(effects: list[Effect]) -> list[Any]:
+    """What went to the server, decoded."""
+    return [json.loads(effect.line) for effect in effects if isinstance(effect, ToServer)]
+
+
+def heard(effects: list[Effect]) -> list[tuple[int, Any, bool]]:
+    """What went to the clients: lane, frame, and whether it answers."""
+    return [(effect.lane, json.loads(effect.line), effect.last) for effect in effects if isinstance(effect, ToClient)]
+
+
+def notes(effects: list[Effect]) -> list[str]:
+    """The events that were noted."""
+    return [effect.event for effect in effects if isinstance(effect, Note)]
+
+
+def timer(effects: list[Effect]) -> Later:
+    """The one thing that is to be done later."""
+    return one(effects, Later)
