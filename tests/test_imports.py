@@ -11,21 +11,26 @@ from typing import Final
 SOURCE: Final = Path(__file__).resolve().parents[1] / "proxy"
 PACKAGE: Final = "samplegate"
 
-EDGES: Final = frozenset({"limits", "links", "sampler", "review", "records", "store", "web"})
+EDGES: Final = frozenset({"admin", "callers", "limits", "links", "sampler", "review", "records", "store", "web"})
 INSIDE: Final = EDGES | {"core", "ports", "acts", "admit", "plans", "sampling", "scene", "book", "detectors", "gate", "relay", "settings"}
 
 # The first name below the package -> the first names it may import. What is not listed here does not exist yet: enter it when it grows.
 ARROWS: Final = {
     "__init__": frozenset[str](),
     "__main__": frozenset({"cli"}),
-    "cli": INSIDE | {"app", "commands"},
+    "cli": INSIDE | {"app", "commands", "daemon"},
     "commands": INSIDE | {"app"},
-    "app": INSIDE | {"preparation", "wiring", "conversation", "say"},
-    "preparation": frozenset({"book", "settings", "records", "sampler", "limits", "ports", "core"}),
-    "wiring": frozenset({"preparation", "relay", "gate", "ports", "records", "limits", "core"}),
-    "conversation": frozenset({"preparation", "relay", "links", "records"}),
+    "app": INSIDE | {"preparation", "wiring", "conversation", "say", "house", "daemon"},
+    "daemon": INSIDE | {"ends", "house", "wiring", "preparation", "say", "app"},
+    "house": frozenset({"records", "limits", "sampler", "core"}),
+    "preparation": frozenset({"book", "house", "settings", "records", "sampler", "limits", "ports", "core"}),
+    "wiring": frozenset({"house", "relay", "gate", "ports", "records", "sampler", "core"}),
+    "conversation": frozenset({"ends", "preparation", "relay", "links", "records"}),
     "say": frozenset[str](),
-    "relay": frozenset({"backpressure", "gate", "acts", "ports", "core"}),
+    "relay": frozenset({"backpressure", "ends", "receivers", "core"}),
+    "receivers": frozenset({"core"}),
+    "ends": frozenset({"backpressure"}),
+    "files": frozenset[str](),
     "backpressure": frozenset[str](),
     "settings": frozenset({"core"}),
     "book": frozenset({"detectors", "sampler", "core"}),
@@ -39,7 +44,8 @@ ARROWS: Final = {
     "detectors": frozenset({"core"}),
     "core": frozenset[str](),
     "demo": frozenset({"core"}),
-} | {edge: frozenset({"gate", "ports", "core"}) for edge in EDGES}
+} | {edge: frozenset({"files", "ports", "core"}) | ({"settings"} if edge == "callers" else set()) for edge in EDGES}
+"""``callers`` is told who may call in the words of the settings: a second set of structs for the same would only be copied over."""
 
 IMPURE: Final = frozenset(
     "anyio asyncio concurrent http httpx httpx2 io logging multiprocessing os pathlib random secrets select selectors shutil signal socket "
@@ -47,8 +53,16 @@ IMPURE: Final = frozenset(
 )
 IMPURE_CALLS: Final = frozenset({"open", "print", "input", "breakpoint"})
 UNIX_ONLY: Final = frozenset("crypt fcntl grp posix pty pwd resource syslog termios tty uvloop".split())
-SLOW: Final = frozenset("cryptography detect_secrets jsonschema litellm mcp prometheus_client pydantic pydantic_settings rich".split())
+SLOW: Final = frozenset(
+    "aiohttp cryptography detect_secrets jsonschema jwt litellm mcp mcp_types prometheus_client pydantic pydantic_settings rich sqlalchemy starlette "
+    "uvicorn watchfiles".split()
+)
 """Each costs tens of milliseconds or of MiB: a wrapped server that needs none of them must not wait for them."""
+MCP: Final = frozenset({"callers", "demo", "links"})
+DAEMONS: Final = frozenset(
+    {"admin", "callers", "daemon", f"{PACKAGE}.settings.serving", f"{PACKAGE}.settings.servers", f"{PACKAGE}.settings.callers"}
+)
+"""What `run` never needs, by part or module."""
 
 
 @dataclass(frozen=True)
@@ -181,8 +195,8 @@ def test_core_awaits_nothing() -> None:
     assert [] == awaits
 
 
-def test_mcp_is_imported_in_the_demo_only() -> None:
-    wrong = [str(found) for found in IMPORTS if is_any(found.name, frozenset({"mcp", "mcp_types"})) and part(found.importer) != "demo"]
+def test_mcp_is_imported_only_where_http_is_spoken_and_in_the_demo() -> None:
+    wrong = [str(found) for found in IMPORTS if is_any(found.name, frozenset({"mcp", "mcp_types"})) and part(found.importer) not in MCP]
     assert [] == wrong, "frames pass as they came: the SDK's models would drop what they do not know"
 
 
@@ -204,6 +218,11 @@ def test_wrapping_a_server_imports_nothing_slow_at_once() -> None:
     on_the_way = {module for start in ("__main__", "cli", "app") if f"{PACKAGE}.{start}" in TREES for module in reached_at_once(f"{PACKAGE}.{start}")}
     wrong = [str(found) for found in IMPORTS if found.importer in on_the_way and found.at_once and is_any(found.name, SLOW)]
     assert [] == wrong, "import it in the function that needs it"
+
+
+def test_wrapping_a_server_imports_nothing_of_the_daemon_at_once() -> None:
+    on_the_way = {module for start in ("__main__", "cli", "app") for module in reached_at_once(f"{PACKAGE}.{start}")}
+    assert set() == {module for module in on_the_way if module in DAEMONS or part(module) in DAEMONS}, "import it in the function that needs it"
 
 
 def test_nothing_imports_the_demo() -> None:

@@ -61,7 +61,7 @@ def test_run_tells_what_is_wrong_with_the_settings_file_and_starts_nothing(tmp_p
 
 
 def test_the_model_has_the_definitions_fields_defaults_bounds_and_words() -> None:
-    derived = model([], [])
+    derived = model([], SETTINGS, [])
     assert issubclass(derived, BaseSettings)
     assert {name: setting.default for name, setting in SETTINGS.items()} == {name: field.default for name, field in derived.model_fields.items()}
     assert {name: setting.meta.description for name, setting in SETTINGS.items()} == {
@@ -81,7 +81,7 @@ def test_every_setting_says_what_it_is() -> None:
 def test_the_model_reads_no_variable_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SERVER", "stray")
     monkeypatch.setenv("SAMPLEGATE_SERVER", "stray")
-    assert "default" == model([], [])().model_dump()["server"]
+    assert "default" == model([], SETTINGS, [])().model_dump()["server"]
 
 
 SAID: list[tuple[dict[str, str], dict[str, str | Path | None]]] = [

@@ -16,6 +16,7 @@ from samplegate.links import child as child_module
 from samplegate.links.child import Child, exit_code, start_child
 from samplegate.links.failures import CannotStart
 from samplegate.links.lines import MAX_LINE
+from samplegate.links.watcher import Watcher, watch
 from tests.links.recorder import BOUND, PYTHON, Recorder, members
 
 pytestmark = pytest.mark.anyio
@@ -139,16 +140,22 @@ async def test_a_grandchild_ends_with_its_group(start: Start) -> None:
     assert -signal.SIGTERM == await stop_in_time(child)
 
 
-async def test_a_grandchild_that_its_parent_left_behind_ends_too(start: Start) -> None:
-    recorder = Recorder()
+async def test_a_grandchild_that_its_parent_left_behind_ends_too(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    recorder, watchers = Recorder(), list[Watcher]()
+
+    def watched(group: int) -> Watcher | None:
+        watchers.extend(filter(None, [watch(group)]))
+        return watchers[-1]
+
+    monkeypatch.setattr(child_module, "watch", watched)
     child = await start(["/bin/sh", "-c", f'"{sys.executable}" -S -c "{DEAF}" & read line; exit 3'], recorder)
     await recorder.until_lines(1)
     child.link.send(b"go")
     assert 3 == await within_bound(child.exited())
     assert 1 == len(members(child.pid))
-    watched = [child.watched]
+    assert [None] == [watcher.exit for watcher in watchers], "what is left of the group is still watched"
     assert 3 == await stop_in_time(child)
-    assert [True, False] == [*watched, child.watched]
+    assert [0] == [await within_bound(watcher.exit) for watcher in watchers if watcher.exit is not None]
     assert 1 == recorder.ends
 
 

@@ -5,10 +5,11 @@ Bounds and meanings stand in the outermost ``Annotated`` of a setting, where msg
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import NoneType
-from typing import Annotated, Any, Final, Literal, get_args, get_origin
+from typing import Annotated, Any, Final, Literal, TypeAlias, get_args, get_origin
 
 import msgspec
 from msgspec import Meta
@@ -19,18 +20,30 @@ from samplegate.core.record import ContentMode
 MIB: Final = 1024 * 1024
 
 
-class RunSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """The settings of ``samplegate run``. A name here is a key of the settings file, and in capitals behind SAMPLEGATE_ a variable.
+class ProcessSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """What every process of ours can be told. A name here is a key of the settings file, and in capitals behind SAMPLEGATE_ a variable.
 
-    ``path`` marks text that is a path, or a template of one; ``but`` is the word that is none.
+    ``path`` marks text that is a path, or a template of one; ``but`` is the word that is none, ``store`` what the path of a database begins with.
+    ``check`` says why a value of the right type is none all the same; ``section`` marks a mapping with keys of its own.
     """
 
-    server: Annotated[str, Meta(min_length=1, description="What the rules call the wrapped server.")] = "default"
     state: Annotated[Path, Meta(description="The folder for what outlives the process; the platform's own place by default.")] = Path()
     decision_log: Annotated[
         str | None,
-        Meta(description="A path, `none`, or nothing for the daily file in the state folder.", extra={"path": True, "but": "none"}),
+        Meta(
+            description="A path, `sqlite:PATH` for a database, `none`, or nothing for the daily file in the state folder.",
+            extra={"path": True, "but": "none", "store": "sqlite:"},
+        ),
     ] = None
+    decision_log_durability: Annotated[
+        Literal["written", "synced"], Meta(description="When a decision counts as recorded: handed to the system, or on the disk.")
+    ] = "written"
+    decision_log_max_bytes: Annotated[
+        int, Meta(ge=0, le=1024 * 1024 * MIB, description="The size at which a file of the decision log is put aside and a new one begun; 0: never.")
+    ] = 0
+    decision_log_keep: Annotated[
+        int, Meta(ge=0, le=1_000_000, description="How many files of the decision log are kept besides the one being written; 0: all.")
+    ] = 0
     record_content: Annotated[ContentMode, Meta(description="What the decision log keeps of what was asked and answered.")] = "hash"
     metrics_file: Annotated[
         str | None,
@@ -51,6 +64,16 @@ class RunSettings(msgspec.Struct, frozen=True, kw_only=True):
     ] = None
 
 
+class RunSettings(ProcessSettings, frozen=True, kw_only=True):
+    """The settings of ``samplegate run``, which wraps one server."""
+
+    server: Annotated[str, Meta(min_length=1, description="What the rules call the wrapped server.")] = "default"
+    metrics_port: Annotated[
+        int | None,
+        Meta(ge=0, le=65_535, description="The port of this machine's own address at which Prometheus finds the metrics; 0: any free one."),
+    ] = None
+
+
 @dataclass(frozen=True, slots=True)
 class Setting:
     """One setting, taken apart. ``kind`` is its type without bounds and without None, ``meta`` what its outermost Annotated says."""
@@ -62,6 +85,11 @@ class Setting:
     meta: Meta
 
     @property
+    def check(self) -> Callable[[Any], str | None] | None:
+        """What says why a value of the right type is none all the same."""
+        return (self.meta.extra or {}).get("check")
+
+    @property
     def is_path(self) -> bool:
         """Whether it is a path, or text that one is made of."""
         return self.kind is Path or bool((self.meta.extra or {}).get("path"))
@@ -71,27 +99,51 @@ class Setting:
         """The word that stands in place of a path."""
         return (self.meta.extra or {}).get("but")
 
+    @property
+    def store(self) -> str:
+        """What stands before a path that is a database's; empty where none can be."""
+        return str((self.meta.extra or {}).get("store", ""))
+
+    @property
+    def is_section(self) -> bool:
+        """Whether it is a mapping with places of its own, which no reader of plain values takes."""
+        return bool((self.meta.extra or {}).get("section"))
+
+
+Table: TypeAlias = Mapping[str, Setting]
+"""The settings of one command, by name."""
+
+
+def settings_of(struct: type[ProcessSettings]) -> dict[str, Setting]:
+    """All settings of a command, sections too."""
+    return {field.name: _setting(field) for field in msgspec.structs.fields(struct)}
+
 
 def _setting(field: msgspec.structs.FieldInfo) -> Setting:
     bare, meta = get_args(field.type) if get_origin(field.type) is Annotated else (field.type, Meta())
     kinds = [kind for kind in get_args(bare) if kind is not NoneType]
     kind = kinds[0] if NoneType in get_args(bare) else bare
-    return Setting(field.name, field.type, field.default, kind, meta)
+    default = field.default if field.default_factory is msgspec.NODEFAULT else field.default_factory()
+    return Setting(field.name, field.type, default, kind, meta)
 
 
-SETTINGS: Final = {field.name: _setting(field) for field in msgspec.structs.fields(RunSettings)}
+SETTINGS: Final = settings_of(RunSettings)
 
 
-def wrong(name: str, value: Any) -> str:
+def wrong(setting: Setting, value: Any) -> str:
     """Why ``value`` is none for a setting that refused it, in the same words whoever refused."""
-    kind, meta = SETTINGS[name].kind, SETTINGS[name].meta
+    kind, meta, shown = setting.kind, setting.meta, _shown(setting.name, value)
     if get_origin(kind) is Literal:
-        return f"{_shown(name, value)} is not one of {', '.join(get_args(kind))}"
+        return f"{shown} is not one of {', '.join(get_args(kind))}"
     if kind is int:
-        return f"{_shown(name, value)} is no whole number from {meta.ge} to {meta.le}"
+        return f"{shown} is no whole number from {meta.ge} to {meta.le}"
+    if kind is bool:
+        return f"{shown} is not one of true, false"
+    if get_origin(kind) is tuple:
+        return f"{shown} is no list of texts; write them as [one, two]"
     if isinstance(value, str):
         return "is empty; give it a value, or leave it out"
-    return f"{_shown(name, value)} is no text; put it in quotes"
+    return f"{shown} is no text; put it in quotes"
 
 
 def _shown(name: str, value: Any) -> str:

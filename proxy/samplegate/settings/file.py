@@ -15,10 +15,10 @@ from pydantic import Field, TypeAdapter, create_model
 from pydantic.fields import FieldInfo
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
-from samplegate.core.policyfile.nodes import compose
-from samplegate.core.policyfile.tree import Mapping, Node, Unreadable, dotted, plain
-from samplegate.settings.definition import SETTINGS, Setting
+from samplegate.core.policyfile.tree import Mapping, dotted, plain
+from samplegate.settings.definition import Setting, Table
 from samplegate.settings.sources import Layer, Said, accepted, instead
+from samplegate.settings.trees import tree_of
 
 _SAME: Final = "gt ge lt le multiple_of pattern min_length max_length title description examples".split()
 """What msgspec's Meta and pydantic's Field call by one name."""
@@ -27,14 +27,15 @@ _SAME: Final = "gt ge lt le multiple_of pattern min_length max_length title desc
 class _Source(PydanticBaseSettingsSource):
     """One layer as a source: each value is checked by its own, so that every problem is told at its place, also of what is overridden."""
 
-    def __init__(self, settings_cls: type[BaseSettings], layer: Layer, problems: list[str]) -> None:
+    def __init__(self, settings_cls: type[BaseSettings], layer: Layer, table: Table, problems: list[str]) -> None:
         super().__init__(settings_cls)
+        self._table = table
         self._layer = layer
         self._problems = problems
 
     def get_field_value(self, field: FieldInfo, field_name: str) -> tuple[Any, str, bool]:
         check = partial(TypeAdapter(field.rebuild_annotation()).validate_python, strict=True)
-        return accepted(field_name, self._layer[field_name], check, self._problems), field_name, False
+        return accepted(self._table[field_name], self._layer[field_name], check, self._problems), field_name, False
 
     def __call__(self) -> dict[str, Any]:
         fields = self.settings_cls.model_fields
@@ -42,12 +43,12 @@ class _Source(PydanticBaseSettingsSource):
         return {name: value for name, value in values.items() if value is not None}
 
 
-def settled(layers: Sequence[Layer], problems: list[str]) -> dict[str, Any]:
+def settled(layers: Sequence[Layer], table: Table, problems: list[str]) -> dict[str, Any]:
     """The values that hold, from the layers in their order of precedence; a problem for every one that is wrong, overridden or not."""
-    return model(layers, problems)().model_dump(exclude_unset=True)
+    return model(layers, table, problems)().model_dump(exclude_unset=True)
 
 
-def model(layers: Sequence[Layer], problems: list[str]) -> type[BaseSettings]:
+def model(layers: Sequence[Layer], table: Table, problems: list[str]) -> type[BaseSettings]:
     """The settings as pydantic-settings takes them: the fields of the definition, and the layers as their only sources."""
 
     class Layered(BaseSettings):
@@ -57,9 +58,9 @@ def model(layers: Sequence[Layer], problems: list[str]) -> type[BaseSettings]:
         def settings_customise_sources(
             cls, settings_cls: type[BaseSettings], *_: PydanticBaseSettingsSource, **__: PydanticBaseSettingsSource
         ) -> tuple[PydanticBaseSettingsSource, ...]:
-            return tuple(_Source(settings_cls, layer, problems) for layer in layers)
+            return tuple(_Source(settings_cls, layer, table, problems) for layer in layers)
 
-    fields: dict[str, Any] = {name: (setting.type, _field(setting)) for name, setting in SETTINGS.items()}
+    fields: dict[str, Any] = {name: (setting.type, _field(setting)) for name, setting in table.items() if not setting.is_section}
     return create_model("SettingsWithFile", __base__=Layered, **fields)
 
 
@@ -68,9 +69,9 @@ def _field(setting: Setting) -> Any:
     return Field(setting.default, **{name: value for name, value in said.items() if value is not None})
 
 
-def file_layer(file: Path, problems: list[str]) -> Layer:
-    """What the settings file says, each with its line and column; a key without a value says nothing."""
-    root = _root(file, problems)
+def file_layer(file: Path, table: Table, problems: list[str]) -> Layer:
+    """What the settings file says, each with its line and column; a key without a value says nothing, a section is left a node."""
+    root = tree_of(file, problems)
     if root is None:
         return {}
     if not isinstance(root, Mapping):
@@ -79,26 +80,8 @@ def file_layer(file: Path, problems: list[str]) -> Layer:
     found = {}
     for name, entry in root.entries.items():
         where = f"{file}:{entry.mark.line}:{entry.mark.column}: {dotted((name,))}"
-        value = plain(entry.node)
-        if name not in SETTINGS:
-            problems.append(f"{where}: is no setting; {instead(name, 'one of ' + ', '.join(SETTINGS))}")
-        elif value is not None:
-            found[name] = Said(where, value, file.parent)
+        if name not in table:
+            problems.append(f"{where}: is no setting; {instead(name, table, 'one of ' + ', '.join(table))}")
+        elif (value := plain(entry.node)) is not None:
+            found[name] = Said(where, entry.node if table[name].is_section else value, file.parent, source=str(file))
     return found
-
-
-def _root(file: Path, problems: list[str]) -> Node | None:
-    """The tree of the file, None where it is empty or there is no tree to go on with."""
-    try:
-        text = file.read_text(encoding="utf-8")
-        if all(line.lstrip()[:1] in ("", "#") for line in text.removeprefix("\ufeff").splitlines()):  # or all of it commented out
-            return None
-        root, faults = compose(text)
-    except Unreadable as problem:
-        problems.append(f"{file}:{problem.fault.mark.line}:{problem.fault.mark.column}: {problem.fault.what}")
-        return None
-    except (OSError, UnicodeDecodeError) as problem:
-        problems.append(f"{file}: cannot be read: {getattr(problem, 'strerror', None) or 'it is not UTF-8 text'}")
-        return None
-    problems += [f"{file}:{fault.mark.line}:{fault.mark.column}: {dotted(fault.path)}{': ' if fault.path else ''}{fault.what}" for fault in faults]
-    return root

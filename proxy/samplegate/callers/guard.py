@@ -1,0 +1,191 @@
+"""The guard before everything of the public listener: an ASGI app around another. Who calls stands in the scope afterwards, and no token does.
+
+In this order: Host and Origin, a browser's preflight, the metadata of a protected resource, the token, the server, whether it takes the caller.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Final, TypeAlias
+
+from samplegate.callers.allowing import allowed
+from samplegate.callers.bearer import Bearers
+from samplegate.callers.fetching import source_of
+from samplegate.callers.jwts import JwtTokens
+from samplegate.callers.keys import Keys
+from samplegate.callers.knowing import LOCAL, Caller, NotEnough, NotTaken
+from samplegate.callers.replies import App, Receive, Reply, Scope, Send, challenge, deliver, preflight, refusal, shared_with
+from samplegate.callers.resources import Resources
+from samplegate.callers.shown import Shown, shown
+from samplegate.callers.sites import sites_of
+from samplegate.callers.telling import Kind, Refusal, Telling
+from samplegate.callers.tokens import StaticTokens
+from samplegate.ports import Unavailable
+from samplegate.settings.callers import JwtSettings
+from samplegate.settings.servers import ServerSettings
+from samplegate.settings.serving import ServeSettings
+
+CALLER: Final = "samplegate.caller"
+"""Where the scope says who calls: the name that the policy and the limits go by."""
+
+ServerAt: TypeAlias = Callable[[str], ServerSettings | None]
+"""The server at a path of a URL, by the same table that then routes there."""
+
+
+class Guard:
+    """Lets requests through to ``app``, by the settings in force. ``change`` takes others: requests under way end under those they began with."""
+
+    def __init__(
+        self,
+        app: App,
+        settings: ServeSettings,
+        *,
+        server_at: ServerAt,
+        telling: Telling,
+        clock: Callable[[], float] = time.monotonic,
+        wall: Callable[[], float] = time.time,
+    ) -> None:
+        self._app = app
+        self._server_at = server_at
+        self._telling = telling
+        self._clock = clock
+        self._wall = wall
+        self._keys: tuple[JwtSettings, Keys] | None = None
+        self._rules = self._made(settings)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http":
+            await self._http(self._rules, scope, receive, send)
+        elif scope["type"] == "lifespan":
+            await self._app(scope, receive, send)
+        else:
+            await send({"type": "websocket.close", "code": 1008})  # nothing of ours speaks it
+
+    def change(self, settings: ServeSettings) -> None:
+        """Go by other settings from now on. The issuer's keys stay where it is the same, and are looked at again."""
+        self._rules = self._made(settings)
+
+    async def warm(self) -> None:
+        """Fetch the issuer's keys now, if there is one; that it fails is told and keeps nothing from starting."""
+        if self._keys is not None:
+            await self._keys[1].warm()
+
+    def unready(self) -> str | None:
+        """What keeps every caller out for now, None if nothing does: those with static tokens need no issuer. To be asked in the loop."""
+        return None if self._keys is None or self._rules.has_static else self._keys[1].problem()
+
+    async def aclose(self) -> None:
+        """End what is under way."""
+        if self._keys is not None:
+            await self._keys[1].aclose()
+
+    def _made(self, settings: ServeSettings) -> _Rules:
+        callers = settings.callers
+        keys = self._keys_of(callers.jwt)
+        other = None if callers.jwt is None or keys is None else JwtTokens(callers.jwt, keys)
+        leeway = 0 if callers.jwt is None else callers.jwt.leeway
+        bearers = Bearers(StaticTokens(callers.tokens), other, wall=self._wall, leeway=leeway)
+        return _Rules(settings, bearers, Resources(callers, lambda path: self._server_at(path) is not None))
+
+    def _keys_of(self, jwt: JwtSettings | None) -> Keys | None:
+        before = self._keys
+        if before is not None and before[0] == jwt:
+            before[1].outdate()
+            return before[1]
+        if before is not None:
+            before[1].stop()
+        self._keys = None if jwt is None else (jwt, Keys(source_of(jwt), clock=self._clock, told=self._telling.keys))
+        return None if self._keys is None else self._keys[1]
+
+    async def _http(self, rules: _Rules, scope: Scope, receive: Receive, send: Send) -> None:
+        seen = shown(scope["headers"])
+        if seen.twice is not None:
+            await self._refuse(send, scope, "headers", "twice", refusal(400, "invalid_request", f"the header {seen.twice} stands more than once"))
+            return
+        wrong = await rules.sites.refusal(seen.host, seen.origin)
+        if wrong is not None:
+            self._tell(scope, "host" if wrong.status_code == 421 else "origin", "site", wrong.status_code)
+            await wrong(scope, receive, send)
+            return
+        shares = rules.shares and seen.origin is not None
+        if shares and scope["method"] == "OPTIONS":
+            await deliver(send, preflight(seen.origin or b"", seen.wanted))
+            return
+        metadata = rules.resources.metadata(scope["path"]) if scope["path"].startswith("/.well-known/") else None
+        if metadata is not None:  # says itself that any page may read it
+            await metadata(scope, receive, send)
+            return
+        if shares:
+            send = shared_with(seen.origin or b"", send)
+        caller = await self._caller(rules, seen, scope, send)
+        if caller is not None:
+            await self._let_in(caller, scope, receive, send)
+
+    async def _caller(self, rules: _Rules, seen: Shown, scope: Scope, send: Send) -> Caller | None:
+        """Who it is; None where that was answered with a refusal."""
+        if not rules.required:
+            return LOCAL
+        path = scope["path"]
+        try:
+            if seen.token is None:
+                raise NotTaken("no_token")
+            caller = rules.bearers.known(seen.token) or await rules.bearers.verified(seen.token)
+            if caller.audiences is not None and not caller.audiences & rules.resources.audiences(path):
+                raise NotTaken("audience")
+        except NotTaken as problem:
+            await self._refuse(send, scope, "auth", problem.reason, rules.answer(problem, path))
+            return None
+        except Unavailable:
+            wait = ((b"retry-after", b"10"),)
+            reply = refusal(503, "temporarily_unavailable", "the issuer's keys are not to be had; come back", wait)
+            await self._refuse(send, scope, "auth", "no_keys", reply)
+            return None
+        return caller
+
+    async def _let_in(self, caller: Caller, scope: Scope, receive: Receive, send: Send) -> None:
+        server = self._server_at(scope["path"])
+        if server is None:
+            await self._refuse(send, scope, "path", "no_server", refusal(404, "not_found", "there is no server at this path"))
+        elif not allowed(server, caller.name):
+            await self._refuse(send, scope, "auth", "not_allowed", refusal(403, "access_denied", f"server {server.name} does not take this caller"))
+        else:
+            headers = [header for header in scope["headers"] if header[0] not in _SECRET]  # what a caller shows goes no further (R97)
+            await self._app({**scope, "headers": headers, CALLER: caller.name}, receive, send)
+
+    async def _refuse(self, send: Send, scope: Scope, kind: Kind, reason: str, reply: Reply) -> None:
+        self._tell(scope, kind, reason, reply.status)
+        await deliver(send, reply)
+
+    def _tell(self, scope: Scope, kind: Kind, reason: str, status: int) -> None:
+        server = self._server_at(scope["path"])
+        peer = scope.get("client")
+        self._telling.refused(Refusal(kind, reason, status, "" if server is None else server.name, "" if peer is None else str(peer[0])))
+
+
+_SECRET: Final = frozenset({b"authorization", b"proxy-authorization"})
+
+
+class _Rules:
+    """One version of the settings, ready to be gone by."""
+
+    def __init__(self, settings: ServeSettings, bearers: Bearers, resources: Resources) -> None:
+        self.required = settings.callers.required
+        self.has_static = bool(settings.callers.tokens)
+        self.shares = bool(settings.allowed_origins)
+        """Whether web pages may read answers: only those that somebody has named."""
+        self.sites = sites_of(settings)
+        self.bearers = bearers
+        self.resources = resources
+        self._scopes = settings.callers.jwt.scopes if settings.callers.jwt is not None else ()
+
+    def answer(self, problem: NotTaken, path: str) -> Reply:
+        """The refusal of a token, with where to get a better one (RFC 6750 3.1, RFC 9728 5.1)."""
+        metadata = self.resources.metadata_url(path)
+        if isinstance(problem, NotEnough):
+            description = "the token lacks a scope that is needed here"
+            return refusal(403, "insufficient_scope", description, (challenge(metadata, self._scopes, "insufficient_scope", description),))
+        if problem.reason == "no_token":
+            return refusal(401, "unauthorized", "a bearer token is needed here", (challenge(metadata, self._scopes),))
+        description = f"the token is not taken: {problem.reason}"
+        return refusal(401, "invalid_token", description, (challenge(metadata, self._scopes, "invalid_token", description),))

@@ -1,0 +1,68 @@
+"""Whole answers of the door: refusals with what a client needs to do better (RFC 6750, 9728), and answers to browsers' questions. No decision."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, MutableMapping, Sequence
+from typing import Any, Final, TypeAlias
+
+import msgspec
+
+Scope: TypeAlias = MutableMapping[str, Any]
+Message: TypeAlias = MutableMapping[str, Any]
+Receive: TypeAlias = Callable[[], Awaitable[Message]]
+Send: TypeAlias = Callable[[Message], Awaitable[None]]
+App: TypeAlias = Callable[[Scope, Receive, Send], Awaitable[None]]
+Headers: TypeAlias = Sequence[tuple[bytes, bytes]]
+
+_JSON: Final = (b"content-type", b"application/json")
+_EXPOSED: Final = b"Mcp-Session-Id, MCP-Protocol-Version, WWW-Authenticate, Retry-After"
+
+
+class Reply(msgspec.Struct, frozen=True):
+    """An answer that goes out whole."""
+
+    status: int
+    headers: Headers
+    body: bytes = b""
+
+
+def refusal(status: int, error: str, description: str, extra: Headers = ()) -> Reply:
+    """A refusal as OAuth writes it; ``description`` tells a person what to do."""
+    return Reply(status, (_JSON, *extra), msgspec.json.encode({"error": error, "error_description": description}))
+
+
+def challenge(metadata: str | None, scopes: Sequence[str], error: str | None = None, description: str = "") -> tuple[bytes, bytes]:
+    """The header that says which token is wanted and where to get one. Without a token there is no error to name (RFC 6750 3)."""
+    said = [("error", error), ("error_description", description), ("scope", " ".join(scopes)), ("resource_metadata", metadata)]
+    parts = [f'{name}="{value}"' for name, value in said if value]
+    return b"www-authenticate", ("Bearer " + ", ".join(parts)).rstrip().encode("latin-1", "replace")
+
+
+def preflight(origin: bytes, wanted: bytes | None) -> Reply:
+    """A browser's question whether a page may call (Fetch, CORS-preflight): it may, with the headers that it asks for."""
+    headers = [(b"access-control-allow-methods", b"GET, POST, DELETE"), (b"access-control-max-age", b"600")]
+    if wanted is not None:
+        headers.append((b"access-control-allow-headers", wanted))
+    return Reply(204, [*headers, *_shared(origin)])
+
+
+def shared_with(origin: bytes, send: Send) -> Send:
+    """A way back on which the page of ``origin`` may read the answer."""
+
+    async def shared(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            message = {**message, "headers": [*message.get("headers", ()), *_shared(origin)]}
+        await send(message)
+
+    return shared
+
+
+def _shared(origin: bytes) -> Headers:
+    return ((b"access-control-allow-origin", origin), (b"access-control-expose-headers", _EXPOSED), (b"vary", b"Origin"))
+
+
+async def deliver(send: Send, reply: Reply) -> None:
+    """Put it on the wire."""
+    length = [] if reply.status == 204 else [(b"content-length", b"%d" % len(reply.body))]
+    await send({"type": "http.response.start", "status": reply.status, "headers": [*reply.headers, *length]})
+    await send({"type": "http.response.body", "body": reply.body})

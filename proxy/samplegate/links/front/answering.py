@@ -1,0 +1,94 @@
+"""How a request is answered: as JSON if the first thing that comes is its answer, else as a stream of events. The same in both eras.
+
+Not what is answered, and not who may come back for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Final, TypeAlias
+
+from samplegate.links import sse
+from samplegate.links.front.bounds import Bounds
+from samplegate.links.front.replies import Headers
+from samplegate.links.front.stream import CLOSING, DISPLACED, SLOW, Reader
+from samplegate.links.front.visit import Visit
+
+GRACE: Final = 0.05
+"""Seconds in which most answers come: the client's disconnect is watched for only after them, which takes a task."""
+SSE: Final[Headers] = (
+    (b"content-type", b"text/event-stream"),
+    (b"cache-control", b"no-cache, no-transform"),
+    (b"x-accel-buffering", b"no"),  # a proxy in between that collects events would hold up the peers
+)
+ENDED: Final = "ended"
+Form: TypeAlias = Callable[[int, bytes], bytes]
+
+
+def plain(_: int, line: bytes) -> bytes:
+    """A frame as an event that nobody can come back for."""
+    return sse.event(line)
+
+
+def named(stream: int) -> Form:
+    """A frame as an event of a stream: its id says which stream and how far (R95)."""
+    return lambda seq, line: sse.event(line, f"{stream}-{seq}")
+
+
+async def first(visit: Visit, reader: Reader, bounds: Bounds) -> None:
+    """Wait for the first thing that comes, for the time to begin a stream without one, or for the client to go."""
+    if not reader.ready and not await reader.more(min(GRACE, bounds.commit)):
+        visit.watch(reader)
+        await reader.more(max(0.0, bounds.commit - GRACE))
+
+
+def whole(reader: Reader) -> bytes | None:
+    """The answer, if it is all there is."""
+    stream = reader.stream
+    return stream.events[0][1] if stream.ended and stream.seq == 1 and len(stream.events) == 1 else None
+
+
+async def stream(
+    visit: Visit, reader: Reader, bounds: Bounds, form: Form, *, prime: bytes = b"", farewell: bytes = b"", headers: Headers = ()
+) -> None:
+    """Write events until the stream ends or the reader is stopped; ``visit.end`` says which. ``prime`` goes out first, ``farewell`` if we end it."""
+    visit.form, visit.status = "sse", 200
+    visit.watch(reader)
+    try:
+        await _opened(visit, reader, bounds, (*SSE, *headers), prime)
+        await _written(visit, reader, bounds, form)
+    finally:
+        reader.leave()
+    visit.end = reader.stopped or ENDED
+    if reader.stopped in (DISPLACED, CLOSING):
+        await visit.put(farewell if reader.stopped == CLOSING else b"", reader, bounds.stalled, more=False)
+    if reader.stopped == SLOW:
+        await visit.cut()
+
+
+async def _opened(visit: Visit, reader: Reader, bounds: Bounds, headers: Headers, prime: bytes) -> None:
+    try:
+        async with asyncio.timeout(bounds.stalled):
+            await visit.send({"type": "http.response.start", "status": 200, "headers": headers})
+    except TimeoutError:
+        reader.stop(SLOW)
+    if prime:
+        await visit.put(prime, reader, bounds.stalled)
+
+
+async def _written(visit: Visit, reader: Reader, bounds: Bounds, form: Form) -> None:
+    unsent = 0
+    while not reader.stopped:
+        events = reader.take()
+        done = reader.stream.ended and reader.stream.newest <= reader.given
+        if events or done:
+            await visit.put(b"".join([form(seq, line) for seq, line in events]), reader, bounds.stalled, more=not done)
+        if done:
+            return
+        if not await reader.more(bounds.keep_alive):
+            before, unsent = unsent, visit.unsent()
+            if before and unsent >= before:
+                reader.stop(SLOW)
+            else:
+                await visit.put(sse.comment(), reader, bounds.stalled)

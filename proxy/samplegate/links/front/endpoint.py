@@ -1,0 +1,121 @@
+"""MCP over HTTP at one server's path: an ASGI application for both eras. Which era and which kind of request; the rest is theirs.
+
+Not who may call (an application around this one has put the caller into the scope), and no Host or Origin (R96).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Final, TypeAlias
+
+import msgspec
+
+from samplegate.core import frames, jsontext
+from samplegate.core.eras import META
+from samplegate.core.frames import Frame
+from samplegate.core.jsontext import Malformed
+from samplegate.core.session.rounds import Note
+from samplegate.links.front import body, heading, legacy, modern
+from samplegate.links.front.mirrored import Mirrored
+from samplegate.links.front.replies import INTERNAL, PARSE_ERROR, Receive, Reply, Scope, Send, deliver, not_allowed, refusal
+from samplegate.links.front.served import Served
+from samplegate.links.front.sessions import Sessions
+from samplegate.links.front.told import Access, method_label
+from samplegate.links.front.visit import Visit
+
+App: TypeAlias = Callable[[Scope, Receive, Send], Awaitable[None]]
+_any: Final = msgspec.json.Decoder(msgspec.Raw)
+_TRACE: Final = b"traceparent"
+
+
+def endpoint(served: Served, sessions: Sessions, *, tell: Callable[[Access], None] = lambda _: None) -> App:
+    """The application for one server. ``sessions`` is shared by all of a process; ``tell`` is called once for each HTTP request, at its end.
+
+    Of the scope it reads ``samplegate.caller`` (a name; absent: ``local``) and ``samplegate.connection`` (``connection.Connection``).
+    """
+
+    mirrored = Mirrored()
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            raise RuntimeError(f"{scope['type']}: only http is served here")
+        visit = Visit(scope, receive, send, served.name, sessions.clock())
+        sessions.visits.add(visit)
+        try:
+            reply = await _served(visit, served, sessions, mirrored)
+            if reply is not None:
+                visit.status, visit.reason, visit.form = reply.status, reply.reason, "json" if reply.body else ""
+                await deliver(send, reply)
+        finally:
+            visit.unwatch()
+            sessions.leave(visit)
+            tell(visit.told(sessions.clock()))
+
+    return app
+
+
+async def _served(visit: Visit, served: Served, sessions: Sessions, mirrored: Mirrored) -> Reply | None:
+    """The answer; a fault of ours is one too, and its log has it."""
+    try:
+        return await _routed(visit, served, sessions, mirrored)
+    except Exception:
+        sessions.note(Note("http.failed", {"server": visit.server, "era": visit.era, "method": visit.method, "exc_info": True}))
+        if visit.status:  # a stream has begun: all that can be told is its end
+            await visit.cut()
+            return None
+        return refusal(500, "failed", "a fault in the gate; its log has it", code=INTERNAL)
+
+
+async def _routed(visit: Visit, served: Served, sessions: Sessions, mirrored: Mirrored) -> Reply | None:
+    visit.found, visit.twice = heading.gathered(visit.scope["headers"])
+    if _TRACE in visit.found:
+        visit.trace = heading.traceparent(heading.text(visit.found[_TRACE]))
+    if visit.http == "POST":
+        return await _posted(visit, served, sessions, mirrored)
+    if visit.http == "GET":
+        return await legacy.get(visit, sessions)
+    if visit.http == "DELETE":
+        return await legacy.delete(visit, sessions)
+    return not_allowed(f"the method {visit.http[:20]} is not served here")
+
+
+async def _posted(visit: Visit, served: Served, sessions: Sessions, mirrored: Mirrored) -> Reply | None:
+    fault = heading.post_fault(visit.found, visit.twice)
+    if fault is not None:
+        return fault
+    bounds = sessions.bounds
+    line = await body.read(visit.receive, visit.found, bounds.body, bounds.body_time, there=visit.complete())
+    if not isinstance(line, bytes):
+        visit.end = "" if line is not None else "gone"
+        return line
+    try:
+        frame = frames.read(line)
+    except Malformed as problem:
+        return await _unread(visit, sessions, line, problem)
+    visit.method = method_label(frame.method) if frame.kind in ("request", "notification") else "answer"
+    try:
+        is_modern = modern.is_modern(visit, frame)
+    except Malformed as problem:  # two readings of what says the era
+        return refusal(400, "parse", f"refused: {problem.fault}", frame.id)
+    if is_modern:
+        return await modern.post(visit, served, sessions, mirrored, frame)
+    if not visit.trace and b'"traceparent"' in line:
+        visit.trace = _traced(frame)
+    return await legacy.post(visit, served, sessions, frame)
+
+
+async def _unread(visit: Visit, sessions: Sessions, line: bytes, problem: Malformed) -> Reply | None:
+    if frames.is_batch(line) and heading.SESSION in visit.found:
+        return await legacy.batch(visit, sessions, line)
+    try:
+        _any.decode(line)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return refusal(400, "parse", "the body is not JSON", code=PARSE_ERROR)
+    return refusal(400, "parse", f"refused: {problem.fault}", None if problem.answers else problem.id)
+
+
+def _traced(frame: Frame) -> str:
+    try:
+        return heading.traceparent(jsontext.string(jsontext.lookup(frame.payload, META, "traceparent")))
+    except Malformed:
+        return ""

@@ -1,0 +1,116 @@
+"""What is wrong with a POST of 2026-07-28 by its own envelope and headers (R49, R54, R71 to R76). Decides nothing by a header's value (R75)."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+import msgspec
+
+from samplegate.core import headers, jsontext
+from samplegate.core.eras import META, META_CAPABILITIES, META_VERSION, MODERN
+from samplegate.core.frames import Frame
+from samplegate.links.front import heading
+from samplegate.links.front.mirrored import Mirrored
+from samplegate.links.front.replies import BAD_PARAMS, METHOD_NOT_FOUND, UNSUPPORTED_VERSION, Reply, refusal
+from samplegate.links.front.visit import Visit
+
+_plain: Final = re.compile(rb"[!#-\[\]-~]{1,256}")
+
+
+def fault(visit: Visit, frame: Frame, mirrored: Mirrored) -> Reply | None:
+    """Why a request or notification is refused before anybody reads what it asks, None if it is not."""
+    try:
+        params = _none if frame.payload is None else _params.decode(frame.payload)
+    except msgspec.ValidationError:
+        params = _none  # no object, or its _meta is none
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return refusal(400, "parse", "refused: its params cannot be read", frame.id)
+    if params.meta.traceparent:
+        visit.trace = heading.traceparent(jsontext.string(bytes(params.meta.traceparent))) or visit.trace
+    if frame.kind == "notification":
+        return _unsupported(visit, frame, params.meta) or _checked(visit, frame)
+    found = _envelope(frame, params.meta) or _mismatch(visit, frame, params) or _unsupported(visit, frame, params.meta)
+    return found or _removed(frame) or _unmirrored(visit, frame, params, mirrored)
+
+
+class _Meta(msgspec.Struct):
+    """What of ``_meta`` counts here. Of twins the last; the session refuses a frame that has any."""
+
+    version: msgspec.Raw = msgspec.field(default=msgspec.Raw(b""), name=META_VERSION)
+    capabilities: msgspec.Raw = msgspec.field(default=msgspec.Raw(b""), name=META_CAPABILITIES)
+    traceparent: msgspec.Raw = msgspec.Raw(b"")
+
+
+class _Params(msgspec.Struct):
+    meta: _Meta = msgspec.field(default_factory=_Meta, name=META)
+    name: msgspec.Raw = msgspec.Raw(b"")
+    arguments: msgspec.Raw = msgspec.Raw(b"")
+    uri: msgspec.Raw = msgspec.Raw(b"")
+    taskId: msgspec.Raw = msgspec.Raw(b"")  # noqa: N815 - the protocol's own word
+
+
+_params: Final = msgspec.json.Decoder(_Params)
+_none: Final = _Params()
+
+
+def _begins(raw: msgspec.Raw, sign: bytes) -> bool:
+    return bytes(raw)[:1] == sign
+
+
+def _envelope(frame: Frame, meta: _Meta) -> Reply | None:
+    """What every request must declare (R49)."""
+    if not _begins(meta.version, b'"'):
+        return refusal(400, "meta", f"params._meta has no {META_VERSION}", frame.id, code=BAD_PARAMS)
+    if not _begins(meta.capabilities, b"{"):
+        return refusal(400, "meta", f"params._meta has no {META_CAPABILITIES}", frame.id, code=BAD_PARAMS)
+    return None
+
+
+def _mismatch(visit: Visit, frame: Frame, params: _Params) -> Reply | None:
+    """Headers that do not mirror the body (R73). What matches byte for byte is seen without taking every header apart."""
+    found = visit.found
+    member = headers.NAMED.get(frame.method)
+    if (
+        not visit.twice
+        and found.get(heading.METHOD) == frame.method.encode()
+        and _says(params.meta.version, found.get(heading.VERSION))
+        and (member is None or _says(getattr(params, member), found.get(heading.NAME)))
+    ):
+        return None
+    return _checked(visit, frame)
+
+
+def _says(raw: msgspec.Raw, value: bytes | None) -> bool:
+    """Whether a raw JSON string is a header's value, where both can be written in one way only."""
+    return value is not None and _plain.fullmatch(value) is not None and bytes(raw) == b'"' + value + b'"' and not value.startswith(b"=?")
+
+
+def _checked(visit: Visit, frame: Frame) -> Reply | None:
+    problem = headers.check(visit.scope["headers"], frame)
+    return None if problem is None else refusal(400, "mismatch", problem, frame.id, code=headers.MISMATCH)
+
+
+def _unmirrored(visit: Visit, frame: Frame, params: _Params, mirrored: Mirrored) -> Reply | None:
+    """Arguments of a tool that their headers do not mirror (R74)."""
+    if frame.method != "tools/call" or not mirrored.knows(visit.caller):
+        return None
+    tool, arguments = jsontext.string(bytes(params.name)), bytes(params.arguments) or None
+    problem = mirrored.fault(visit.caller, tool, visit.scope["headers"], arguments)
+    return None if problem is None else refusal(400, "mismatch", problem, frame.id, code=headers.MISMATCH)
+
+
+def _unsupported(visit: Visit, frame: Frame, meta: _Meta) -> Reply | None:
+    """A revision that is none of ours (R54)."""
+    requested = jsontext.string(bytes(meta.version)) or heading.text(visit.found.get(heading.VERSION)) or ""
+    if requested in MODERN:
+        return None
+    data = jsontext.dump({"supported": MODERN, "requested": requested[:100]})
+    return refusal(400, "version", "the protocol version is not supported", frame.id, code=UNSUPPORTED_VERSION, data=data)
+
+
+def _removed(frame: Frame) -> Reply | None:
+    """The handshake does not exist here (R58), and must not reach a conversation that others share."""
+    if frame.method != "initialize":
+        return None
+    return refusal(404, "method", "method not found: initialize", frame.id, code=METHOD_NOT_FOUND)

@@ -1,0 +1,196 @@
+"""A legacy session over HTTP, 2025-03-26 to 2025-11-25: gone on with by POSTs, heard by GETs, ended by a DELETE (R93 to R95).
+
+A disconnect is no cancel (T35): what comes later is kept for a GET with Last-Event-ID. Not how it
+begins (opening), and not the sessions' bounds (sessions).
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from samplegate.core import frames
+from samplegate.core.eras import LEGACY, MODERN, has_batches, has_modes
+from samplegate.core.frames import Frame, FrameId
+from samplegate.core.jsontext import Malformed
+from samplegate.links import sse
+from samplegate.links.front import answering, heading, opening
+from samplegate.links.front.replies import JSON, Reply, busy, not_allowed, refusal
+from samplegate.links.front.served import Served
+from samplegate.links.front.session import STANDALONE, Session
+from samplegate.links.front.sessions import AGAIN, Sessions
+from samplegate.links.front.stream import CLOSING, DISPLACED, GONE, Reader, Stream
+from samplegate.links.front.visit import Visit
+
+INITIALIZE: Final = "initialize"
+REQUEST_CANCELLED: Final = -32800
+"""Ends a stream whose request was cancelled: one that ends without an answer is asked for again, and again, by clients of 2025-11-25."""
+MAX_BATCH: Final = 100  # elements: real clients send a handful
+
+
+async def post(visit: Visit, served: Served, sessions: Sessions, frame: Frame) -> Reply | None:
+    """Serve one. None: it was answered by a stream, or the client has gone."""
+    visit.era = "legacy"
+    if heading.SESSION not in visit.found and frame.method == INITIALIZE and frame.kind == "request":
+        return await opening.begin(visit, served, sessions, frame)
+    session = _session(visit, sessions, frame.id if frame.kind == "request" else None)
+    if isinstance(session, Reply):
+        return session
+    if frame.kind != "request":
+        session.conversation.received(session.side_lane(), frame.raw)
+        return Reply(202)
+    return await _visited(visit, sessions, session, frame.raw, [frame.id])
+
+
+async def batch(visit: Visit, sessions: Sessions, line: bytes) -> Reply | None:
+    """Serve a batch: answered by a stream, each of its requests by an event."""
+    visit.era, visit.method = "legacy", "batch"
+    session = _session(visit, sessions, None)
+    if isinstance(session, Reply):
+        return session
+    if not has_batches(session.revision):
+        return refusal(400, "batch", f"revision {session.revision} has no batches")
+    try:
+        elements = frames.batch(line)
+        if not 0 < len(elements) <= MAX_BATCH:
+            return refusal(400, "batch", f"a batch has 1 to {MAX_BATCH} elements, this one {len(elements)}")
+        read = [frames.read(element) for element in elements]
+    except Malformed as problem:
+        return refusal(400, "parse", f"refused: {problem.fault}")
+    requests = [frame.id for frame in read if frame.kind == "request"]
+    if not requests:
+        session.conversation.received(session.side_lane(), line)
+        return Reply(202)
+    return await _visited(visit, sessions, session, line, requests)
+
+
+async def get(visit: Visit, sessions: Sessions) -> Reply | None:
+    """Serve a GET: the standalone stream, or what is left of one that broke off (R95)."""
+    if heading.SESSION not in visit.found or heading.text(visit.found.get(heading.VERSION)) in MODERN:
+        return not_allowed("a GET needs a session, which 2026-07-28 has not")
+    visit.era = "legacy"
+    fault = heading.get_fault(visit.found, visit.twice)
+    session = fault or _session(visit, sessions, None)
+    if isinstance(session, Reply):
+        return session
+    last_event = heading.text(visit.found.get(heading.LAST_EVENT))
+    place = (session.standalone, session.standalone.given) if not last_event else session.find(last_event)
+    if place is None:
+        return refusal(400, "event", "the event of Last-Event-ID is not kept")
+    if place[0].ended and session.ended:
+        return refusal(404, "session", "the session is over")
+    if sessions.draining(visit.server) and place[0] is session.standalone:
+        return busy(503, "draining", "this server is about to end", None, AGAIN)
+    with _Visiting(session, sessions):
+        if session.full:
+            return _full(sessions, None)
+        await _heard(visit, sessions, session, *place)
+    return None
+
+
+async def delete(visit: Visit, sessions: Sessions) -> Reply:
+    """Serve a DELETE: the session is over at once, its server's side a little later."""
+    if heading.SESSION not in visit.found:
+        return not_allowed("a DELETE needs a session, which 2026-07-28 has not")
+    visit.era = "legacy"
+    session = _session(visit, sessions, None)
+    if isinstance(session, Reply):
+        return session
+    sessions.end(session)
+    return Reply(204)
+
+
+class _Visiting:
+    """Counts a visit of a session while it lasts."""
+
+    def __init__(self, session: Session, sessions: Sessions) -> None:
+        self._session, self._sessions = session, sessions
+
+    def __enter__(self) -> None:
+        self._session.visits += 1
+
+    def __exit__(self, *_: object) -> None:
+        self._session.visits -= 1
+        self._session.since = self._sessions.clock()
+
+
+def _session(visit: Visit, sessions: Sessions, id: FrameId | None) -> Session | Reply:
+    """The session that a request names (R94), and whether it names a revision that goes with it."""
+    name = visit.found.get(heading.SESSION)
+    if name is None:
+        return refusal(400, "session", "the Mcp-Session-Id header is missing: a session begins with initialize", id)
+    session = None if heading.SESSION in visit.twice else sessions.find(name.decode("latin-1"), visit.server, visit.caller)
+    if session is None:
+        return refusal(404, "session", "there is no such session: begin a new one with initialize", id)
+    visit.session = session.tag
+    version = heading.text(visit.found.get(heading.VERSION))
+    if version is not None and version != session.revision and version not in LEGACY:
+        return refusal(400, "protocol", f"the MCP-Protocol-Version {version[:40]!r} is not supported; this session's is {session.revision}", id)
+    return session
+
+
+def _full(sessions: Sessions, id: FrameId | None) -> Reply:
+    return busy(429, "session_full", f"the session has {sessions.bounds.streams} requests and streams open already", id, AGAIN)
+
+
+# -- requests ------------------------------------------------------------------------------------------------------------------------------
+
+
+async def _visited(visit: Visit, sessions: Sessions, session: Session, line: bytes, ids: list[FrameId | None]) -> Reply | None:
+    if sessions.draining(visit.server):
+        return busy(503, "draining", "this server is about to end", ids[0], AGAIN)
+    with _Visiting(session, sessions):
+        if session.full:
+            return _full(sessions, ids[0])
+        stream = session.asked(len(ids))
+        visit.waits = True
+        reader = visit.reader = Reader(stream)
+        try:
+            session.conversation.received(stream.lane, line)
+            await answering.first(visit, reader, sessions.bounds)
+            return await _answered(visit, sessions, session, reader, ids)
+        finally:
+            reader.leave()
+            session.left(stream, sessions.clock())
+
+
+async def _answered(visit: Visit, sessions: Sessions, session: Session, reader: Reader, ids: list[FrameId | None]) -> Reply | None:
+    if reader.stopped == CLOSING:
+        return busy(503, "draining", "this server is about to end", ids[0], AGAIN)
+    if reader.stopped == GONE:
+        visit.end = GONE
+        return None
+    line = answering.whole(reader) if len(ids) == 1 else None
+    if line is not None:
+        return Reply(200, (JSON,), line)
+    stream = reader.stream
+    if stream.ended and not stream.seq:  # cancelled before anything was said: nothing to come back for
+        await answering.stream(visit, reader, sessions.bounds, answering.plain)
+        return None
+    form = answering.named(session.name(stream))
+    if primes(session) and len(ids) == 1:
+        stream.unanswered = frames.error(ids[0], REQUEST_CANCELLED, "the request was cancelled")
+    await answering.stream(visit, reader, sessions.bounds, form, prime=_prime(session, sessions, stream, 0))
+    return None
+
+
+def primes(session: Session) -> bool:
+    """Whether its client takes an event without data: from 2025-11-25 on."""
+    return has_modes(session.revision)
+
+
+def _prime(session: Session, sessions: Sessions, stream: Stream, seq: int) -> bytes:
+    """The event that a stream begins with, so that a client can come back before it has had one (R95)."""
+    return sse.event(b"", f"{stream.number}-{seq}", sessions.bounds.retry) if primes(session) else b""
+
+
+async def _heard(visit: Visit, sessions: Sessions, session: Session, stream: Stream, seq: int) -> None:
+    visit.method = "resume" if stream.number != STANDALONE else "listen"
+    reader = visit.reader = Reader(stream, seq)
+    try:
+        form = answering.named(stream.number)
+        await answering.stream(visit, reader, sessions.bounds, form, prime=_prime(session, sessions, stream, seq))
+    finally:
+        if stream.number != STANDALONE and reader.stopped != DISPLACED:
+            session.left(stream, sessions.clock())
+        elif session.ended:
+            stream.free()

@@ -1,0 +1,206 @@
+"""All legacy sessions and requests in hand of a process: how many there may be, whose they are, when they end, and the drain.
+
+Shared by the endpoints of all servers. Not HTTP.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import time
+from collections import Counter
+from collections.abc import Callable
+from typing import Final
+
+from samplegate.core.frames import FrameId
+from samplegate.core.session.rounds import Note
+from samplegate.links.front.bounds import Bounds
+from samplegate.links.front.replies import Reply, busy
+from samplegate.links.front.served import Conversation
+from samplegate.links.front.session import Session
+from samplegate.links.front.stream import CLOSING, Held
+from samplegate.links.front.visit import Visit
+
+SWEEPS: Final = 4  # in the shortest of the times that end something
+AGAIN: Final = 5  # seconds after which a client may try again: a drain or a burst is over then
+LAST: Final = 5.0  # seconds for conversations to end and answers to go out, once a drain's time is up
+
+
+class Sessions:
+    """The legacy sessions, and every HTTP request that is being served."""
+
+    def __init__(self, bounds: Bounds, *, note: Callable[[Note], None] = lambda _: None, clock: Callable[[], float] = time.monotonic) -> None:
+        self.bounds, self.note, self.clock = bounds, note, clock
+        self.held = Held(bounds.held_bytes)
+        self.visits: set[Visit] = set()
+        self._by_id: dict[str, Session] = {}
+        self._of: Counter[str] = Counter()
+        """Sessions by caller, those that are being begun too."""
+        self._count = 0
+        self._asking: Counter[str] = Counter()
+        """Modern requests in flight by caller."""
+        self._closing: set[asyncio.Task[None]] = set()
+        self._draining: set[str | None] = set()
+        self._drains: set[asyncio.Event] = set()
+        """Set whenever a visit is over, for those who wait for that."""
+        self._sweeper: asyncio.TimerHandle | None = None
+
+    # -- who may come in -------------------------------------------------------------------------------------------------------------------
+
+    def draining(self, server: str) -> bool:
+        """Whether a server takes no more requests."""
+        return bool(self._draining) and (None in self._draining or server in self._draining)
+
+    def reserve(self, caller: str, id: FrameId | None) -> Reply | None:
+        """A place for one more session of a caller, or why there is none. Given back by ``release`` or with the session."""
+        if self._count >= self.bounds.sessions:
+            return busy(503, "busy", f"{self.bounds.sessions} sessions are open already", id, AGAIN)
+        if self._of[caller] >= self.bounds.sessions_per_caller:
+            return busy(429, "busy", f"this caller has {self.bounds.sessions_per_caller} sessions open already", id, AGAIN)
+        self._count += 1
+        self._of[caller] += 1
+        return None
+
+    def release(self, caller: str) -> None:
+        """The place is free again."""
+        self._count -= 1
+        self._of[caller] -= 1
+        if not self._of[caller]:
+            del self._of[caller]
+
+    def ask(self, caller: str, id: FrameId | None) -> Reply | None:
+        """The same for one modern request, until ``answered``."""
+        if self._asking[caller] >= self.bounds.requests_per_caller:
+            return busy(429, "busy", f"this caller has {self.bounds.requests_per_caller} requests in flight already", id, AGAIN)
+        self._asking[caller] += 1
+        return None
+
+    def answered(self, caller: str) -> None:
+        """A modern request is over."""
+        self._asking[caller] -= 1
+        if not self._asking[caller]:
+            del self._asking[caller]
+
+    # -- sessions --------------------------------------------------------------------------------------------------------------------------
+
+    @property
+    def open(self) -> int:
+        """Legacy sessions that are open."""
+        return len(self._by_id)
+
+    def streams(self) -> Counter[str]:
+        """Event streams that are open, by era."""
+        return Counter(visit.era for visit in self.visits if visit.form == "sse")
+
+    def made(self, caller: str, server: str, conversation: Conversation) -> Session:
+        """A session in a reserved place; not to be found before ``enter``."""
+        id = secrets.token_urlsafe(24)
+        session = Session(id, caller=caller, server=server, conversation=conversation, bounds=self.bounds, held=self.held)
+        session.since = self.clock()
+        conversation.on_end(lambda: self._over(session))
+        return session
+
+    def enter(self, session: Session) -> None:
+        """From here on it is found by its id."""
+        if not session.ended:
+            self._by_id[session.id] = session
+            session.since = self.clock()
+            self._sweep_later()
+
+    def find(self, id: str, server: str, caller: str) -> Session | None:
+        """The session, if it is this caller's with this server: another's is as unknown as one that never was (R94)."""
+        session = self._by_id.get(id)
+        return session if session is not None and session.caller == caller and session.server == server else None
+
+    def end(self, session: Session) -> None:
+        """End a session. Its conversation is closed beside: that may take a server's good time."""
+        known = self._by_id.pop(session.id, None)
+        if known is not None or not session.ended:
+            task = asyncio.ensure_future(self._close(session))
+            self._closing.add(task)
+            task.add_done_callback(self._closing.discard)
+
+    async def _close(self, session: Session) -> None:
+        try:
+            await session.conversation.aclose()
+        except Exception:
+            self.note(Note("session.failed", {"server": session.server, "session": session.tag, "exc_info": True}))
+        finally:
+            self._over(session)
+
+    def _over(self, session: Session) -> None:
+        self._by_id.pop(session.id, None)
+        if not session.ended:
+            session.close()
+            self.release(session.caller)
+
+    def sweep(self) -> None:
+        """End what has been idle too long, forget what nobody came back for."""
+        now = self.clock()
+        for session in list(self._by_id.values()):
+            if session.tidy(now):
+                self.note(Note("session.idle", {"server": session.server, "caller": session.caller, "session": session.tag}, warn=False))
+                self.end(session)
+
+    def _sweep_later(self) -> None:
+        if self._sweeper is None and self._by_id:
+            period = min(self.bounds.idle, self.bounds.resume, self.bounds.detached) / SWEEPS
+            self._sweeper = asyncio.get_running_loop().call_later(period, self._swept)
+
+    def _swept(self) -> None:
+        self._sweeper = None
+        self.sweep()
+        self._sweep_later()
+
+    # -- the requests in hand, and the end -------------------------------------------------------------------------------------------------
+
+    def leave(self, visit: Visit) -> None:
+        """An HTTP request is over."""
+        self.visits.discard(visit)
+        for left in self._drains:
+            left.set()
+
+    async def drain(self, seconds: float, server: str | None = None) -> bool:
+        """Take no more requests, let those in flight be answered for so long, then end all that is left; False if something had to be cut off.
+
+        ``server``: of one server only, which is then gone; None is the whole process. Answers of clients and their cancellations still pass.
+        """
+        self._draining.add(server)
+        self._stop_subscriptions(server)
+        in_time = await self._gone(seconds, lambda visit: visit.waits, server)
+        for session in [session for session in self._by_id.values() if server in (None, session.server)]:
+            self.end(session)
+        if self._closing:
+            await asyncio.wait(set(self._closing), timeout=LAST)
+        for visit in self._of_server(server):
+            if visit.reader is not None and not (visit.reader.stream.ended and visit.session):
+                visit.reader.stop(CLOSING)
+        await self._gone(LAST, lambda _: True, server)
+        return in_time
+
+    def forget(self, server: str) -> None:
+        """A server that was drained is there again."""
+        self._draining.discard(server)
+
+    def _of_server(self, server: str | None) -> list[Visit]:
+        return [visit for visit in self.visits if server in (None, visit.server)]
+
+    def _stop_subscriptions(self, server: str | None) -> None:
+        for visit in self._of_server(server):
+            if visit.era == "modern" and not visit.waits and visit.reader is not None:
+                visit.reader.stop(CLOSING)
+
+    async def _gone(self, seconds: float, which: Callable[[Visit], bool], server: str | None) -> bool:
+        """Wait until no such request is in hand; False if it takes longer."""
+        left = asyncio.Event()
+        self._drains.add(left)
+        try:
+            async with asyncio.timeout(seconds):
+                while any(which(visit) for visit in self._of_server(server)):
+                    await left.wait()
+                    left.clear()
+        except TimeoutError:
+            return False
+        finally:
+            self._drains.discard(left)
+        return True

@@ -1,0 +1,232 @@
+"""One stream of frames to a client, and who reads it: events wait here until a connection takes them, and stay a while for one that comes back.
+
+Bounded in bytes: a reader that falls too far behind is stopped. Not HTTP, and no wire form of an event.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from itertools import islice
+from typing import Final
+
+from samplegate.links.front.bounds import Bounds
+
+OVERHEAD: Final = 128  # bytes that an event costs beside its own: a flood of empty ones is one too
+CHUNK: Final = 256 * 1024  # bytes handed over at a time; a larger event comes alone
+GONE: Final = "gone"
+SLOW: Final = "slow"
+DISPLACED: Final = "displaced"
+CLOSING: Final = "closing"
+
+
+class Held:
+    """What all streams of a process hold together. Over the bound the largest gives way, whoever came last."""
+
+    def __init__(self, most: int) -> None:
+        self.most = most
+        self.total = 0
+        self.streams: set[Stream] = set()
+
+    def relieve(self) -> None:
+        """Make room."""
+        while self.total > self.most:
+            largest = max((stream for stream in self.streams if len(stream.events) > 1), key=lambda stream: stream.size, default=None)
+            if largest is None:
+                return  # every stream is down to its newest event
+            largest.shrink(0)
+
+
+class Stream:
+    """A lane to the client (``served.Lane``), which one connection at a time reads."""
+
+    __slots__ = (
+        "_bounds", "_held", "awaited", "dropped", "elsewhere", "ended", "events", "given", "keep", "lane", "number", "on_end", "reader", "seq",
+        "size", "unanswered", "until",
+    )  # fmt: skip
+
+    def __init__(self, held: Held, bounds: Bounds, *, awaited: int | None, keep: bool) -> None:
+        self._held, self._bounds = held, bounds
+        self.awaited = awaited
+        """Answers that are still to come; None for a stream that has none and ends with its session."""
+        self.keep = keep
+        """Whether events stay for a connection that comes back."""
+        self.ended = False
+        self.events: deque[tuple[int, bytes]] = deque()
+        self.size = self.seq = self.given = self.dropped = 0
+        self.lane = -1
+        self.number = 0
+        """Its name in event ids, given to it when the first is sent."""
+        self.unanswered = b""
+        """Stands for an answer that is not to come, where the stream needs one."""
+        self.until: float | None = None
+        """When it is forgotten."""
+        self.reader: Reader | None = None
+        self.elsewhere: Callable[[bytes, bool], None] | None = None
+        """Set when nobody can come back for it: its answers are nobody's any more, the rest goes there."""
+        self.on_end: Callable[[Stream], None] | None = None
+
+    def send(self, line: bytes, last: bool) -> None:
+        """Take a frame; what comes after the last answer belongs nowhere."""
+        if self.ended:
+            return
+        if self.elsewhere is None:
+            self._add(line)
+        elif not last:
+            self.elsewhere(line, False)
+        if last:
+            self._one_less()
+        elif self.reader is not None:
+            self.reader.wake()
+
+    def over(self) -> None:
+        """One answer less to wait for."""
+        if self.unanswered and not self.ended and self.elsewhere is None:
+            self._add(self.unanswered)
+        self._one_less()
+
+    def _one_less(self) -> None:
+        if self.awaited is not None and not self.ended:
+            self.awaited -= 1
+            if self.awaited <= 0:
+                self.close()
+
+    def close(self) -> None:
+        """Nothing more comes."""
+        if self.ended:
+            return
+        self.ended = True
+        if self.reader is not None:
+            self.reader.wake()
+        if self.on_end is not None:
+            self.on_end(self)
+
+    @property
+    def newest(self) -> int:
+        """The number of the newest event that is there, 0 without one."""
+        return self.events[-1][0] if self.events else 0
+
+    def _add(self, line: bytes) -> None:
+        if not self.events:
+            self._held.streams.add(self)
+        self.seq += 1
+        self.events.append((self.seq, line))
+        size = len(line) + OVERHEAD
+        self.size += size
+        self._held.total += size
+        if self.size > self._bounds.event_bytes or len(self.events) > self._bounds.events:
+            self.shrink(self._bounds.event_bytes)
+        if self._held.total > self._held.most:
+            self._held.relieve()
+
+    def shrink(self, most: int) -> None:
+        """Let the oldest go, all but the newest: by number only what was handed over, by size also what was not. Then the reader is too slow."""
+        dropped = self.dropped
+        while len(self.events) > 1 and (self.size > most or (len(self.events) > self._bounds.events and self.events[0][0] <= self.given)):
+            self.dropped += self.events[0][0] > self.given
+            self._pop()
+        if self.dropped > dropped and self.reader is not None:
+            self.reader.stop(SLOW)
+
+    def _pop(self) -> bytes:
+        _, line = self.events.popleft()
+        self.size -= len(line) + OVERHEAD
+        self._held.total -= len(line) + OVERHEAD
+        if not self.events:
+            self._held.streams.discard(self)
+        return line
+
+    def after(self, seq: int) -> list[tuple[int, bytes]]:
+        """The next events after one, about CHUNK bytes of them; where nothing is kept they are gone then."""
+        out: list[tuple[int, bytes]] = []
+        size = 0
+        first = self.events[0][0] if self.events else 0
+        for event in islice(self.events, max(0, seq + 1 - first), None):
+            out.append(event)
+            size += len(event[1])
+            if size >= CHUNK:
+                break
+        if out:
+            self.given = max(self.given, out[-1][0])
+        if not self.keep:
+            for _ in out:
+                self._pop()
+        return out
+
+    def emptied(self) -> list[bytes]:
+        """Forget all events; those that nobody was handed."""
+        out: list[bytes] = []
+        while self.events:
+            seq = self.events[0][0]
+            line = self._pop()
+            if seq > self.given:
+                out.append(line)
+        return out
+
+    def free(self) -> None:
+        """Forget everything; nothing more comes."""
+        self.ended = True
+        self.emptied()
+
+
+class Reader:
+    """One connection's place in a stream. A new one takes the stream over: each message goes to one connection (R93)."""
+
+    __slots__ = ("_waiter", "given", "sending", "stopped", "stream")
+
+    def __init__(self, stream: Stream, given: int = 0) -> None:
+        if stream.reader is not None:
+            stream.reader.stop(DISPLACED)
+        stream.reader = self
+        self.stream = stream
+        self.given = given
+        self.stopped = ""
+        """Why it is to end before its stream does."""
+        self.sending: asyncio.Timeout | None = None
+        """Set while a send is under way, which may be waiting for the client."""
+        self._waiter: asyncio.Future[None] | None = None
+
+    @property
+    def ready(self) -> bool:
+        """Whether there is something to do."""
+        return self.stream.newest > self.given or self.stream.ended or self.stopped != ""
+
+    def wake(self) -> None:
+        """Something has come."""
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+    def stop(self, why: str) -> None:
+        """End it, also out of a send that the client does not take."""
+        if not self.stopped:
+            self.stopped = why
+            self.wake()
+            if self.sending is not None and not self.sending.expired():
+                self.sending.reschedule(asyncio.get_running_loop().time())
+
+    async def more(self, seconds: float) -> bool:
+        """Wait until there is something to do; False if there is nothing after ``seconds``."""
+        if self.ready:
+            return True
+        loop = asyncio.get_running_loop()
+        waiter = self._waiter = loop.create_future()
+        timer = loop.call_later(seconds, self.wake)
+        try:
+            await waiter
+        finally:
+            timer.cancel()
+            self._waiter = None
+        return self.ready
+
+    def take(self) -> list[tuple[int, bytes]]:
+        """The next events, as number and frame."""
+        out = self.stream.after(self.given)
+        if out:
+            self.given = out[-1][0]
+        return out
+
+    def leave(self) -> None:
+        """The connection is over."""
+        if self.stream.reader is self:
+            self.stream.reader = None

@@ -1,0 +1,67 @@
+"""All that is said about the settings of one command, from every source, and which of it holds. Not which settings there are."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from samplegate.settings.definition import Table
+from samplegate.settings.sources import Layer, Said, env_file, environment_layer, line_layer, settled
+
+
+@dataclass(frozen=True, slots=True)
+class Gathered:
+    """``values`` by name, only those that somebody gave; ``said`` what holds of each, with its place; and the environment, over the env file's."""
+
+    values: dict[str, Any]
+    said: Mapping[str, Said]
+    environment: Mapping[str, str]
+
+
+def gather(table: Table, environ: Mapping[str, str], file: Path | None, given: Mapping[str, str | Path | None], problems: list[str]) -> Gathered:
+    """Read every source: the line, the variables (the env file's below the process's own), the settings file."""
+    line = line_layer(given)
+    filed = {} if file is None else _filed(file, table, problems)
+    named = {**filed, **environment_layer(environ, table, []), **line}.get("env_file")
+    environment = {**env_file(named, problems), **environ}
+    layers = [line, environment_layer(environment, table, problems), filed]
+    plain: list[Layer] = [{name: said for name, said in layer.items() if not table[name].is_section} for layer in layers]
+    values = settled(plain, table, problems) if file is None else _settled_with_file(plain, table, problems)
+    if "state" not in values:
+        values["state"] = _default_state(environment, problems if "decision_log" not in values else [])  # limits that need it complain themselves
+    said = {name: said for layer in reversed(layers) for name, said in layer.items()}
+    return Gathered(values, said, environment)
+
+
+def _filed(file: Path, table: Table, problems: list[str]) -> Layer:
+    from samplegate.settings.file import file_layer
+
+    return file_layer(file, table, problems)
+
+
+def _settled_with_file(layers: Sequence[Layer], table: Table, problems: list[str]) -> dict[str, Any]:
+    from samplegate.settings.file import settled
+
+    return settled(layers, table, problems)
+
+
+def state_folder(environ: Mapping[str, str], platform: str = sys.platform) -> Path | None:
+    """The user's own folder for state on this platform, None where the environment does not say whose it is."""
+    home = environ.get("USERPROFILE" if platform == "win32" else "HOME", "")
+    if platform == "win32":
+        base = environ.get("LOCALAPPDATA") or (home and f"{home}/AppData/Local")
+    elif Path(environ.get("XDG_STATE_HOME", "")).is_absolute():  # a relative one is to be ignored, says its specification
+        base = environ["XDG_STATE_HOME"]
+    else:
+        base = home and home + ("/Library/Application Support" if platform == "darwin" else "/.local/state")
+    return Path(base) / "samplegate" if base else None
+
+
+def _default_state(environ: Mapping[str, str], problems: list[str]) -> Path:
+    found = state_folder(environ)
+    if found is None:
+        problems.append("state: no home folder is known; set SAMPLEGATE_STATE to a folder, or HOME")
+    return found or Path()

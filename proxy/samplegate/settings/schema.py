@@ -1,0 +1,48 @@
+"""The JSON Schema of the daemon's settings file, for editors. Derived from the definitions; not what no schema can say."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import msgspec
+
+from samplegate.settings.callers import CallersEntry
+from samplegate.settings.definition import Setting
+from samplegate.settings.descriptions import KEYS
+from samplegate.settings.servers import NAME, ServerEntry
+from samplegate.settings.serving import SERVE_SETTINGS
+
+_DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
+
+
+def json_schema() -> dict[str, Any]:
+    """The schema of the file that ``serve --settings`` reads, as draft 2020-12."""
+    (server, callers), definitions = msgspec.json.schema_components([ServerEntry, CallersEntry], ref_template="#/$defs/{name}")
+    for name, definition in definitions.items():
+        written = definition["properties"]
+        definition["properties"] = {key: {**_bare(written[key]), "description": KEYS[name][key]} for key in written}
+    names = {"pattern": "^" + NAME.pattern.replace(r"\Z", "$")}
+    sections = {"servers": {"type": "object", "propertyNames": names, "additionalProperties": server}, "callers": callers}
+    properties = {name: {**sections.get(name, _plain(setting)), "description": setting.meta.description} for name, setting in SERVE_SETTINGS.items()}
+    return {
+        "$schema": _DIALECT,
+        "title": "The settings of samplegate serve",
+        "type": "object",
+        "properties": properties,
+        "additionalProperties": False,
+        "$defs": definitions,
+    }
+
+
+def _plain(setting: Setting) -> dict[str, Any]:
+    """A setting with one value; a path is text."""
+    if setting.is_path or setting.is_section:
+        return {"type": "string", "minLength": 1}
+    return _bare(msgspec.json.schema(setting.type))
+
+
+def _bare(schema: dict[str, Any]) -> dict[str, Any]:
+    """A schema without its default, and without the null that stands for a key that is left out."""
+    found = {key: value for key, value in schema.items() if key not in ("default", "anyOf")}
+    (only, *_) = [choice for choice in schema.get("anyOf", [{}]) if choice != {"type": "null"}]
+    return {**found, **only}

@@ -1,0 +1,205 @@
+"""The settings of `samplegate serve`, the daemon: what `run` has, and its listeners, servers, callers and bounds. Never imported by `run`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+import msgspec
+from msgspec import Meta
+
+from samplegate.core.policyfile.tree import Mapping as Tree
+from samplegate.settings import SettingsError
+from samplegate.settings.addresses import Address, address, why_no_address, why_no_hosts, why_no_origins
+from samplegate.settings.callers import CallerSettings, callers_of
+from samplegate.settings.definition import MIB, ProcessSettings, settings_of
+from samplegate.settings.gathering import Gathered, gather
+from samplegate.settings.servers import NAME, ServerSettings, server_of
+from samplegate.settings.sources import PREFIX
+from samplegate.settings.trees import Part, tree_in, tree_of
+from samplegate.settings.urls import why_no_url
+
+_SECTION: Final = {"section": True}
+_ADDRESS: Final = {"check": why_no_address}
+
+
+class ServeSettings(ProcessSettings, frozen=True, kw_only=True):
+    """What the daemon is told. Sizes in bytes, times in seconds."""
+
+    policy: Annotated[Path | None, Meta(description="The rules.")] = None
+    listen: Annotated[
+        str, Meta(description="HOST:PORT of the clients' listener; only this machine's own unless callers need a token.", extra=_ADDRESS)
+    ] = "127.0.0.1:8080"
+    servers: Annotated[dict[str, ServerSettings], Meta(description="The servers by name, in the shape of clients' mcpServers.", extra=_SECTION)] = (
+        msgspec.field(default_factory=dict)
+    )
+    servers_file: Annotated[Path | None, Meta(description="A client's JSON file whose mcpServers are added.")] = None
+    callers: Annotated[CallerSettings, Meta(description="How callers are known: tokens, JWTs of an issuer.", extra=_SECTION)] = CallerSettings()
+    allowed_hosts: Annotated[
+        tuple[str, ...],
+        Meta(
+            description="Host headers that are taken, `NAME:*` with any port; this machine's names by default, any where tokens are needed.",
+            extra={"check": why_no_hosts},
+        ),
+    ] = ()
+    allowed_origins: Annotated[
+        tuple[str, ...],
+        Meta(
+            description="Origin headers that are taken, `https://NAME:*` with any port; by default those of this machine.",
+            extra={"check": why_no_origins},
+        ),
+    ] = ()
+    max_body_bytes: Annotated[int, Meta(ge=1024, le=1024 * MIB, description="The largest body of a request.")] = 16 * MIB
+    max_header_bytes: Annotated[int, Meta(ge=4096, le=MIB, description="The longest request line and headers together.")] = 32 * 1024
+    max_connections: Annotated[int, Meta(ge=1, le=100_000, description="Connections of clients at a time.")] = 2_000
+    max_sessions: Annotated[int, Meta(ge=1, le=100_000, description="Sessions of clients of the legacy eras at a time.")] = 2_000
+    max_sessions_per_caller: Annotated[int, Meta(ge=1, le=100_000, description="The same for one caller.")] = 256
+    session_idle: Annotated[int, Meta(ge=1, le=604_800, description="Seconds after which a session without a word is ended.")] = 1_800
+    body_timeout: Annotated[int, Meta(ge=1, le=3_600, description="Seconds that a client has to send its request.")] = 30
+    max_children: Annotated[int, Meta(ge=1, le=100_000, description="Processes of servers at a time.")] = 256
+    admin_listen: Annotated[
+        str | None, Meta(description="HOST:PORT of the operators' listener, for metrics, health and reload; none by default.", extra=_ADDRESS)
+    ] = None
+    admin_token_file: Annotated[Path | None, Meta(description="The file with the token that a reload over HTTP needs.")] = None
+    watch: Annotated[bool, Meta(description="Whether a change of the files is a reload.")] = True
+    drain_timeout: Annotated[int, Meta(ge=0, le=3_600, description="Seconds that what is under way has to end at a shutdown.")] = 30
+
+    @property
+    def listens_at(self) -> Address:
+        """``listen``, taken apart."""
+        return address(self.listen)
+
+    @property
+    def admin_at(self) -> Address | None:
+        """``admin_listen``, taken apart."""
+        return None if self.admin_listen is None else address(self.admin_listen)
+
+
+SERVE_SETTINGS: Final = settings_of(ServeSettings)
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedServe:
+    """The settings and the environment they were read from. ``warnings`` keep nothing from running; ``files`` are those whose change matters."""
+
+    settings: ServeSettings
+    environment: Mapping[str, str] = field(repr=False)
+    warnings: tuple[str, ...]
+    files: tuple[Path, ...]
+
+
+def load_serve(
+    environ: Mapping[str, str],
+    *,
+    file: Path | None = None,
+    given: Mapping[str, str | Path | None] | None = None,
+    command: Sequence[str] = (),
+    url: str | None = None,
+    name: str = "default",
+) -> LoadedServe:
+    """Read the settings of `serve`. ``given`` is the command line: None for what it does not say. Raises SettingsError with every problem.
+
+    ``command`` or ``url`` is the one server of the quick form, under ``name``.
+    """
+    problems: list[str] = []
+    warnings: list[str] = []
+    found = gather(SERVE_SETTINGS, environ, file, given or {}, problems)
+    values = dict(found.values)
+    quick = _quick(command, url, name, problems)
+    values["servers"] = _servers(found, quick, problems, warnings)
+    values["callers"] = _callers(found, problems, warnings)
+    _check(values, found, problems)
+    if problems:
+        raise SettingsError(problems)
+    settings = ServeSettings(**values)
+    return LoadedServe(settings, found.environment, tuple(warnings), _files(settings, file))
+
+
+def _quick(command: Sequence[str], url: str | None, name: str, problems: list[str]) -> ServerSettings | None:
+    """The server of the command line."""
+    if not command and url is None:
+        return None
+    if command and url is not None:
+        problems.append("--url: stands beside a command; give one of them")
+    if NAME.match(name) is None:
+        problems.append("--server: is no name of a server; use at most 64 letters, digits and . _ -, since it stands in the server's URL")
+    why = None if url is None else why_no_url(url, query=True)
+    if why is not None:
+        problems.append(f"--url: {why}")
+    return ServerSettings(name, tuple(command), url=url)
+
+
+def _servers(found: Gathered, quick: ServerSettings | None, problems: list[str], warnings: list[str]) -> dict[str, ServerSettings]:
+    """The servers of the line, or those of the section and of the file that it may name."""
+    named = [name for name in ("servers", "servers_file") if name in found.said]
+    if quick is not None:
+        problems += [f"{found.said[name].where}: names servers, and the command line has one; give one of both" for name in named]
+        return {quick.name: quick}
+    parts = [part for part in (_section("servers", found, problems), _of_client(found, problems)) if part is not None]
+    entries = [(name, entry) for part in parts for name, entry in part.entries().items()]
+    read = [server_of(entry, found.environment, warnings) for _, entry in entries]
+    for index, (name, entry) in enumerate(entries):
+        if name in (other for other, _ in entries[:index]):
+            entry.problem((), "is a server of the settings too; rename one of both")
+    servers = {server.name: server for server in read if server is not None}
+    if not servers and not problems:
+        problems.append("servers: there is none; put one behind --, give --url, or write servers: into the settings file")
+    return servers
+
+
+def _section(name: str, found: Gathered, problems: list[str]) -> Part | None:
+    """A section of the settings file, or of the variable of its name, which holds it as YAML or JSON."""
+    said = found.said.get(name)
+    if said is None:
+        return None
+    if said.text:
+        root = tree_in(str(said.value), said.where, problems)
+        return None if root is None else Part(said.where, root, (), said.folder, problems)
+    return Part(said.source, said.value, (name,), said.folder, problems)
+
+
+def _of_client(found: Gathered, problems: list[str]) -> Part | None:
+    """The servers in a client's file: what stands beside them there is the client's own."""
+    file: Path | None = found.values.get("servers_file")
+    root = None if file is None else tree_of(file, problems)
+    if file is None or root is None:
+        return None
+    entry = root.entries.get("mcpServers") or root.entries.get("servers") if isinstance(root, Tree) else None
+    if entry is None:
+        problems.append(f"{file}:1:1: has no mcpServers; name a client's file that has them")
+        return None
+    return Part(str(file), entry.node, ("mcpServers",), file.parent, problems)
+
+
+def _callers(found: Gathered, problems: list[str], warnings: list[str]) -> CallerSettings:
+    part = _section("callers", found, problems)
+    if part is None:
+        return CallerSettings(required="callers" in found.said)
+    callers = callers_of(part)
+    if callers.jwt is not None and callers.resource is None:
+        warnings.append(f"{part.where}: callers: has jwt without resource, so a client without a token is not told where to get one")
+    return callers
+
+
+def _check(values: Mapping[str, Any], found: Gathered, problems: list[str]) -> None:
+    """What no single setting can tell."""
+    if "policy" not in values and "policy" not in found.said:
+        problems.append(f"policy: none is named; give --policy FILE, {PREFIX}POLICY, or policy: in the settings file")
+    listen = values.get("listen")
+    if listen is not None and not address(listen).is_loopback and not values["callers"].required:
+        where = found.said["listen"].where
+        what = (
+            f"{listen} can be reached from other machines, and nobody needs a token; write `callers:`, or listen on 127.0.0.1:{address(listen).port}"
+        )
+        problems.append(f"{where}: {what}")
+
+
+def _files(settings: ServeSettings, file: Path | None) -> tuple[Path, ...]:
+    """Every file that was read, and the policy's, for who watches them."""
+    named = [file, settings.policy, settings.servers_file, settings.env_file, *settings.callers.files]
+    return tuple(dict.fromkeys(path for path in named if path is not None))
+
+
+__all__ = ["SERVE_SETTINGS", "LoadedServe", "ServeSettings", "load_serve"]

@@ -1,0 +1,73 @@
+"""A bearer token becomes a caller, once a minute through the verifier."""
+
+from __future__ import annotations
+
+import pytest
+from mcp.server.auth.provider import AccessToken
+
+from samplegate.callers.bearer import KEPT, SECONDS, Bearers
+from samplegate.callers.knowing import Caller, NotTaken
+from samplegate.callers.tokens import StaticTokens
+
+pytestmark = pytest.mark.anyio
+
+
+class Verifier:
+    """Takes every token for that of whoever it names, until ``expires``."""
+
+    def __init__(self, expires: int | None = None) -> None:
+        self.expires = expires
+        self.now = 0.0
+        self.asked = 0
+        self.bearers = Bearers(StaticTokens([]), self, wall=lambda: self.now, leeway=5)
+
+    async def verify_token(self, token: str) -> AccessToken | None:
+        self.asked += 1
+        return None if token == "stranger" else AccessToken(token=token, client_id=token, scopes=[], expires_at=self.expires)
+
+    async def ask(self, token: str) -> Caller:
+        return self.bearers.known(token) or await self.bearers.verified(token)
+
+
+async def test_a_verified_token_is_known_for_a_minute() -> None:
+    verifier = Verifier()
+    assert ["alice"] * 3 == [(await verifier.ask("alice")).name for _ in range(3)]
+    verifier.now = SECONDS - 1
+    await verifier.ask("alice")
+    assert 1 == verifier.asked
+    verifier.now = SECONDS
+    await verifier.ask("alice")
+    assert 2 == verifier.asked
+
+
+async def test_a_token_is_known_no_longer_than_it_lives() -> None:
+    verifier = Verifier(expires=10)
+    await verifier.ask("alice")
+    verifier.now = 14
+    assert verifier.bearers.known("alice") is not None
+    verifier.now = 15
+    assert verifier.bearers.known("alice") is None
+    with pytest.raises(NotTaken, match="expired"):
+        await verifier.ask("alice")
+
+
+async def test_what_was_refused_is_not_remembered() -> None:
+    verifier = Verifier()
+    for _ in range(2):
+        with pytest.raises(NotTaken, match="unknown_token"):
+            await verifier.ask("stranger")
+    assert 2 == verifier.asked
+
+
+async def test_without_a_verifier_only_static_tokens_are_taken() -> None:
+    with pytest.raises(NotTaken, match="unknown_token"):
+        await Bearers(StaticTokens([]), None, wall=lambda: 0.0).verified("x")
+
+
+async def test_what_is_remembered_is_bounded_and_holds_no_token() -> None:
+    verifier = Verifier()
+    for number in range(KEPT + 100):
+        await verifier.ask(f"token-{number}")
+    assert verifier.bearers.known("token-0") is None
+    assert verifier.bearers.known(f"token-{KEPT + 99}") is not None
+    assert KEPT == len(verifier.bearers._seen)

@@ -1,0 +1,105 @@
+"""The guard behind a real HTTP server, asked by real clients and by raw bytes."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import AsyncIterator, Iterator
+
+import aiohttp
+import pytest
+import uvicorn
+
+from samplegate.settings.callers import CallerSettings, JwtSettings
+from tests.callers.asking import World
+from tests.callers.issuer import Endpoint, key_set, mint, public
+from tests.callers.test_guard import CI, GATE, STATIC
+
+pytestmark = pytest.mark.anyio
+
+PATH = "/servers/docs/mcp"
+
+
+class _Server(uvicorn.Server):
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+@contextlib.asynccontextmanager
+async def serving(world: World, host: str = "127.0.0.1") -> AsyncIterator[str]:
+    """The guard on a free port; its URL."""
+    listener = socket.create_server((host, 0), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
+    server = _Server(uvicorn.Config(world.guard, log_config=None, lifespan="off"))
+    task = asyncio.ensure_future(server.serve(sockets=[listener]))
+    shown = f"[{host}]" if ":" in host else host
+    try:
+        yield f"http://{shown}:{listener.getsockname()[1]}"
+    finally:
+        server.should_exit = True
+        await asyncio.wait_for(task, 10)
+        await world.guard.aclose()
+
+
+async def raw(url: str, request: bytes) -> bytes:
+    """The status line that raw bytes get."""
+    host, _, port = url.removeprefix("http://").rpartition(":")
+    reader, writer = await asyncio.open_connection(host.strip("[]"), int(port))
+    try:
+        writer.write(request)
+        return (await asyncio.wait_for(reader.readline(), 10)).split()[1]
+    finally:
+        writer.close()
+        await writer.wait_closed()
+
+
+async def test_real_clients_get_through_with_a_good_token_only() -> None:
+    async with Endpoint().serving() as endpoint:
+        endpoint.answers["/keys"] = 200, key_set(public("k", "ES256"))
+        jwt = JwtSettings("https://login.example.com", jwks_url=f"{endpoint.url}/keys")
+        world = World(CallerSettings(True, STATIC.tokens, jwt, GATE))
+        async with serving(world) as url, aiohttp.ClientSession() as http:
+            for token, status, caller in ((CI, 200, ["ci"]), (mint(aud=GATE), 200, ["jwt:alice"]), ("x" * 64, 401, []), (mint(aud="x"), 401, [])):
+                world.scopes.clear()
+                async with http.post(url + PATH, headers={"Authorization": f"Bearer {token}"}, data=b"{}") as answer:
+                    assert (status, caller) == (answer.status, [scope["samplegate.caller"] for scope in world.scopes])
+            async with http.get(f"{url}/.well-known/oauth-protected-resource{PATH}") as answer:
+                assert f"{GATE}{PATH}" == (await answer.json())["resource"]
+
+
+@pytest.mark.skipif(not socket.has_ipv6, reason="this machine has no IPv6")
+async def test_a_listener_on_ipv6_is_reached_by_its_address() -> None:
+    world = World(listen="[::1]:8080")
+    async with serving(world, "::1") as url, aiohttp.ClientSession() as http:
+        async with http.post(url + PATH) as answer:
+            assert 200 == answer.status
+        async with http.post(url + PATH, headers={"Host": "evil.example.com"}) as answer:
+            assert 421 == answer.status
+
+
+@pytest.mark.parametrize(
+    ("lines", "status"),
+    [
+        (b"Host: localhost", b"200"),
+        (b"Host: localhost\r\nOrigin: http://evil.example.com", b"403"),
+        (b"Host: localhost\r\nHost: evil.example.com", b"400"),
+        (b"Host: evil.example.com", b"421"),
+        (b"Accept: */*", b"421"),
+        (b"Host:", b"421"),
+        (b"Host: localhost\r\nAuthorization: Bearer a\r\nAuthorization: Bearer b", b"400"),
+        (b"Host: localhost\r\nAuthorization: Bearer " + b"a" * 60_000, b"200"),
+    ],
+    ids=lambda value: value[:40].decode(),
+)
+async def test_what_comes_as_raw_bytes_is_seen_as_it_is(lines: bytes, status: bytes) -> None:
+    async with serving(World()) as url:
+        assert status == await raw(url, b"GET " + PATH.encode() + b" HTTP/1.1\r\n" + lines + b"\r\nConnection: close\r\n\r\n")
+
+
+async def test_a_path_in_disguise_is_the_path_that_the_router_would_see() -> None:
+    async with serving(World()) as url:
+        for path in ("/servers/%64ocs/mcp", "/servers/docs/mcp?x=/servers/db/mcp"):
+            assert b"200" == await raw(url, b"GET " + path.encode() + b" HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+        for path in ("/servers/docs/../db/mcp", "/servers/db%2f..%2fdocs/mcp", "/servers/%2e%2e/mcp", "/servers/db/mcp"):
+            assert await raw(url, b"GET " + path.encode() + b" HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n") in (b"403", b"404")

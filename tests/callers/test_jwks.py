@@ -1,0 +1,81 @@
+"""Key sets: what of them can be used."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from cryptography.hazmat.primitives.asymmetric import rsa
+from jwt.algorithms import RSAAlgorithm
+
+from samplegate.callers.jwks import MAX_BYTES, parse
+from tests.callers.issuer import key_set, private, public
+
+RSA = public("r", "RS256")
+EC = public("e", "ES256")
+ED = public("d", "EdDSA")
+
+
+def test_a_key_is_found_by_its_name_and_kind() -> None:
+    keys = parse(key_set(RSA, EC, ED))
+    assert ["r"] == [key.kid for key in keys.fitting("r", "RS256")]
+    assert ["d"] == [key.kid for key in keys.fitting("d", "EdDSA")]
+    assert [] == keys.fitting("r", "ES256")
+    assert [] == keys.fitting("../../etc/passwd", "RS256")
+
+
+def test_a_token_that_names_no_key_gets_the_only_one_of_its_kind() -> None:
+    assert ["e"] == [key.kid for key in parse(key_set(RSA, EC)).fitting(None, "ES256")]
+    assert [] == parse(key_set(EC, public("e2", "ES256"))).fitting(None, "ES256")
+
+
+def test_a_key_that_says_its_algorithm_is_for_no_other() -> None:
+    keys = parse(key_set(public("r", "RS256", alg="RS512")))
+    assert [] == keys.fitting("r", "RS256")
+    assert ["r"] == [key.kid for key in keys.fitting("r", "RS512")]
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        {"kty": "oct", "k": "c2VjcmV0", "kid": "s"},
+        public("r", "RS256", use="enc"),
+        public("r", "RS256", key_ops=["sign"]),
+        public("r", "RS256", key_ops="verify"),
+        public("r", "RS256", kid=5),
+        public("r", "RS256", kid="k" * 1000),
+        public("r", "RS256", n="AQAB"),
+        public("r", "RS256", n=None),
+        public("e", "ES256", crv="P-999"),
+        public("e", "ES256", crv=["P-256"]),
+        public("e", "ES256", x="AAAA"),
+        public("e", "ES256", alg="none"),
+        RSAAlgorithm.to_jwk(private("r", "RS256"), as_dict=True),
+        RSAAlgorithm.to_jwk(rsa.generate_private_key(65_537, 1_024).public_key(), as_dict=True),
+        {},
+    ],
+    ids=lambda key: str(key.get("kty", "nothing")),
+)
+def test_what_is_no_public_key_that_signs_is_left_out(key: dict[str, object]) -> None:
+    assert ["e"] == [each.kid for each in parse(key_set(key, EC)).keys]
+    with pytest.raises(ValueError, match="no public key that signs"):
+        parse(key_set(key))
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        (b"<html>", "no JSON Web Key Set"),
+        (b"{}", "no JSON Web Key Set"),
+        (b'{"keys": [5]}', "no JSON Web Key Set"),
+        (b'{"keys": []}', "no public key"),
+        (b"[" * 100_000, "no JSON Web Key Set"),
+        (b'{"keys": [' + b"[" * 100_000, "no JSON Web Key Set"),
+        (b" " * (MAX_BYTES + 1), "larger than"),
+        (json.dumps({"keys": [EC] * 101}).encode(), "more than 100 keys"),
+    ],
+    ids=lambda value: str(value)[:20],
+)
+def test_a_text_that_is_no_key_set_is_told(text: bytes, why: str) -> None:
+    with pytest.raises(ValueError, match=why):
+        parse(text)

@@ -1,0 +1,62 @@
+"""Static tokens: only their hashes are known."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from types import SimpleNamespace
+
+import pytest
+from mcp.server.auth.provider import TokenVerifier
+
+from samplegate.callers import tokens as module
+from samplegate.callers.tokens import StaticTokens
+from samplegate.settings.callers import Token
+
+pytestmark = pytest.mark.anyio
+
+
+def token(name: str, text: str) -> Token:
+    return Token(name, hashlib.sha256(text.encode()).digest())
+
+
+TOKENS = StaticTokens([token("ci", "a" * 32), token("ci", "b" * 32), token("ops", "c" * 32)])
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [("a" * 32, "ci"), ("b" * 32, "ci"), ("c" * 32, "ops"), ("d" * 32, None), ("A" * 32, None), ("a" * 31, None), ("", None), ("a" * 10**6, None)],
+)
+async def test_a_token_is_somebodys_or_nobodys(text: str, name: str | None) -> None:
+    verifier: TokenVerifier = TOKENS
+    found = await verifier.verify_token(text)
+    assert name == TOKENS.name_of(text)
+    assert name == (None if found is None else found.client_id)
+
+
+async def test_the_hash_itself_is_no_token() -> None:
+    assert TOKENS.name_of(hashlib.sha256(b"a" * 32).hexdigest()) is None
+
+
+async def test_what_the_verifier_says_does_not_hold_the_token() -> None:
+    found = await TOKENS.verify_token("a" * 32)
+    assert found is not None
+    assert "a" * 32 not in found.model_dump_json()
+    assert "61616161" not in repr(TOKENS.__dict__)
+
+
+@pytest.mark.parametrize("text", ["a" * 32, "x" * 32])
+def test_a_guess_takes_the_same_steps_whether_there_is_such_a_token(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    compared: list[tuple[int, int]] = []
+
+    def compare(one: bytes, other: bytes) -> bool:
+        compared.append((len(one), len(other)))
+        return hmac.compare_digest(one, other)
+
+    monkeypatch.setattr(module, "hmac", SimpleNamespace(compare_digest=compare))
+    TOKENS.name_of(text)
+    assert [(32, 32)] == compared
+
+
+def test_without_tokens_nobody_is_known() -> None:
+    assert StaticTokens([]).name_of("") is None

@@ -1,0 +1,111 @@
+"""The end of a process or of one server: nothing new, what is in flight is answered, the rest is let go by a deadline."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+
+import pytest
+
+from samplegate.links.front.bounds import Bounds
+from tests.links.front.fakes import Front, Served, initialize, note, result, silent
+
+pytestmark = pytest.mark.anyio
+NOW = Bounds(commit=0.0)
+
+
+async def draining(front: Front, seconds: float = 30, server: str | None = None) -> asyncio.Task[bool]:
+    task = asyncio.ensure_future(front.sessions.drain(seconds, server))
+    await asyncio.sleep(0)
+    return task
+
+
+async def test_a_drain_with_nothing_in_hand_is_over_at_once() -> None:
+    front = Front()
+    session = await front.opened()
+    assert await front.sessions.drain(30)
+    assert (True, 0) == (session.conversation.over, front.sessions.open)
+
+
+async def test_what_is_in_flight_is_answered_and_nothing_new_is_taken() -> None:
+    front = Front(Served(silent), bounds=NOW)
+    session = await front.opened()
+    legacy, modern = await session.ask().begun(), await front.modern("tools/list").begun()
+    listening = await session.get().begun()
+    task = await draining(front)
+    refused = [session.ask(2), front.modern("tools/list"), front.post(initialize()), session.get()]
+    assert [503] * 4 == [(await call.done()).status for call in refused]
+    assert all(int(call.headers["retry-after"]) > 0 for call in refused)
+    assert not session.conversation.over
+    assert 202 == (await session.post({"jsonrpc": "2.0", "id": "asked", "result": {}}).done()).status, "an answer may be what a call waits for"
+    session.conversation.lanes[session.conversation.got[1][0]].send(result(1, {}), True)
+    front.served.shared["local"].lanes[1].send(result(1, {}), True)
+    await asyncio.gather(legacy.done(), modern.done(), listening.done())
+    assert await task
+    assert [json.loads(result(1, {}))] == legacy.data == modern.data
+    assert (True, True) == (listening.complete, session.conversation.over)
+
+
+async def test_at_the_deadline_the_rest_is_let_go() -> None:
+    front = Front(Served(silent), bounds=NOW)
+    session = await front.opened()
+    calls = [await session.ask().begun(), await front.modern("tools/list").begun(), await session.get().begun()]
+    assert not await front.sessions.drain(0.01)
+    for call in calls:
+        assert (await call.done()).complete
+    assert session.conversation.over
+
+
+async def test_a_request_whose_answer_had_not_begun_is_told_to_come_again() -> None:
+    front = Front(Served(silent))
+    call = front.modern("tools/list")
+    await asyncio.sleep(0)
+    await front.sessions.drain(0.01)
+    await call.done()
+    assert (503, 1) == (call.status, call.json["id"])
+
+
+async def test_subscriptions_end_at_once_as_their_server_would_end_them() -> None:
+    front = Front(Served(lambda c, lane, _: c.lanes[lane].send(note("acknowledged"), False)))
+    call = await front.modern("subscriptions/listen", id="s").begun()
+    await call.heard(1)
+    assert await front.sessions.drain(30)
+    await call.done()
+    assert {"resultType": "complete", "_meta": {"io.modelcontextprotocol/subscriptionId": "s"}} == call.data[-1]["result"]
+    assert [1] == front.served.shared["local"].closed
+
+
+async def test_one_server_is_drained_without_the_others() -> None:
+    front = Front(Served(silent), bounds=NOW)
+    other = Front(Served(name="other"), sessions=front.sessions)
+    mine, theirs = await front.opened(), await other.opened()
+    assert await front.sessions.drain(30, "docs")
+    assert [404, 503, 200, 200] == [
+        (await call.done()).status for call in (mine.ask(), front.post(initialize()), theirs.ask(), other.post(initialize()))
+    ]
+    assert (True, False) == (mine.conversation.over, theirs.conversation.over)
+    front.sessions.forget("docs")
+    assert 200 == (await front.post(initialize()).done()).status
+
+
+async def test_a_stuck_conversation_does_not_hold_up_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("samplegate.links.front.sessions.LAST", 0.01)
+    front = Front()
+    session = await front.opened()
+
+    async def stuck() -> None:
+        await asyncio.Event().wait()
+
+    session.conversation.aclose = stuck  # type: ignore[method-assign]
+    await front.sessions.drain(0.01)
+
+
+async def test_open_streams_are_counted_by_era() -> None:
+    front = Front(Served(silent), bounds=NOW)
+    session = await front.opened()
+    calls = [await session.ask().begun(), await session.get().begun(), await front.modern("tools/list").begun()]
+    assert {"legacy": 2, "modern": 1} == front.sessions.streams()
+    await front.sessions.drain(0)
+    for call in calls:
+        await call.done()
+    assert {} == front.sessions.streams()

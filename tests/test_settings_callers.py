@@ -1,0 +1,151 @@
+"""Who may call the daemon, as the settings say it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from samplegate.settings import SettingsError
+from samplegate.settings.callers import CallerSettings, JwtSettings, Token
+from samplegate.settings.serving import load_serve
+
+A, B = "ab" * 32, "cd" * 32
+ISSUER = "https://login.example.com"
+
+
+def callers(section: str, folder: Path) -> CallerSettings:
+    (folder / "s.yaml").write_text(f"policy: p\nservers: {{docs: {{command: x}}}}\ncallers: {section}\n")
+    return load_serve({"HOME": "/srv/u"}, file=folder / "s.yaml").settings.callers
+
+
+def problems(section: str, folder: Path) -> list[str]:
+    with pytest.raises(SettingsError) as refused:
+        callers(section, folder)
+    return [problem.replace(f"{folder}/", "").removeprefix("s.yaml:3:") for problem in refused.value.problems]
+
+
+def test_tokens_stand_in_the_settings_and_in_a_file(tmp_path: Path) -> None:
+    (tmp_path / "tokens").write_text(f"# callers\n\nops {B.upper()}\nops  {'12' * 32}  \n")
+    found = callers(f"{{tokens: [{{name: ci, sha256: {A}}}], tokens_file: tokens}}", tmp_path)
+    assert (True, (tmp_path / "tokens",)) == (found.required, found.files)
+    assert (Token("ci", bytes.fromhex(A)), Token("ops", bytes.fromhex(B)), Token("ops", bytes.fromhex("12" * 32))) == found.tokens
+
+
+def test_a_file_without_tokens_lets_nobody_in_and_is_no_mistake(tmp_path: Path) -> None:
+    (tmp_path / "tokens").write_text("# none yet\n")
+    found = callers("{tokens_file: tokens}", tmp_path)
+    assert (True, ()) == (found.required, found.tokens)
+
+
+@pytest.mark.parametrize(
+    ("line", "why"),
+    [
+        ("ci", "is no name and SHA-256; write both, with a blank between them"),
+        (f"ci {A} x", "is no name and SHA-256; write both, with a blank between them"),
+        ("ci s3cret-token", "is no SHA-256 of a token; write the 64 digits 0-9 a-f that `samplegate token` prints"),
+        (f"local {A}", "is no name of a caller; use at most 64 letters, digits and . _ @ -, but not local"),
+        (f"jwt:x {A}", "is no name of a caller; use at most 64 letters, digits and . _ @ -, but not local"),
+        (f"{'a' * 65} {A}", "is no name of a caller; use at most 64 letters, digits and . _ @ -, but not local"),
+    ],
+)
+def test_a_bad_line_of_the_tokens_is_told_without_what_stands_in_it(line: str, why: str, tmp_path: Path) -> None:
+    (tmp_path / "tokens").write_text(f"# callers\n{line}\n")
+    assert [f"tokens:2: {why}"] == problems("{tokens_file: tokens}", tmp_path)
+
+
+def test_a_tokens_file_that_cannot_be_read_is_told(tmp_path: Path) -> None:
+    assert ["tokens: cannot be read: No such file or directory"] == problems("{tokens_file: tokens}", tmp_path)
+    (tmp_path / "tokens").write_bytes(b"\xff\xfe")
+    assert ["tokens: cannot be read: it is not UTF-8 text"] == problems("{tokens_file: tokens}", tmp_path)
+    (tmp_path / "tokens").write_text("#" * (3 * 1024 * 1024))
+    assert ["tokens: is larger than 2097152 bytes; keep only tokens in it"] == problems("{tokens_file: tokens}", tmp_path)
+
+
+def test_two_callers_with_one_token_are_told(tmp_path: Path) -> None:
+    section = f"{{tokens: [{{name: ci, sha256: {A}}}, {{name: ops, sha256: {A}}}]}}"
+    assert ["10: callers: ci and ops have the same token; give each one of its own"] == problems(section, tmp_path)
+
+
+def test_an_issuer_is_said_in_full_or_in_short(tmp_path: Path) -> None:
+    short = callers(f"{{jwt: {{issuer: {ISSUER!r}}}, resource: 'https://gate.example.com/'}}", tmp_path)
+    assert (JwtSettings(ISSUER), "https://gate.example.com") == (short.jwt, short.resource)
+    section = (
+        f"{{jwt: {{issuer: {ISSUER!r}, audience: [a], jwks_file: keys.json, algorithms: [RS512], scopes: [mcp], principal: client_id, leeway: 0}}}}"
+    )
+    long = callers(section, tmp_path)
+    assert JwtSettings(ISSUER, ("a",), None, tmp_path / "keys.json", ("RS512",), ("mcp",), "client_id", 0) == long.jwt
+    assert (tmp_path / "keys.json",) == long.files
+
+
+@pytest.mark.parametrize(
+    ("section", "expected"),
+    [
+        ("{}", "10: callers: says of no caller how it is known; give tokens, tokens_file or jwt"),
+        ("{resource: 'https://x'}", "10: callers: says of no caller how it is known; give tokens, tokens_file or jwt"),
+        ("{token: []}", "11: callers.token: unknown key; did you mean 'tokens'?"),
+        ("{tokens: [{name: ci}]}", "20: callers.tokens.0.sha256: the key is missing; give text"),
+        (
+            f"{{tokens: [{{name: local, sha256: {A}}}]}}",
+            "27: callers.tokens.0.name: is no name of a caller; use at most 64 letters, digits and . _ @ -, but not local",
+        ),
+        (
+            "{tokens: [{name: ci, sha256: s3cret}]}",
+            "39: callers.tokens.0.sha256: is no SHA-256 of a token; write the 64 digits 0-9 a-f that `samplegate token` prints",
+        ),
+        ("{jwt: {issuer: 'https://x'}}", "16: callers.jwt: says of no token that it is for this gate; give audience, or resource beside jwt"),
+        ("{jwt: {issuer: 'https://x', audience: ['']}}", "48: callers.jwt.audience: holds an empty text; write the aud of tokens for this gate"),
+        (
+            "{jwt: {issuer: 'http://x', audience: [a]}}",
+            "25: callers.jwt.issuer: is plain http to another machine, where anybody on the way can change it; write https",
+        ),
+        (
+            "{jwt: {issuer: 'http://127.0.0.1:5', audience: [a], jwks_url: 'http://10.0.0.1/'}}",
+            "72: callers.jwt.jwks_url: is plain http to another machine, where anybody on the way can change it; write https",
+        ),
+        ("{jwt: {issuer: 'https://x?y', audience: [a]}}", "25: callers.jwt.issuer: holds a query; remove it"),
+        (
+            "{jwt: {issuer: 'https://x', audience: [a], algorithms: [none]}}",
+            "66: callers.jwt.algorithms.0: this value is not one of ES256, ES384, ES512, EdDSA, PS256, PS384, PS512, RS256, RS384, RS512",
+        ),
+        (
+            "{jwt: {issuer: 'https://x', audience: [a], algorithms: [HS256]}}",
+            (
+                "66: callers.jwt.algorithms.0: this value is not one of ES256, ES384, ES512, EdDSA, PS256, PS384, PS512, RS256, RS384, RS512"
+                "; did you mean 'RS256'?"
+            ),
+        ),
+        (
+            "{jwt: {issuer: 'https://x', audience: [a], scopes: ['a b']}}",
+            "61: callers.jwt.scopes: holds what is no scope; write one a text, without blanks and quotes",
+        ),
+        (
+            "{jwt: {issuer: 'https://x', audience: [a], jwks_url: 'https://x', jwks_file: f}}",
+            "87: callers.jwt.jwks_file: stands beside jwks_url; give one of them",
+        ),
+        (
+            "{jwt: {issuer: 'https://x', audience: [a], leeway: 301}}",
+            "61: callers.jwt.leeway: this value is not a whole number of at least 0 and of at most 300",
+        ),
+        ("{tokens_file: ~no-such-user-here/t}", "24: callers.tokens_file: begins with ~ though no such home folder is known; write the folder out"),
+        (
+            "{tokens_file: t, resource: 'http://gate.example.com'}",
+            "37: callers.resource: is plain http to another machine, where anybody on the way can change it; write https",
+        ),
+    ],
+)
+def test_what_is_wrong_is_told_at_its_place(section: str, expected: str, tmp_path: Path) -> None:
+    (tmp_path / "t").write_text(f"ci {A}\n")
+    assert [expected] == problems(section, tmp_path)
+
+
+@pytest.mark.parametrize("url", ["http://127.0.0.1:5/realm", "http://localhost:5", "http://[::1]:5"])
+def test_an_issuer_on_this_machine_may_speak_plain_http(url: str, tmp_path: Path) -> None:
+    found = callers(f"{{jwt: {{issuer: '{url}', audience: [a]}}}}", tmp_path).jwt
+    assert found is not None
+    assert url == found.issuer
+
+
+def test_too_many_tokens_are_told(tmp_path: Path) -> None:
+    (tmp_path / "tokens").write_text("".join(f"ci {number:064x}\n" for number in range(10_001)))
+    assert ["10: callers: has more than 10000 tokens; use jwt for so many callers"] == problems("{tokens_file: tokens}", tmp_path)

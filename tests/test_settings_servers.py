@@ -1,0 +1,145 @@
+"""One server of the daemon's settings: what can be said of it, what of that is secret, and what is wrong."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from samplegate.settings import SettingsError
+from samplegate.settings.servers import ServerSettings, headers_of
+from samplegate.settings.serving import LoadedServe, load_serve
+
+ENVIRON = {"HOME": "/srv/u", "TOKEN": "s3cret", "ROOT": "/srv/docs", "CRLF": "a\r\nX-Evil: b"}
+
+
+def loaded(entry: str, folder: Path) -> LoadedServe:
+    (folder / "s.yaml").write_text(f"policy: p\nservers:\n  docs: {entry}\n")
+    return load_serve(ENVIRON, file=folder / "s.yaml")
+
+
+def server(entry: str, folder: Path) -> ServerSettings:
+    return loaded(entry, folder).settings.servers["docs"]
+
+
+def problems(entry: str, folder: Path) -> list[str]:
+    with pytest.raises(SettingsError) as refused:
+        loaded(entry, folder)
+    return [problem.replace(f"{folder}/", "").removeprefix("s.yaml:3:") for problem in refused.value.problems]
+
+
+def test_variables_are_filled_in(tmp_path: Path) -> None:
+    found = server('{command: "${ROOT}/run", args: ["${ROOT}", "$${ROOT}"], env: {T: "x-${TOKEN}"}, cwd: "."}', tmp_path)
+    expected = ServerSettings("docs", ("/srv/docs/run", "/srv/docs", "${ROOT}"), {"T": "x-s3cret"}, tmp_path)
+    assert expected == found
+
+
+def test_a_remote_server_has_headers_and_secrets_from_files(tmp_path: Path) -> None:
+    (tmp_path / "key").write_text("Bearer abc\n")
+    found = server('{type: http, url: "https://x/mcp?a=${TOKEN}", headers: {X-Key: "${TOKEN}"}, headers_from: {Authorization: key}}', tmp_path)
+    assert ("https://x/mcp?a=s3cret", {"x-key": "s3cret"}) == (found.url, found.headers)
+    assert {"x-key": "s3cret", "authorization": "Bearer abc"} == headers_of(found)
+    (tmp_path / "key").write_text("Bearer def")
+    assert "Bearer def" == headers_of(found)["authorization"]
+    (tmp_path / "key").unlink()
+    with pytest.raises(ValueError, match="key: cannot be read: No such file"):
+        headers_of(found)
+
+
+def test_what_may_be_secret_is_not_shown(tmp_path: Path) -> None:
+    one = server('{command: x, env: {A: "${TOKEN}"}}', tmp_path)
+    other = server('{url: "https://x/?k=${TOKEN}", headers: {A: "${TOKEN}"}}', tmp_path)
+    assert "s3cret" not in repr(one) + repr(other)
+
+
+@pytest.mark.parametrize("change", ["env: {A: c}", "args: [b]", "share: all", "callers: [a]", "start_timeout: 5", "cwd: /"])
+def test_whatever_changes_makes_another_server(change: str, tmp_path: Path) -> None:
+    same = "{command: x}"
+    assert server(same, tmp_path) == server(same, tmp_path)
+    assert server(same, tmp_path) != server(f"{{command: x, {change}}}", tmp_path)
+
+
+def test_nobody_and_everybody_are_two_things(tmp_path: Path) -> None:
+    assert server("{command: x}", tmp_path).callers is None
+    assert () == server("{command: x, callers: []}", tmp_path).callers
+
+
+@pytest.mark.parametrize(
+    ("entry", "expected"),
+    [
+        ('{command: x, url: "https://x"}', "9: servers.docs: has both command and url; give one of them"),
+        ("{args: [a]}", "9: servers.docs: has neither command nor url; give one of them"),
+        ("{command: ''}", "19: servers.docs.command: is empty; write the program that is to be started"),
+        ("{command: x, headers: {a: b}}", "31: servers.docs.headers: goes with url, and this server has command; remove one of both"),
+        ('{url: "https://x", env: {a: b}}', "33: servers.docs.env: goes with command, and this server has url; remove one of both"),
+        ("{command: x, type: http}", "28: servers.docs.type: 'http' does not go with command; leave it out"),
+        ("{command: x, type: sse}", "28: servers.docs.type: 'sse' is not one of http, stdio, streamable-http"),
+        ("{command: x, type: stdo}", "28: servers.docs.type: 'stdo' is not one of http, stdio, streamable-http; did you mean 'stdio'?"),
+        ("{command: x, args: [5]}", "29: servers.docs.args.0: 5 is not text; quote it"),
+        ("{command: x, env: {PORT: 8080}}", "34: servers.docs.env.PORT: is no text; put it in quotes"),
+        (
+            '{command: x, env: {"A=B": c}}',
+            "35: servers.docs.env.'A=B': is no variable that a process can have; write letters, digits and _, and no NUL in its value",
+        ),
+        (
+            "{command: x, env: {A: '${NONE}'}}",
+            "31: servers.docs.env.A: ${NONE} is not set in the environment; set it, or write $${ for the text itself",
+        ),
+        ("{command: x, cwd: none-such}", "27: servers.docs.cwd: is no folder; make it, or leave it out"),
+        ("{command: x, start_timeout: 0}", "37: servers.docs.start_timeout: 0 is not a whole number of at least 1 and of at most 3600"),
+        ("{url: 'ftp://x'}", "15: servers.docs.url: is no http or https URL with a host; write one like https://mcp.example.com/mcp"),
+        ("{url: 'https://u:s3cret@x'}", "15: servers.docs.url: holds a user or a password; put credentials into a header"),
+        ("{url: 'https://x#y'}", "15: servers.docs.url: holds a fragment; remove it"),
+        ("{url: 'https://x:99999'}", "15: servers.docs.url: is no URL; write one like https://mcp.example.com/mcp"),
+        (
+            "{url: 'https://x', headers: {A: '${CRLF}'}}",
+            "41: servers.docs.headers.A: has a value that no header can have; write ASCII without line ends",
+        ),
+        ("{url: 'https://x', headers: {Host: a}}", "44: servers.docs.headers.Host: is a header that the gate writes itself; remove it"),
+        (
+            "{url: 'https://x', headers: {mcp-session-id: a}}",
+            "54: servers.docs.headers.mcp-session-id: is a header that the gate writes itself; remove it",
+        ),
+        ("{url: 'https://x', headers: {'a b': c}}", "45: servers.docs.headers.'a b': is no name of a header; use letters, digits and -"),
+        ("{url: 'https://x', headers: {a: b}, headers_from: {A: k}}", "41: servers.docs.headers.a: stands twice, in whatever case; remove one"),
+        ("{url: 'https://x', headers: {Authorization: 5}}", "53: servers.docs.headers.Authorization: is no text; put it in quotes"),
+        (
+            "{url: 'https://x', headers_from: {A: none-such}}",
+            "42: servers.docs.headers_from: none-such: cannot be read: No such file or directory",
+        ),
+        ("{command: x, cwd: ~no-such-user-here/x}", "27: servers.docs.cwd: begins with ~ though no such home folder is known; write the folder out"),
+    ],
+)
+def test_what_is_wrong_is_told_at_its_place(entry: str, expected: str, tmp_path: Path) -> None:
+    told = problems(entry, tmp_path)
+    assert not any("s3cret" in line or "X-Evil" in line for line in told)
+    assert expected == told[0]
+
+
+@pytest.mark.parametrize("name", [".", "..", "a/b", "a b", "%2e", "a" * 65, "\u00e4", "a\\b", "", "a:b"])
+def test_a_name_that_no_url_can_hold_is_refused(name: str, tmp_path: Path) -> None:
+    (tmp_path / "s.yaml").write_text(f"policy: p\nservers: {{'{name}': {{command: x}}}}\n")
+    with pytest.raises(SettingsError, match="is no name of a server"):
+        load_serve(ENVIRON, file=tmp_path / "s.yaml")
+
+
+def test_headers_over_plain_http_are_warned_of(tmp_path: Path) -> None:
+    entry = "{{url: 'http://{}/mcp', headers: {{A: b}}}}"
+    (warned,) = loaded(entry.format("10.0.0.1"), tmp_path).warnings
+    assert "servers.docs: its headers travel over plain http to another machine; write https" in warned
+    assert () == loaded(entry.format("127.0.0.1"), tmp_path).warnings
+
+
+@pytest.mark.parametrize("size", [65_537, 10_000_000])
+def test_a_huge_secret_is_not_read(size: int, tmp_path: Path) -> None:
+    (tmp_path / "key").write_text("a" * size)
+    found = ServerSettings("docs", url="https://x", headers_from={"a": tmp_path / "key"})
+    with pytest.raises(ValueError, match="holds no value for the header a"):
+        headers_of(found)
+
+
+def test_an_entry_of_any_shape_is_told_and_never_breaks_anything(tmp_path: Path) -> None:
+    values: list[Any] = ["5", "[]", "null", "text", "{command: [x]}", "{command: {a: b}}", "{env: [a]}", "{callers: x}", "{headers: 5, url: 7}"]
+    for value in values:
+        assert problems(value, tmp_path)
