@@ -10,6 +10,7 @@ import json
 import queue
 import select
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -109,7 +110,7 @@ class _Server(ThreadingHTTPServer):
         """A client that went away is no fault of the endpoint's."""
 
 
-class Handler(BaseHTTPRequestHandler):
+class Handler(BaseHTTPRequestHandler, ABC):
     """One connection; a shape says how it words and reads things."""
 
     at: Endpoint
@@ -126,32 +127,37 @@ class Handler(BaseHTTPRequestHandler):
     def is_stream(self, body: dict[str, Any]) -> bool:
         return bool(body.get("stream"))
 
+    @abstractmethod
     def last_text(self, body: dict[str, Any]) -> str:
-        raise NotImplementedError
+        """The text of the last message."""
 
+    @abstractmethod
     def first_tool(self, body: dict[str, Any]) -> str:
-        raise NotImplementedError
+        """The name of the first tool on offer."""
 
+    @abstractmethod
     def has_result(self, body: dict[str, Any]) -> bool:
         """Whether the last message holds the result of a tool."""
-        raise NotImplementedError
 
+    @abstractmethod
     def whole(self, model: str, said: Said) -> object:
-        raise NotImplementedError
+        """An answer as one body."""
 
+    @abstractmethod
     def events(self, model: str, said: Said) -> Iterator[bytes]:
         """The stream, up to the last piece; ``ending`` is what follows."""
-        raise NotImplementedError
 
+    @abstractmethod
     def ending(self, model: str, said: Said) -> Iterator[bytes]:
-        raise NotImplementedError
+        """What ends a stream, with why it ended."""
 
+    @abstractmethod
     def broken(self) -> bytes:
         """An error in the middle of a stream."""
-        raise NotImplementedError
 
+    @abstractmethod
     def error(self, status: int, message: str) -> object:
-        raise NotImplementedError
+        """The body of an error."""
 
     # what all do
 

@@ -18,11 +18,23 @@ from samplegate.core.session.rounds import Note, Open, Settled
 from samplegate.gate import Gate
 from samplegate.limits.admission import Admission
 from tests.core.dialogue import Dialogue, error, one, request, sample
-from tests.limits.desk import Clock, Log, Timers, all_blocked
+from tests.limits.desk import Clock, Log, Timer, Timers, all_blocked
 from tests.test_gate_limits import MODELS, allow
 from tests.world import World, asked, pushed
 
 pytestmark = pytest.mark.anyio
+
+
+class Alarms(Timers):
+    """Timers that tell when one is set."""
+
+    def __init__(self, clock: Clock, told: Callable[[], None]) -> None:
+        super().__init__(clock)
+        self._told = told
+
+    def __call__(self, seconds: float, what: Callable[[], None]) -> Timer:
+        self._told()
+        return super().__call__(seconds, what)
 
 
 class Till:
@@ -30,7 +42,8 @@ class Till:
 
     def __init__(self, d: Dialogue, folder: Path, answer: Any = None) -> None:
         self.clock = Clock()
-        self.timers = Timers(self.clock)
+        self._news = anyio.Event()
+        self.timers = Alarms(self.clock, lambda: self._news.set())
         self.world = World() if answer is None else World(answer)
         self.admission = Admission(d.book.terms, state=folder, clock=self.clock, log=Log(), later=self.timers)
         self.world.purse.reserve, self.world.purse.settle = self.admission.reserve, self.admission.settle  # type: ignore[method-assign]
@@ -41,6 +54,14 @@ class Till:
         conclusion = await self.gate.run(round)
         assert isinstance(conclusion, Settled)
         self.ended[name] = conclusion
+        self._news.set()
+
+    async def until(self, what: Callable[[], bool]) -> None:
+        """The state has a thread of its own, so that turns of the loop do not do: wait for timers that are set, and for rounds that end."""
+        with anyio.fail_after(30):
+            while not what():
+                self._news = anyio.Event()
+                await self._news.wait()
 
     def reason(self, name: str, key: str) -> Reason | None:
         outcome = self.ended[name].releases[key].outcome
@@ -163,22 +184,12 @@ async def test_a_request_that_waited_in_vain_leaves_the_others_of_its_round_what
     await till.run(first, "first")
     async with anyio.create_task_group() as group:
         group.start_soon(till.run, second, "second")
-        await until(lambda: till.timers.left > 0)
-        for _ in range(4):
-            await till.timers.pass_(400)
-            await anyio.sleep(0.02)
+        await till.until(lambda: till.timers.left > 0)
+        await till.timers.pass_(400)
+        await till.until(lambda: "second" in till.ended)
     assert (None, Reason.LIMIT) == (till.reason("second", "a"), till.reason("second", "b"))
     assert not till.held
     await till.admission.aclose()
-
-
-async def until(what: Callable[[], bool]) -> None:
-    """The state has a thread of its own, so that turns of the loop do not do."""
-    for _ in range(1000):
-        if what():
-            return
-        await anyio.sleep(0.005)
-    raise AssertionError("it never came to it")
 
 
 async def test_a_warning_that_cannot_be_told_leaves_nothing_reserved(tmp_path: Path) -> None:

@@ -8,14 +8,18 @@ from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from functools import partial
 from typing import Final
 
 import anyio
 
 from samplegate import settings as process
-from samplegate.conversation import OK, converse
+from samplegate.conversation import OK, converse_with_child, converse_with_url
 from samplegate.core import load
+from samplegate.core.bridge.opening import Opening
+from samplegate.house import House
 from samplegate.links.failures import CannotStart
 from samplegate.links.stdio import check_own
 from samplegate.ports import Unavailable
@@ -48,14 +52,15 @@ def run_command(args: argparse.Namespace) -> int:
     try:
         check_own()
         return anyio.run(_main, run, backend_options={"use_uvloop": _has_uvloop()})
-    except CannotStart as problem:
+    except (CannotStart, Unavailable) as problem:
         say(str(problem))
         return WRONG
 
 
 async def _main(run: Run) -> int:
     """One conversation, from the server's start to the exit code. Raises CannotStart."""
-    wires = Wires(run)
+    house = House(run.rules, state=run.settings.state, decisions=run.decisions, log=run.log, tape=run.tape)
+    wires = Wires(house, run.settings.server, streams=run.url is not None, session=Opening)
     metrics = _metrics_file(run, wires)
     codes: list[int] = []
     failed: list[CannotStart] = []
@@ -64,15 +69,16 @@ async def _main(run: Run) -> int:
         if metrics is not None and run.settings.metrics_interval:
             wires.relay.start(metrics.keep, run.settings.metrics_interval, _complain(run))
         try:
-            codes.append(await converse(run, wires.relay, wires.admission.hurry))
+            converse = converse_with_child if run.url is None else converse_with_url
+            codes.append(await converse(run, wires.relay, house.admission.hurry))
         except CannotStart as problem:  # told outside of the task group, which would wrap it
             failed.append(problem)
 
     try:
-        await wires.relay.run(conversation)
+        async with _metrics_port(run, house):
+            await wires.relay.run(conversation)
     finally:
-        await run.models.aclose()
-        await wires.admission.aclose()
+        await house.aclose()
     for problem in failed:
         raise problem
     return _finish(run, wires, metrics, *codes)
@@ -80,7 +86,24 @@ async def _main(run: Run) -> int:
 
 def _metrics_file(run: Run, wires: Wires) -> MetricsFile | None:
     template = run.settings.metrics_file
-    return None if template is None else MetricsFile(wires.metrics, file_path(template, run.settings.server, os.getpid()))
+    return None if template is None else MetricsFile(wires.house.metrics, file_path(template, run.settings.server, os.getpid()))
+
+
+@asynccontextmanager
+async def _metrics_port(run: Run, house: House) -> AsyncIterator[None]:
+    """What Prometheus may ask of this process, where that is wanted. Raises Unavailable."""
+    if run.settings.metrics_port is None:
+        yield
+        return
+    from samplegate.records.exposition import page
+    from samplegate.records.metricsserver import MetricsServer
+
+    server = await MetricsServer.open(partial(page, house.metrics), run.settings.metrics_port, run.log)
+    say(f"metrics on http://127.0.0.1:{server.port}/metrics")
+    try:
+        yield
+    finally:
+        await server.aclose()
 
 
 def _complain(run: Run) -> Callable[[str], object]:
@@ -90,7 +113,7 @@ def _complain(run: Run) -> Callable[[str], object]:
 def _finish(run: Run, wires: Wires, metrics: MetricsFile | None, code: int) -> int:
     """Say what came of it, and give the exit code."""
     place = run.decisions.last
-    parts = [wires.tally.summary(), f"decision log: {place}" if place is not None else "", wires.notes.summary()]
+    parts = [wires.house.tally.summary(), f"decision log: {place}" if place is not None else "", wires.notes.summary()]
     say("; ".join(filter(None, parts)))
     if run.tape is not None:
         run.tape.close()
@@ -101,9 +124,9 @@ def _finish(run: Run, wires: Wires, metrics: MetricsFile | None, code: int) -> i
             metrics.write()
         except Unavailable as problem:
             say(str(problem))
-    for line in wires.tally.failures() if run.strict else ():
+    for line in wires.house.tally.failures() if run.strict else ():
         say(line)
-    return STRICT if run.strict and code == OK and wires.tally.failed else code
+    return STRICT if run.strict and code == OK and wires.house.tally.failed else code
 
 
 def _has_uvloop() -> bool:

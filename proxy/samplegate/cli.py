@@ -39,12 +39,14 @@ def main(argv: Sequence[str] | None = None) -> int:
 def parse(argv: Sequence[str]) -> argparse.Namespace:
     """The command line as values; for run, ``command`` is everything behind ``--``."""
     parser = _parser()
-    if list(argv[:1]) != ["run"]:
+    if list(argv[:1]) not in (["run"], ["serve"]):
         return parser.parse_args(argv)
     ours, command = _split(list(argv))
     args = parser.parse_args(ours)
-    if not command:
+    if args.name == "run" and not command and args.url is None:
         parser.error("run: no command to wrap; put the server's command behind --, as in: samplegate run --policy FILE -- python server.py")
+    if command and args.url is not None:
+        parser.error(f"{args.name}: a command and --url; give one of them")
     args.command = command
     return args
 
@@ -82,7 +84,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"samplegate {__version__}")
     commands = parser.add_subparsers(dest="name", metavar="COMMAND", required=True)
-    for add in (_run, _demo, _check, _test, _explain, _replay, _report, _schema, _init):
+    for add in (_run, _serve, _demo, _check, _test, _explain, _replay, _report, _schema, _init):
         add(commands)
     return parser
 
@@ -104,7 +106,8 @@ def _add(commands: Subparsers, name: str, target: str, summary: str, usage: str 
 def _run(commands: Subparsers) -> None:
     usage = (
         "samplegate run --policy FILE [--server NAME] [--settings FILE] [--env-file FILE] [--state DIR]\n"
-        "                      [--decision-log PATH|none] [--metrics-file PATH] [--record FILE] [--strict] -- CMD ARGS..."
+        "                      [--decision-log PATH|sqlite:PATH|none] [--metrics-file PATH] [--metrics-port PORT]\n"
+        "                      [--record FILE] [--strict] (--url URL | -- CMD ARGS...)"
     )
     run = _add(commands, "run", "samplegate.app:run_command", "wrap one stdio server", usage)
     run.add_argument("--policy", type=Path, required=True, metavar="FILE", help="the rules")
@@ -112,10 +115,29 @@ def _run(commands: Subparsers) -> None:
     run.add_argument("--settings", type=Path, metavar="FILE", help="settings of the process: folders, records, secrets")
     run.add_argument("--env-file", type=Path, metavar="FILE", help="NAME=value lines: keys for the models, values for ${VAR} in the policy")
     run.add_argument("--state", type=Path, metavar="DIR", help="what outlives the process: limits shared by several, the decision log")
-    run.add_argument("--decision-log", metavar="PATH|none", help="where the decisions are recorded (default: a file in the state folder)")
+    run.add_argument("--decision-log", metavar="PATH|sqlite:PATH|none", help="where the decisions are recorded (default: a file in the state folder)")
     run.add_argument("--metrics-file", metavar="PATH", help="write Prometheus metrics here now and then; {server} and {pid} are filled in")
+    run.add_argument("--metrics-port", metavar="PORT", help="let Prometheus ask for the metrics at this port of 127.0.0.1 (0: any free one)")
+    run.add_argument("--url", metavar="URL", help="wrap the server at this URL, over Streamable HTTP, in place of a command")
     run.add_argument("--record", type=Path, metavar="FILE", help="write what models and clients answer as scripted cases, contents and all")
     run.add_argument("--strict", action="store_true", help="leave with 3, and list them, where requests ended denied or unanswered")
+
+
+def _serve(commands: Subparsers) -> None:
+    usage = (
+        "samplegate serve [--settings FILE] [--policy FILE] [--listen HOST:PORT] [--admin-listen HOST:PORT] [--server NAME]\n"
+        "                        [--env-file FILE] [--state DIR] [--decision-log PATH|sqlite:PATH|none] [--url URL | -- CMD ARGS...]"
+    )
+    serve = _add(commands, "serve", "samplegate.daemon.serving:serve_command", "serve many servers to many clients over HTTP", usage)
+    serve.add_argument("--settings", type=Path, metavar="FILE", help="settings of the process: servers, callers, listeners, bounds")
+    serve.add_argument("--policy", type=Path, metavar="FILE", help="the rules (default: that of the settings)")
+    serve.add_argument("--listen", metavar="HOST:PORT", help="where clients find it (default: 127.0.0.1:8080)")
+    serve.add_argument("--admin-listen", metavar="HOST:PORT", help="where operators find metrics, health and reload (default: nowhere)")
+    serve.add_argument("--server", metavar="NAME", help="what the rules and the URL call the server of the command line (default: default)")
+    serve.add_argument("--url", metavar="URL", help="one server, at this URL, in place of the settings' servers")
+    serve.add_argument("--env-file", type=Path, metavar="FILE", help="NAME=value lines: keys for the models, values for ${VAR}")
+    serve.add_argument("--state", type=Path, metavar="DIR", help="what outlives the process: limits, the decision log")
+    serve.add_argument("--decision-log", metavar="PATH|sqlite:PATH|none", help="where the decisions are recorded")
 
 
 def _demo(commands: Subparsers) -> None:

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import signal
 import sys
-from collections.abc import Awaitable, Callable
-from typing import Final
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any, Final
 
 import anyio
 import anyio.to_thread
 
+from samplegate.ends import ManyStreams, facing
 from samplegate.links.child import Child, exit_code, start_child
 from samplegate.links.link import LineLink
 from samplegate.links.stdio import open_own
@@ -22,12 +23,14 @@ from samplegate.records.metricsfile import preload
 from samplegate.relay import Relay
 
 OK: Final = 0
+GONE: Final = 1
+"""The server over HTTP has ended its session."""
 LAST_LINES: Final = 0.2  # seconds for the client to take what the server wrote last, once it has closed its side
 TAIL: Final = 0.3  # seconds for the end of an ended server's output, where nothing of it is held up; a process it left behind may hold it open
 LAST_RECORDS: Final = 0.5  # seconds for the records that are still to be written, all together; and for the limits that are to be corrected
 
 
-async def converse(run: Run, relay: Relay, hurry: Callable[[float], None]) -> int:
+async def converse_with_child(run: Run, relay: Relay, hurry: Callable[[float], None]) -> int:
     """The exit code of the first of: the client's end, the server's end, a signal. Raises CannotStart.
 
     ``hurry`` tells the limits that the end has begun, and how many seconds they have.
@@ -48,18 +51,43 @@ async def converse(run: Run, relay: Relay, hurry: Callable[[float], None]) -> in
         run.decisions.hurry(LAST_RECORDS)
         hurry(LAST_RECORDS)
         with anyio.CancelScope(shield=True):
-            await _end(run, relay, child)
+            await _end(run, relay, child.stop)
     await own.drained(LAST_LINES)
     own.close_writing()
     own.abort()
     return code
 
 
-async def _end(run: Run, relay: Relay, child: Child) -> None:
+async def converse_with_url(run: Run, relay: Relay, hurry: Callable[[float], None]) -> int:
+    """The same with a server over HTTP, which is sent nothing before the client's first frame. Raises CannotStart."""
+    from samplegate.links.remote.pool import pool
+    from samplegate.links.remote.remote import Remote
+
+    assert run.url is not None
+    limit = run.settings.max_frame_bytes
+    async with pool() as http:
+        server = Remote(run.url, relay.streams, http=http, headers={}, max_frame=limit, note=relay.note)
+        try:
+            own = await open_own(relay.client, max_line=limit)
+            relay.connect_client(facing(own))
+            relay.connect_server(ManyStreams(server))
+            code = await _first(lambda: _client_ends(relay), lambda: _session_ends(relay, own), lambda: _signalled(relay), lambda: _preload(run))
+        finally:
+            run.decisions.hurry(LAST_RECORDS)
+            hurry(LAST_RECORDS)
+            with anyio.CancelScope(shield=True):
+                await _end(run, relay, server.aclose)
+    await own.drained(LAST_LINES)
+    own.close_writing()
+    own.abort()
+    return code
+
+
+async def _end(run: Run, relay: Relay, stop: Callable[[], Coroutine[Any, Any, object]]) -> None:
     async with anyio.create_task_group() as group:
-        group.start_soon(child.stop)
+        group.start_soon(stop)
         if relay.client_gone.is_set():  # every round is withdrawn: nobody waits for a model
-            group.start_soon(run.models.aclose)
+            group.start_soon(run.rules.models.aclose)
 
 
 async def _first(*waits: Callable[[], Awaitable[int | None]]) -> int:
@@ -102,6 +130,13 @@ async def _output_ends(relay: Relay, child: Child, own: LineLink) -> int:
     code = exit_code(await child.stop())
     await _taken(own)
     return code
+
+
+async def _session_ends(relay: Relay, own: LineLink) -> int:
+    """The server has forgotten its session: a client on stdio can only be started again."""
+    await relay.server_gone.wait()
+    await _taken(own)
+    return GONE
 
 
 async def _taken(own: LineLink) -> None:

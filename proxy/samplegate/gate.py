@@ -32,11 +32,11 @@ RECORDING: Final = 10.0  # seconds that the records of a round may take; the log
 class Gate:
     """Runs rounds under one policy. A reload makes a new gate; rounds that are open end under the one they began with."""
 
-    def __init__(self, book: Rulebook, policy_hash: str, ports: Ports) -> None:
+    def __init__(self, book: Rulebook, policy_hash: str, ports: Ports, brakes: Brakes | None = None) -> None:
         self.book = book
         self.policy_hash = policy_hash
         self.ports = ports
-        self._brakes = Brakes(book.policy.brakes)
+        self._brakes = brakes if brakes is not None else Brakes(book.policy.brakes)
 
     async def run(self, round: Round) -> Conclusion:
         """The whole way of a round. Cancelled when the round is withdrawn: its requests are then recorded as Withdrawn."""

@@ -14,7 +14,8 @@ import anyio.abc
 import anyio.lowlevel
 import msgspec
 
-from samplegate.backpressure import Link, Outlet, outlets
+from samplegate.backpressure import Link, outlets
+from samplegate.core.bridge.conversing import Converses
 from samplegate.core.decisions import Reason, Unanswered
 from samplegate.core.session.rounds import (
     Close,
@@ -23,6 +24,7 @@ from samplegate.core.session.rounds import (
     Later,
     Note,
     Open,
+    Over,
     Release,
     Reply,
     Round,
@@ -32,45 +34,12 @@ from samplegate.core.session.rounds import (
     ToServer,
     Withdraw,
 )
-from samplegate.core.session.session import Session
+from samplegate.ends import ClientEnd, Nowhere, OneLane, OnePipe, ServerEnd
+from samplegate.receivers import Receiver, StreamReceiver
 
 TOKENS: Final = 1.0  # seconds between two that a model's tokens cause
 BEAT: Final = 5.0  # seconds between two progress notifications of a round: well under any peer's patience, and rare
 Effects = list[Effect]
-
-
-class Receiver(msgspec.Struct, eq=False):
-    """What a link calls for its side."""
-
-    relay: Relay
-    side: Side
-
-    def received(self, line: bytes) -> None:
-        """One line came. The gate's fault with it is never an allow: the line is gone, and whoever waits for it is told."""
-        relay = self.relay
-        if relay.first_call is not None and self.side == "client" and b"tools/call" in line:
-            relay.start(relay.beside, relay.first_call)
-            relay.first_call = None
-        try:
-            relay.carry_out(relay.session.frame(self.side, 0, line, relay.clock()), self.side)
-        except Exception:
-            relay.note(Note("frame.failed", {"side": self.side, "exc_info": True}))
-            relay.guarded("frame.failed", lambda: relay.session.lost(self.side, 0, line, "it met a fault of the gate"), side=self.side)
-
-    def oversized(self, size: int, head: bytes) -> None:
-        """A line over the bound was thrown away; its head may say who waits for it."""
-        relay = self.relay
-        relay.note(Note("frame.oversized", {"side": self.side, "size": size}))
-        relay.guarded("frame.failed", lambda: relay.session.lost(self.side, 0, head, f"it is a line of {size} bytes or more"), side=self.side)
-
-    def oversized_end(self, head: bytes, tail: bytes) -> None:
-        """Such a line is over; some writers put the id last."""
-        relay = self.relay
-        relay.guarded("frame.failed", lambda: relay.session.lost_end(self.side, 0, head, tail), side=self.side)
-
-    def ended(self) -> None:
-        """Nothing more comes from this side."""
-        self.relay.ended(self.side)
 
 
 class Waiting(msgspec.Struct, eq=False):
@@ -92,7 +61,7 @@ class Relay:
 
     def __init__(
         self,
-        session: Session,
+        session: Converses,
         run_round: Callable[[Round], Awaitable[Conclusion]],
         *,
         clock: Callable[[], float],
@@ -106,18 +75,56 @@ class Relay:
         """Run beside the client's first tools/call; nothing is decided by it."""
         self.client = Receiver(self, "client")
         self.server = Receiver(self, "server")
+        self.streams = StreamReceiver(self)
         self.client_gone = anyio.Event()
         self.server_gone = anyio.Event()
         self._run_round = run_round
         self._beat = beat
         self._rounds: dict[str, Waiting] = {}
         self._group: anyio.abc.TaskGroup | None = None
-        self._to_client = Outlet(_nowhere)
-        self._to_server = Outlet(_nowhere)
+        self._to_client: ClientEnd = Nowhere()
+        self._to_server: ServerEnd = Nowhere()
 
     def connect(self, client: Link, server: Link) -> None:
-        """Both links are there: each side is read only as fast as the other takes it, and as it takes its answers."""
-        self._to_client, self._to_server = outlets(client, server)
+        """Both have one lane: each side is read only as fast as the other takes it, and as it takes its answers."""
+        to_client, to_server = outlets(client, server)
+        self._to_client, self._to_server = OneLane(to_client), OnePipe(to_server)
+
+    def connect_client(self, client: ClientEnd) -> None:
+        """The client's side is there."""
+        self._to_client = client
+
+    def connect_server(self, server: ServerEnd) -> None:
+        """The server's side is there."""
+        self._to_server = server
+
+    def take(self, side: Side, lane: int, line: bytes) -> None:
+        """One frame came. The gate's fault with it is never an allow: the frame is gone, and whoever waits for it is told."""
+        if side == "client":
+            if self.first_call is not None and b"tools/call" in line:
+                self.start(self.beside, self.first_call)
+                self.first_call = None
+            if self._to_server.full:
+                self.guarded("frame.failed", lambda: self.session.lost(side, lane, line, "the server does not take its input"), side=side)
+                return
+        try:
+            self.carry_out(self.session.frame(side, lane, line, self.clock()), side)
+        except Exception:
+            self.note(Note("frame.failed", {"side": side, "exc_info": True}))
+            self.guarded("frame.failed", lambda: self.session.lost(side, lane, line, "it met a fault of the gate"), side=side)
+
+    def take_end(self, side: Side, lane: int, head: bytes, tail: bytes) -> None:
+        """Such a frame is over; some writers put the id last."""
+        self.guarded("frame.failed", lambda: self.session.lost_end(side, lane, head, tail), side=side)
+
+    def take_oversized(self, side: Side, lane: int, size: int, head: bytes) -> None:
+        """A frame over the bound was thrown away; its head may say who waits for it."""
+        self.note(Note("frame.oversized", {"side": side, "size": size}))
+        self.guarded("frame.failed", lambda: self.session.lost(side, lane, head, f"it is a line of {size} bytes or more"), side=side)
+
+    def lane_closed(self, lane: int) -> None:
+        """The client's end of a lane is gone: in the modern era that takes its requests back, in the legacy eras it does not (T35)."""
+        self.guarded("side.failed", lambda: self.session.lane_closed("client", lane), side="client")
 
     async def run(self, until: Callable[[], Awaitable[None]]) -> None:
         """Run rounds until ``until`` returns; those still open are withdrawn then."""
@@ -145,10 +152,10 @@ class Relay:
         """Carry effects out, in their order. ``source`` is the side whose line they come of: what goes on to the other is no answer of ours."""
         for effect in effects:
             match effect:
-                case ToClient(_, line):
-                    self._to_client.carry(line) if source == "server" else self._to_client.answer(line)
-                case ToServer(_, line):
-                    self._to_server.carry(line) if source == "client" else self._to_server.answer(line)
+                case ToClient(lane, line, last):
+                    self._to_client.send(lane, line, last, source != "server")
+                case ToServer(lane, line):
+                    self._to_server.send(lane, line, source != "client")
                 case Open(round):
                     self._rounds[round.id] = Waiting(anyio.CancelScope())
                     self.start(self._round, round, self._rounds[round.id])
@@ -162,10 +169,16 @@ class Relay:
                     self.start(self._later, effect)
                 case Note():
                     self.note(effect)
-                case Close():
-                    pass  # stdio has one lane a side, and it ends with its process
+                case Over() | Close():
+                    self._end_lane(effect)
                 case _:
                     assert_never(effect)
+
+    def _end_lane(self, effect: Over | Close) -> None:
+        if isinstance(effect, Over):
+            self._to_client.over(effect.lane)
+        elif effect.lane:  # all that leads to the server ends with its process or its client
+            self._to_server.close_lane(effect.lane)
 
     async def ask_client(self, round: Round) -> Reply:
         """The gate's port: forward a pushed request and wait for the client, who is told if nobody waits any more.
@@ -248,7 +261,3 @@ def _unanswered(round: Round) -> Settled:
     """Nobody waits for ever for what a fault of ours ended. The log names the fault by the round."""
     outcome = Unanswered(Reason.ERROR, detail="a fault in the gate; the log has it")
     return Settled({key: Release(outcome, round.id) for key in round.items})
-
-
-def _nowhere(line: bytes) -> None:
-    """Before a link is there nothing can be sent: lines come only from links."""

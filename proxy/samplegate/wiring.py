@@ -1,4 +1,4 @@
-"""The gate's ports, bound to this process: its clock, its models, its decision log, its counters. It decides nothing."""
+"""The gate's ports for one conversation, bound to what its process shares: clock, models, limits, decision log, counters. It decides nothing."""
 
 from __future__ import annotations
 
@@ -6,8 +6,10 @@ import secrets
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
+from samplegate.core.bridge.conversing import Converses
 from samplegate.core.decisions import Reason
 from samplegate.core.ledger import Draw, Refused, Reserved
 from samplegate.core.record import Record
@@ -16,30 +18,62 @@ from samplegate.core.session.rounds import Conclusion, Note, Round
 from samplegate.core.session.session import Session
 from samplegate.core.session.state import State
 from samplegate.gate import Gate
-from samplegate.limits.admission import Admission
+from samplegate.house import House, Rules
 from samplegate.ports import Ports, Unavailable
-from samplegate.preparation import Run
-from samplegate.records.draws import Draws
-from samplegate.records.metrics import Metrics
 from samplegate.records.notes import Notes
-from samplegate.records.tally import Tally
 from samplegate.relay import Relay
+from samplegate.sampler.client import Models
 
 
 class Wires:
-    """One conversation's session, gate and relay, wired together, and what is counted of it."""
+    """One conversation's session, gate and relay, wired together. ``leave`` ends its part in the house."""
 
-    def __init__(self, run: Run) -> None:
-        self._run = run
-        self.metrics = Metrics()
-        self.tally = Tally(self.metrics)
-        self.notes = Notes(run.log, self.metrics, run.settings.server)
-        state = State(run.book, run.settings.server, secrets.token_hex(4), secrets.token_bytes(32), epoch=time.time() - time.monotonic())
-        self.relay = Relay(Session(state), self._round, clock=time.monotonic, note=self._note)
-        self._draws = Draws(run.book.terms, self.metrics)
-        self.admission = Admission(run.book.terms, state=run.settings.state, clock=time.time, log=run.log)
+    def __init__(
+        self,
+        house: House,
+        server: str,
+        *,
+        caller: str = "local",
+        maps_ids: bool = False,
+        streams: bool = False,
+        outlived: bool = False,
+        session: Callable[[State], Converses] = Session,
+    ) -> None:
+        self.house = house
+        self.server = server
+        self.notes = Notes(house.log, house.metrics, server)
+        self.state = State(
+            house.rules.book,
+            server,
+            secrets.token_hex(4),
+            house.key,
+            epoch=time.time() - time.monotonic(),
+            caller=caller,
+            maps_ids=maps_ids,
+            streams=streams,
+            outlived=outlived,
+        )
+        self.relay = Relay(session(self.state), self._round, clock=time.monotonic, note=self._note)
+        self._rules = house.rules
+        self._gate = self._gate_of(house.rules)
+        if any(model.warm for model in house.rules.policy.policy.models):
+            self.relay.first_call = house.rules.models.warm
+        house.enter(self)
+
+    def swap(self) -> None:
+        """Another policy is in force: what begins from here on is decided by it."""
+        self._rules = self.house.rules
+        self._gate = self._gate_of(self._rules)
+        self.state.book = self._rules.book
+
+    def leave(self) -> None:
+        """The conversation is over."""
+        self.house.leave(self)
+
+    def _gate_of(self, rules: Rules) -> Gate:
+        house = self.house
         ports = Ports(
-            sample=self._sample,
+            sample=partial(self._sample, rules.models),
             reserve=self._reserve,
             settle=self._settle,
             progress=self.relay.tokens,
@@ -49,86 +83,93 @@ class Wires:
             clock=time.monotonic,
             wall=time.time,
             random=secrets.token_bytes,
-            log=run.log,
+            log=house.log,
         )
-        if any(model.warm for model in run.policy.policy.models):
-            self.relay.first_call = run.models.warm
-        self._gate = Gate(run.book, run.policy.hash, ports)
+        return Gate(rules.book, rules.hash, ports, house.brakes)
 
     async def _round(self, round: Round) -> Conclusion:
-        self.metrics.count("samplegate_rounds_total", server=round.origin.server, door=round.door)
-        return await self._gate.run(round)
+        self.house.metrics.count("samplegate_rounds_total", server=round.origin.server, door=round.door)
+        rules, gate = self._rules, self._gate
+        rules.open += 1
+        try:
+            return await gate.run(round)
+        finally:
+            rules.open -= 1
+            if rules is not self._rules:
+                self.relay.start(self.relay.beside, partial(self.house.retire, rules))
 
     def _note(self, note: Note) -> None:
         self.notes.take(note)
         self._count(note)
         if note.event == "request.failed":
-            self.metrics.count("samplegate_rounds_failed_total", server=self._run.settings.server, door=note.fields["door"])
-            self.tally.fault(note.fields["round"])
+            self.house.metrics.count("samplegate_rounds_failed_total", server=self.server, door=note.fields["door"])
+            self.house.tally.fault(note.fields["round"])
 
     def _count(self, note: Note) -> None:
+        metrics = self.house.metrics
         match note.event:
             case "brake.tripped":
-                self.metrics.count("samplegate_brakes_total", server=note.fields["server"], brake=note.fields["brake"])
+                metrics.count("samplegate_brakes_total", server=note.fields["server"], brake=note.fields["brake"])
             case "secrets.found":
                 for pattern, count in note.fields["patterns"].items():
-                    self.metrics.count("samplegate_redactions_total", count, pattern=pattern, where=note.fields["where"])
+                    metrics.count("samplegate_redactions_total", count, pattern=pattern, where=note.fields["where"])
             case "limit.warned":
-                self.metrics.count("samplegate_limit_warnings_total", limit=note.fields["limit"])
+                metrics.count("samplegate_limit_warnings_total", limit=note.fields["limit"])
 
     async def _reserve(self, draws: Sequence[Draw], wait: float | None) -> Reserved | Refused:
         started = time.monotonic()
-        answer = await self.admission.reserve(draws, wait)
+        answer = await self.house.admission.reserve(draws, wait)
         try:
-            self._draws.reserved(draws, answer, None if wait is None else time.monotonic() - started)
+            self.house.draws.reserved(draws, answer, None if wait is None else time.monotonic() - started)
         except Exception:  # nobody would ever settle what was reserved
-            self._run.log.error("metrics.failed", exc_info=True)  # noqa: G201
+            self.house.log.error("metrics.failed", exc_info=True)  # noqa: G201
         return answer
 
     async def _settle(self, reserved: Reserved, actual: Sequence[Draw]) -> None:
-        await self.admission.settle(reserved, actual)
-        for name in self._draws.settled(reserved, actual):
-            self._note(Note("limit.overrun", {"limit": name}))
+        await self.house.admission.settle(reserved, actual)
+        try:
+            for name in self.house.draws.settled(reserved, actual):
+                self._note(Note("limit.overrun", {"limit": name}))
+        except Exception:  # the port never raises: what was asked for is done
+            self.house.log.error("metrics.failed", exc_info=True)  # noqa: G201
 
-    async def _sample(self, request: SampleRequest, heard: Callable[[int], None]) -> SampleResult:
-        started = time.monotonic()
-        first = True
+    async def _sample(self, models: Models, request: SampleRequest, heard: Callable[[int], None]) -> SampleResult:
+        metrics, started, first = self.house.metrics, time.monotonic(), True
 
         def told(tokens: int) -> None:
             nonlocal first
             if first:
                 first = False
-                self.metrics.observe("samplegate_model_first_token_seconds", time.monotonic() - started, model=request.model)
+                metrics.observe("samplegate_model_first_token_seconds", time.monotonic() - started, model=request.model)
             heard(tokens)
 
         try:
-            answer = await self._run.models.sample(request, told)
+            answer = await models.sample(request, told)
         finally:
-            self.metrics.observe("samplegate_model_call_duration_seconds", time.monotonic() - started, model=request.model)
+            metrics.observe("samplegate_model_call_duration_seconds", time.monotonic() - started, model=request.model)
         for direction in ("input", "output"):
             tokens = getattr(answer, f"{direction}_tokens", None)
             if tokens:
-                self.metrics.count("samplegate_model_tokens_total", tokens, model=request.model, direction=direction)
+                metrics.count("samplegate_model_tokens_total", tokens, model=request.model, direction=direction)
         return answer
 
     async def _record(self, record: Record) -> None:
         """Write one; a record that was cancelled before it stood is none, and nothing is counted of it."""
+        house = self.house
         try:
-            await self._run.decisions.write(record)
+            await house.decisions.write(record)
         except Exception as problem:
-            self.metrics.count("samplegate_records_failed_total", server=record.server)
+            house.metrics.count("samplegate_records_failed_total", server=record.server)
             self._recorded(record if record.outcome == "withdrawn" else replace(record, outcome="unanswered", reason=Reason.RECORDS))
             if isinstance(problem, Unavailable):
                 raise
-            self._run.log.error("record.faulty", decision_id=record.decision_id, exc_info=True)  # noqa: G201
+            house.log.error("record.faulty", decision_id=record.decision_id, exc_info=True)  # noqa: G201
             raise Unavailable(f"decision log: a fault while writing ({type(problem).__name__}); the log has it") from problem
         self._recorded(record)
 
     def _recorded(self, record: Record) -> None:
-        self.tally.take(record)
-        if self._run.tape is not None:
-            self._run.tape.take_record(record)
-        self._run.log.info("request.decided", **_told(record))
+        self.house.recorded(record)
+        self.house.log.info("request.decided", **_told(record))
 
 
 def _told(record: Record) -> dict[str, Any]:

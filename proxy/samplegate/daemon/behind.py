@@ -1,0 +1,82 @@
+"""How a server's side of one conversation is opened and ended: a child process, or streams over HTTP. It reads no frame."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import TYPE_CHECKING, Protocol
+
+from samplegate.ends import ManyStreams, piped
+from samplegate.links.child import start_child
+from samplegate.links.failures import CannotStart
+from samplegate.relay import Relay
+from samplegate.settings.servers import ServerSettings, headers_of
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    import aiohttp
+
+Ended = Callable[[], Awaitable[object]]
+"""Waits for the server's own end."""
+
+
+class Opens(Protocol):
+    """Opens the server's side for a relay; what it gives waits for the server's end. Raises CannotStart."""
+
+    @property
+    def streams(self) -> bool:
+        """Whether the server answers each request on a stream of its own."""
+
+    def open(self, relay: Relay) -> AbstractAsyncContextManager[Ended]: ...
+
+
+class Process:
+    """A stdio server: a process for each conversation."""
+
+    streams = False
+
+    def __init__(self, server: ServerSettings, environment: Mapping[str, str], max_frame: int) -> None:
+        self._server = server
+        self._environment = {**environment, **server.env}
+        self._max_frame = max_frame
+
+    @asynccontextmanager
+    async def open(self, relay: Relay) -> AsyncIterator[Ended]:
+        """Start it; it and all it has started are ended behind."""
+        server = self._server
+        child = await start_child(server.command, relay.server, env=self._environment, cwd=server.cwd, max_line=self._max_frame)
+        relay.connect_server(piped(child.link))
+        try:
+            yield child.exited
+        finally:
+            await child.stop()
+
+
+class Remote:
+    """A server over HTTP: a connection to it for each conversation, over one pool."""
+
+    streams = True
+
+    def __init__(self, server: ServerSettings, http: aiohttp.ClientSession, max_frame: int) -> None:
+        self._server = server
+        self._http = http
+        self._max_frame = max_frame
+
+    @asynccontextmanager
+    async def open(self, relay: Relay) -> AsyncIterator[Ended]:
+        """Nothing is sent before the first frame."""
+        from samplegate.links.remote.remote import Remote as Link
+
+        server = self._server
+        assert server.url is not None
+        try:
+            headers = headers_of(server)
+        except ValueError as problem:
+            raise CannotStart(f"server {server.name}", "", str(problem), "write the file, or name another one under headers_from") from None
+        link = Link(server.url, relay.streams, http=self._http, headers=headers, max_frame=self._max_frame, note=relay.note)
+        relay.connect_server(ManyStreams(link))
+        try:
+            yield relay.server_gone.wait
+        finally:
+            await link.aclose()

@@ -1,0 +1,148 @@
+"""One conversation of the daemon: many lanes of one client, or of one caller's requests, and one server behind. It reads no frame.
+
+It lives until its client or its server ends it, or the daemon does; whoever still waits for the server then has an error first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+import anyio
+import anyio.abc
+
+from samplegate.core.session.rounds import Note
+from samplegate.daemon.behind import Opens
+from samplegate.ends import ManyLanes, Sink
+from samplegate.links.failures import CannotStart
+from samplegate.wiring import Wires
+
+STANDALONE: Final = 0
+TAIL: Final = 0.3  # seconds for the last lines of a process that has ended; one that it left behind may hold its output open
+
+
+class Conversation:
+    """What the HTTP front calls: see ``links.front.served``."""
+
+    def __init__(self, wires: Wires, behind: Opens) -> None:
+        self.wires = wires
+        self.failed: CannotStart | None = None
+        """Why it could not be started."""
+        self._behind = behind
+        self._relay = wires.relay
+        self._lanes = ManyLanes(self._lost)
+        self._numbers = 0
+        self.used = self._relay.clock()
+        """When a lane was opened or closed last."""
+        self._ending = anyio.Event()
+        self._over = anyio.Event()
+        self._calls: list[Callable[[], None]] = []
+        self._relay.connect_client(self._lanes)
+
+    @property
+    def lanes(self) -> int:
+        """How many are open."""
+        return len(self._lanes.sinks)
+
+    @property
+    def asked_to_end(self) -> bool:
+        """Whether it was we who ended it."""
+        return self._ending.is_set()
+
+    @property
+    def over(self) -> bool:
+        """Whether nothing more can be said in it."""
+        return self._ending.is_set() or self._over.is_set() or self._relay.server_gone.is_set()
+
+    def open_lane(self, lane: Sink, *, standalone: bool = False, caller: str | None = None) -> int:
+        """Enter a lane; its number."""
+        number = STANDALONE
+        if not standalone:
+            self._numbers += 1
+            number = self._numbers
+        if caller is not None:
+            self.wires.state.callers[number] = caller
+        self.used = self._relay.clock()
+        self._lanes.sinks[number] = lane
+        if self.over:
+            del self._lanes.sinks[number]
+            lane.close()
+        return number
+
+    def received(self, lane: int, line: bytes) -> None:
+        """One frame of the client's came."""
+        self._relay.take("client", lane, line)
+
+    def oversized(self, lane: int, size: int, head: bytes) -> None:
+        """A frame over the bound was thrown away."""
+        self._relay.take_oversized("client", lane, size, head)
+
+    def close_lane(self, lane: int) -> None:
+        """The client's end of a lane is gone; what is owed to a legacy client is still taken by its sink (T35)."""
+        self.used = self._relay.clock()
+        self._relay.lane_closed(lane)
+        if lane not in self.wires.state.inflight.lanes:
+            self._lanes.sinks.pop(lane, None)
+            self.wires.state.callers.pop(lane, None)
+
+    def on_end(self, call: Callable[[], None]) -> None:
+        """Have ``call`` called once when it is over."""
+        if self._over.is_set():
+            call()
+        else:
+            self._calls.append(call)
+
+    async def aclose(self) -> None:
+        """End it, and wait until the server's side is closed."""
+        self._ending.set()
+        await self._over.wait()
+
+    async def run(self, *, task_status: anyio.abc.TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
+        """The whole of it. ``task_status`` is told once the server's side is open, or that it cannot be (``failed``)."""
+        try:
+            await self._relay.run(lambda: self._converse(task_status))
+        finally:
+            self.wires.leave()
+            self._over.set()
+            self._lanes.close()
+            for call in self._calls:
+                call()
+        if self.failed is not None:
+            task_status.started()
+
+    async def _converse(self, task_status: anyio.abc.TaskStatus[None]) -> None:
+        try:
+            async with self._behind.open(self._relay) as ended:
+                task_status.started()
+                await self._first(ended)
+                self._end()
+        except CannotStart as problem:
+            self.failed = problem
+
+    async def _first(self, ended: Callable[[], Awaitable[object]]) -> None:
+        """Until the server's end and its last lines, or the end of its output, or our own."""
+
+        async def process() -> None:
+            await ended()
+            with anyio.move_on_after(TAIL):
+                await self._relay.server_gone.wait()
+            group.cancel_scope.cancel()
+
+        async def one(event: anyio.Event) -> None:
+            await event.wait()
+            group.cancel_scope.cancel()
+
+        async with anyio.create_task_group() as group:
+            group.start_soon(process)
+            group.start_soon(one, self._relay.server_gone)
+            group.start_soon(one, self._ending)
+
+    def _end(self) -> None:
+        """Rounds are withdrawn; whoever waits for the server is told that it has ended."""
+        if not self._relay.server_gone.is_set():
+            self._relay.ended("server")
+        self._lanes.close()
+
+    def _lost(self, lane: int, last: bool) -> None:
+        """What came for a lane that is gone."""
+        self._relay.note(Note("answer.undelivered" if last else "frame.undelivered", {"server": self.wires.server}, warn=False))

@@ -1,0 +1,73 @@
+"""What is counted and logged of HTTP requests, conversations and the process. It decides nothing."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Mapping
+from typing import Final, cast
+
+from samplegate import __version__
+from samplegate.core.eras import Era
+from samplegate.daemon.public import Public
+from samplegate.house import House
+from samplegate.links.front.told import Access
+from samplegate.records.traffic import Refusal, Traffic
+
+REASONS: Final[dict[str, Refusal]] = {
+    "accept": "headers",
+    "content_type": "headers",
+    "header": "headers",
+    "mismatch": "headers",
+    "protocol": "headers",
+    "version": "headers",
+    "meta": "headers",
+    "body_size": "body",
+    "body_time": "body",
+    "batch": "body",
+    "parse": "body",
+    "gone": "session",
+    "session": "session",
+    "event": "session",
+    "busy": "busy",
+    "session_full": "busy",
+    "draining": "busy",
+}
+"""Why the front refuses, as metrics name it."""
+
+
+class Counting:
+    """Takes what the front tells of each request."""
+
+    def __init__(self, house: House) -> None:
+        self._house = house
+        self._traffic = Traffic(house.metrics)
+        house.metrics.only("samplegate_build_info", version=__version__, python=platform.python_version())
+
+    def access(self, told: Access) -> None:
+        """One HTTP request is over: its metrics, and its line in the access log."""
+        metrics, server = self._house.metrics, told.server
+        self._traffic.answered(
+            server=server,
+            era=cast("Era | None", told.era or None),
+            http=told.http,
+            method=told.method if told.method != "answer" else None,
+            status=told.status or None,
+            seconds=told.seconds,
+        )
+        if told.reason in REASONS:
+            self._traffic.refused(server, REASONS[told.reason])
+        if told.end == "slow":
+            metrics.count("samplegate_streams_dropped_total", server=server)
+        fields = {name: value for name in told.__struct_fields__ if (value := getattr(told, name)) != "" and name != "seconds"}
+        self._house.log.info("http.request", **fields, seconds=round(told.seconds, 6))
+
+    def refresh(self, public: Public, connections: Mapping[str, int]) -> None:
+        """The gauges, as they stand now; ``connections`` by listener."""
+        metrics = self._house.metrics
+        for name, server in public.servers.items():
+            for era, count in server.open_conversations().items():
+                metrics.set("samplegate_sessions_open", count, server=name, era=era)
+            metrics.set("samplegate_lanes_open", server.open_lanes(), server=name)
+        for listener, count in connections.items():
+            metrics.set("samplegate_connections_open", count, listener=listener)
+        metrics.set("samplegate_decision_log_failing", 0 if self._house.decisions.problem() is None else 1)

@@ -1,0 +1,76 @@
+"""Listeners: sockets that are bound before anything is started, and uvicorn on them. Not what is served.
+
+uvicorn's own signal handlers, lifespan and logs are left out: the daemon ends by its own word, and tells what it does in its own log.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import sys
+from collections.abc import Iterator
+from typing import Any, Final
+
+import uvicorn
+
+from samplegate.links.failures import CannotStart
+from samplegate.settings.addresses import Address
+
+BACKLOG: Final = 2048  # connections that wait to be taken: a burst of clients after a restart
+KEEP_ALIVE: Final = 75  # seconds that an idle connection stays: longer than common balancers keep theirs, or they would meet a closed one
+
+
+def bind(setting: str, at: Address) -> socket.socket:
+    """A listening socket. Raises CannotStart."""
+    family = socket.AF_INET6 if ":" in at.host else socket.AF_INET
+    try:
+        found = socket.getaddrinfo(at.host, at.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        family, _, _, _, where = next((one for one in found if one[0] == family), found[0])
+        ours = socket.socket(family, socket.SOCK_STREAM)
+        try:
+            if sys.platform != "win32":
+                ours.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            ours.bind(where)
+            ours.listen(BACKLOG)
+            ours.setblocking(False)
+        except BaseException:
+            ours.close()
+            raise
+    except OSError as problem:
+        why = (problem.strerror or str(problem)).lower()
+        raise CannotStart(setting, str(at), f"cannot be listened on: {why}", "give another address, or port 0 for any free one") from None
+    return ours
+
+
+def bound(ours: socket.socket) -> Address:
+    """Where a socket listens."""
+    host, port = ours.getsockname()[:2]
+    return Address(str(host), int(port))
+
+
+class Listener(uvicorn.Server):
+    """One of uvicorn's servers, whose end is asked for by ``should_exit``."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Signals are the daemon's."""
+        yield
+
+
+def listener(app: Any, *, http: type[Any] | str, connections: int | None) -> Listener:
+    """A server for an ASGI application. ``http``: the class of its connections; ``connections``: how many at a time."""
+    config = uvicorn.Config(
+        app,
+        http=http,
+        ws="none",
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+        backlog=BACKLOG,
+        limit_concurrency=connections,
+        timeout_keep_alive=KEEP_ALIVE,
+        timeout_graceful_shutdown=1,
+    )
+    return Listener(config)

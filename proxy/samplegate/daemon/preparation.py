@@ -1,0 +1,55 @@
+"""Everything that `serve` is told, read and found right before anything is started, and again at each reload. Starts nothing."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+import msgspec
+
+from samplegate.core.unnamed import unnamed
+from samplegate.house import Rules
+from samplegate.preparation import check_state, read_rules
+from samplegate.sampler.keys import child_environment
+from samplegate.settings.serving import ServeSettings, load_serve
+
+
+class Wanted(msgspec.Struct, frozen=True, eq=False):
+    """What the files and the command line say: the settings, the policy with what was built of it, and what may be wrong with them."""
+
+    settings: ServeSettings
+    rules: Rules
+    environment: Mapping[str, str]
+    """Of the servers' processes: ours, without the keys of models."""
+    warnings: tuple[str, ...]
+    files: tuple[Path, ...]
+    """Whose change is a reload."""
+
+
+def read_all(args: argparse.Namespace) -> Wanted:
+    """Read it. Raises SettingsError, PolicyError, Unavailable, OSError, and UnicodeDecodeError for the policy."""
+    names = ("policy", "listen", "admin_listen", "state", "decision_log", "env_file")
+    given = {name: getattr(args, name) for name in names}
+    loaded = load_serve(os.environ, file=args.settings, given=given, command=args.command, url=args.url, name=args.server or "default")
+    settings = loaded.settings
+    assert settings.policy is not None
+    rules = read_rules(settings.policy, loaded.environment)
+    check_state(rules, settings.state)
+    return Wanted(
+        settings,
+        rules,
+        child_environment(os.environ, rules.policy.policy.models),
+        (*loaded.warnings, *_warnings(rules, settings)),
+        tuple(dict.fromkeys([*loaded.files, settings.policy])),
+    )
+
+
+def _warnings(rules: Rules, settings: ServeSettings) -> list[str]:
+    """What can be told at the start and keeps nothing from running."""
+    found = [*map(str, rules.policy.warnings), *rules.models.problems()]
+    found += [
+        f"no rule can match a server named {name!r}; rename it, or write a rule for it" for name in settings.servers if unnamed(rules.book, name)
+    ]
+    return found

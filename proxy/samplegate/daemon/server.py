@@ -1,0 +1,205 @@
+"""One server of the settings, as the HTTP front sees it: conversations are begun for legacy sessions and shared by a caller's modern requests.
+
+Not the front and not the frames. A process that died is started again by the next request, after a pause that grows with each early death.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from math import ceil
+from typing import Final
+
+import anyio
+import anyio.abc
+import anyio.lowlevel
+
+from samplegate.core.bridge.opening import Opening
+from samplegate.core.bridge.probing import Eras
+from samplegate.daemon.backoff import Backoff
+from samplegate.daemon.behind import Opens
+from samplegate.daemon.conversation import Conversation
+from samplegate.daemon.places import Places
+from samplegate.ends import Sink
+from samplegate.house import House
+from samplegate.links.front.served import Refused
+from samplegate.settings.servers import ServerSettings
+from samplegate.wiring import Wires
+
+EVERYBODY: Final = ""  # the key of the conversation that all callers share
+BUSY: Final = 5  # seconds after which a client may come back where there is no place
+
+
+class Server:
+    """One server, until the settings change it. ``idle`` seconds without an open lane end what a caller's modern requests share."""
+
+    def __init__(
+        self,
+        settings: ServerSettings,
+        house: House,
+        behind: Opens,
+        *,
+        group: anyio.abc.TaskGroup,
+        clock: Callable[[], float],
+        places: Places,
+        idle: float,
+    ) -> None:
+        self.settings = settings
+        self._house = house
+        self._behind = behind
+        self._group = group
+        self._clock = clock
+        self._places = places
+        self._idle = idle
+        self._eras: Eras | None = None
+        self._shared: dict[str, Conversation] = {}
+        self._locks: dict[str, anyio.Lock] = {}
+        self._all: set[Conversation] = set()
+        self._backoff = Backoff()
+        self._died = float("-inf")
+        self._closed = False
+
+    @property
+    def name(self) -> str:
+        """What the rules and the URL call it."""
+        return self.settings.name
+
+    def open_conversations(self) -> dict[str, int]:
+        """How many are open, by era: legacy clients' own, and those that modern callers share."""
+        shared = sum(1 for one in self._shared.values() if one in self._all)
+        return {"legacy": len(self._all) - shared, "modern": shared}
+
+    def open_lanes(self) -> int:
+        """Streams to clients."""
+        return sum(conversation.lanes for conversation in self._all)
+
+    async def begin(self, caller: str) -> Conversation:
+        """A conversation of its own for one legacy session (R119). Raises Refused."""
+        return await self._start(caller, modern=False)
+
+    async def modern(self, caller: str) -> Conversation | OfCaller:
+        """What this caller's modern requests share. Raises Refused."""
+        key = EVERYBODY if self._is_shared_by_all else caller
+        found = self._shared.get(key)
+        if found is None or found.over:
+            found = await self._one(key, caller)
+        return OfCaller(found, caller) if key == EVERYBODY else found
+
+    @property
+    def _is_shared_by_all(self) -> bool:
+        """A process may be; over HTTP every caller has streams of its own at no cost."""
+        return self.settings.share == "all" and not self._behind.streams
+
+    async def _one(self, key: str, caller: str) -> Conversation:
+        """Of several requests that come at once the first starts it, and the others wait."""
+        lock = self._locks.setdefault(key, anyio.Lock())
+        async with lock:
+            found = self._shared.get(key)
+            if found is None or found.over:
+                found = self._shared[key] = await self._start(caller, modern=True)
+                found.on_end(partial(self._forget, key, found))
+                self._group.start_soon(self._end_idle, found)
+        return found
+
+    def _forget(self, key: str, conversation: Conversation) -> None:
+        if self._shared.get(key) is conversation:
+            del self._shared[key]
+            self._locks.pop(key, None)
+
+    async def _start(self, caller: str, *, modern: bool) -> Conversation:
+        self._check()
+        if not self._behind.streams and not self._places.take():
+            raise Refused(503, f"server {self.name}: as many processes run as may; come back later", BUSY)
+        started = self._clock()
+        conversation = self._made(caller, modern)
+        self._all.add(conversation)
+        self._count_start()
+        conversation.on_end(partial(self._ended, conversation, started))
+        with anyio.move_on_after(self.settings.start_timeout):
+            await self._group.start(conversation.run)
+            if conversation.failed is None:
+                return conversation
+            self._house.log.error("server.not_started", server=self.name, problem=str(conversation.failed))
+        raise Refused(502, f"server {self.name}: it could not be started; the gate's log has why", BUSY)
+
+    def _count_start(self) -> None:
+        if not self._behind.streams:
+            self._house.metrics.count("samplegate_children_started_total", server=self.name)
+            if self._backoff.deaths:
+                self._house.metrics.count("samplegate_children_restarted_total", server=self.name)
+
+    def _check(self) -> None:
+        """Whether it may be started now. Raises Refused."""
+        if self._closed:
+            raise Refused(503, f"server {self.name}: the gate is ending, or its settings have changed; come back", 1)
+        left = self._died + self._backoff.wait - self._clock()
+        if left > 0:
+            raise Refused(
+                503, f"server {self.name}: it has died {self._backoff.deaths} times in a row; it is started again in a while", max(1, ceil(left))
+            )
+
+    def _made(self, caller: str, modern: bool) -> Conversation:
+        for live in self._all:
+            self._learn(live)
+        wires = Wires(
+            self._house,
+            self.name,
+            caller=caller,
+            maps_ids=modern,
+            streams=self._behind.streams,
+            outlived=True,
+            session=partial(Opening, known=self._eras),
+        )
+        return Conversation(wires, self._behind)
+
+    def _learn(self, conversation: Conversation) -> None:
+        """What a conversation has found out about the eras of the server (R86)."""
+        session = conversation.wires.relay.session
+        if isinstance(session, Opening):
+            self._eras = session.eras
+
+    def _ended(self, conversation: Conversation, started: float) -> None:
+        self._all.discard(conversation)
+        self._learn(conversation)
+        if self._behind.streams:
+            return
+        self._places.give_back()
+        how = "failed" if conversation.failed is not None else "asked" if conversation.asked_to_end else "code"
+        self._house.metrics.count("samplegate_children_exited_total", server=self.name, how=how)
+        if not conversation.asked_to_end:
+            now = self._clock()
+            self._backoff, self._died, self._eras = self._backoff.died(started, now), now, None
+            self._house.log.warning("server.died", server=self.name, deaths=self._backoff.deaths)
+
+    async def _end_idle(self, conversation: Conversation) -> None:
+        """End it once nobody has used it for a while."""
+        while not conversation.over:
+            left = conversation.used + self._idle - self._clock()
+            if not conversation.lanes and left <= 0:
+                await conversation.aclose()
+                return
+            await anyio.sleep(max(left, min(self._idle, 1.0)))
+
+    async def aclose(self) -> None:
+        """End all of its conversations; nothing is begun any more."""
+        self._closed = True
+        async with anyio.create_task_group() as group:
+            for conversation in list(self._all):
+                group.start_soon(conversation.aclose)
+
+
+class OfCaller:
+    """A conversation that several callers share, as one of them sees it."""
+
+    def __init__(self, conversation: Conversation, caller: str) -> None:
+        self._conversation = conversation
+        self._caller = caller
+        self.received = conversation.received
+        self.oversized = conversation.oversized
+        self.close_lane = conversation.close_lane
+        self.on_end = conversation.on_end
+        self.aclose = conversation.aclose
+
+    def open_lane(self, lane: Sink, *, standalone: bool = False) -> int:
+        """Enter a lane, which is this caller's."""
+        return self._conversation.open_lane(lane, standalone=standalone, caller=self._caller)

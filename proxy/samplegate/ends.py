@@ -1,0 +1,167 @@
+"""The two ends that a relay writes to: one lane or many on the client's side, one pipe or a stream for each request on the server's.
+
+Not the queues and not the marks of who is behind: links and ``backpressure`` keep those.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final, Protocol
+
+import msgspec
+
+from samplegate.backpressure import Link, Outlet, Reading
+
+MOST_QUEUED: Final = 64 * 1024 * 1024
+"""Bytes that may wait for a server that many clients write to: one frame of the longest kind; the next request is refused, nobody is held up."""
+
+
+class Sink(Protocol):
+    """One lane to a client, as the HTTP front makes them: nothing of it blocks or raises."""
+
+    def send(self, line: bytes, last: bool) -> None: ...
+    def over(self) -> None: ...
+    def close(self) -> None: ...
+
+
+class Streams(Protocol):
+    """A server that answers each request on a stream of its own, as ``links.remote`` makes them."""
+
+    def send(self, lane: int, line: bytes) -> None: ...
+    def close_lane(self, lane: int) -> None: ...
+
+
+class Pipe(Link, Protocol):
+    """A link that tells how many bytes wait for its peer."""
+
+    @property
+    def buffered(self) -> int: ...
+
+
+class ClientEnd(Protocol):
+    """What goes to the client. ``own``: the line is the gate's, not the server's."""
+
+    def send(self, lane: int, line: bytes, last: bool, own: bool) -> None: ...
+    def over(self, lane: int) -> None: ...
+    def close(self) -> None: ...
+
+
+class ServerEnd(Protocol):
+    """What goes to the server. ``own``: the line is the gate's, not the client's."""
+
+    def send(self, lane: int, line: bytes, own: bool) -> None: ...
+    def close_lane(self, lane: int) -> None: ...
+    @property
+    def full(self) -> bool: ...
+
+
+class OneLane(msgspec.Struct, eq=False):
+    """A client with one lane: stdio."""
+
+    outlet: Outlet
+
+    def send(self, lane: int, line: bytes, last: bool, own: bool) -> None:
+        """Write one line."""
+        self.outlet.answer(line) if own else self.outlet.carry(line)
+
+    def over(self, lane: int) -> None:
+        """A lane of stdio is never over."""
+
+    def close(self) -> None:
+        """It ends with its process."""
+
+
+class ManyLanes(msgspec.Struct, eq=False):
+    """A client, or several, with many lanes. What comes for a lane that is gone is dropped: nobody reads it."""
+
+    lost: Callable[[int, bool], None]
+    """Told the lane, and whether an answer was lost."""
+    sinks: dict[int, Sink] = msgspec.field(default_factory=dict)
+
+    def send(self, lane: int, line: bytes, last: bool, own: bool) -> None:
+        """Write one line."""
+        sink = self.sinks.get(lane)
+        sink.send(line, last) if sink is not None else self.lost(lane, last)
+
+    def over(self, lane: int) -> None:
+        """One request of the lane needs no answer."""
+        sink = self.sinks.get(lane)
+        if sink is not None:
+            sink.over()
+
+    def close(self) -> None:
+        """The conversation is over."""
+        for sink in list(self.sinks.values()):
+            sink.close()
+        self.sinks.clear()
+
+
+class OnePipe(msgspec.Struct, eq=False):
+    """A server with one stream for everything: stdio."""
+
+    outlet: Outlet
+    pipe: Pipe | None = None
+    """Where many clients write to it, and none can be held up for the others."""
+
+    def send(self, lane: int, line: bytes, own: bool) -> None:
+        """Write one line."""
+        self.outlet.answer(line) if own else self.outlet.carry(line)
+
+    def close_lane(self, lane: int) -> None:
+        """It has none to close."""
+
+    @property
+    def full(self) -> bool:
+        """Whether so much waits for it already that nothing may be added."""
+        return self.pipe is not None and self.pipe.buffered > MOST_QUEUED
+
+
+class ManyStreams(msgspec.Struct, eq=False):
+    """A server with a stream for each request: HTTP."""
+
+    streams: Streams
+
+    def send(self, lane: int, line: bytes, own: bool) -> None:
+        """Send one frame."""
+        self.streams.send(lane, line)
+
+    def close_lane(self, lane: int) -> None:
+        """End the stream of a request."""
+        self.streams.close_lane(lane)
+
+    @property
+    def full(self) -> bool:
+        """Its own bounds refuse what is too much, one request at a time."""
+        return False
+
+
+def piped(pipe: Pipe) -> OnePipe:
+    """A child that many lanes write to; one that takes no answers is read no more."""
+    outlet = Outlet(pipe.send, Reading(pipe))
+    pipe.pressure = outlet.pressed
+    return OnePipe(outlet, pipe)
+
+
+def facing(pipe: Link) -> OneLane:
+    """A client on stdio whose server is not one pipe; one that takes no answers is read no more."""
+    outlet = Outlet(pipe.send, Reading(pipe))
+    pipe.pressure = outlet.pressed
+    return OneLane(outlet)
+
+
+class Nowhere(msgspec.Struct, eq=False):
+    """Before there is an end nothing can be sent: lines come only from links."""
+
+    full: bool = False
+
+    def send(self, lane: int, line: bytes, *rest: bool) -> None:
+        """Drop it."""
+
+    def over(self, lane: int) -> None:
+        """Nothing."""
+
+    def close_lane(self, lane: int) -> None:
+        """Nothing."""
+
+    def close(self) -> None:
+        """Nothing."""

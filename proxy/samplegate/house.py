@@ -1,0 +1,104 @@
+"""What all conversations of one process share: limits, brakes, models, the decision log, the counters, and the policy in force. It decides nothing.
+
+A reload swaps the policy whole: what is built of the new one is built before anything live is touched, and rounds that are open end under the
+one they began with.
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+from pathlib import Path
+from typing import Protocol
+
+import msgspec
+
+from samplegate.core import load
+from samplegate.core.brakes import Brakes
+from samplegate.core.matching.match import Rulebook
+from samplegate.core.record import Record
+from samplegate.limits.admission import Admission
+from samplegate.records.decisions import DecisionLog
+from samplegate.records.draws import Draws
+from samplegate.records.log import Log
+from samplegate.records.metrics import Metrics
+from samplegate.records.tally import Tally
+from samplegate.records.tape import Tape
+from samplegate.sampler.client import Models
+
+
+class Rules(msgspec.Struct, eq=False):
+    """One policy with what was built of it. ``open`` rounds still run under it."""
+
+    policy: load.Loaded
+    book: Rulebook
+    models: Models
+    open: int = 0
+
+    @property
+    def hash(self) -> str:
+        """Names the policy in records and metrics."""
+        return self.policy.hash
+
+
+class Swapped(Protocol):
+    """A conversation, as far as a reload is concerned."""
+
+    def swap(self) -> None: ...
+
+
+class House:
+    """One process. ``key`` seals what is handed on to clients (32 bytes; random where none is given, so that no other process opens it)."""
+
+    def __init__(self, rules: Rules, *, state: Path, decisions: DecisionLog, log: Log, tape: Tape | None = None, key: bytes | None = None) -> None:
+        self.rules = rules
+        self.decisions = decisions
+        self.log = log
+        self.tape = tape
+        self.key = key if key is not None else secrets.token_bytes(32)
+        self.metrics = Metrics()
+        self.tally = Tally(self.metrics)
+        self.draws = Draws(rules.book.terms, self.metrics)
+        self.admission = Admission(rules.book.terms, state=state, clock=time.time, log=log)
+        self.brakes = Brakes(rules.book.policy.brakes)
+        self._conversations: set[Swapped] = set()
+        self._retired: set[Rules] = set()
+
+    def enter(self, conversation: Swapped) -> None:
+        """A conversation begins; it is told of swaps until ``leave``."""
+        self._conversations.add(conversation)
+
+    def leave(self, conversation: Swapped) -> None:
+        """It is over."""
+        self._conversations.discard(conversation)
+
+    async def swap(self, rules: Rules) -> None:
+        """Put another policy in force. Limits and brakes that are the same in both go on where they stand."""
+        old, self.rules = self.rules, rules
+        self.admission.amend(rules.book.terms)
+        self.draws = Draws({**old.book.terms, **rules.book.terms}, self.metrics)
+        if old.book.policy.brakes != rules.book.policy.brakes:
+            self.brakes = Brakes(rules.book.policy.brakes)
+        for conversation in list(self._conversations):
+            conversation.swap()
+        self._retired.add(old)
+        await self.retire(old)
+
+    async def retire(self, rules: Rules) -> None:
+        """End the models of a policy that is no longer in force, once no round runs under it."""
+        if rules is not self.rules and not rules.open and rules in self._retired:
+            self._retired.discard(rules)
+            await rules.models.aclose()
+
+    def recorded(self, record: Record) -> None:
+        """A record stands: count it, and tape it where that is wanted."""
+        self.tally.take(record)
+        if self.tape is not None:
+            self.tape.take_record(record)
+
+    async def aclose(self) -> None:
+        """End the models, the limits and the decision log. What is not settled stays at its worst case."""
+        for rules in (self.rules, *self._retired):
+            await rules.models.aclose()
+        await self.admission.aclose()
+        await self.decisions.aclose()

@@ -1,0 +1,103 @@
+"""A stdio server of either era or of both, without an SDK: ``asking.py ERAS``. What its tool does is told by the call's arguments."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from typing import Any
+
+ERAS = sys.argv[1].split("+")
+INFO = {"name": "asking", "version": "1"}
+VERSION = "io.modelcontextprotocol/protocolVersion"
+
+
+def write(frame: dict[str, Any]) -> None:
+    sys.stdout.write(json.dumps({"jsonrpc": "2.0", **frame}, separators=(",", ":")) + "\n")
+    sys.stdout.flush()
+
+
+def read() -> dict[str, Any]:
+    line = sys.stdin.readline()
+    if not line:
+        sys.exit(0)
+    frame: dict[str, Any] = json.loads(line)
+    return frame
+
+
+def refuse(id: Any, code: int, message: str, **data: Any) -> None:
+    write({"id": id, "error": {"code": code, "message": message, **({"data": data} if data else {})}})
+
+
+def pushed(method: str, params: dict[str, Any]) -> dict[str, Any]:
+    """Legacy: ask now and wait for the answer."""
+    write({"id": "q1", "method": method, "params": params})
+    while (answer := read()).get("id") != "q1":
+        pass
+    return {name: answer[name] for name in ("result", "error") if name in answer}
+
+
+def call(id: Any, params: dict[str, Any], modern: bool) -> None:
+    arguments = params.get("arguments", {})
+    done = {"resultType": "complete"} if modern else {}
+    if "exit" in arguments:
+        sys.exit(arguments["exit"])
+    if "file" in arguments:  # waits until somebody makes it
+        while not os.path.exists(arguments["file"]):  # noqa: PTH110
+            time.sleep(0.01)
+    if "progress" in arguments:
+        token = params["_meta"]["progressToken"]
+        for value in range(arguments["progress"]):
+            write({"method": "notifications/progress", "params": {"progressToken": token, "progress": value + 1}})
+    if "ask" in arguments and modern and "inputResponses" not in params:
+        asked = {"method": arguments["ask"]["method"], "params": arguments["ask"]["params"]}
+        write({"id": id, "result": {"resultType": "input_required", "inputRequests": {"k": asked}, "requestState": "s"}})
+    elif "ask" in arguments:
+        answer = {"result": params["inputResponses"]["k"]} if modern else pushed(**arguments["ask"])
+        write({"id": id, "result": {**done, "content": [], "structuredContent": answer}})
+    else:
+        text = str(os.getpid()) if "pid" in arguments else "x" * arguments.get("repeat", 1)
+        write({"id": id, "result": {**done, "content": [{"type": "text", "text": text}]}})
+
+
+def answer(frame: dict[str, Any]) -> None:
+    id, method, params = frame["id"], frame["method"], frame.get("params", {})
+    modern = VERSION in params.get("_meta", {})
+    if modern and "modern" not in ERAS:
+        refuse(id, -32602, "not initialized")
+    elif not modern and "legacy" not in ERAS:
+        refuse(id, -32022, "unsupported protocol version", supported=["2026-07-28"], requested=params.get("protocolVersion", ""))
+    elif method == "initialize":
+        capabilities: dict[str, Any] = {"tools": {}}
+        write(
+            {
+                "id": id,
+                "result": {
+                    "protocolVersion": params["protocolVersion"],
+                    "capabilities": capabilities,
+                    "serverInfo": {"name": "asking", "version": "1"},
+                },
+            }
+        )
+    elif method == "server/discover":
+        found = {"supportedVersions": ["2026-07-28"], "capabilities": {"tools": {}}, "ttlMs": 0, "cacheScope": "private"}
+        write(
+            {
+                "id": id,
+                "result": {"resultType": "complete", **found, "_meta": {"io.modelcontextprotocol/serverInfo": {"name": "asking", "version": "1"}}},
+            }
+        )
+    elif method == "tools/call":
+        call(id, params, modern)
+    elif method == "tools/list":
+        tool = {"name": "do", "inputSchema": {"type": "object"}}
+        write({"id": id, "result": {"tools": [tool], **({"resultType": "complete", "ttlMs": 0, "cacheScope": "private"} if modern else {})}})
+    else:
+        write({"id": id, "result": {"resultType": "complete"} if modern else {}})
+
+
+while True:
+    frame = read()
+    if "id" in frame and "method" in frame:
+        answer(frame)
