@@ -18,6 +18,8 @@ from samplegate.core.policyfile.nodes import compose
 from samplegate.core.policyfile.tree import plain
 from samplegate.core.trials import trial
 from samplegate.core.trials.descriptions import KEYS as SAID_OF_TESTS
+from samplegate.settings import SettingsError
+from samplegate.settings.serving import load_serve
 
 ROOT: Final = Path(__file__).parent.parent
 REFERENCE: Final = ROOT / "policies" / "README.md"
@@ -140,7 +142,7 @@ def test_the_reference_names_every_value_that_a_key_can_take() -> None:
 
 
 @pytest.mark.parametrize(("sort", "text"), examples(REFERENCE) + examples(README))
-def test_every_example_loads(sort: str, text: str) -> None:
+def test_every_example_loads(sort: str, text: str, tmp_path: Path) -> None:
     match sort:
         case "policy":
             assert load(text, file="example", environment={"CI_PIPELINE_ID": "1"}).policy.rules
@@ -152,8 +154,14 @@ def test_every_example_loads(sort: str, text: str) -> None:
             assert cases.load_cases(text, file="example").cases
         case "script":
             assert scripted.parse(text, file="example").size
+        case "settings":
+            (tmp_path / "tokens").write_text(f"ci {'0' * 64}\n")
+            (tmp_path / "serve.yaml").write_text(text)
+            with pytest.raises(SettingsError) as refused:  # nobody has its secrets
+                load_serve({"HOME": "/srv/u"}, file=tmp_path / "serve.yaml")
+            assert [] == [problem for problem in refused.value.problems if "/run/secrets/" not in problem]
         case _:
-            pytest.fail(f"an example is of sort {sort!r}; write ```yaml with one of policy, rules, tests, script")
+            pytest.fail(f"an example is of sort {sort!r}; write ```yaml with one of policy, rules, settings, tests, script")
 
 
 @pytest.mark.parametrize(("heading", "policies"), [("Tests of a policy", "The policy, whole"), ("Steps", "Limits")])

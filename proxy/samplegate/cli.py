@@ -84,7 +84,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"samplegate {__version__}")
     commands = parser.add_subparsers(dest="name", metavar="COMMAND", required=True)
-    for add in (_run, _serve, _demo, _check, _test, _explain, _replay, _report, _schema, _init):
+    for add in (_run, _serve, _demo, _check, _test, _explain, _replay, _report, _token, _schema, _init):
         add(commands)
     return parser
 
@@ -207,6 +207,11 @@ def _report(commands: Subparsers) -> None:
     report.add_argument("--log", nargs="+", metavar="LOG", help="decision logs: files, folders of them, globs (default: those of the state folder)")
     report.add_argument("--since", metavar="DATE", help="leave out what is older: 2026-11-01, or 2026-11-01T08:00Z; without a zone UTC")
     report.add_argument("--json", action="store_true", help="print one JSON object")
+
+
+def _token(commands: Subparsers) -> None:
+    token = _add(commands, "token", "samplegate.commands.token:command", "make a token for a caller of serve, and the hash that its settings keep")
+    token.add_argument("caller", metavar="NAME", help="what the rules and the limits call the caller")
 
 
 def _schema(commands: Subparsers) -> None:

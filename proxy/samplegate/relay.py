@@ -76,6 +76,8 @@ class Relay:
         self.client = Receiver(self, "client")
         self.server = Receiver(self, "server")
         self.streams = StreamReceiver(self)
+        self.lost = 0
+        """Requests of clients that the server had not answered when it ended."""
         self.client_gone = anyio.Event()
         self.server_gone = anyio.Event()
         self._run_round = run_round
@@ -136,6 +138,8 @@ class Relay:
 
     def ended(self, side: Side) -> None:
         """A side has gone: what is open is withdrawn."""
+        if side == "server":
+            self.lost += sum(1 for lane, _ in self.session.state.inflight.asked if lane >= 0)
         self.guarded("side.failed", lambda: self.session.eof(side), side=side)
         (self.client_gone if side == "client" else self.server_gone).set()
 

@@ -113,6 +113,8 @@ class Wires:
             case "secrets.found":
                 for pattern, count in note.fields["patterns"].items():
                     metrics.count("samplegate_redactions_total", count, pattern=pattern, where=note.fields["where"])
+            case "notification.unattributed":
+                metrics.count("samplegate_notifications_dropped_total", server=self.server)
             case "limit.warned":
                 metrics.count("samplegate_limit_warnings_total", limit=note.fields["limit"])
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Final
 
 import pytest
@@ -153,6 +154,13 @@ def test_whatever_a_tool_is_called_its_key_is_short_and_its_own(name: str) -> No
     assert key.isascii()
     assert len(key) < 2000
     assert key != drawn(limit, who(tool(name + "x")))[0][0]
+
+
+def test_a_tool_that_is_called_like_anothers_hash_has_an_account_of_its_own() -> None:
+    limit, long = Limit(requests=1, per="1m", by=["tool"]), "x" * 1_000
+    ((key, _),) = drawn(limit, who(tool(long)))
+    (hashed,) = json.loads(key)
+    assert key != drawn(limit, who(tool(hashed)))[0][0]
 
 
 def draws(*limits: tuple[str, Limit]) -> tuple[dict[str, Terms], tuple[Draw, ...]]:

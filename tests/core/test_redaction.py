@@ -66,7 +66,7 @@ def test_one_rule_that_looks_somewhere_is_enough(secrets: Secrets) -> None:
 
 
 def test_the_policys_pattern_stands_in_place_of_the_known_one_of_its_name() -> None:
-    found = built({"ticket": "T-[0-9]"}, {"ticket": "K-[0-9]", "other": "O-[0-9]"}).finds(params(text("T-1 K-1 O-1")))
+    _, found = clean_params(built({"ticket": "T-[0-9]"}, {"ticket": "K-[0-9]", "other": "O-[0-9]"}), params(text("T-1 K-1 O-1")))
     assert {"ticket": 1, "other": 1} == found
 
 
@@ -142,9 +142,9 @@ def test_what_holds_no_secret_stays_the_object_it_was() -> None:
     assert asked["messages"][1] is not cleaned["messages"][1]
 
 
-def test_finds_counts_as_cleaning_does() -> None:
+def test_every_secret_is_counted_by_the_name_of_its_pattern() -> None:
     asked = params(text("T-1234 T-1234 user=me"), systemPrompt="T-9999")
-    assert {"ticket": 3, "pair": 1} == REDACTOR.finds(asked) == clean_params(REDACTOR, asked)[1]
+    assert {"ticket": 3, "pair": 1} == clean_params(REDACTOR, asked)[1]
 
 
 def test_an_answer_is_cleaned_in_texts_and_in_the_input_of_tools() -> None:
@@ -225,7 +225,7 @@ BIG: Final = 10 * 1024 * 1024
 def test_ten_mebibytes_of_anything_take_bounded_time(unit: str) -> None:
     value = (unit * (BIG // len(unit) + 1))[:BIG]
     after = said(value)
-    assert REDACTOR.finds(params(text(after))) == {}
+    assert {} == clean_params(REDACTOR, params(text(after)))[1]
 
 
 @pytest.mark.timeout(20)
@@ -272,7 +272,8 @@ def test_what_is_nested_too_deep_to_be_read_is_not_passed_on(kind: str) -> None:
 
 def test_a_hundred_patterns_of_ones_own_are_all_looked_for() -> None:
     many = built({f"own-{number}": f"(?i)own{number}x[a-z]{{3}}" for number in range(100)})
-    assert {f"own-{number}": 1 for number in range(100)} == many.finds(params(text(" ".join(f"OWN{n}Xabc" for n in range(100)))))
+    asked = params(text(" ".join(f"OWN{number}Xabc" for number in range(100))))
+    assert {f"own-{number}": 1 for number in range(100)} == clean_params(many, asked)[1]
 
 
 # --- the answer's size -------------------------------------------------------------------------------------------------------------------

@@ -184,6 +184,13 @@ async def test_a_server_that_dies_fails_the_call_it_died_in_and_is_there_for_the
         assert 'samplegate_children_exited_total{how="code",server="one"} 1.0' in text or 'server="one",how="code"' in text
 
 
+async def test_a_legacy_server_that_ends_at_the_first_modern_request_is_spoken_to_in_its_era_from_then_on(tmp_path: Path) -> None:
+    settings = write(tmp_path, {"one": server("legacy+fragile")})
+    async with serving(tmp_path, "--settings", str(settings)) as gate, client(gate) as c:
+        assert -32603 == (await c.call("modern"))["error"]["code"]
+        assert await confirmed(c, id=2)
+
+
 async def test_callers_need_a_token_and_a_server_may_take_only_some(tmp_path: Path) -> None:
     tokens = [{"name": name, "sha256": hashlib.sha256(f"{name}{TOKEN}".encode()).hexdigest()} for name in ("ada", "bob")]
     settings = write(tmp_path, {"one": server(callers=["ada"])}, callers={"tokens": tokens})

@@ -129,7 +129,10 @@ class _Routes:
 
     def _refused(self, asked: Asked) -> Answer | None:
         """Why this asker sets nothing off."""
-        wanted, given = self._token(), asked.bearer()
+        try:
+            wanted, given = self._token(), asked.bearer()
+        except Unavailable as problem:
+            return lines(503, [f"reload: {problem}"])
         if not wanted:
             return lines(403, ["reload: there is no token for it; set admin_token_file in the settings, or send the process SIGHUP"])
         if given is None or not hmac.compare_digest(hashlib.sha256(given).digest(), hashlib.sha256(wanted).digest()):

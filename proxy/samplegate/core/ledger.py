@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from decimal import Decimal
 from math import ceil, inf
+from types import MappingProxyType
 from typing import Final, Literal, TypeAlias
 
 import msgspec
@@ -105,6 +106,8 @@ Look: TypeAlias = Callable[[str, str], Account | None]
 """The account of a limit (by name) and key, None where nothing was ever drawn."""
 Changes: TypeAlias = dict[tuple[str, str], Account]
 """Accounts as they are to be kept, by limit and key."""
+Rates: TypeAlias = Mapping[str, tuple[int, int]]
+"""By limit whose ``most`` was changed after a reservation: the least and the greatest that was in force since."""
 
 
 def reserve(terms: Mapping[str, Terms], look: Look, draws: Sequence[Draw], now: float) -> tuple[Changes, tuple[str, ...]] | Refused:
@@ -135,13 +138,16 @@ def reserve(terms: Mapping[str, Terms], look: Look, draws: Sequence[Draw], now: 
     return changes, tuple(warned)
 
 
-def settle(terms: Mapping[str, Terms], look: Look, reserved: Reserved, actual: Sequence[Draw], now: float) -> Changes:
+def settle(
+    terms: Mapping[str, Terms], look: Look, reserved: Reserved, actual: Sequence[Draw], now: float, *, rates: Rates = MappingProxyType({})
+) -> Changes:
     """The accounts corrected to what was really drawn (an account without an actual draw: nothing). For all but ``slots``.
 
     Why a bucket never admits too much by what is given back: compare its level with the one that it would have if the truth had been
     charged at first. At the reservation they differ by the rest. From then on both drain at the same rate and take the same draws, so the
     difference shrinks only while the lower one is empty, and then at the rate. After ``elapsed`` it is at least ``rest - rate * elapsed``; that is
-    what is given back (or less, by rounding), so the level never falls below the one that the truth would have left.
+    what is given back (or less, by rounding), so the level never falls below the one that the truth would have left. Where ``most`` was changed
+    meanwhile, the rate is the greatest that there was.
     """
     changes: Changes = {}
     was, came = _summed(reserved.draws), _summed(actual)
@@ -153,7 +159,7 @@ def settle(terms: Mapping[str, Terms], look: Look, reserved: Reserved, actual: S
         account = _at(limit, before, now)
         more = came.get((name, key), 0) - was.get((name, key), 0)
         if more < 0:
-            more = 0 if before is None else -_returned(limit, account, -more, reserved.at, max(now, before.stamp))
+            more = 0 if before is None else -_returned(limit, account, -more, reserved.at, max(now, before.stamp), rates=rates.get(name))
         if more:
             changes[name, key] = msgspec.structs.replace(account, level=min(max(0, account.level + more), _CEILING))
     return changes
@@ -172,6 +178,12 @@ def set_back(terms: Mapping[str, Terms], look: Look, draws: Sequence[Draw], now:
             if current != account:
                 changes[name, key] = current
     return changes
+
+
+def merged(terms: Terms, one: Account | None, other: Account, now: float) -> Account:
+    """Two accounts of one limit and key as one, on which all is drawn that was drawn on either."""
+    first, second = _at(terms, one, now), _at(terms, other, now)
+    return Account(min(first.level + second.level, _CEILING), max(first.stamp, second.stamp), first.warned or second.warned)
 
 
 def idle(terms: Terms, account: Account, now: float) -> bool:
@@ -240,14 +252,16 @@ def _drained(limit: Terms, account: Account, now: float) -> Account:
     return Account(level, _time(stamp), account.warned and level > 0)
 
 
-def _returned(limit: Terms, account: Account, rest: int, at: float, latest: float) -> int:
+def _returned(limit: Terms, account: Account, rest: int, at: float, latest: float, *, rates: tuple[int, int] | None) -> int:
     """How much of a rest is given back."""
     match limit.per:
         case "bucket":
             if latest < at - SKEW:
                 return 0  # the clock was set back since: how much has drained cannot be told
             elapsed = max(0, _ticks(latest) - _ticks(at))
-            drained = elapsed * limit.most // _period(limit) + 1 if elapsed else 0  # one more: the stamp may have been short of `at` by up to a unit
+            least, most = (limit.most, limit.most) if rates is None else (min(limit.most, rates[0]), max(limit.most, rates[1]))
+            short = _ceil(most, max(1, least))  # one, where nothing was changed: the stamp may have been short of `at` by up to a unit
+            drained = elapsed * most // _period(limit) + short if elapsed or least != most else 0
             return max(0, rest - drained)
         case "day" | "month":
             return rest if start(limit.per, limit.tz, at) == account.stamp else 0

@@ -78,6 +78,8 @@ class Record:
     mode: Literal["form", "url"] | None = None
     calls: tuple[Call, ...] = ()
     """The client requests it may belong to."""
+    traceparent: str | None = None
+    """The trace context of the call it belongs to (W3C), where the client gave one."""
     rule: str | None = None
     detail: str = ""
     shadows: tuple[Shadow, ...] = ()

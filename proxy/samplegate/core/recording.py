@@ -95,6 +95,7 @@ def describe(round: Round, key: str, item: Item, decision_id: str, done: Done, *
         redacted=done.redacted,
         asked=decision.act.params if isinstance(decision.act, Allowed) else None,
         request=None if isinstance(request, BadRequest) else request.params if done.cleaned is None else done.cleaned,
+        traceparent=origin.trace or None,
         result=outcome.result if isinstance(outcome, Answered) and not done.handed_on_to_client else None,
     )
 

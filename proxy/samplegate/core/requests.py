@@ -30,6 +30,8 @@ class Origin(msgspec.Struct, frozen=True):
     revision: str
     calls: tuple[Call, ...] = ()
     """The client requests it may belong to: one is known, several are candidates, none is none in flight."""
+    trace: str = ""
+    """The trace context of that request (W3C), for the record only."""
 
 
 class SamplingRequest(msgspec.Struct, frozen=True):

@@ -28,6 +28,8 @@ class Conversation:
         self.wires = wires
         self.failed: CannotStart | None = None
         """Why it could not be started."""
+        self.exit: object = None
+        """What the server's process left with, minus the number of a signal; None where it has not ended by itself."""
         self._behind = behind
         self._relay = wires.relay
         self._lanes = ManyLanes(self._lost)
@@ -54,7 +56,7 @@ class Conversation:
         """Whether nothing more can be said in it."""
         return self._ending.is_set() or self._over.is_set() or self._relay.server_gone.is_set()
 
-    def open_lane(self, lane: Sink, *, standalone: bool = False, caller: str | None = None) -> int:
+    def open_lane(self, lane: Sink, *, standalone: bool = False, caller: str | None = None, trace: str = "") -> int:
         """Enter a lane; its number."""
         number = STANDALONE
         if not standalone:
@@ -62,6 +64,8 @@ class Conversation:
             number = self._numbers
         if caller is not None:
             self.wires.state.callers[number] = caller
+        if trace:
+            self.wires.state.traces[number] = trace
         self.used = self._relay.clock()
         self._lanes.sinks[number] = lane
         if self.over:
@@ -84,6 +88,7 @@ class Conversation:
         if lane not in self.wires.state.inflight.lanes:
             self._lanes.sinks.pop(lane, None)
             self.wires.state.callers.pop(lane, None)
+            self.wires.state.traces.pop(lane, None)
 
     def on_end(self, call: Callable[[], None]) -> None:
         """Have ``call`` called once when it is over."""
@@ -123,7 +128,7 @@ class Conversation:
         """Until the server's end and its last lines, or the end of its output, or our own."""
 
         async def process() -> None:
-            await ended()
+            self.exit = await ended()
             with anyio.move_on_after(TAIL):
                 await self._relay.server_gone.wait()
             group.cancel_scope.cancel()

@@ -27,6 +27,7 @@ from samplegate.settings.servers import ServerSettings
 from samplegate.wiring import Wires
 
 EVERYBODY: Final = ""  # the key of the conversation that all callers share
+KEPT: Final = 300.0  # seconds that the eras of a server at a URL are remembered
 BUSY: Final = 5  # seconds after which a client may come back where there is no place
 
 
@@ -52,6 +53,7 @@ class Server:
         self._places = places
         self._idle = idle
         self._eras: Eras | None = None
+        self._learned = float("-inf")
         self._shared: dict[str, Conversation] = {}
         self._locks: dict[str, anyio.Lock] = {}
         self._all: set[Conversation] = set()
@@ -141,6 +143,8 @@ class Server:
     def _made(self, caller: str, modern: bool) -> Conversation:
         for live in self._all:
             self._learn(live)
+        if self._behind.streams and self._clock() - self._learned > KEPT:
+            self._eras = None  # whoever stands behind a URL may be another by now
         wires = Wires(
             self._house,
             self.name,
@@ -155,20 +159,27 @@ class Server:
     def _learn(self, conversation: Conversation) -> None:
         """What a conversation has found out about the eras of the server (R86)."""
         session = conversation.wires.relay.session
-        if isinstance(session, Opening):
-            self._eras = session.eras
+        if _died_probing(conversation):
+            self._eras = Eras(legacy=True, modern=False)
+        elif isinstance(session, Opening) and session.eras != self._eras:
+            self._eras, self._learned = session.eras, self._clock()
 
     def _ended(self, conversation: Conversation, started: float) -> None:
         self._all.discard(conversation)
         self._learn(conversation)
+        lost = conversation.wires.relay.lost
+        if lost:
+            reason = "removed" if self._closed else "died"
+            self._house.metrics.count("samplegate_calls_lost_total", lost, server=self.name, reason=reason)
         if self._behind.streams:
             return
         self._places.give_back()
-        how = "failed" if conversation.failed is not None else "asked" if conversation.asked_to_end else "code"
-        self._house.metrics.count("samplegate_children_exited_total", server=self.name, how=how)
+        self._house.metrics.count("samplegate_children_exited_total", server=self.name, how=_how(conversation))
         if not conversation.asked_to_end:
             now = self._clock()
-            self._backoff, self._died, self._eras = self._backoff.died(started, now), now, None
+            self._backoff, self._died = self._backoff.died(started, now), now
+            if not _died_probing(conversation):
+                self._eras = None  # it may come back as another
             self._house.log.warning("server.died", server=self.name, deaths=self._backoff.deaths)
 
     async def _end_idle(self, conversation: Conversation) -> None:
@@ -200,6 +211,21 @@ class OfCaller:
         self.on_end = conversation.on_end
         self.aclose = conversation.aclose
 
-    def open_lane(self, lane: Sink, *, standalone: bool = False) -> int:
+    def open_lane(self, lane: Sink, *, standalone: bool = False, trace: str = "") -> int:
         """Enter a lane, which is this caller's."""
-        return self._conversation.open_lane(lane, standalone=standalone, caller=self._caller)
+        return self._conversation.open_lane(lane, standalone=standalone, caller=self._caller, trace=trace)
+
+
+def _how(conversation: Conversation) -> str:
+    """How a server's process ended, as metrics have it."""
+    if conversation.failed is not None:
+        return "failed"
+    if conversation.asked_to_end:
+        return "asked"
+    return "signal" if isinstance(conversation.exit, int) and conversation.exit < 0 else "code"
+
+
+def _died_probing(conversation: Conversation) -> bool:
+    """Whether its server ended when it was asked which eras it speaks: some do, at a request that they do not know."""
+    session = conversation.wires.relay.session
+    return isinstance(session, Opening) and session.died_probing

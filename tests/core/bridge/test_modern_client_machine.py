@@ -125,7 +125,7 @@ class Clients(RuleBasedStateMachine):
         self.rounds: dict[str, Round] = {}
         self.push_of: dict[str, Id] = {}
         self.timers: list[str] = []
-        self.pushes = 0
+        self.pushes = self.fresh = 0
         if opened:
             self.says(0, asks("first", "server/discover"))
             self.the_server_opens()
@@ -232,8 +232,22 @@ class Clients(RuleBasedStateMachine):
         out = self.says(lane, tells("notifications/cancelled", requestId=id))
         assert expected == [effect for effect in out if isinstance(effect, Over)]
 
-    @rule(lane=LANES)
-    def a_lane_closes(self, lane: int) -> None:
+    @rule(lane=LANES, meta=st.sampled_from([{}, {"progressToken": 1}, {LEVEL: "debug"}]), answer=st.sampled_from([None, *ANSWERS]))
+    def a_call_goes_out(self, lane: int, meta: dict[str, Any], answer: dict[str, Any] | None) -> None:
+        """Two steps that a search by chance rarely makes one after the other."""
+        self.fresh += 1
+        self.levels[lane] += LEVEL in meta
+        before = set(self.at_server)
+        self.says(lane, asks(f"c{self.fresh}", "resources/read", meta, uri="u"))
+        new = [id for id in self.at_server if id not in before and self.at_server[id][0] == "resources/read"]
+        if answer is not None and new:
+            _, to = self.at_server.pop(new[0])
+            self.told({"jsonrpc": "2.0", "id": new[0][1], **answer}, to)
+
+    @rule(lane=LANES, busy=st.booleans())
+    def a_lane_closes(self, lane: int, busy: bool) -> None:
+        if busy:
+            self.a_call_goes_out(lane, {}, None)
         for place in [place for place in self.waiting if place[0] == lane]:
             del self.waiting[place]
             self.listening.discard(place)

@@ -13,7 +13,7 @@ from samplegate.core.bridge.probing import Eras
 from samplegate.core.session.rounds import Close, Later, Open, Over, ToServer, Withdraw
 from samplegate.core.session.session import Session
 from tests.core.bridge.lanes import ALL, CAPABILITIES, ENVELOPE, INFO, SERVER, VERSION, Lanes, asks, heard, raw, sent, tells, timer
-from tests.core.dialogue import ALLOW, error, one, request, result, sample
+from tests.core.dialogue import ALLOW, FORWARD, Dialogue, error, one, request, result, sample
 
 MODERN = ["2026-07-28"]
 BOTH = ["2026-07-28", "2025-11-25"]
@@ -166,6 +166,12 @@ class TestModernClient:
         after = d.server(discovered(probe["id"], MODERN))
         assert (["prompts/list"], []) == ([line["method"] for line in sent(after)], heard(after))
 
+    def test_an_id_that_waits_already_is_refused_and_its_request_goes_on(self) -> None:
+        d = Scene()
+        (probe,) = sent(d.client(3, asks("d", "server/discover")))
+        assert [-32600] == [said["error"]["code"] for _, said, _ in heard(d.client(3, asks("d", "server/discover")))]
+        assert [(3, discovered("d", MODERN), True)] == heard(d.server(discovered(probe["id"], MODERN)))
+
     def test_frames_that_wait_are_bounded(self) -> None:
         d = Scene()
         for number in range(1000):
@@ -278,6 +284,12 @@ class TestLegacyClient:
         assert "initialize" not in [line["method"] for line in sent(d.client(0, HELLO))]
         assert LegacyClient is d.chosen()
 
+    def test_what_it_asked_before_initialize_of_a_modern_server_is_refused(self) -> None:
+        d = Scene(Eras(legacy=False, modern=True))
+        d.client(0, request(7, "tools/list"))
+        assert [(7, -32600)] == [(said["id"], said["error"]["code"]) for _, said, _ in heard(d.client(0, HELLO)) if "error" in said]
+        assert [] == heard(d.server(result(7)))
+
     def test_a_server_known_to_be_legacy_has_its_say_without_more_ado(self) -> None:
         d = Scene(Eras(legacy=True))
         assert ["initialize"] == [line["method"] for line in sent(d.client(0, HELLO))]
@@ -351,6 +363,38 @@ class TestFallingBack:
         d.server(result(own["id"], **WELCOME))
         assert [-32601] == [said["error"]["code"] for _, said, _ in heard(d.client(3, HELLO))]
         assert ModernClient is d.chosen()
+
+
+class TestSentBack:
+    """A client that could be asked what the policy forwards, if only it spoke the server's era."""
+
+    def scene(self, *rules: Any) -> Scene:
+        d = Scene(Eras(legacy=True, modern=False))
+        d.session.state.book = Dialogue(*rules).book
+        return d
+
+    def test_where_the_policy_forwards_what_it_declares_its_discover_is_refused_and_it_begins_again(self) -> None:
+        d = self.scene(FORWARD)
+        out = d.client(0, asks("d", "server/discover", {CAPABILITIES: {"sampling": {}}}))
+        assert [-32601] == [line["error"]["code"] for _, line, _ in heard(out)]
+        (hello,) = sent(d.client(0, HELLO))
+        assert ("initialize", {"sampling": {}}) == (hello["method"], hello["params"]["capabilities"])
+
+    @pytest.mark.parametrize(("rule", "capabilities"), [(ALLOW, {"sampling": {}}), (FORWARD, {}), (FORWARD, {"roots": {}})])
+    def test_where_policy_answers_all_or_the_client_declares_nothing_it_is_bridged(self, rule: Any, capabilities: dict[str, Any]) -> None:
+        d = self.scene(rule)
+        out = d.client(0, asks("d", "server/discover", {CAPABILITIES: capabilities}))
+        assert ["initialize"] == [line["method"] for line in sent(out)]
+        assert [] == heard(out)
+
+    def test_a_call_without_a_discover_is_bridged_and_a_later_discover_is_refused(self) -> None:
+        d = self.scene(FORWARD)
+        out = d.client(1, asks(1, "tools/call", {CAPABILITIES: {"sampling": {}}}, name="x"))
+        assert ["initialize"] == [line["method"] for line in sent(out)]
+        discover = asks("d", "server/discover", {CAPABILITIES: {"sampling": {}}})
+        assert [-32601] == [line["error"]["code"] for _, line, _ in heard(d.client(2, discover))]
+        d.server(result(sent(out)[0]["id"], **WELCOME))
+        assert [-32601] == [line["error"]["code"] for _, line, _ in heard(d.client(3, discover))]
 
 
 class TestAround:

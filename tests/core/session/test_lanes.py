@@ -168,3 +168,17 @@ def test_the_modern_meta_is_kept() -> None:
     d = shared()
     sent = to_server(says(d, 1, with_meta(call(1), progressToken="t", vendor={"a": 1})))[0]["params"]["_meta"]
     assert {**META, "vendor": {"a": 1}}.items() <= sent.items()
+
+
+TRACE = "00-" + "a" * 32 + "-" + "b" * 16 + "-01"
+
+
+def test_a_round_bears_the_trace_context_of_its_call_and_none_of_another_form() -> None:
+    d = shared()
+    d.session.state.traces[3] = TRACE
+    ask = {"method": "sampling/createMessage", "params": {"messages": [], "maxTokens": 5}}
+    for lane, said, wanted in ((1, TRACE, TRACE), (2, "nonsense", ""), (3, None, TRACE)):
+        line = call(1, {"sampling": {}})
+        id = to_server(says(d, lane, line if said is None else with_meta(line, traceparent=said)))[0]["id"]
+        out = d.server(result(id, resultType="input_required", inputRequests={"k": ask}))
+        assert wanted == one(out, Open).round.origin.trace

@@ -64,7 +64,9 @@ def call(id: Any, params: dict[str, Any], modern: bool) -> None:
 def answer(frame: dict[str, Any]) -> None:
     id, method, params = frame["id"], frame["method"], frame.get("params", {})
     modern = VERSION in params.get("_meta", {})
-    if modern and "modern" not in ERAS:
+    if modern and "fragile" in ERAS:  # ends at what it does not know
+        sys.exit(1)
+    elif modern and "modern" not in ERAS:
         refuse(id, -32602, "not initialized")
     elif not modern and "legacy" not in ERAS:
         refuse(id, -32022, "unsupported protocol version", supported=["2026-07-28"], requested=params.get("protocolVersion", ""))

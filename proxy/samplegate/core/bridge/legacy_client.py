@@ -280,6 +280,11 @@ class LegacyClient:
                     out += self._translated(effect, forwarded, beat)
                 case Over(lane) if lane == INTERNAL:
                     pass
+                case Over(_, id) if id is not None and id in self._calls.by_id:
+                    call = self._calls.by_id[id]
+                    self._calls.remove(call)
+                    self._listening.forget(call)
+                    out.append(effect)
                 case _:
                     out.append(effect)
         return out

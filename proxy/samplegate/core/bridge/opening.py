@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Final, Literal
 
 from samplegate.core import frames, jsontext
-from samplegate.core.bridge import envelope, probing
+from samplegate.core.bridge import envelope, fallback, probing
 from samplegate.core.bridge.conversing import Converses, TakesFrames
 from samplegate.core.bridge.envelope import Envelope
 from samplegate.core.bridge.probe import Probe
@@ -44,6 +44,8 @@ class Opening:
         """What is known of the server, to be kept for its next conversation."""
         self.frame: TakesFrames = self._frame
         self.phase: Phase = "new"
+        self.died_probing = False
+        """Whether the server ended while it was asked which eras it speaks: some do, at a request that they do not know."""
         self._maps_ids = state.maps_ids
         self._chosen: Converses = Session(state)
         self._waiting = Waiting()
@@ -102,6 +104,7 @@ class Opening:
             out = self._replayed() if self.phase == "relaying" else []
             self._settle(self._chosen)
             return out + self._chosen.eof(side)
+        self.died_probing = self.phase == "probing"
         out = [] if self._refusal is None else [self._refusal]
         out += [effect for effect in self._chosen.eof(side) if not isinstance(effect, ToClient) or effect.lane != INTERNAL]
         out += [_ended(held) for held in self._waiting.take() if held.frame.kind == "request"]
@@ -130,10 +133,14 @@ class Opening:
         """A client's frame while the server is being found out."""
         if f.kind == "request" and f.method == handshake.METHOD and self._may_begin_again(lane, f):
             return [*self._begun_again(), *self._first(lane, f, now)]
+        if self.phase == "greeting" and self._is_sent_back(lane, f):
+            return [fallback.refusal(lane, f)]
         if self.phase == "greeting" or f.kind in ("result", "error"):
             return self._chosen.frame("client", lane, f.raw, now)
         if f.method == "notifications/cancelled" and (id := _request_id(f)) is not None and self._waiting.remove(lane, id):
             return [Over(lane)]
+        if f.kind == "request" and f.id is not None and self._waiting.has(lane, f.id):
+            return [ToClient(lane, frames.error(f.id, shapes.INVALID_REQUEST, "a request with this id is in flight"), True)]
         if self._waiting.add(lane, f, now):
             return []
         if f.kind != "request" or f.id is None:
@@ -200,10 +207,18 @@ class Opening:
         from samplegate.core.bridge.legacy_client import LegacyClient
 
         assert self._hello is not None
-        hello, out = self._hello, self._left()
+        hello, out = self._hello, [*self._left(), *self._too_early()]
         self._reset()
         self._settle(LegacyClient(self.state))
         return [*out, *self._chosen.frame("client", hello.lane, hello.frame.raw, hello.now), *self._replayed()]
+
+    def _too_early(self) -> Effects:
+        """What the client asked before ``initialize``, in words that its server does not know: nobody else will answer it."""
+        early = list(self.state.inflight.asked.values())
+        for pending in early:
+            self.state.inflight.remove(pending)
+        fault = "asked before initialize, in an era that the server does not speak"
+        return [ToClient(pending.lane, frames.error(pending.id, shapes.INVALID_REQUEST, fault), True) for pending in early]
 
     # -- a modern client -------------------------------------------------------------------------------------------------------------------
 
@@ -242,10 +257,23 @@ class Opening:
     def _greet(self) -> Effects:
         from samplegate.core.bridge.modern_client import ModernClient
 
-        out = self._left()
+        out = [*self._left(), *self._sent_back()]
         self._reset()
+        if not self._waiting.held:  # whoever was sent back may begin again, in the server's era
+            self.phase, self._chosen = "new", Session(self.state)
+            return out
         self.phase, self._chosen = "greeting", ModernClient(self.state)
         return out + self._replayed()
+
+    def _sent_back(self) -> Effects:
+        held = [held for held in self._waiting.held if self._is_sent_back(held.lane, held.frame)]
+        for one in held:
+            assert one.frame.id is not None
+            self._waiting.remove(one.lane, one.frame.id)
+        return [fallback.refusal(one.lane, one.frame) for one in held]
+
+    def _is_sent_back(self, lane: int, f: Frame) -> bool:
+        return f.kind == "request" and f.method == DISCOVER and fallback.is_better(self.state, lane, f)
 
     def _greeted(self) -> Effects:
         """Whether the bridge has opened the server by now. One that refused may be asked again, from the start."""
@@ -297,9 +325,11 @@ class Opening:
 
     def _bridged(self, side: Side, lane: int, line: bytes, now: float) -> Effects:
         """Frames through a bridge, which cost a reading anyway: a client on stdio may still fall back to ``initialize`` (T21)."""
-        if side == "client" and lane == STDIO and b"initialize" in line:
+        if side == "client" and (b"initialize" in line or b"server/discover" in line):
             try:
                 f = frames.read(line)
+                if self._is_sent_back(lane, f):
+                    return [fallback.refusal(lane, f)]
                 if f.kind == "request" and f.method == handshake.METHOD and self._may_begin_again(lane, f):
                     return [*self._begun_again(), *self._first(lane, f, now)]
             except Malformed:

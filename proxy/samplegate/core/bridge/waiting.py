@@ -45,7 +45,7 @@ class Waiting(msgspec.Struct, eq=False):
 
     def lane_closed(self, lane: int) -> bool:
         """Nobody waits on a lane any more; False if nobody did."""
-        return self._keep([held for held in self.held if held.lane != lane])
+        return bool(self.held) and self._keep([held for held in self.held if held.lane != lane])
 
     def take(self) -> list[Held]:
         """All that waits; nothing does then."""

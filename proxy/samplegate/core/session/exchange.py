@@ -17,7 +17,7 @@ from samplegate.core.frames import Frame
 from samplegate.core.requests import Origin
 from samplegate.core.session import declared, doors, seal, sealing, shapes
 from samplegate.core.session.declarations import Declarations
-from samplegate.core.session.inflight import Pending, call_and_token
+from samplegate.core.session.inflight import Pending, call_and_token, trace_of
 from samplegate.core.session.rounds import (
     ROOTS,
     Effect,
@@ -25,6 +25,7 @@ from samplegate.core.session.rounds import (
     Later,
     Note,
     Open,
+    Over,
     Release,
     Returned,
     Round,
@@ -76,6 +77,7 @@ class Exchange:
         declaration = self._declarations.of(fields, call, caller)
         pending = Pending(lane, f.id, f.id, f.method, now, call, token, f.payload, True, declaration.revision, declaration.client, declaration.offer)
         pending.caller, pending.level = caller, META_LOG_LEVEL in fields
+        pending.trace = trace_of(f.raw, f.payload) or self.state.traces.get(lane, "")
         line, ours = f.raw, meta if declaration.line is None else jsontext.splice(meta, (META_CAPABILITIES,), declaration.line)
         own_token = self.state.own_token(pending)
         if own_token is not None:
@@ -241,7 +243,7 @@ class Exchange:
         pending = asked.pending
         if any(isinstance(release.outcome, Withdrawn) for release in settled.releases.values()) and not _blocked(settled):
             self.state.inflight.remove(pending)
-            return []
+            return [Over(pending.lane, pending.id)]
         responses: dict[str, bytes] = {}
         for key, item in asked.round.items.items():
             release, kind = settled.releases[key], item.kind
@@ -283,7 +285,7 @@ class Exchange:
 
     def _origin(self, pending: Pending) -> Origin:
         calls = () if pending.call is None else (pending.call,)
-        return Origin(self.state.server, pending.caller, "modern", pending.revision, calls)
+        return Origin(self.state.server, pending.caller, "modern", pending.revision, calls, pending.trace)
 
 
 def _blocked(settled: Settled) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Final
 
 import msgspec
@@ -43,6 +44,8 @@ class Pending(msgspec.Struct, gc=False, eq=False):
     """The token under which the server knows its progress, where that is not the client's own."""
     level: bool = False
     """Modern: whether it asked for log messages."""
+    trace: str = ""
+    """The client's trace context (W3C), as it gave it."""
     key: str = ""
     """The name of the call for limits that count by call, the same for all its rounds and retries (R16); given to it by its first round."""
     round: str | None = None
@@ -84,6 +87,15 @@ def call_and_token(f: Frame, *, modern: bool) -> tuple[Call | None, bytes | None
     return Call(f.method, None if name is None else string(bytes(name))), token
 
 
+def trace_of(raw: bytes, payload: bytes | None) -> str:
+    """The trace context that a request names (R83), empty where it names none of the right form. Raises jsontext.Malformed for two readings."""
+    if b"traceparent" not in raw:
+        return ""
+    said = string(lookup(payload, "_meta", "traceparent"))
+    return said if said is not None and _trace.fullmatch(said) else ""
+
+
+_trace: Final = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
 ANSWERS: Final = frozenset({"requeststate", "inputresponses"})
 """The members of a call's params by which answers come back in the modern era, folded as lenient parsers fold them."""
 

@@ -60,7 +60,7 @@ class Pushes(msgspec.Struct, eq=False):
         on = state.inflight.numbered.get(lane) if lane else None
         calls = state.inflight.calls() if on is None or on.call is None else [on]
         distinct = dict.fromkeys(p.call for p in calls if p.call is not None)
-        origin = Origin(state.server, state.caller, "legacy", state.revision, tuple(distinct))
+        origin = Origin(state.server, state.caller, "legacy", state.revision, tuple(distinct), calls[0].trace if len(calls) == 1 else "")
         item = doors.item(f.method, f.payload, origin, state.offered)
         called = min((p.started for p in calls), default=None)
         round = Round(

@@ -120,6 +120,8 @@ class Over(msgspec.Struct, frozen=True):
     """A client's request that came on this lane is over without an answer: whoever cancelled it is owed none (R99)."""
 
     lane: int
+    id: str | int | None = None
+    """Which, where it was not the client who took it back."""
 
 
 class ToServer(msgspec.Struct, frozen=True):

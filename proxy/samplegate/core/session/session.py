@@ -16,7 +16,7 @@ from samplegate.core.session import doors, handshake, shapes
 from samplegate.core.session.declarations import modern_meta
 from samplegate.core.session.exchange import Exchange
 from samplegate.core.session.handshake import Handshake
-from samplegate.core.session.inflight import Pending, call_and_token
+from samplegate.core.session.inflight import Pending, call_and_token, trace_of
 from samplegate.core.session.progress import Progress
 from samplegate.core.session.pushes import Pushes
 from samplegate.core.session.rounds import Close, Conclusion, Effect, ForwardRound, Note, Over, Side, ToClient, ToServer, Withdraw
@@ -195,6 +195,7 @@ class Session:
             self._modern_seen = True
             return self.exchange.request(lane, f, meta, now)
         pending = Pending(lane, f.id, f.id, f.method, now, *call_and_token(f, modern=False), caller=self.state.caller_on(lane))
+        pending.trace = trace_of(f.raw, f.payload) or self.state.traces.get(lane, "")
         token = self.state.own_token(pending)
         return self.state.send(pending, f.raw if token is None else jsontext.splice(f.raw, ("params", META, "progressToken"), token))
 

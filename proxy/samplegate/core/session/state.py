@@ -33,6 +33,8 @@ class State(msgspec.Struct, eq=False):
     """Whether the client's lanes outlive the server's side: then whoever waits for it is told that it has ended."""
     callers: dict[int, str] = msgspec.field(default_factory=dict)
     """Who speaks on a client's lane, where that is not ``caller``."""
+    traces: dict[int, str] = msgspec.field(default_factory=dict)
+    """The trace context of what comes on a client's lane, where its transport gave one."""
     revision: str = ""
     """The negotiated legacy revision; empty until ``initialize`` was answered."""
     client: ClientCapabilities = ClientCapabilities()

@@ -16,7 +16,7 @@ from samplegate.core.policy import Kind
 from samplegate.core.requests import BadRequest, Origin
 from samplegate.core.session import doors, shapes
 from samplegate.core.session.inflight import Pending
-from samplegate.core.session.rounds import ELICITATION, SAMPLING, Effect, Item, Note, Open, Round, Settled, ToClient, Withdraw
+from samplegate.core.session.rounds import ELICITATION, SAMPLING, Effect, Item, Note, Open, Over, Round, Settled, ToClient, Withdraw
 from samplegate.core.session.state import State
 
 Effects = list[Effect]
@@ -61,7 +61,7 @@ class Unasked(msgspec.Struct, eq=False):
 
     def _open(self, pending: Pending, items: dict[str, Item], line: bytes) -> Effects:
         calls = () if pending.call is None else (pending.call,)
-        origin = Origin(self.state.server, pending.caller, "modern", pending.revision, calls)
+        origin = Origin(self.state.server, pending.caller, "modern", pending.revision, calls, pending.trace)
         round = Round(self.state.new_round(), "unasked", pending.lane, origin, pending.client, items, None, pending.started)
         pending.wire_id = self.state.new_id()  # the server has not seen it yet
         self.state.enter(pending)
@@ -79,7 +79,7 @@ class Unasked(msgspec.Struct, eq=False):
             pending.wire_id = pending.id
             return self.state.send(pending, line)
         if isinstance(refused.outcome, Withdrawn):
-            return []
+            return [Over(pending.lane, pending.id)]
         return [ToClient(pending.lane, shapes.ended_call(pending.id, pending.method, "modern", "input", refused), True)]
 
     def cancelled(self, round: str) -> Effects | None:

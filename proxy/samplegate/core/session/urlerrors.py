@@ -13,7 +13,7 @@ from samplegate.core.frames import Frame
 from samplegate.core.requests import Call, Origin
 from samplegate.core.session import doors, shapes
 from samplegate.core.session.inflight import Pending
-from samplegate.core.session.rounds import Effect, Note, Open, Release, Round, Settled, ToClient, Withdraw
+from samplegate.core.session.rounds import Effect, Note, Open, Over, Release, Round, Settled, ToClient, Withdraw
 from samplegate.core.session.routing import unmapped
 from samplegate.core.session.state import State
 
@@ -32,7 +32,7 @@ class UrlErrors(msgspec.Struct, eq=False):
         state = self.state
         calls: tuple[Call, ...] = () if pending.call is None else (pending.call,)
         era: Era = "modern" if pending.modern else "legacy"
-        origin = Origin(state.server, pending.caller, era, pending.revision if pending.modern else state.revision, calls)
+        origin = Origin(state.server, pending.caller, era, pending.revision if pending.modern else state.revision, calls, pending.trace)
         items = doors.url_elicitations(f.payload, origin, pending.offer if pending.modern else state.offered)
         if items is None:
             return None
@@ -67,7 +67,7 @@ class UrlErrors(msgspec.Struct, eq=False):
             return [ToClient(pending.lane, line, True)]
         blocking = next((release for release in left if not isinstance(release.outcome, Withdrawn)), None)
         if blocking is None:
-            return []
+            return [Over(pending.lane, pending.id)]
         if isinstance(blocking.outcome, Answered):
             blocking = Release(Unanswered(Reason.ERROR), blocking.decision_id)
             return [Note("round.faulty", {"round": round}), ToClient(pending.lane, _ended(pending, blocking), True)]

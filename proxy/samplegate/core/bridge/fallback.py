@@ -1,0 +1,32 @@
+"""When a modern client that asks what the server speaks is told that it is the legacy eras only. Most clients then begin again in those.
+
+Bridged, it could be asked nothing (``modern_client.py``). So where the policy would forward what the client declares, the server's own era gives
+it more; where policy answers everything, nothing is lost by the bridge, and a client that knows no other era works too.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from samplegate.core import frames, jsontext
+from samplegate.core.eras import LEGACY, META, META_CAPABILITIES
+from samplegate.core.frames import Frame
+from samplegate.core.requests import ClientCapabilities
+from samplegate.core.session import declared, shapes
+from samplegate.core.session.rounds import ToClient
+from samplegate.core.session.state import State
+
+FAULT: Final = "method not found: server/discover; the server speaks the revisions of the handshake only, begin with initialize"
+
+
+def is_better(state: State, lane: int, f: Frame) -> bool:
+    """Whether the client declares what is offered to the server only on its account. Raises jsontext.Malformed for two readings."""
+    client = declared.read(jsontext.lookup(f.payload, META, META_CAPABILITIES))
+    caller = state.caller_on(lane)
+    bridged = state.offer("legacy", LEGACY[-1], ClientCapabilities(), None, caller)
+    return state.offer("legacy", LEGACY[-1], client, None, caller) != bridged
+
+
+def refusal(lane: int, f: Frame) -> ToClient:
+    """What a legacy server would say (R84, R85)."""
+    return ToClient(lane, frames.error(f.id, shapes.METHOD_NOT_FOUND, FAULT), True)
