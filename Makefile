@@ -14,7 +14,7 @@ PYTEST := -m pytest -n $(WORKERS)
 SOURCES := proxy tests $(wildcard bench)
 ENVS := tests/real/.envs
 
-.PHONY: help install dev counterparts demo test unit check format lint types coverage bench lock lock-npm build clean
+.PHONY: help install dev counterparts packages demo test unit conformance check format lint types coverage bench lock lock-npm build clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -24,6 +24,8 @@ help: ## list the targets
 install: $(VENV)/.installed ## make .venv/ with the gate and what it needs to run
 dev: $(VENV)/.dev ## the same, and what checks and tests need
 counterparts: $(ENVS)/sdk1/.installed $(ENVS)/sdk2/.installed tests/real/node_modules/.installed ## the real servers and clients that tests/real talks to
+packages: ## Debian's packages with the programs that tests/deploy runs, where they are missing and this is root
+	@tests/deploy/packages.sh
 
 $(BIN)/python:
 	@set -e; found=''; \
@@ -65,16 +67,19 @@ tests/real/node_modules/.installed: tests/real/package.json tests/real/package-l
 demo: install ## a server that samples and elicits, a client that can do neither, and the gate between them
 	@$(BIN)/samplegate demo
 
-bench: dev ## what the gate costs, beside the floor, the bare server and the fastest other proxy
+bench: dev $(ENVS)/node/.installed ## what the gate costs, beside the floor, the bare server and other proxies
 	@$(BIN)/python bench/run.py
 
 # --- checks ---------------------------------------------------------------------------------------------------------------------------
 
-test: dev counterparts ## every test, the real counterparts too
+test: dev counterparts packages ## every test, the real counterparts too
 	@$(BIN)/python $(PYTEST) $(ARGS)
 
 unit: dev ## the tests without the real counterparts
 	@$(BIN)/python $(PYTEST) -m 'not real' $(ARGS)
+
+conformance: dev counterparts ## the official MCP conformance suites, with the gate in front of a server and as the client
+	@$(BIN)/python $(PYTEST) tests/conformance $(ARGS)
 
 check: lint types test ## what has to hold before a change lands: format, lint, types, imports, tests, documentation
 
@@ -90,7 +95,7 @@ types: dev ## mypy --strict and pyright
 	@$(BIN)/mypy
 	@$(BIN)/python -m pyright
 
-coverage: dev counterparts ## the tests, and which lines they do not reach
+coverage: dev counterparts packages ## the tests, and which lines they do not reach
 	@$(BIN)/coverage erase
 	@$(BIN)/coverage run -m pytest $(ARGS)
 	@$(BIN)/coverage combine --quiet
