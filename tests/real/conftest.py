@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
 from tests.real import peers
+from tests.real.http_peers import Places
 from tests.real.peers import Client, Gate, Server
 
 HERE = Path(__file__).resolve().parent
@@ -37,6 +40,13 @@ def server(request: pytest.FixtureRequest) -> Server:
 @pytest.fixture
 def client(request: pytest.FixtureRequest) -> Client:
     return peers.clients()[request.param]
+
+
+@pytest.fixture(scope="session")
+def places(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Places]:
+    """The counterparts over HTTP, with gates and without."""
+    with ExitStack() as started:
+        yield Places(started, tmp_path_factory.mktemp("places"))
 
 
 @pytest.fixture

@@ -1,17 +1,19 @@
-"""A client on the Python SDK 1.30: `client_sdk1.py SCENARIO COMMAND...` prints one JSON line of what it saw. Runs in the environment sdk1.
+"""A client on the Python SDK 1.30: `client_sdk1.py SCENARIO COMMAND...|URL` prints one JSON line of what it saw. Runs in the environment sdk1.
 
 What the scenario says and what is printed stands in `tests/real/peers.py`.
 """
 
 import json
 import sys
-from contextlib import suppress
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 import anyio
 import anyio.to_thread
 from mcp import ClientSession, McpError, StdioServerParameters, types
 from mcp.client.stdio import stdio_client
+from mcp.client.streamable_http import streamable_http_client
 
 scenario = json.loads(sys.argv[1])
 declare = scenario.get("declare", [])
@@ -102,8 +104,17 @@ async def do(session: ClientSession, step: dict[str, Any]) -> Any:
     raise ValueError(step["do"])
 
 
+@asynccontextmanager
+async def connected() -> AsyncIterator[tuple[Any, Any]]:
+    if sys.argv[2].startswith("http://"):
+        async with streamable_http_client(sys.argv[2]) as (read, write, _session_id):
+            yield read, write
+    else:
+        async with stdio_client(StdioServerParameters(command=sys.argv[2], args=sys.argv[3:])) as (read, write):
+            yield read, write
+
+
 async def main() -> None:
-    parameters = StdioServerParameters(command=sys.argv[2], args=sys.argv[3:])
     callbacks: dict[str, Any] = {"logging_callback": logged, "message_handler": told}
     if "sampling" in declare:
         callbacks["sampling_callback"] = sample
@@ -111,7 +122,7 @@ async def main() -> None:
         callbacks["elicitation_callback"] = elicit
     if "roots" in declare:
         callbacks["list_roots_callback"] = list_roots
-    async with stdio_client(parameters) as (read, write), ClientSession(read, write, **callbacks) as session:
+    async with connected() as (read, write), ClientSession(read, write, **callbacks) as session:
         opened = await session.initialize()
         seen["revision"] = opened.protocolVersion
         seen["server"] = opened.serverInfo.name

@@ -1,4 +1,4 @@
-"""A client on the Python SDK 2.3, either era: `client_sdk2.py SCENARIO COMMAND...` prints one JSON line of what it saw. Runs in the environment sdk2.
+"""A client on the Python SDK 2.3, either era: `client_sdk2.py SCENARIO COMMAND...|URL` prints one JSON line of what it saw. In the environment sdk2.
 
 What the scenario says and what is printed stands in `tests/real/peers.py`.
 """
@@ -108,7 +108,8 @@ async def main() -> None:
         options["elicitation_callback"] = elicit
     if "roots" in declare:
         options["list_roots_callback"] = list_roots
-    async with Client(StdioServerParameters(command=sys.argv[2], args=sys.argv[3:]), **options) as client:
+    over_http = sys.argv[2].startswith("http://")
+    async with Client(sys.argv[2] if over_http else StdioServerParameters(command=sys.argv[2], args=sys.argv[3:]), **options) as client:
         seen["revision"] = client.session.protocol_version
         for step in scenario["steps"]:
             try:

@@ -1,6 +1,7 @@
 // A client on the TypeScript SDK 1.x, handshake revisions only.
 import { Client } from "@modelcontextprotocol/sdk/client/index.js";
 import { StdioClientTransport } from "@modelcontextprotocol/sdk/client/stdio.js";
+import { StreamableHTTPClientTransport } from "@modelcontextprotocol/sdk/client/streamableHttp.js";
 import {
     CreateMessageRequestSchema,
     ElicitRequestSchema,
@@ -19,5 +20,6 @@ if (declare.includes("roots")) client.setRequestHandler(ListRootsRequestSchema, 
 client.setNotificationHandler(LoggingMessageNotificationSchema, (notification) => void seen.logs.push(notification.params.data));
 client.fallbackNotificationHandler = async (notification) => void seen.notifications.push(notification.method);
 
-const transport = new StdioClientTransport({ command, args, stderr: "inherit" });
+const overHttp = command.startsWith("http://");
+const transport = overHttp ? new StreamableHTTPClientTransport(new URL(command)) : new StdioClientTransport({ command, args, stderr: "inherit" });
 await run(client, transport, (params, options) => client.callTool(params, undefined, options), () => transport._protocolVersion ?? null);

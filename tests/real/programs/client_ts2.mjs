@@ -1,5 +1,5 @@
 // A client on the TypeScript SDK 2.x, either era: the scenario's mode is "legacy", "auto" or a revision to pin.
-import { Client, ProtocolError } from "@modelcontextprotocol/client";
+import { Client, ProtocolError, StreamableHTTPClientTransport } from "@modelcontextprotocol/client";
 import { StdioClientTransport } from "@modelcontextprotocol/client/stdio";
 
 import { answers, args, capabilities, command, declare, run, scenario, seen } from "./scenario.mjs";
@@ -13,5 +13,6 @@ if (declare.includes("roots")) client.setRequestHandler("roots/list", own.listRo
 client.setNotificationHandler("notifications/message", (notification) => void seen.logs.push(notification.params.data));
 client.fallbackNotificationHandler = async (notification) => void seen.notifications.push(notification.method);
 
-const transport = new StdioClientTransport({ command, args, stderr: "inherit" });
+const overHttp = command.startsWith("http://");
+const transport = overHttp ? new StreamableHTTPClientTransport(new URL(command)) : new StdioClientTransport({ command, args, stderr: "inherit" });
 await run(client, transport, (params, options) => client.callTool(params, options), () => client.getNegotiatedProtocolVersion?.() ?? null);

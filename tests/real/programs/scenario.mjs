@@ -1,4 +1,4 @@
-// What both TypeScript clients do with a scenario: `client_tsN.mjs SCENARIO COMMAND...` prints one JSON line of what it saw (tests/real/peers.py).
+// What both TypeScript clients do with a scenario: `client_tsN.mjs SCENARIO COMMAND...|URL` prints one JSON line of what it saw (tests/real/peers.py).
 
 export const scenario = JSON.parse(process.argv[2]);
 export const [command, ...args] = process.argv.slice(3);

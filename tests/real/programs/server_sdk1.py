@@ -96,14 +96,25 @@ async def slow(ctx: Context) -> str:
         await anyio.sleep(3600)
     except anyio.get_cancelled_exc_class():
         taken_back += 1
+        again.set()
         raise
     return "never"
 
 
+told = 0
+again = anyio.Event()
+
+
 @server.tool()
-def cancelled() -> int:
-    """How often `slow` was cancelled."""
-    return taken_back
+async def cancelled(more: bool = False) -> int:
+    """How often `slow` was cancelled; with `more`, once it was again since this was last asked: over HTTP that may come after the next call."""
+    global told, again
+    if more and taken_back <= told:
+        again = anyio.Event()
+        with anyio.move_on_after(5):
+            await again.wait()
+    told = taken_back
+    return told
 
 
 @server.tool()

@@ -1,0 +1,28 @@
+"""Every test in this folder is marked `real`, gets time for whole suites, and fails with what to do where they are not installed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.conformance import suite
+from tests.real import peers
+
+HERE = Path(__file__).resolve().parent
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if HERE in item.path.parents:
+            item.add_marker(pytest.mark.real)
+            if item.get_closest_marker("timeout") is None:
+                item.add_marker(pytest.mark.timeout(330))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def installed() -> None:
+    """The suites and the environment of the known-good server are there."""
+    missing = [str(path) for path in (suite.PROGRAM, Path(peers.sdk(2))) if not path.exists()]
+    if missing:
+        pytest.fail(f"tests/conformance: {', '.join(missing)} is missing; run 'make counterparts'")

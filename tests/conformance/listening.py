@@ -1,0 +1,99 @@
+"""Programs that serve HTTP and say where: started, waited for, ended. Whatever they say on stderr is kept for the message of a failing test."""
+
+from __future__ import annotations
+
+import os
+import queue
+import re
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, Final
+
+from tests.real import peers
+
+ROOT: Final = Path(__file__).resolve().parents[2]
+START: Final = 30.0  # seconds until a program listens; it takes one or two
+END: Final = 10.0
+PLACE: Final = re.compile(r"(?:listening|running|available) (?:on|at) (?:port )?(http://\S+|\d+)", re.IGNORECASE)
+
+
+@dataclass
+class Listening:
+    """A program that serves: its address, its process, what it has said so far."""
+
+    url: str
+    process: subprocess.Popen[str]
+    lines: list[str] = field(default_factory=list)
+
+    def said(self) -> str:
+        """What it said last, without the line that the gate writes for every request."""
+        return "".join(line for line in self.lines if '"event": "http.request"' not in line)[-4000:]
+
+
+def gate(*words: str) -> tuple[str, ...]:
+    """The words that start the gate with these arguments."""
+    return (str(Path(sys.executable).with_name("samplegate.exe" if sys.platform == "win32" else "samplegate")), *words)
+
+
+def serve(policy: Path, *behind: str, log: Path | None = None) -> tuple[str, ...]:
+    """The words of a gate that serves one server: behind is ``--url URL`` or ``--`` and a command."""
+    decisions = str(log) if log else "none"
+    return gate("serve", "--policy", str(policy), "--listen", "127.0.0.1:0", "--decision-log", decisions, *behind)
+
+
+def known_good(*words: str) -> tuple[str, ...]:
+    """The words that start the server that passes the suites by itself: ``stdio`` or ``http``, and an era if it is to speak that only."""
+    return (peers.sdk(2), "-m", "tests.conformance.known_good", *words)
+
+
+def _read(stream: IO[str], lines: list[str], places: queue.Queue[str | None]) -> None:
+    for line in stream:
+        lines.append(line)
+        if found := PLACE.search(line):
+            places.put(found[1])
+    places.put(None)
+
+
+@contextmanager
+def listening(words: Sequence[str], environment: Mapping[str, str] | None = None) -> Iterator[Listening]:
+    """The program serving; it and all it started are killed at the end, if it does not end when asked to."""
+    pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE}
+    process: subprocess.Popen[str] = subprocess.Popen(  # type: ignore[call-overload]
+        words, cwd=ROOT, env={**os.environ, **(environment or {})}, text=True, errors="replace", start_new_session=True, **pipes
+    )
+    lines: list[str] = []
+    places: queue.Queue[str | None] = queue.Queue()
+    assert process.stderr is not None
+    reader = threading.Thread(target=_read, args=(process.stderr, lines, places), daemon=True)
+    reader.start()
+    try:
+        yield Listening(_address(places, words, lines), process, lines)
+    finally:
+        _end(process)
+        reader.join(END)
+        process.stderr.close()
+
+
+def _address(places: queue.Queue[str | None], words: Sequence[str], lines: list[str]) -> str:
+    try:
+        place = places.get(timeout=START)
+    except queue.Empty:
+        place = None
+    if place is None:
+        raise AssertionError(f"{' '.join(words[:4])} ... does not serve; it said:\n{''.join(lines)[-4000:]}")
+    return f"http://127.0.0.1:{place}/mcp" if place.isdecimal() else place.rstrip(".,;")
+
+
+def _end(process: subprocess.Popen[str]) -> None:
+    process.terminate()
+    with suppress(subprocess.TimeoutExpired):
+        process.wait(END)
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait(END)

@@ -1,0 +1,53 @@
+"""The official client suite, with the gate as the HTTP client that is judged: what an SDK's own client passes the gate passes too."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.conformance.expected import expected
+from tests.conformance.listening import gate
+from tests.conformance.suite import Scenario, client_output, client_scenario, failing, worse
+from tests.real import peers
+
+DRIVER = (peers.sdk(2), "-m", "tests.conformance.client_driver")
+LEGACY = ["initialize", "tools_call", "elicitation-sep1034-client-defaults", "sse-retry", "json-schema-2020-12-preservation"]
+MODERN = [
+    "tools_call",
+    "request-metadata",
+    "sep-2322-client-request-state",
+    "http-standard-headers",
+    "http-custom-headers",
+    "http-invalid-tool-headers",
+    "json-schema-ref-no-deref",
+    "json-schema-2020-12-preservation",
+]
+SCENARIOS = [*(("2025-11-25", name) for name in LEGACY), *(("2026-07-28", name) for name in MODERN)]
+ANSWERS = Path(__file__).resolve().with_name("answers.yaml")
+ASKING = [("2025-11-25", "elicitation-sep1034-client-defaults"), ("2026-07-28", "sep-2322-client-request-state")]
+
+
+def behind(policy: Path) -> tuple[str, ...]:
+    """The words that put the gate before an address."""
+    return gate("run", "--policy", str(policy), "--decision-log", "none", "--url")
+
+
+def lines(checks: Scenario) -> list[str]:
+    return [str(check) for check in failing(checks)]
+
+
+@pytest.mark.parametrize(("revision", "scenario"), SCENARIOS)
+def test_what_a_client_of_the_sdk_passes_the_gate_passes(revision: str, scenario: str, tmp_path: Path) -> None:
+    direct = client_scenario(DRIVER, scenario, revision, tmp_path / "direct")
+    assert (scenario in expected("client", revision)) == bool(failing(direct)), lines(direct)
+    gated = client_scenario((*DRIVER, *behind(peers.POLICIES / "forwards.yaml")), scenario, revision, tmp_path / "gated")
+    assert [] == worse(direct, gated), gated["client-ended-well"].said
+    assert "samplegate: " in client_output(tmp_path / "gated")  # it was there
+
+
+@pytest.mark.parametrize(("revision", "scenario"), ASKING)
+def test_a_policy_that_answers_passes_for_a_client_that_cannot(revision: str, scenario: str, tmp_path: Path) -> None:
+    gated = client_scenario((*DRIVER, "--silent", *behind(ANSWERS)), scenario, revision, tmp_path / "gated")
+    assert [] == lines(gated)
+    assert any(check.status == "SUCCESS" for check in gated.values())

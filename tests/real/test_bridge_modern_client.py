@@ -1,0 +1,61 @@
+"""Real clients of 2026-07-28 before real servers that know only the handshake: the gate opens the server, answers what it asks, and translates."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.real.peers import Client, Gate, Server, call, drive
+from tests.real.test_capabilities import failed
+
+POLICY_SAMPLE = "samplegate/sampling is answered|endTurn|from the policy"
+POLICY_FORM = "accept|True|from the policy"
+
+pytestmark = pytest.mark.parametrize("client", ["python2-auto", "python2-pinned", "typescript2-auto", "typescript2-pinned"], indirect=True)
+sdk1 = pytest.mark.parametrize("server", ["sdk1"], indirect=True)
+everything = pytest.mark.parametrize("server", ["everything"], indirect=True)
+
+
+def said(text: str) -> dict[str, object]:
+    return {"error": False, "text": text}
+
+
+@sdk1
+def test_a_call_a_resource_and_a_list_pass_in_the_clients_own_era(client: Client, server: Server, answers: Gate) -> None:
+    steps = [call("add", a=1, b=2), {"do": "resource", "uri": "counterpart://greeting"}, {"do": "tools"}]
+    seen = drive(client, server, answers, steps)
+    assert [said("3"), "hello from a resource"] == seen.results[:2]
+    assert "add" in seen.results[2]
+    assert "2026-07-28" == seen.revision
+
+
+@sdk1
+def test_what_the_server_asks_is_answered_by_the_policy(client: Client, server: Server, answers: Gate) -> None:
+    seen = drive(client, server, answers, [call("classify", text="x"), call("confirm")])
+    assert [said(POLICY_SAMPLE), said(POLICY_FORM)] == seen.results
+    assert [] == seen.asked
+    assert 2 == len(answers.records())
+
+
+@sdk1
+def test_what_only_the_client_could_answer_is_refused_and_the_next_call_goes_on(client: Client, server: Server, forwards: Gate) -> None:
+    seen = drive(client, server, forwards, [call("classify", text="x"), call("confirm"), call("add", a=1, b=2)], declare=["sampling", "elicitation"])
+    assert [True, True] == [failed(one) for one in seen.results[:2]]
+    assert said("3") == seen.results[2]
+    assert [] == seen.asked
+
+
+@sdk1
+def test_progress_logs_and_cancellation_pass(client: Client, server: Server, answers: Gate) -> None:
+    slow = {"do": "cancel", "name": "slow", "arguments": {}}
+    seen = drive(client, server, answers, [call("count", to=3), slow, call("cancelled")])
+    assert [[1, 3, "1 of 3"], [2, 3, "2 of 3"], [3, 3, "3 of 3"]] == seen.progress[:3]
+    assert said("1") == seen.results[-1]
+
+
+@everything
+def test_a_server_of_another_make_asks_and_is_answered(client: Client, server: Server, answers: Gate) -> None:
+    steps = [call("echo", message="hi"), call("trigger-sampling-request", prompt="x", maxTokens=10), {"do": "tools"}]
+    seen = drive(client, server, answers, steps)
+    assert said("Echo: hi") == seen.results[0]
+    assert "from the policy" in seen.results[1]["text"]
+    assert "trigger-elicitation-request" in seen.results[2]

@@ -1,0 +1,52 @@
+"""The MCP inspector's command line: prints the same with and without a gate, over HTTP and with the gate as its stdio server."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from tests.real import node, peers
+from tests.real.http_peers import Places
+from tests.real.peers import Server
+
+PROGRAM = peers.HERE / "node_modules" / "@modelcontextprotocol" / "inspector" / "clients" / "launcher" / "build" / "index.js"
+ASKED = {
+    "tools": ("tools/list",),
+    "call": ("tools/call", "--tool-name", "add", "--tool-arg", "a=1", "b=2"),
+    "refused": ("tools/call", "--tool-name", "confirm"),
+    "resources": ("resources/list",),
+    "resource": ("resources/read", "--uri", "counterpart://greeting"),
+    "prompts": ("prompts/list",),
+}
+
+
+def inspected(server: Server, asked: Sequence[str], home: Path) -> tuple[int, object]:
+    """Its exit code and what it printed as JSON. The folder stands in for the user's own."""
+    over_http = server.words[0].startswith("http://")
+    target = [*server.words, "--transport", "http"] if over_http else []
+    if not over_http:
+        catalog = home / "servers.json"
+        catalog.write_text(json.dumps({"mcpServers": {"gate": {"command": server.words[0], "args": list(server.words[1:])}}}), "utf-8")
+        target = ["--config", str(catalog), "--server", "gate"]
+    words = [str(node.node()), str(PROGRAM), "--cli", *target, "--method", *asked]
+    environment = {**os.environ, "HOME": str(home), "USERPROFILE": str(home), "NO_COLOR": "1", "MCP_INSPECTOR_SECRET_STORE": "memory"}
+    done = subprocess.run(words, env=environment, capture_output=True, text=True, timeout=peers.WAIT, check=False)
+    said = done.stdout if done.returncode == 0 else done.stderr.strip().rpartition("\n")[2]  # an error is one line, the last
+    try:
+        return done.returncode, json.loads(said)
+    except json.JSONDecodeError:
+        raise AssertionError(f"the inspector ended with {done.returncode}:\n{done.stdout[-1500:]}\n{done.stderr[-1500:]}") from None
+
+
+@pytest.mark.parametrize("server", ["sdk1", "sdk2"])
+def test_the_inspector_prints_the_same(server: str, places: Places, tmp_path: Path) -> None:
+    asked = {name: words for name, words in ASKED.items() if (server, name) != ("sdk1", "refused")}  # worded with the number of a request
+    alone = {name: inspected(places.server(server), words, tmp_path) for name, words in asked.items()}
+    served, run = places.gate(server, "http", "forwards").server, places.run(server, "http", "forwards")
+    assert alone == {name: inspected(served, words, tmp_path) for name, words in asked.items()}
+    assert alone == {name: inspected(run, words, tmp_path) for name, words in asked.items()}
