@@ -76,7 +76,7 @@ class House:
         """Put another policy in force. Limits and brakes that are the same in both go on where they stand."""
         old, self.rules = self.rules, rules
         self.admission.amend(rules.book.terms)
-        self.draws = Draws({**old.book.terms, **rules.book.terms}, self.metrics)
+        self.draws.amend(rules.book.terms)
         if old.book.policy.brakes != rules.book.policy.brakes:
             self.brakes = Brakes(rules.book.policy.brakes)
         for conversation in list(self._conversations):

@@ -65,6 +65,8 @@ class Wires:
         self._rules = self.house.rules
         self._gate = self._gate_of(self._rules)
         self.state.book = self._rules.book
+        if self.relay.first_call is not None:
+            self.relay.first_call = self._rules.models.warm
 
     def leave(self) -> None:
         """The conversation is over."""
@@ -74,8 +76,8 @@ class Wires:
         house = self.house
         ports = Ports(
             sample=partial(self._sample, rules.models),
-            reserve=self._reserve,
-            settle=self._settle,
+            reserve=partial(self._reserve, rules),
+            settle=partial(self._settle, rules),
             progress=self.relay.tokens,
             note=self._note,
             ask_client=self.relay.ask_client,
@@ -95,7 +97,7 @@ class Wires:
             return await gate.run(round)
         finally:
             rules.open -= 1
-            if rules is not self._rules:
+            if rules is not self.house.rules:
                 self.relay.start(self.relay.beside, partial(self.house.retire, rules))
 
     def _note(self, note: Note) -> None:
@@ -118,19 +120,19 @@ class Wires:
             case "limit.warned":
                 metrics.count("samplegate_limit_warnings_total", limit=note.fields["limit"])
 
-    async def _reserve(self, draws: Sequence[Draw], wait: float | None) -> Reserved | Refused:
+    async def _reserve(self, rules: Rules, draws: Sequence[Draw], wait: float | None) -> Reserved | Refused:
         started = time.monotonic()
-        answer = await self.house.admission.reserve(draws, wait)
+        answer = await self.house.admission.reserve(draws, wait, rules.book.terms)
         try:
             self.house.draws.reserved(draws, answer, None if wait is None else time.monotonic() - started)
         except Exception:  # nobody would ever settle what was reserved
             self.house.log.error("metrics.failed", exc_info=True)  # noqa: G201
         return answer
 
-    async def _settle(self, reserved: Reserved, actual: Sequence[Draw]) -> None:
+    async def _settle(self, rules: Rules, reserved: Reserved, actual: Sequence[Draw]) -> None:
         await self.house.admission.settle(reserved, actual)
         try:
-            for name in self.house.draws.settled(reserved, actual):
+            for name in self.house.draws.settled(reserved, actual, rules.book.terms):
                 self._note(Note("limit.overrun", {"limit": name}))
         except Exception:  # the port never raises: what was asked for is done
             self.house.log.error("metrics.failed", exc_info=True)  # noqa: G201

@@ -353,7 +353,7 @@ def test_a_refused_draw_warns_of_nothing() -> None:
 @pytest.mark.parametrize(
     ("terms", "busy", "done"),
     [
-        (bucket(10, 60), 59.9, 60.1),
+        (bucket(10, 60), 59.9 + SKEW, 60.1 + SKEW),
         (day(10), 3600.0, DAY),
         (Terms("l", "requests", 10 * ONE, "call"), FORGOTTEN - 1, FORGOTTEN),
         (Terms("l", "requests", 10 * ONE, "process", by=("session",)), FORGOTTEN - 1, FORGOTTEN),

@@ -139,6 +139,10 @@ class Desk:
         assert isinstance(got, Refused), got
         return got
 
+    def amend(self, *terms: Terms) -> None:
+        """Another policy is in force."""
+        self.admission.amend({one.name: one for one in terms})
+
     async def settle(self, reserved: Reserved, *actual: Draw) -> None:
         await self.admission.settle(reserved, actual)
 

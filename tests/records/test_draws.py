@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from samplegate.core.ledger import Draw, Refused, Reserved, Terms
-from samplegate.records.draws import Draws
+from samplegate.records.draws import USED, Draws
 from samplegate.records.metrics import Metrics
 
 TERMS = {"day": Terms("day", "usd", 1000, "day"), "room": Terms("room", "concurrent", 4, "slots")}
@@ -44,3 +44,42 @@ def test_how_full_a_limit_is_follows_the_settlement_beyond_its_end(metrics: Metr
     assert ["day"] == draws.settled(reserved, (Draw("day", "[]", 3000), ROOM))
     assert pytest.approx(3.0) == metrics.value("samplegate_limit_used_ratio", limit="day")
     assert 1 == metrics.value("samplegate_limit_overruns_total", limit="day")
+
+
+def test_the_series_of_a_limit_that_is_gone_are_gone_and_stay_so(metrics: Metrics) -> None:
+    draws = Draws(TERMS, metrics)
+    reserved = Reserved("r", (DAY, ROOM), 0.0, fill={"day": 0.1, "room": 0.25})
+    draws.reserved(reserved.draws, reserved, 2.0)
+    draws.amend({"room": TERMS["room"]})
+    assert ["day"] == draws.settled(reserved, (Draw("day", "[]", 3000), ROOM), TERMS), "the overrun is told all the same"
+    draws.reserved((DAY,), Reserved("q", (DAY,), 0.0, fill={"day": 0.2}), 2.0)
+    draws.reserved((DAY,), Refused("day", "unavailable"), None)
+    names = ["samplegate_limit_reservations_total", USED, "samplegate_limit_overruns_total"]
+    assert [] == [number.labels for name in names for number in metrics.numbers(name) if "day" in number.labels]
+    assert 0 == metrics.value("samplegate_limit_wait_seconds", limit="day")
+    assert 0 == metrics.value(USED, limit="room"), "its slot is free again"
+
+
+def test_how_full_a_limit_is_is_told_of_its_new_amount(metrics: Metrics) -> None:
+    draws = Draws(TERMS, metrics)
+    reserved = Reserved("r", (DAY,), 0.0, fill={"day": 0.1})
+    draws.reserved(reserved.draws, reserved, None)
+    now = {"day": Terms("day", "usd", 500, "day")}
+    draws.amend(now)
+    assert pytest.approx(0.2) == metrics.value(USED, limit="day")
+    draws.settled(reserved, (Draw("day", "[]", 50),), TERMS)
+    assert pytest.approx(0.1) == metrics.value(USED, limit="day")
+
+
+def test_what_was_drawn_on_a_limit_that_counts_something_else_now_says_nothing_of_it(metrics: Metrics) -> None:
+    draws = Draws(TERMS, metrics)
+    reserved = Reserved("r", (DAY,), 0.0, fill={"day": 0.1})
+    draws.reserved(reserved.draws, reserved, None)
+    draws.amend({"day": Terms("day", "requests", 500, "day")})
+    assert 0 == metrics.value(USED, limit="day")
+    assert ["day"] == draws.settled(reserved, (Draw("day", "[]", 10**9),), TERMS)
+    assert 0 == metrics.value(USED, limit="day")
+
+
+def test_a_settlement_on_limits_that_nobody_knows_is_harmless(metrics: Metrics) -> None:
+    assert [] == Draws({}, metrics).settled(Reserved("r", (DAY, ROOM), 0.0), (DAY,))

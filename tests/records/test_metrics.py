@@ -65,6 +65,23 @@ def test_what_ends_after_its_server_was_removed_does_not_pull_a_new_one_of_that_
     assert 1 == metrics.value(LANES, server="db")
 
 
+def test_a_series_that_is_kept_counts_as_the_metric_does_and_whoever_keeps_it_sees_that_series_were_dropped() -> None:
+    metrics, labels = Metrics(), {"server": "db", "kind": "sampling", "effect": "allow"}
+    kept, timed = metrics.counter("samplegate_requests_total", **REQUEST), metrics.histogram("samplegate_request_duration_seconds", **labels)
+    kept.amount += 1
+    timed.add(0.5)
+    metrics.count("samplegate_requests_total", **REQUEST)
+    metrics.observe("samplegate_request_duration_seconds", 1.5, **labels)
+    assert (2, 2, 2.0) == (metrics.value("samplegate_requests_total"), metrics.value("samplegate_request_duration_seconds"), timed.total)
+    before = metrics.forgets
+    metrics.forget(server="db")
+    assert before != metrics.forgets
+    with pytest.raises(ValueError, match="no counter"):
+        metrics.counter("samplegate_lanes_open", server="db")
+    with pytest.raises(ValueError, match="no histogram"):
+        metrics.histogram("samplegate_requests_total", **REQUEST)
+
+
 def test_every_series_of_a_removed_server_goes_and_no_other() -> None:
     metrics = Metrics()
     for server in ("db", "docs"):

@@ -64,3 +64,16 @@ def test_a_refused_request_is_counted_by_its_reason(reason: Refusal) -> None:
     metrics = Metrics()
     Traffic(metrics).refused("db", reason)
     assert 1 == metrics.value(REFUSED, server="db", reason=reason)
+
+
+def test_after_its_server_was_removed_a_request_is_counted_in_a_series_that_is_shown() -> None:
+    metrics = Metrics()
+    traffic = Traffic(metrics)
+    for _ in range(2):
+        for server in ("db", "docs"):
+            traffic.answered(server=server, era="modern", http="POST", method="tools/call", status=200, seconds=0.1)
+    metrics.forget(server="db")
+    assert [0, 2] == [metrics.value(REQUESTS, server=server) for server in ("db", "docs")]
+    for server in ("db", "docs"):
+        traffic.answered(server=server, era="modern", http="POST", method="tools/call", status=200, seconds=0.1)
+    assert [(1, 1), (3, 3)] == [(metrics.value(REQUESTS, server=server), metrics.value(SECONDS, server=server)) for server in ("db", "docs")]

@@ -8,7 +8,6 @@ cannot be asked; nothing is charged then. What could not be settled is kept and 
 from __future__ import annotations
 
 import contextlib
-import json
 import math
 import sqlite3
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -22,40 +21,48 @@ import msgspec
 from samplegate.core import ledger
 from samplegate.core.ledger import Draw, Refused, Reserved, Terms
 from samplegate.limits.connection import File
+from samplegate.limits.editions import stored_name, widened
 from samplegate.limits.faults import FILE, Broken
 from samplegate.limits.filling import levels, shares
 from samplegate.limits.holders import Holder
-from samplegate.limits.slots import Account, no_room, sums
+from samplegate.limits.owed import Arriving, Correction
+from samplegate.limits.slots import Account, Arrival, no_room, sums
 
 LOOKED_AT: Final = 256  # accounts looked at for idle ones at the first reservation and each 64th: four for each that one may add
 EVERY: Final = 64
 FORGOTTEN: Final = 400 * 86_400.0  # seconds after which an account of a limit that we do not know is nobody's: longer than any window
 
 
-class Correction(msgspec.Struct, frozen=True):
-    """A settlement that is to be written."""
-
-    reserved: Reserved
-    actual: tuple[Draw, ...] = ()
-    undo: bool = False
-    """As if it had never been: a warning that nobody got is due again."""
-    slots_only: bool = False
-    """Whether its charge was corrected is not known, so it is not corrected again; to free slots twice does no harm."""
-
-
 class Shared:
-    """The file in ``state``. ``terms`` are those of the shared limits; ``clock`` is Unix seconds, asked with the file locked."""
+    """The file in ``state``. ``terms`` are those of the shared limits, by what draws call them: the ids of their editions.
+
+    ``clock`` is Unix seconds, asked with the file locked.
+    """
 
     def __init__(self, terms: Mapping[str, Terms], state: Path, clock: Callable[[], float]) -> None:
-        self._terms = terms
         self._file = File(state / FILE)
         self._clock = clock
-        self._stored = {name: stored_name(one) for name, one in terms.items()}
-        self._known = {stored: name for name, stored in self._stored.items()}
         self._holder = Holder(state / "holders")
         self._reservations = 0
-        self._owed: dict[int, Correction] = {}
+        self._owed: dict[int, Correction | Arriving] = {}
         self._corrections = count()
+        self._know(terms)
+
+    def amend(self, terms: Mapping[str, Terms], arrival: Arrival | None, deadline: float = math.inf) -> None:
+        """Other terms from here on. What is owed is paid under its own; what arrives is owed from now on. Asks nothing."""
+        owed = {limit for one in self._owed.values() for limit in one.limits}
+        before, now = self._terms, {**{limit: self._terms[limit] for limit in owed}, **terms}
+        for number, one in self._owed.items():
+            if isinstance(one, Correction):
+                self._owed[number] = msgspec.structs.replace(one, rates=widened(one.rates, one.limits, before, now))
+        if arrival is not None:
+            self._owed[next(self._corrections)] = Arriving(arrival)
+        self._know(now)
+
+    def _know(self, terms: Mapping[str, Terms]) -> None:
+        self._terms = terms
+        self._stored = {limit: stored_name(one) for limit, one in terms.items()}
+        self._known = {stored: limit for limit, stored in self._stored.items()}
 
     def reserve(self, id: str, draws: Sequence[Draw], deadline: float) -> Reserved | Refused:
         """Charge all of the draws, or none. ``deadline`` is monotonic, for all waiting together."""
@@ -120,8 +127,8 @@ class Shared:
                 paid = self._pay(db)
                 yield db
         except Broken as problem:
-            if not problem.undone:  # a charge must not be given back twice
-                self._owed = {number: msgspec.structs.replace(owed, slots_only=True) for number, owed in self._owed.items()}
+            if not problem.undone:
+                self._owed = {number: owed.in_doubt() for number, owed in self._owed.items()}
             raise
         for number in paid:
             del self._owed[number]
@@ -143,11 +150,11 @@ class Shared:
         """Carry out what could not be settled until now; which that was."""
         for number, owed in self._owed.items():
             try:
-                self._correct(db, owed)
+                self._correct(db, owed) if isinstance(owed, Correction) else self._arrive(db, owed.arrival)
             except (sqlite3.Error, Broken):
                 raise
             except Exception:  # a fault of ours: it must not stand in the way of everything that comes after
-                self._owed[number] = msgspec.structs.replace(owed, slots_only=True)
+                self._owed[number] = owed.in_doubt() if isinstance(owed, Correction) else Arriving(Arrival({}, {}))
                 raise
         return list(self._owed)
 
@@ -160,12 +167,21 @@ class Shared:
         if owed.slots_only or not counted:
             return
         actual = [draw for draw in owed.actual if not self._is_slot(draw)]
-        changes = ledger.settle(self._terms, self._look(db), msgspec.structs.replace(reserved, draws=counted), actual, self._clock())
+        changes = ledger.settle(
+            self._terms, self._look(db), msgspec.structs.replace(reserved, draws=counted), actual, self._clock(), rates=owed.rates
+        )
         if owed.undo:
             changes = {
                 account: msgspec.structs.replace(one, warned=one.warned and account[0] not in reserved.warned) for account, one in changes.items()
             }
         self._write(db, changes)
+
+    def _arrive(self, db: sqlite3.Connection, arrival: Arrival) -> None:
+        look, now = self._look(db), self._clock()
+        self._write(db, {account: ledger.merged(self._terms[account[0]], look(*account), one, now) for account, one in arrival.accounts.items()})
+        for account, held in arrival.slots.items():
+            for id, amount in held.items():
+                self._take_slots(db, id, {account: amount})
 
     def _forget_idle(self, db: sqlite3.Connection, now: float) -> None:
         """Look at the accounts after those that were looked at last, by whichever process."""
@@ -206,18 +222,12 @@ class Shared:
             self._free_dead(db, self._holder.left_behind())
             self._holder.register()
         rows = [(self._stored[limit], key, self._holder.name, id, amount) for (limit, key), amount in wanted.items()]
-        db.executemany("INSERT INTO slots VALUES(?, ?, ?, ?, ?)", rows)
+        db.executemany("INSERT OR REPLACE INTO slots VALUES(?, ?, ?, ?, ?)", rows)
 
     def _free_dead(self, db: sqlite3.Connection, names: Sequence[str]) -> int:
         dead = self._holder.dead(names)
         db.executemany("DELETE FROM slots WHERE holder = ?", [(name,) for name in dead])
         return len(dead)
-
-
-def stored_name(terms: Terms) -> str:
-    """What a limit's accounts are stored under."""
-    meaning = [terms.name, terms.quantity, terms.per, terms.period, terms.tz if terms.per in {"day", "month"} else "", *terms.by]
-    return json.dumps(meaning, separators=(",", ":"))
 
 
 def _account(level: object, stamp: object, warned: object) -> ledger.Account:

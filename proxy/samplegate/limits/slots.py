@@ -5,10 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import TypeAlias
 
-from samplegate.core.ledger import Draw, Refused, Terms
+import msgspec
+
+from samplegate.core.ledger import Changes, Draw, Refused, Terms
 
 Account: TypeAlias = tuple[str, str]
-"""A limit's name and a key."""
+"""A limit, by the id of its edition, and a key."""
+
+
+class Arrival(msgspec.Struct, frozen=True):
+    """What one store hands to the other: accounts, and by account and reservation the slots that are held."""
+
+    accounts: Changes
+    slots: Mapping[Account, Mapping[str, int]]
 
 
 def sums(draws: Iterable[Draw]) -> dict[Account, int]:
@@ -23,9 +32,9 @@ def sums(draws: Iterable[Draw]) -> dict[Account, int]:
 def no_room(terms: Mapping[str, Terms], taken: Callable[[str, str], int], wanted: Mapping[Account, int]) -> tuple[Refused, Account] | None:
     """The first account that has no room, None where all have. ``taken`` tells how many slots of an account are held."""
     for (limit, key), amount in wanted.items():
-        most = terms[limit].most
+        most, name = terms[limit].most, terms[limit].name
         if amount > most:
-            return Refused(limit, "never", detail=f"limit {limit}: one request takes {amount} slots of {most}"), (limit, key)
+            return Refused(name, "never", detail=f"limit {name}: one request takes {amount} slots of {most}"), (limit, key)
         if taken(limit, key) + amount > most:
-            return Refused(limit, "full", detail=f"limit {limit}: all {most} slots are held"), (limit, key)
+            return Refused(name, "full", detail=f"limit {name}: all {most} slots are held"), (limit, key)
     return None

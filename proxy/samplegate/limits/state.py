@@ -7,16 +7,18 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import anyio
 
-from samplegate.core.ledger import Draw, Refused, Reserved
+from samplegate.core.ledger import Draw, Rates, Refused, Reserved, Terms
 from samplegate.limits.faults import FILE, Broken
-from samplegate.limits.shared import Correction, Shared
+from samplegate.limits.owed import Correction
+from samplegate.limits.shared import Shared
+from samplegate.limits.slots import Arrival
 from samplegate.limits.waiting import Later, Timer, after
 from samplegate.ports import Log
 
@@ -53,8 +55,19 @@ class State:
         self._hurried = False
         self._end: asyncio.Future[None] | None = None
 
-    async def reserve(self, id: str, draws: Sequence[Draw]) -> Reserved | Refused:
-        """Charge all of the draws, or none; where that cannot be told, none."""
+    def amend(self, terms: Mapping[str, Terms], arrival: Arrival | None) -> None:
+        """Other terms for all that is asked from here on, and what is to be added to the accounts in the file. Returns at once."""
+        if self._closed:
+            return
+        if self._threads is None:
+            self._shared.amend(terms, arrival)
+        else:
+            self._give(self._shared.amend, terms, arrival)
+        if arrival is not None:
+            self._carry_out(self._shared.pay)
+
+    async def reserve(self, id: str, draws: Sequence[Draw], rates: Callable[[], Rates]) -> Reserved | Refused:
+        """Charge all of the draws, or none; where that cannot be told, none. ``rates`` are asked for where it is to be taken back."""
         if self._closed:
             return Refused(draws[0].limit, "unavailable", detail="the gate is ending")
         given = self._give(self._shared.reserve, id, draws)
@@ -63,10 +76,10 @@ class State:
         try:
             await self._answered(answer)
         except asyncio.CancelledError:
-            self._take_back(given)
+            self._take_back(given, rates())
             raise
         if not answer.done():
-            self._take_back(given)
+            self._take_back(given, rates())
             return Refused(draws[0].limit, "unavailable", detail=self._fails(Broken("busy", "did not answer in time")))
         problem = answer.exception()
         if isinstance(problem, Exception):
@@ -74,11 +87,15 @@ class State:
         self._works()
         return answer.result()
 
-    async def settle(self, reserved: Reserved, actual: Sequence[Draw]) -> None:
+    async def settle(self, reserved: Reserved, actual: Sequence[Draw], rates: Rates) -> None:
         """Correct a reservation; what fails is tried again, and stays at its worst case until then."""
-        done = self._carry_out(self._shared.settle, Correction(reserved, tuple(actual)))
+        done = self._carry_out(self._shared.settle, Correction(reserved, tuple(actual), rates=rates))
         if done is not None:
             await self._answered(done)  # which leaves it alone, whatever becomes of the waiting
+
+    def undo(self, reserved: Reserved, rates: Rates) -> None:
+        """As if it had never been. Returns at once."""
+        self._carry_out(self._shared.settle, Correction(reserved, undo=True, rates=rates))
 
     def hurry(self, seconds: float) -> None:
         """The end has begun: whatever is asked takes ``seconds`` at most from now on, all together."""
@@ -138,14 +155,14 @@ class State:
         else:
             self._works()
 
-    def _take_back(self, given: Future[Reserved | Refused]) -> None:
+    def _take_back(self, given: Future[Reserved | Refused], rates: Rates) -> None:
         """Nobody waits for it any more. One that runs, or has run, is undone by what comes next in the one thread."""
         if not given.cancel():
-            self._carry_out(self._undo_what_came_of, given)
+            self._carry_out(self._undo_what_came_of, given, rates)
 
-    def _undo_what_came_of(self, given: Future[Reserved | Refused], deadline: float) -> None:
+    def _undo_what_came_of(self, given: Future[Reserved | Refused], rates: Rates, deadline: float) -> None:
         if given.exception() is None and isinstance(got := given.result(), Reserved):
-            self._shared.settle(Correction(got, undo=True), deadline)
+            self._shared.settle(Correction(got, undo=True, rates=rates), deadline)
 
     def _fails(self, problem: Exception) -> str:
         """What the log says of a kind of fault, once until something works again. What is owed is tried again after a while."""

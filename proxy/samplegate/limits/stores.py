@@ -1,16 +1,19 @@
-"""This process's memory and the shared state as one: a reservation charges all of its draws or none. Not waiting: ``admission.py``."""
+"""This process's memory and the shared state as one: a reservation charges all of its draws or none. Not waiting: ``admission.py``.
+
+Inside, a limit goes by the id of its edition (``editions.py``); outside, by its name.
+"""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import msgspec
 
-from samplegate.core.claims import bounded
 from samplegate.core.ledger import Draw, Refused, Reserved, Terms
+from samplegate.limits.asked import Asked, Held, placed, ready
+from samplegate.limits.editions import NONE
 from samplegate.limits.memory import Memory
 from samplegate.limits.slots import Account
 from samplegate.limits.waiting import Later
@@ -18,31 +21,6 @@ from samplegate.ports import Log
 
 if TYPE_CHECKING:
     from samplegate.limits.state import State
-
-LONGEST_KEY: Final = 300  # bytes; a longer one is kept as its hash
-
-
-class Asked(msgspec.Struct, frozen=True):
-    """A reservation as it is tried. The keys of ``here`` and ``there`` are bounded and can be stored; ``draws`` are as they came."""
-
-    id: str
-    number: int
-    """Who came first."""
-    draws: tuple[Draw, ...]
-    here: tuple[Draw, ...]
-    there: tuple[Draw, ...]
-
-    @property
-    def accounts(self) -> list[Account]:
-        """All that it draws on."""
-        return [(draw.limit, draw.key) for draw in (*self.here, *self.there) if draw.amount > 0]
-
-
-class Held(msgspec.Struct, frozen=True):
-    """What was charged where and is not settled yet."""
-
-    here: Reserved | None
-    there: Reserved | None
 
 
 class Stores:
@@ -64,72 +42,97 @@ class Stores:
         self._log = log
         self._freed = freed
         self._later = later
-        self._memory = Memory({name: one for name, one in terms.items() if not one.shared})
+        self._editions = NONE.amended(terms, ())
+        self._memory = Memory(self._editions.where(shared=False))
         self._state: State | None = None
         self._held: dict[str, Held] = {}
+        self._trying: dict[str, Held] = {}
         self._made = 0
 
     def amend(self, terms: Mapping[str, Terms]) -> None:
-        """Other terms from here on."""
-        self._terms = terms
+        """Other terms are in force. What is held stays charged to the editions that it was charged to."""
+        open = [*self._held.values(), *self._trying.values()]
+        before = self._editions
+        now = before.amended(terms, {id for held in open for id in held.ids.values()})
+        for held in open:
+            held.changed(before.terms, now.terms)
+        arrival = self._memory.leave(before.moved(now))
+        self._memory.amend(now.where(shared=False))
+        self._terms, self._editions = terms, now
+        if self._state is not None or arrival.accounts or arrival.slots:
+            self._shared().amend(now.where(shared=True), arrival if arrival.accounts or arrival.slots else None)
 
-    def asked(self, draws: Sequence[Draw]) -> Asked:
-        """A reservation that can be tried, any number of times. All limits must be known."""
+    def terms_of(self, limit: str) -> Terms | None:
+        """What is in force under this name."""
+        return self._terms.get(limit)
+
+    def name_of(self, account: Account) -> str:
+        """The name of its limit."""
+        return self._editions.terms[account[0]].name
+
+    def asked(self, draws: Sequence[Draw], under: Mapping[str, Terms] | None) -> Asked | Refused:
+        """A reservation that can be tried, any number of times; refused for a limit that there is not, or that counts something else now."""
         self._made += 1
-        bounded = [_bounded(draw) for draw in draws]
-        return Asked(os.urandom(12).hex(), self._made, tuple(draws), self._here(bounded), self._there(bounded))
+        return ready(draws, self._terms if under is None else under, self._editions, self._made)
+
+    def is_stale(self, asked: Asked) -> bool:
+        """Whether other terms were put in force since."""
+        return asked.editions is not self._editions
+
+    def renewed(self, asked: Asked) -> Asked | Refused:
+        """The same for what is in force now; refused where that can never have room for it."""
+        again = ready(asked.draws, asked.under, self._editions, asked.number, asked.id)
+        return again if isinstance(again, Refused) else self.hopeless(again) or again
+
+    def stands_at(self, old: Asked, account: Account) -> Account:
+        """The account that is now what this one was for a reservation before it was renewed."""
+        return self._editions.ids[old.editions.terms[account[0]].name], account[1]
 
     async def take(self, asked: Asked) -> Reserved | Refused:
         """Charge it. Memory first: that can be taken back without a file."""
-        here = self._memory.reserve(asked.id, asked.here, self._clock()) if asked.here else None
-        if isinstance(here, Refused):
-            return here
-        there: Reserved | Refused | None = None
+        held = Held({draw.limit: asked.editions.ids[draw.limit] for draw in asked.draws})
+        self._trying[asked.id] = held
         try:
-            there = await self._shared().reserve(asked.id, asked.there) if asked.there else None
+            refused = await self._charge(asked, held)
         finally:
-            if here is not None and asked.there and not isinstance(there, Reserved):
-                self._undo(here)
-        if isinstance(there, Refused):
-            return there
-        if asked.draws:
-            self._held[asked.id] = Held(here, there)
-        charged = [one for one in (here, there) if one is not None]
-        at = max((one.at for one in charged), default=self._clock())
-        warned = tuple(name for one in charged for name in one.warned)
-        fill = {name: share for one in charged for name, share in one.fill.items()}
-        return Reserved(asked.id, asked.draws, at, warned, fill)
+            del self._trying[asked.id]
+        if refused is not None:
+            return self._named(refused)
+        if not held.over:
+            self._held[asked.id] = held
+        return self._granted(asked, [one for one in (held.here, held.there) if one is not None])
 
     def hopeless(self, asked: Asked) -> Refused | None:
         """Why no waiting will ever make room for it: it wants more than a whole limit, or its call or this process has drawn what it may."""
-        for limit, key in asked.accounts:
-            most, wanted = self._terms[limit].most, sum(draw.amount for draw in (*asked.here, *asked.there) if (draw.limit, draw.key) == (limit, key))
-            if wanted > most:
-                return Refused(limit, "never", detail=f"limit {limit}: one request is more than the whole limit")
-        lasting = [draw for draw in asked.here if lasts(self._terms[draw.limit])]
+        for account in asked.accounts:
+            terms, wanted = (
+                asked.editions.terms[account[0]],
+                sum(draw.amount for draw in (*asked.here, *asked.there) if (draw.limit, draw.key) == account),
+            )
+            if wanted > terms.most:
+                return Refused(terms.name, "never", detail=f"limit {terms.name}: one request is more than the whole limit")
+        lasting = [draw for draw in asked.here if lasts(asked.editions.terms[draw.limit])]
         tried = self._memory.reserve(asked.id, lasting, self._clock())
         if isinstance(tried, Refused):
-            return tried
+            return self._named(tried)
         self._memory.undo(tried, self._clock())
         return None
 
     async def settle(self, reserved: Reserved, actual: Sequence[Draw]) -> None:
         """Correct a reservation, or those of its draws that are given; what was settled already is not settled again."""
-        held = self._held.pop(reserved.id, None)
+        held = self._held.get(reserved.id)
         if held is None:
             return
-        asked = [_bounded(draw) for draw in reserved.draws]
-        here, here_left = _part(held.here, asked)
-        there, there_left = _part(held.there, asked)
-        if here_left is not None or there_left is not None:
-            self._held[reserved.id] = Held(here_left, there_left)
-        true = [_bounded(draw) for draw in actual if draw.limit in self._terms]
-        if here is not None:
-            self._memory.settle(here, self._here(true), self._clock())
+        parts = held.part(reserved.draws)
+        if held.over:
+            del self._held[reserved.id]
+        true = [placed(draw, held.ids[draw.limit]) for draw in actual if draw.limit in held.ids]
+        for here in self._where(parts, shared=False):
+            self._memory.settle(here, self._among(true, shared=False), self._clock(), held.rates)
             self._freed(_accounts(here))
-        if there is not None:
+        for there in self._where(parts, shared=True):
             try:
-                await self._shared().settle(there, self._there(true))
+                await self._shared().settle(there, self._among(true, shared=True), held.rates)
             finally:
                 self._freed(_accounts(there))
 
@@ -143,15 +146,54 @@ class Stores:
         if self._state is not None:
             await self._state.aclose()
 
-    def _here(self, draws: Iterable[Draw]) -> tuple[Draw, ...]:
-        return tuple(draw for draw in draws if not self._terms[draw.limit].shared)
+    async def _charge(self, asked: Asked, held: Held) -> Refused | None:
+        here = self._memory.reserve(asked.id, asked.here, self._clock()) if asked.here else None
+        if isinstance(here, Refused):
+            return here
+        held.here = here
+        if not asked.there:
+            return None
+        there: Reserved | Refused | None = None
+        try:
+            there = await self._shared().reserve(asked.id, asked.there, lambda: held.rates)
+        finally:
+            if here is not None and not isinstance(there, Reserved):
+                self._undo(here, held)
+        if isinstance(there, Refused):
+            return there
+        held.there = there
+        return None
 
-    def _there(self, draws: Iterable[Draw]) -> tuple[Draw, ...]:
-        return tuple(draw for draw in draws if self._terms[draw.limit].shared)
-
-    def _undo(self, here: Reserved) -> None:
-        self._memory.undo(here, self._clock())
+    def _undo(self, here: Reserved, held: Held) -> None:
+        """Give back what was charged in memory, wherever that is now."""
+        for mine in self._where([here], shared=False):
+            self._memory.undo(mine, self._clock(), held.rates)
+        for moved in self._where([here], shared=True):
+            self._shared().undo(moved, held.rates)
         self._freed(_accounts(here))
+
+    def _where(self, parts: Iterable[Reserved], *, shared: bool) -> list[Reserved]:
+        """Those of the draws whose accounts are in one of both stores now: one reservation, as of the earliest, or none."""
+        found = [(one, draws) for one in parts if (draws := self._among(one.draws, shared=shared))]
+        if not found:
+            return []
+        first = min((one for one, _ in found), key=lambda one: one.at)
+        return [msgspec.structs.replace(first, draws=tuple(draw for _, draws in found for draw in draws))]
+
+    def _among(self, draws: Iterable[Draw], *, shared: bool) -> tuple[Draw, ...]:
+        return tuple(draw for draw in draws if self._editions.terms[draw.limit].shared == shared)
+
+    def _granted(self, asked: Asked, charged: Sequence[Reserved]) -> Reserved:
+        at = max((one.at for one in charged), default=self._clock())
+        terms = asked.editions.terms
+        warned = tuple(terms[id].name for one in charged for id in one.warned)
+        fill = {terms[id].name: share for one in charged for id, share in one.fill.items()}
+        return Reserved(asked.id, asked.draws, at, warned, fill)
+
+    def _named(self, refused: Refused) -> Refused:
+        """By the limit's name, as it goes outside."""
+        terms = self._editions.terms.get(refused.limit)
+        return refused if terms is None else msgspec.structs.replace(refused, limit=terms.name)
 
     def _shared(self) -> State:
         """Made by the first draw on a shared limit: until then there is no file, no thread, and SQLite is not imported."""
@@ -159,7 +201,7 @@ class Stores:
             from samplegate.limits.shared import Shared
             from samplegate.limits.state import State
 
-            shared = {name: one for name, one in self._terms.items() if one.shared}
+            shared = self._editions.where(shared=True)
             self._state = State(Shared(shared, self._folder, self._clock), self._folder, self._log, later=self._later)
         return self._state
 
@@ -169,24 +211,5 @@ def lasts(terms: Terms) -> bool:
     return terms.per in {"call", "process"}
 
 
-def _part(held: Reserved | None, draws: Sequence[Draw]) -> tuple[Reserved | None, Reserved | None]:
-    """Of what is held, these draws, and the others."""
-    if held is None:
-        return None, None
-    found, left = [], list(held.draws)
-    for draw in draws:
-        if draw in left:
-            left.remove(draw)
-            found.append(draw)
-    parts = [msgspec.structs.replace(held, draws=tuple(part)) if part else None for part in (found, left)]
-    return parts[0], parts[1]
-
-
 def _accounts(reserved: Reserved) -> list[Account]:
     return [(draw.limit, draw.key) for draw in reserved.draws]
-
-
-def _bounded(draw: Draw) -> Draw:
-    """With a key that can be stored."""
-    key = bounded(draw.key, LONGEST_KEY)
-    return draw if key == draw.key else msgspec.structs.replace(draw, key=key)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from bisect import insort
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final, Protocol, TypeAlias
 
 from samplegate.limits.slots import Account
@@ -36,6 +36,8 @@ class Waiter:
         self.at = at
         self.over = False
         """Its time is up, or the gate ends."""
+        self.stands = False
+        """Whether it is in the line."""
         self.retry_after: float | None = None
         """Seconds until there may be room, as the account that refused it last could tell."""
         self._event = asyncio.Event()
@@ -89,6 +91,7 @@ class Line:
     def join(self, waiter: Waiter) -> None:
         """It waits from now on, until it leaves."""
         insort(self._at.setdefault(waiter.at, []), waiter)
+        waiter.stands = True
         self._count += 1
 
     def move(self, waiter: Waiter, account: Account) -> None:
@@ -101,6 +104,9 @@ class Line:
     def leave(self, waiter: Waiter) -> None:
         """It waits no longer; the next at its account may try."""
         waiter.wake_by(None)
+        if not waiter.stands:
+            return
+        waiter.stands = False
         here = self._at[waiter.at]
         here.remove(waiter)
         self._count -= 1
@@ -108,6 +114,17 @@ class Line:
             here[0].wake()
         else:
             del self._at[waiter.at]
+
+    def replace(self, places: Mapping[Waiter, tuple[Sequence[Account], Account] | None]) -> None:
+        """Other accounts for all that wait, and where each stands from now on; None for those that wait no longer. All of them are woken."""
+        self._at.clear()
+        self._count = 0
+        for waiter, place in places.items():
+            waiter.stands = False
+            if place is not None:
+                waiter.accounts, waiter.at = place
+                self.join(waiter)
+            waiter.wake()
 
     def wake(self, accounts: Iterable[Account]) -> None:
         """Something was given back to these."""

@@ -13,11 +13,21 @@ USED: Final = "samplegate_limit_used_ratio"
 
 
 class Draws:
-    """Counts for the limits of one policy."""
+    """Counts for the limits of the policy in force."""
 
     def __init__(self, terms: Mapping[str, Terms], metrics: Metrics) -> None:
         self._terms = terms
         self._metrics = metrics
+
+    def amend(self, terms: Mapping[str, Terms]) -> None:
+        """Another policy is in force: the series of limits that it lacks are gone, and how full the others are is told of their new amounts."""
+        before, self._terms = self._terms, terms
+        for name, was in before.items():
+            now = terms.get(name)
+            if now is None:
+                self._metrics.forget(limit=name)
+            elif used := self._metrics.value(USED, limit=name):
+                self._metrics.set(USED, used * was.most / now.most if _goes_on(was, now) and now.most else 0.0, limit=name)
 
     def reserved(self, draws: Sequence[Draw], answer: Reserved | Refused, wait: float | None) -> None:
         """A reservation and what came of it; ``wait`` is the seconds that it took where it might wait, else None."""
@@ -27,21 +37,43 @@ class Draws:
         else:
             names, result = sorted({draw.limit for draw in draws}), "waited" if waited else "granted"
             for name, share in answer.fill.items():
-                self._metrics.set(USED, share, limit=name)
+                if name in self._terms:
+                    self._metrics.set(USED, share, limit=name)
         for name in names:
+            if name not in self._terms:
+                continue  # a round of a policy that is not in force any more: its series is forgotten, and stays so
             self._metrics.count("samplegate_limit_reservations_total", limit=name, result=result)
             if wait is not None and (waited or isinstance(answer, Refused)):
                 self._metrics.observe("samplegate_limit_wait_seconds", wait, limit=name)
 
-    def settled(self, reserved: Reserved, actual: Sequence[Draw]) -> list[str]:
-        """A correction; the limits that it came over what was reserved on. Slots are free again, whatever is said of them."""
+    def settled(self, reserved: Reserved, actual: Sequence[Draw], under: Mapping[str, Terms] | None = None) -> list[str]:
+        """A correction; the limits that it came over what was reserved on. Slots are free again, whatever is said of them.
+
+        ``under`` are the terms that its draws were measured for, where those may not be in force any more. A limit that there is not now, or that
+        counts something else, has no series that it could change.
+        """
         true = {(draw.limit, draw.key): draw.amount for draw in actual}
+        measured = self._terms if under is None else under
         over: list[str] = []
         for draw in reserved.draws:
-            terms = self._terms[draw.limit]
-            amount = 0 if terms.per == "slots" else true.get((draw.limit, draw.key), 0)
-            self._metrics.set(USED, max(0.0, self._metrics.value(USED, limit=draw.limit) + (amount - draw.amount) / terms.most), limit=draw.limit)
+            was, terms = measured.get(draw.limit), self._terms.get(draw.limit)
+            if was is None:
+                continue
+            amount = 0 if was.per == "slots" else true.get((draw.limit, draw.key), 0)
             if amount > draw.amount:
-                self._metrics.count("samplegate_limit_overruns_total", limit=draw.limit)
                 over.append(draw.limit)
+            if terms is not None and _goes_on(was, terms):
+                self._correct(terms, amount - draw.amount)
         return over
+
+    def _correct(self, terms: Terms, more: int) -> None:
+        if terms.most:
+            used = self._metrics.value(USED, limit=terms.name) + more / terms.most
+            self._metrics.set(USED, max(0.0, used), limit=terms.name)
+        if more > 0:
+            self._metrics.count("samplegate_limit_overruns_total", limit=terms.name)
+
+
+def _goes_on(was: Terms, now: Terms) -> bool:
+    """Whether a limit counts the same as before, whatever its amount is."""
+    return (was.quantity, was.per, was.period, was.tz, was.by) == (now.quantity, now.per, now.period, now.tz, now.by)

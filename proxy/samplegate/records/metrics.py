@@ -34,8 +34,14 @@ class Spread(msgspec.Struct, eq=False):
     """One series of a histogram: how many values fell in each bucket (the last: above every bound), and their sum."""
 
     labels: str
+    bounds: tuple[float, ...]
     counts: list[int]
     total: float = 0.0
+
+    def add(self, value: float) -> None:
+        """Put a value in."""
+        self.counts[bisect_left(self.bounds, value)] += 1
+        self.total += value
 
 
 class Metrics:
@@ -44,6 +50,8 @@ class Metrics:
     def __init__(self) -> None:
         self._numbers: dict[str, dict[tuple[str, ...], Number]] = {}
         self._spreads: dict[str, dict[tuple[str, ...], Spread]] = {}
+        self.forgets = 0
+        """How often series were dropped: those that somebody keeps are to be asked for anew once it has changed."""
 
     def count(self, name: str, amount: float = 1, /, **labels: object) -> None:
         """Add to a counter. Labels are the metric's own, all of them; None reads ``none``. Raises ValueError for a metric that is not in METRICS."""
@@ -75,16 +83,24 @@ class Metrics:
 
     def observe(self, name: str, value: float, /, **labels: object) -> None:
         """Put a value, in seconds, into a histogram; otherwise as count."""
+        self.histogram(name, **labels).add(value)
+
+    def counter(self, name: str, /, **labels: object) -> Number:
+        """The series that ``count`` adds to, for what counts with every call. See ``forgets``."""
+        return self._number(name, "counter", labels)
+
+    def histogram(self, name: str, /, **labels: object) -> Spread:
+        """The series that ``observe`` puts values into, likewise."""
         metric, values = _known(name, "histogram", labels)
         series = self._spreads.setdefault(name, {})
         found = series.get(values)
         if found is None:
-            found = series[values] = Spread(_shown(metric, values), [0] * (len(metric.bounds) + 1))
-        found.counts[bisect_left(metric.bounds, value)] += 1
-        found.total += value
+            found = series[values] = Spread(_shown(metric, values), metric.bounds, [0] * (len(metric.bounds) + 1))
+        return found
 
     def forget(self, **labels: object) -> None:
         """Drop every series, of whatever metric, that has these labels: a server or a limit that a reload removed. None given: nothing is dropped."""
+        self.forgets += 1
         for metric in METRICS if labels else ():
             if labels.keys() <= set(metric.labels):
                 for kept in (self._numbers.get(metric.name, {}), self._spreads.get(metric.name, {})):

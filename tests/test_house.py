@@ -1,0 +1,222 @@
+"""What conversations share while another policy is put in force: open rounds end under the old one, and its models end when they have."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+
+from samplegate.book import compile_book, load_policy
+from samplegate.core.ledger import Draw, Reserved
+from samplegate.house import House, Rules
+from samplegate.records.decisions import NoDecisionLog
+from samplegate.records.log import configure
+from samplegate.sampler.client import Models
+from samplegate.wiring import Wires
+from tests.core.dialogue import request, result, sample
+from tests.limits.desk import all_blocked
+
+pytestmark = pytest.mark.anyio
+ROOM = "room: {concurrent: 1, by: []}"
+
+
+class Told(Models):
+    """Models that say whether they were ended."""
+
+    ended = 0
+
+    async def aclose(self) -> None:
+        self.ended += 1
+        await super().aclose()
+
+
+class Client:
+    """Takes every line."""
+
+    def send(self, lane: int, line: bytes, last: bool, own: bool) -> None: ...
+    def over(self, lane: int) -> None: ...
+    def close(self) -> None: ...
+
+
+class Server:
+    """Takes every line, and keeps it."""
+
+    full = False
+
+    def __init__(self) -> None:
+        self.sent: list[Any] = []
+        self.changed = anyio.Event()
+
+    def send(self, lane: int, line: bytes, own: bool) -> None:
+        self.sent.append(json.loads(line))
+        self.changed.set()
+        self.changed = anyio.Event()
+
+    def close_lane(self, lane: int) -> None: ...
+
+    async def answer(self, id: int) -> Any:
+        """What the model wrote for this request."""
+        with anyio.fail_after(20):
+            while True:
+                for frame in self.sent:
+                    if frame.get("id") == id and "method" not in frame:
+                        return frame["result"]["content"]["text"] if "result" in frame else frame["error"]
+                await self.changed.wait()
+
+
+def rules(folder: Path, says: str, limits: str = ROOM, more: str = "") -> Rules:
+    """A policy of which every request waits for room, and the model then says this."""
+    (folder / f"{says}.yaml").write_text(f"cases: [{{answer: {says}}}]\n")
+    drawn = ", ".join(part.split(":")[0].strip() for part in limits.split("\n") if part.strip())
+    text = (
+        f"""
+version: 1
+models: [{{name: m, model: scripted, cases: {says}.yaml}}]
+limits:
+"""
+        + "".join(f"  {line}\n" for line in limits.split("\n"))
+        + f"""
+rules:
+  - {{name: all, match: {{kind: sampling}}, effect: allow, with: {{models: [m]}}, limits: [{drawn}], on_limit: wait}}
+{more}
+"""
+    )
+    loaded = load_policy(text, file="policy.yaml", environment={})
+    models = Told(loaded.policy.models, folder=folder, environment={})
+    return Rules(loaded, compile_book(loaded, folder), models)
+
+
+def ended(rules: Rules) -> int:
+    assert isinstance(rules.models, Told)
+    return rules.models.ended
+
+
+def house_of(first: Rules, folder: Path) -> House:
+    return House(first, state=folder / "state", decisions=NoDecisionLog(), log=configure("error", "json"))
+
+
+class Talk:
+    """One conversation: a server that asks, a client that can do nothing."""
+
+    def __init__(self, house: House) -> None:
+        self.wires = Wires(house, "default")
+        self.server = Server()
+        self.wires.relay.connect_client(Client())
+        self.wires.relay.connect_server(self.server)
+
+    def begin(self) -> None:
+        info = {"name": "x", "version": "1"}
+        self.wires.relay.take("client", 0, line(request(1, "initialize", protocolVersion="2025-11-25", capabilities={}, clientInfo=info)))
+        capable = result(1, protocolVersion="2025-11-25", capabilities={}, serverInfo=info)
+        self.wires.relay.take("server", 0, line({**capable, "id": self.server.sent[0]["id"]}))
+        self.wires.relay.take("client", 0, line({"jsonrpc": "2.0", "method": "notifications/initialized"}))
+
+    async def ask(self, id: int) -> None:
+        self.wires.relay.take("server", 0, line(request(id, "sampling/createMessage", **sample())))
+        await all_blocked()
+
+
+def line(frame: Any) -> bytes:
+    return json.dumps(frame).encode()
+
+
+@asynccontextmanager
+async def talking(house: House) -> AsyncIterator[Talk]:
+    """A conversation until the block is left."""
+    talk, over = Talk(house), anyio.Event()
+    async with anyio.create_task_group() as group:
+        group.start_soon(talk.wires.relay.run, over.wait)
+        await all_blocked()
+        talk.begin()
+        yield talk
+        over.set()
+    talk.wires.leave()
+
+
+async def all_room(house: House) -> Reserved:
+    """Take the one place, so that whoever asks waits."""
+    held = await house.admission.reserve([Draw("room", "[]", 1)], None)
+    assert isinstance(held, Reserved)
+    return held
+
+
+async def test_rounds_that_are_open_end_under_the_policy_they_began_with_and_its_models_with_the_last(tmp_path: Path) -> None:
+    old, new = rules(tmp_path, "old"), rules(tmp_path, "new")
+    house = house_of(old, tmp_path)
+    async with talking(house) as one, talking(house) as other:
+        held = await all_room(house)
+        await one.ask(7)
+        await other.ask(8)
+        await house.swap(new)
+        await other.ask(9)
+        assert (0, 2) == (ended(old), old.open)
+        await house.admission.settle(held, [])
+        assert "old" == await one.server.answer(7)
+        assert "old" == await other.server.answer(8)
+        assert "new" == await other.server.answer(9)
+        await all_blocked()
+        assert (1, 0) == (ended(old), ended(new))
+        assert (0, 0) == (old.open, new.open)
+        await house.swap(third := rules(tmp_path, "third"))
+        assert (1, 1, 0) == (ended(old), ended(new), ended(third))
+    await house.aclose()
+    assert (1, 1, 1) == (ended(old), ended(new), ended(third))
+
+
+async def test_the_models_of_a_policy_that_no_round_runs_under_end_at_once(tmp_path: Path) -> None:
+    old, new = rules(tmp_path, "old"), rules(tmp_path, "new")
+    house = house_of(old, tmp_path)
+    await house.swap(new)
+    assert (1, 0) == (ended(old), ended(new))
+    await house.aclose()
+
+
+async def test_a_round_that_is_withdrawn_lets_the_old_models_go_too(tmp_path: Path) -> None:
+    old = rules(tmp_path, "old")
+    house = house_of(old, tmp_path)
+    async with talking(house) as talk:
+        await all_room(house)
+        await talk.ask(7)
+        await house.swap(rules(tmp_path, "new"))
+        assert 0 == ended(old)
+    assert 1 == ended(old)
+    await house.aclose()
+
+
+async def test_a_round_that_waits_for_a_limit_the_new_policy_lacks_is_refused(tmp_path: Path) -> None:
+    old, new = rules(tmp_path, "old"), rules(tmp_path, "new", "other: {requests: 5, per: 1m, by: []}")
+    house = house_of(old, tmp_path)
+    async with talking(house) as talk:
+        held = await all_room(house)
+        await talk.ask(7)
+        await house.swap(new)
+        assert -1 == (await talk.server.answer(7))["code"]
+        await all_blocked()
+        assert 1 == ended(old)
+        await talk.ask(8)
+        assert "new" == await talk.server.answer(8)
+        await house.admission.settle(held, [])
+    await house.aclose()
+
+
+async def test_what_is_drawn_goes_on_and_brakes_that_are_the_same_too(tmp_path: Path) -> None:
+    limit, brakes = "often: {requests: 2, per: day, tz: UTC, by: []}", "brakes: {repeats: 9}"
+    house = house_of(rules(tmp_path, "old", limit, brakes), tmp_path)
+    before = house.brakes
+    async with talking(house) as talk:
+        await talk.ask(7)
+        assert "old" == await talk.server.answer(7)
+        await house.swap(rules(tmp_path, "new", limit, brakes))
+        assert before is house.brakes
+        await talk.ask(8)
+        assert "new" == await talk.server.answer(8)
+        refused = await house.admission.reserve([Draw("often", "[]", 1)], None)
+        assert not isinstance(refused, Reserved)
+        await house.swap(rules(tmp_path, "third", limit, "brakes: {repeats: 8}"))
+        assert before is not house.brakes
+    await house.aclose()
