@@ -46,6 +46,35 @@ async def test_a_token_says_who_calls_and_goes_no_further() -> None:
     assert CI not in repr(answer.scope)
 
 
+@pytest.mark.parametrize("callers", [None, STATIC], ids=["open", "tokens"])
+@pytest.mark.parametrize("path", ["/servers/docs/mcp", "/servers/none/mcp"])
+@pytest.mark.parametrize("name", [b"authorization", b"proxy-authorization"])
+@pytest.mark.parametrize("value", [f"Bearer {CI}".encode(), b"Basic dTpw", b"Bearer not@a@token", b""])
+async def test_what_a_caller_shows_goes_no_further_whatever_it_is_and_whether_it_is_wanted(
+    callers: CallerSettings | None, path: str, name: bytes, value: bytes
+) -> None:
+    world = World(callers)
+    token = CI if name != b"authorization" and callers is not None else None
+    for _ in range(2):  # the second time its Host is remembered
+        await world.ask([HOST, (name, value), (b"accept", b"*/*")], token=token, path=path)
+    for scope in world.scopes:
+        assert [HOST, (b"accept", b"*/*")] == scope["headers"]
+        assert CI not in repr(scope)
+
+
+async def test_that_one_host_was_let_in_lets_no_other_in() -> None:
+    world, page = World(), (b"origin", b"http://localhost")
+    statuses = [(await world.ask([host, *more])).status for host in (HOST, HOST, (b"host", b"evil.example.com")) for more in ([], [page])]
+    assert [200, 200, 200, 200, 421, 421] == statuses
+    assert [403, 200] == [(await world.ask([HOST, (b"origin", origin)])).status for origin in (b"http://evil.example.com", page[1])]
+
+
+async def test_each_caller_is_who_its_own_request_says_it_is() -> None:
+    world = World(STATIC)
+    asked = [await world.ask(token=token) for token in (CI, OPS, None, CI)]
+    assert ["ci", "ops", None, "ci"] == [answer.caller for answer in asked]
+
+
 @pytest.mark.parametrize("token", [None, "x" * 40, CI[:-1], CI.upper(), hashlib.sha256(CI.encode()).hexdigest()])
 async def test_without_a_good_token_nothing_comes_through(token: str | None) -> None:
     world = World(STATIC)

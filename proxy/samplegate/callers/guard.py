@@ -17,7 +17,7 @@ from samplegate.callers.keys import Keys
 from samplegate.callers.knowing import LOCAL, Caller, NotEnough, NotTaken
 from samplegate.callers.replies import App, Receive, Reply, Scope, Send, challenge, deliver, preflight, refusal, shared_with
 from samplegate.callers.resources import Resources
-from samplegate.callers.shown import Shown, shown
+from samplegate.callers.shown import SECRET, Shown, shown
 from samplegate.callers.sites import sites_of
 from samplegate.callers.telling import Kind, Refusal, Telling
 from samplegate.callers.tokens import StaticTokens
@@ -103,7 +103,7 @@ class Guard:
         if seen.twice is not None:
             await self._refuse(send, scope, "headers", "twice", refusal(400, "invalid_request", f"the header {seen.twice} stands more than once"))
             return
-        wrong = await rules.sites.refusal(seen.host, seen.origin)
+        wrong = None if rules.sites.known(seen.host, seen.origin) else await rules.sites.refusal(seen.host, seen.origin)
         if wrong is not None:
             self._tell(scope, "host" if wrong.status_code == 421 else "origin", "site", wrong.status_code)
             await wrong(scope, receive, send)
@@ -118,14 +118,14 @@ class Guard:
             return
         if shares:
             send = shared_with(seen.origin or b"", send)
-        caller = await self._caller(rules, seen, scope, send)
+        caller = await self._caller(rules, seen, scope, send) if rules.required else LOCAL
         if caller is not None:
+            if seen.secret:  # what a caller shows goes no further (R97)
+                scope["headers"] = [header for header in scope["headers"] if header[0] not in SECRET]
             await self._let_in(caller, scope, receive, send)
 
     async def _caller(self, rules: _Rules, seen: Shown, scope: Scope, send: Send) -> Caller | None:
         """Who it is; None where that was answered with a refusal."""
-        if not rules.required:
-            return LOCAL
         path = scope["path"]
         try:
             if seen.token is None:
@@ -150,8 +150,8 @@ class Guard:
         elif not allowed(server, caller.name):
             await self._refuse(send, scope, "auth", "not_allowed", refusal(403, "access_denied", f"server {server.name} does not take this caller"))
         else:
-            headers = [header for header in scope["headers"] if header[0] not in _SECRET]  # what a caller shows goes no further (R97)
-            await self._app({**scope, "headers": headers, CALLER: caller.name}, receive, send)
+            scope[CALLER] = caller.name  # the scope is ours: nobody stands before the guard
+            await self._app(scope, receive, send)
 
     async def _refuse(self, send: Send, scope: Scope, kind: Kind, reason: str, reply: Reply) -> None:
         self._tell(scope, kind, reason, reply.status)
@@ -161,9 +161,6 @@ class Guard:
         server = self._server_at(scope["path"])
         peer = scope.get("client")
         self._telling.refused(Refusal(kind, reason, status, "" if server is None else server.name, "" if peer is None else str(peer[0])))
-
-
-_SECRET: Final = frozenset({b"authorization", b"proxy-authorization"})
 
 
 class _Rules:

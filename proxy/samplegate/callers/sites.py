@@ -41,9 +41,13 @@ class Sites:
         )
         self._good: set[tuple[bytes | None, bytes | None]] = set()
 
+    def known(self, host: bytes | None, origin: bytes | None) -> bool:
+        """Whether a request like this was taken before; what is not known is still to be asked about."""
+        return (host, origin) in self._good
+
     async def refusal(self, host: bytes | None, origin: bytes | None) -> Response | None:
         """Why a request is not taken, None if it is: 421 for its Host, 403 for its Origin, as the SDK answers."""
-        if (host, origin) in self._good:
+        if self.known(host, origin):
             return None
         refusal = await self._asked(host, origin)
         if refusal is None and len(self._good) < _REMEMBERED:

@@ -11,6 +11,7 @@ from samplegate.core.eras import Era
 from samplegate.daemon.public import Public
 from samplegate.house import House
 from samplegate.links.front.told import Access
+from samplegate.records.accesslog import AccessLog
 from samplegate.records.traffic import Refusal, Traffic
 
 REASONS: Final[dict[str, Refusal]] = {
@@ -34,6 +35,8 @@ REASONS: Final[dict[str, Refusal]] = {
 }
 """Why the front refuses, as metrics name it."""
 
+_SHOWN: Final = tuple(name for name in Access.__struct_fields__ if name != "seconds")
+
 
 class Counting:
     """Takes what the front tells of each request."""
@@ -41,11 +44,12 @@ class Counting:
     def __init__(self, house: House) -> None:
         self._house = house
         self._traffic = Traffic(house.metrics)
+        self._lines = AccessLog(house.log)
         house.metrics.only("samplegate_build_info", version=__version__, python=platform.python_version())
 
     def access(self, told: Access) -> None:
         """One HTTP request is over: its metrics, and its line in the access log."""
-        metrics, server = self._house.metrics, told.server
+        server = told.server
         self._traffic.answered(
             server=server,
             era=cast("Era | None", told.era or None),
@@ -57,9 +61,11 @@ class Counting:
         if told.reason in REASONS:
             self._traffic.refused(server, REASONS[told.reason])
         if told.end == "slow":
-            metrics.count("samplegate_streams_dropped_total", server=server)
-        fields = {name: value for name in told.__struct_fields__ if (value := getattr(told, name)) != "" and name != "seconds"}
-        self._house.log.info("http.request", **fields, seconds=round(told.seconds, 6))
+            self._house.metrics.count("samplegate_streams_dropped_total", server=server)
+        if self._lines.wanted:
+            fields = {name: value for name in _SHOWN if (value := getattr(told, name)) != ""}
+            fields["seconds"] = round(told.seconds, 6)
+            self._lines.take(fields)
 
     def refresh(self, public: Public, connections: Mapping[str, int]) -> None:
         """The gauges, as they stand now; ``connections`` by listener."""

@@ -58,10 +58,12 @@ ADMIN_CONNECTIONS: Final = 64
 def serve_command(args: argparse.Namespace) -> int:
     """Serve until SIGTERM or SIGINT."""
     started = time.time()
+    notify = Notify.taken_from(os.environ, os.getpid())  # before anything copies the environment for a server
     try:
         wanted = read_all(args)
         settings = wanted.settings
         decisions = open_decision_log(settings, "serve")
+        _token(settings.admin_token_file)
         log = configure(settings.log_level, settings.log_format)
         public = bind("listen", settings.listens_at)
         admin = None if settings.admin_at is None else bind("admin_listen", settings.admin_at)
@@ -77,7 +79,6 @@ def serve_command(args: argparse.Namespace) -> int:
         return WRONG
     for warning in wanted.warnings:
         say(f"warning: {warning}")
-    notify = Notify.taken_from(os.environ, os.getpid())
     daemon = Daemon(args, wanted, decisions, log, Sockets(public, admin), notify=notify, started=started)
     return anyio.run(daemon.run, backend_options={"use_uvloop": _has_uvloop()})
 
@@ -244,7 +245,7 @@ class Daemon:
         found = ["draining: it is ending"] if self._draining else []
         found += [] if self._listening else ["listen: not yet"]
         problem = self._decisions.problem()
-        found += [] if problem is None else [f"decision log: {problem}"]
+        found += [] if problem is None else [problem]
         callers = self.guard.unready()
         return found + ([] if callers is None else [f"callers: {callers}"])
 
@@ -293,7 +294,16 @@ def _pool() -> Any:
 
 
 def _token(file: Path | None) -> bytes | None:
-    return None if file is None else file.read_bytes().strip()
+    """What a reload over HTTP needs, read anew each time. Raises Unavailable."""
+    if file is None:
+        return None
+    try:
+        found = file.read_bytes().strip()
+    except OSError as problem:
+        raise Unavailable(f"admin_token_file: {file} cannot be read: {(problem.strerror or str(problem)).lower()}") from None
+    if not found:
+        raise Unavailable(f"admin_token_file: {file} is empty; write a token into it, such as `samplegate token admin` prints")
+    return found
 
 
 def _has_uvloop() -> bool:
