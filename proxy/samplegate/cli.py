@@ -217,6 +217,7 @@ def _token(commands: Subparsers) -> None:
 def _schema(commands: Subparsers) -> None:
     schema = _add(commands, "schema", "samplegate.commands.schema:command", "print the JSON Schema of the policy file, for editors")
     schema.add_argument("--tests", action="store_true", help="of the *_test.yaml file instead")
+    schema.add_argument("--settings", action="store_true", help="of the settings of serve instead")
 
 
 def _init(commands: Subparsers) -> None:

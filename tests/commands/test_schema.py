@@ -14,11 +14,13 @@ from samplegate.core.policyfile.nodes import compose
 from samplegate.core.policyfile.tree import plain
 from tests.commands.shell import Run
 
-SHIPPED: Final = sorted((Path(__file__).resolve().parents[2] / "policies").glob("*.yaml"))
+ROOT: Final = Path(__file__).resolve().parents[2]
+SHIPPED: Final = sorted((ROOT / "policies").glob("*.yaml"))
+DEPLOY: Final = ROOT / "deploy"
 
 
-def test_both_schemas_are_schemas(run: Run) -> None:
-    for options in ([], ["--tests"]):
+def test_the_schemas_are_schemas(run: Run) -> None:
+    for options in ([], ["--tests"], ["--settings"]):
         ended = run("schema", *options)
         assert 0 == ended.code
         jsonschema.Draft202012Validator.check_schema(json.loads(ended.out))
@@ -29,6 +31,12 @@ def test_a_shipped_file_fits_its_schema(run: Run, file: Path) -> None:
     schema = json.loads(run("schema", *["--tests"] * file.stem.endswith("_test")).out)
     root, _ = compose(file.read_text("utf-8"))
     jsonschema.validate(plain(root), schema)
+
+
+@pytest.mark.parametrize("folder", ["systemd", "compose"])
+def test_shipped_settings_fit_their_schema(run: Run, folder: str) -> None:
+    root, _ = compose((DEPLOY / folder / "samplegate.yaml").read_text("utf-8"))
+    jsonschema.validate(plain(root), json.loads(run("schema", "--settings").out))
 
 
 @pytest.mark.parametrize("file", SHIPPED, ids=lambda path: path.name)

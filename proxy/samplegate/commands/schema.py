@@ -10,6 +10,12 @@ from samplegate.core import cases, load
 
 
 def command(args: argparse.Namespace) -> int:
-    """Print the schema of the policy, or with ``--tests`` of the test file."""
-    print(json.dumps(cases.json_schema() if args.tests else load.json_schema(), indent=2))
+    """Print the schema of the policy, or with ``--tests`` of the test file, with ``--settings`` of the daemon's settings."""
+    if args.settings:
+        from samplegate.settings import schema
+
+        found = schema.json_schema()
+    else:
+        found = cases.json_schema() if args.tests else load.json_schema()
+    print(json.dumps(found, indent=2))
     return OK
