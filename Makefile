@@ -110,15 +110,17 @@ lock: dev lock-npm ## write the lock files again (UPGRADE=--upgrade takes the ne
 	@$(COMPILE) pyproject.toml -o requirements.lock
 	@$(COMPILE) --group build -c requirements.lock -o requirements-build.lock
 	@$(COMPILE) pyproject.toml --group dev -c requirements.lock -o requirements-dev.lock
-	@for name in tests/real/sdk1 tests/real/sdk2 tests/real/node bench/requirements-peer; do $(COMPILE) $$name.in -o $$name.lock || exit 1; done
+	@for name in tests/real/sdk1 tests/real/sdk2 tests/real/node bench/requirements-peer bench/requirements-mcp-proxy; do $(COMPILE) $$name.in -o $$name.lock || exit 1; done
 
 lock-npm: dev $(ENVS)/node/.installed ## write the npm lock again
 	@rm -f tests/real/package-lock.json
 	@$(NPM) install --package-lock-only --ignore-scripts
+	@rm -f bench/package-lock.json
+	@$(BIN)/python tests/real/node.py npm --prefix bench install --package-lock-only --ignore-scripts
 
 build: dev ## the wheel and the source archive, in dist/
 	@$(BIN)/python -m hatchling build
 
 clean: ## remove what was made, the environments too
-	rm -rf $(VENV) $(ENVS) tests/real/node_modules dist .mypy_cache .pytest_cache .ruff_cache .hypothesis .coverage .coverage.* htmlcov
+	rm -rf $(VENV) $(ENVS) tests/real/node_modules bench/node_modules bench/.peer dist .mypy_cache .pytest_cache .ruff_cache .hypothesis .coverage .coverage.* htmlcov
 	find proxy tests bench -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,4 +1,4 @@
-"""`python -m bench [--quick] [--json] [--no-peer]`: measures, prints the table. A full run takes about four minutes."""
+"""`python -m bench [--quick] [--json] [--no-peer] [--only stdio|http]`: measures, prints the table. A full run takes about ten minutes."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
 from bench import decisions, large, latency, ledger, machine, memory, peer, report, sampling, startup
+from bench.overhttp import measuring, programs
 from bench.report import Figures
 from bench.variants import Name, Variant, gate_command, variants
 
@@ -66,10 +67,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="a smoke test: the figures mean little")
     parser.add_argument("--json", action="store_true", help="print the figures and the rows as JSON")
-    parser.add_argument("--no-peer", action="store_true", help="leave the peer out, and do not install it")
+    parser.add_argument("--no-peer", action="store_true", help="leave the peers out, and do not install them")
+    parser.add_argument("--only", choices=("stdio", "http"), help="leave the other half out")
     args = parser.parse_args(arguments)
-    found = variants(gate_command(), None if args.no_peer else peer.python())
-    figures = measure(found, QUICK if args.quick else FULL)
+    figures = Figures(machine.describe(), {}, {}, {})
+    if args.only != "http":
+        figures = measure(variants(gate_command(), None if args.no_peer else peer.python()), QUICK if args.quick else FULL)
+    if args.only != "stdio":
+        size = measuring.QUICK if args.quick else measuring.FULL
+        figures.over_http = measuring.measure(size, [] if args.no_peer else programs.peers(), _say)
+    figures.load = machine.load()
     if args.json:
         print(json.dumps({"figures": asdict(figures), "rows": [asdict(row) for row in report.rows(figures)]}, indent=2))
     else:
@@ -78,7 +85,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def measure(found: Sequence[Variant], size: Size) -> Figures:
-    """Everything, one measurement after the other."""
+    """Everything over stdio, one measurement after the other."""
     by_name = {variant.name: variant for variant in found}
     _say(f"latency: {size.laps} laps of {size.calls} calls")
     figures = Figures(machine.describe(), latency.measure(found, size.laps, size.calls), {}, {})

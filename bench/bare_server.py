@@ -1,4 +1,4 @@
-"""A stdio MCP server that takes as little time as a Python one can: it answers without parsing where the client writes as ours does.
+"""A stdio MCP server of both eras that takes as little time as a Python one can: it answers without parsing where the client writes as ours does.
 
 Not a model of a server: it is the other end of every lap, so its own time must be small and the same behind every variant.
 """
@@ -14,11 +14,17 @@ OURS: Final = re.compile(rb'\{"jsonrpc":"2\.0","id":(\d+),"method":"tools/call",
 TOOL: Final = b'{"name":"echo","inputSchema":{"type":"object","properties":{"reply":{"type":"integer"},"text":{"type":"string"}}}}'
 
 
+DISCOVER: Final = b'{"resultType":"complete","supportedVersions":["2026-07-28"],"capabilities":{"tools":{}},"ttlMs":0,"cacheScope":"private"}'
+
+
 def _reply(size: int) -> bytes:
-    return b'{"content":[{"type":"text","text":"' + b"x" * size + b'"}]}'
+    """Of both eras: what a legacy client does not know it leaves aside."""
+    return b'{"resultType":"complete","content":[{"type":"text","text":"' + b"x" * size + b'"}]}'
 
 
 def _result(method: str, params: dict[str, object]) -> bytes:
+    if method == "server/discover":
+        return DISCOVER
     if method == "initialize":
         version = json.dumps(params.get("protocolVersion", "2025-11-25")).encode()
         return b'{"protocolVersion":' + version + b',"capabilities":{"tools":{}},"serverInfo":{"name":"bare","version":"1"}}'

@@ -41,8 +41,8 @@ def can_be_read() -> bool:
 
 def held(pid: int, server: Sequence[str]) -> Memory:
     """What a process and all below it hold, without the server (the command of it)."""
-    found = [_one(each) for each in _tree(pid) if not _is_server(each, server)]
-    return Memory(sum(one.rss for one in found), sum(one.pss for one in found), len(found))
+    found = [one(each) for each in _tree(pid) if not _is_server(each, server)]
+    return Memory(sum(each.rss for each in found), sum(each.pss for each in found), len(found))
 
 
 def bare_python() -> Memory | None:
@@ -53,10 +53,11 @@ def bare_python() -> Memory | None:
     with subprocess.Popen([sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         process.stdout.read(1)
-        return _one(process.pid)
+        return one(process.pid)
 
 
-def _one(pid: int) -> Memory:
+def one(pid: int) -> Memory:
+    """What one process holds."""
     text = (PROC / str(pid) / "smaps_rollup").read_text()
     kib = {name: int(value) for name, value in re.findall(r"^(Rss|Pss):\s+(\d+) kB$", text, re.MULTILINE)}
     return Memory(kib["Rss"] / 1024, kib["Pss"] / 1024)

@@ -1,30 +1,54 @@
-"""Installs the peer on first use, from its own hash lock into its own git-ignored environment."""
+"""Installs the peers on first use, from their own locks into their own git-ignored folders."""
 
 from __future__ import annotations
 
 import subprocess
 import sys
 import venv
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Final
+from typing import Final, Literal, TypeAlias
 
 HERE: Final = Path(__file__).resolve().parent
 FOLDER: Final = HERE / ".peer"
-LOCK: Final = HERE / "requirements-peer.lock"
+NODE: Final = HERE.parent / "tests" / "real" / "node.py"
+"""Starts the node that the tests' counterparts have: `make bench` installs it before."""
+Environment: TypeAlias = Literal["fastmcp", "mcp-proxy"]
+LOCKS: Final[dict[Environment, Path]] = {"fastmcp": HERE / "requirements-peer.lock", "mcp-proxy": HERE / "requirements-mcp-proxy.lock"}
+"""Two: one needs a newer SDK than the other takes."""
 
 
-def python() -> Path | None:
-    """The peer's Python, installed if it is not there yet; None, with a word on stderr, where that cannot be done."""
-    found = FOLDER / ("Scripts" if sys.platform == "win32" else "bin") / "python"
-    stamp = FOLDER / "installed.lock"
-    if stamp.is_file() and stamp.read_bytes() == LOCK.read_bytes():
+def python(name: Environment = "fastmcp") -> Path | None:
+    """The Python of an environment, installed if it is not there yet; None, with a word on stderr, where that cannot be done."""
+    folder, lock = FOLDER / name, LOCKS[name]
+    found = folder / ("Scripts" if sys.platform == "win32" else "bin") / "python"
+    if _is_installed(folder, lock):
         return found
-    print("bench: installing the peer into bench/.peer", file=sys.stderr)
-    venv.create(FOLDER, clear=True, with_pip=True)
-    install: list[str | Path] = [found, "-m", "pip", "install", "--quiet", "--require-hashes", "--requirement", LOCK]
+    print(f"bench: installing the peer {name} into bench/.peer", file=sys.stderr)
+    venv.create(folder, clear=True, with_pip=True)
+    install = [str(found), "-m", "pip", "install", "--quiet", "--require-hashes", "--requirement", str(lock)]
+    return found if _installed(install, folder, lock) else None
+
+
+def npm() -> Path | None:
+    """The folder of the peers from npm, likewise."""
+    folder, lock = HERE / "node_modules", HERE / "package-lock.json"
+    if _is_installed(folder, lock):
+        return folder
+    print("bench: installing the peers from npm into bench/node_modules", file=sys.stderr)
+    install = [sys.executable, str(NODE), "npm", "--prefix", str(HERE), "ci", "--ignore-scripts"]
+    return folder if _installed(install, folder, lock) else None
+
+
+def _is_installed(folder: Path, lock: Path) -> bool:
+    stamp = folder / "installed.lock"
+    return stamp.is_file() and stamp.read_bytes() == lock.read_bytes()
+
+
+def _installed(install: Sequence[str], folder: Path, lock: Path) -> bool:
     done = subprocess.run(install, check=False, capture_output=True, text=True)
     if done.returncode:
-        print(f"{done.stderr}\nbench: the peer could not be installed; its rows are left out", file=sys.stderr)
-        return None
-    stamp.write_bytes(LOCK.read_bytes())
-    return found
+        print(f"{done.stderr}\nbench: a peer could not be installed; its rows are left out", file=sys.stderr)
+        return False
+    (folder / "installed.lock").write_bytes(lock.read_bytes())
+    return True

@@ -11,6 +11,9 @@ from bench.large import Beside, Large
 from bench.latency import Latency
 from bench.ledger import FEW, Ledger
 from bench.memory import Memory
+from bench.overhttp import table
+from bench.overhttp.measuring import OverHttp
+from bench.row import Row, us
 from bench.sampling import Sampling
 from bench.variants import Name
 
@@ -34,37 +37,31 @@ class Figures:
     ledger: list[Ledger] = field(default_factory=list)
     sampling: list[Sampling] = field(default_factory=list)
     large_mib: int = 10
-
-
-@dataclass(frozen=True, slots=True)
-class Row:
-    """One line of the table. ``met`` is None for a row without a goal."""
-
-    what: str
-    measured: str
-    beside: str
-    goal: str = "no goal"
-    met: bool | None = None
+    over_http: OverHttp | None = None
+    load: float | None = None
+    """Of the machine over the last quarter of an hour."""
 
 
 def rows(figures: Figures) -> list[Row]:
-    """The table's rows in their order: calls first, then start, decisions, limits, samples, memory and large frames."""
+    """The table's rows in their order: calls first, over stdio and HTTP, then start, decisions, limits, samples, memory and large frames."""
     return [
-        *_latency(figures.latency),
-        *_startup(figures.startup),
+        *(_latency(figures.latency) if figures.latency else []),
+        *(_startup(figures.startup) if figures.startup else []),
+        *(table.rows(figures.over_http) if figures.over_http is not None else []),
         *map(_decision, figures.decisions),
         *map(_ledger, figures.ledger),
         *map(_sampling, figures.sampling),
         *_memory(figures.gate_memory, figures.python_memory),
         *_with_worker(figures.worker_memory, figures.gate_memory, figures.python_memory),
-        *_large(figures.large, figures.large_mib),
+        *(_large(figures.large, figures.large_mib) if figures.large else []),
         *_beside(figures.beside),
     ]
 
 
 def markdown(figures: Figures) -> str:
     """The table as the README shows it."""
-    lines = [f"Measured on {figures.machine}.", "", "| what | the gate | beside | goal | |", "|---|---|---|---|---|"]
+    load = "" if figures.load is None else f", load average {figures.load:.1f}"
+    lines = [f"Measured on {figures.machine}{load}.", "", "| what | the gate | beside | goal | |", "|---|---|---|---|---|"]
     for row in rows(figures):
         verdict = "" if row.met is None else "met" if row.met else "missed"
         lines.append(f"| {row.what} | {row.measured} | {row.beside} | {row.goal} | {verdict} |")
@@ -100,7 +97,7 @@ def _startup(found: dict[Name, float]) -> Sequence[Row]:
 
 def _decision(speed: Speed) -> Row:
     what = f"a decision over {speed.rules:,} rule{'' if speed.rules == 1 else 's'}"
-    measured = f"{_us(speed.p50)}, p99 {_us(speed.p99)}, {speed.a_second:,.0f} a second"
+    measured = f"{us(speed.p50)}, p99 {us(speed.p99)}, {speed.a_second:,.0f} a second"
     if speed.rules != 100:
         return Row(what, measured, "")
     return Row(what, measured, "", f"at most {GOAL:.0f} us", speed.p50 <= GOAL)
@@ -108,18 +105,14 @@ def _decision(speed: Speed) -> Row:
 
 def _ledger(found: Ledger) -> Row:
     what = f"a reservation and its settlement among {found.accounts:,} accounts, in {'memory' if found.place == 'memory' else 'the state'}"
-    measured = f"{_us(found.many)} ({found.ratio:.2f} x), {found.bytes_each:,.0f} bytes an account"
-    return Row(what, measured, f"among {FEW} accounts {_us(found.few)}", f"at most {LEDGER_GOAL:.0f} x", found.ratio <= LEDGER_GOAL)
+    measured = f"{us(found.many)} ({found.ratio:.2f} x), {found.bytes_each:,.0f} bytes an account"
+    return Row(what, measured, f"among {FEW} accounts {us(found.few)}", f"at most {LEDGER_GOAL:.0f} x", found.ratio <= LEDGER_GOAL)
 
 
 def _sampling(found: Sampling) -> Row:
     what = f"samples through gate and worker, {found.at_once} at a time"
     measured = f"{found.gate:.0f} a second ({found.ratio:.2f} x litellm)"
     return Row(what, measured, f"litellm called directly {found.direct:.0f} a second, without a stream {found.direct_whole:.0f}")
-
-
-def _us(took: float) -> str:
-    return f"{took:.1f} us" if took < 10 else f"{took:.0f} us"
 
 
 def _memory(gate: Memory | None, python: Memory | None) -> Sequence[Row]:

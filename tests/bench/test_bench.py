@@ -156,7 +156,7 @@ def test_what_was_not_measured_has_no_row() -> None:
     without.gate_memory = None
     without.decisions, without.ledger, without.sampling = [], [], []
     without.latency.pop("peer")
-    absent = ("memory", "decision", "peer", "worker", "accounts", "samples")
+    absent = ("memory", "decision", "peer", "worker", "accounts", "samples", "HTTP")
     assert not [row for row in report.rows(without) if any(word in row.what for word in absent)]
 
 
@@ -170,3 +170,7 @@ def test_a_quick_run_measures_the_gate() -> None:
     assert {"bare", "floor", "gate"} == set(figures["latency"])
     assert [1, 16] == [one["at_once"] for one in figures["sampling"] if one["gate"] > 0]
     assert ["memory", "SQLite"] == [one["place"] for one in figures["ledger"]]
+    over_http = figures["over_http"]
+    assert {"floor", "forwarding", "gate, stdio behind", "gate, HTTP behind"} == {call["name"] for call in over_http["calls"]["calls"]}
+    assert [0, 0] == [one["errors"] for one in over_http["sessions"]]
+    assert (0, 0) == (over_http["rounds"]["lost"], over_http["reloads"]["failed"])

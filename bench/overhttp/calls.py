@@ -1,0 +1,174 @@
+"""What a call over HTTP takes that is passed through, in short interleaved laps with all programs alive: a disturbance meets every one.
+
+The programs share one core, on which only the one that has its lap is busy; the client, and a server over HTTP behind, have the other.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import tempfile
+from collections.abc import Coroutine, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any, Final, TypeVar
+
+from bench.overhttp import programs, usage
+from bench.overhttp.load import Client, Lap, client, lap
+from bench.overhttp.programs import FLOOR, Program
+from bench.overhttp.started import Running, cores, pinned, started
+from bench.overhttp.wire import ERAS, Era, Wrong
+from bench.variants import SERVER
+
+MANY: Final = 32
+"""Keep-alive connections for calls a second, of one client."""
+STDIO: Final = "gate, stdio behind"
+HTTP: Final = "gate, HTTP behind"
+FORWARDING: Final = "forwarding"
+SLOWEST: Final = 0.5
+"""Seconds for half a lap: a slow peer makes fewer calls in its laps."""
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """How many laps, and how many calls in one: one after the other, and many at once."""
+
+    laps: int
+    calls: int
+    many: int
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One program in one era: medians of the laps. Microseconds, calls a second, and microseconds of CPU for a call with all processes of it."""
+
+    name: str
+    era: Era
+    p50: float
+    p99: float
+    rate: float
+    cpu: float | None
+
+
+@dataclass(slots=True)
+class Found:
+    """``refused``: which peers cannot do an era, and what they said."""
+
+    calls: list[Call]
+    refused: list[tuple[str, Era, str]]
+    one_core: bool
+
+
+@dataclass(slots=True)
+class _Runner:
+    """A program in one era, and its laps."""
+
+    program: Program
+    era: Era
+    running: Running
+    client: Client
+    calls: int
+    at_once: int
+    """Calls in one half of a lap and in the other."""
+    one: list[Lap]
+    many: list[Lap]
+    cpu: list[float]
+
+
+def measure(size: Size, peers: Sequence[Program]) -> Found:
+    """All programs, both eras. A peer that cannot is left out; what else fails is raised."""
+    mine, others = cores()
+    with ExitStack() as stack:
+        state = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        server = programs.server()
+        behind = stack.enter_context(started(server.command, server.path, others)).at
+        ours = [
+            programs.bare(),
+            programs.forwarding(behind.removesuffix("/mcp") + "/bare"),
+            programs.gate(STDIO, state / "stdio", "--", *SERVER),
+            programs.gate(HTTP, state / "http", "--url", behind),
+        ]
+        found = Found([], [], mine is not None)
+        alive = [(program, stack.enter_context(started(program.command, program.path, mine))) for program in ours]
+        for program in peers:
+            try:
+                alive.append((program, stack.enter_context(started(program.command, program.path, mine))))
+            except (RuntimeError, OSError) as problem:
+                found.refused.extend((program.name, era, str(problem)[-300:]) for era in ERAS)
+        stack.enter_context(pinned(others))
+        run(_measured(found, alive, {program.name for program in peers}, size))
+    return found
+
+
+def run(main: Coroutine[Any, Any, T]) -> T:
+    """On uvloop where it is there: the client's own time is to be small."""
+    try:
+        import uvloop
+    except ImportError:
+        return asyncio.run(main)
+    return uvloop.run(main)
+
+
+async def _measured(found: Found, alive: Sequence[tuple[Program, Running]], peers: set[str], size: Size) -> None:
+    runners = [
+        runner
+        for era in ERAS
+        for program, running in alive
+        if not (program.plain and era != "legacy")
+        and (runner := await _begun(found, program, running, era, size, is_peer=program.name in peers)) is not None
+    ]
+    for number in range(size.laps):
+        for runner in runners[number % len(runners) :] + runners[: number % len(runners)]:
+            await _lap(runner)
+    found.calls = [_call(runner) for runner in runners]
+    for runner in runners:
+        runner.client.close()
+
+
+async def _begun(found: Found, program: Program, running: Running, era: Era, size: Size, *, is_peer: bool) -> _Runner | None:
+    """Connected and warm."""
+    ready: Client | None = None
+    try:
+        ready = await client(running.at, era, MANY, plain=program.plain)
+        one = await lap(ready, 1, size.calls // 2 + 2)
+        many = await lap(ready, MANY, size.many // 2)
+    except (Wrong, OSError, TimeoutError) as problem:
+        if ready is not None:
+            ready.close()
+        if not is_peer:
+            raise RuntimeError(f"{program.name}, {era}: {problem}; {running.problem()}") from problem
+        print(f"bench: {program.name} cannot serve a {era} client: {str(problem)[:300]}", file=sys.stderr)
+        found.refused.append((program.name, era, str(problem)[:300]))
+        return None
+    calls = min(size.calls, max(2, int(SLOWEST * 1e6 / one.p50)))
+    at_once = min(size.many, max(MANY, int(SLOWEST * many.rate)))
+    return _Runner(program, era, running, ready, calls, at_once, [], [], [])
+
+
+async def _lap(runner: _Runner) -> None:
+    runner.one.append(await lap(runner.client, 1, runner.calls))
+    before = usage.cpu(runner.running.process.pid)
+    runner.many.append(await lap(runner.client, MANY, runner.at_once))
+    after = usage.cpu(runner.running.process.pid)
+    if before is not None and after is not None:
+        runner.cpu.append((after - before) / runner.at_once)
+
+
+def _call(runner: _Runner) -> Call:
+    return Call(
+        runner.program.name,
+        runner.era,
+        p50=median(one.p50 for one in runner.one),
+        p99=median(one.p99 for one in runner.one),
+        rate=median(many.rate for many in runner.many),
+        cpu=median(runner.cpu) if runner.cpu else None,
+    )
+
+
+def of(found: Found, name: str, era: Era) -> Call | None:
+    """One program in one era; the floor and what only forwards know no eras."""
+    wanted = "legacy" if name in (FLOOR, FORWARDING) else era
+    return next((call for call in found.calls if (call.name, call.era) == (name, wanted)), None)

@@ -1,0 +1,109 @@
+"""The laps: one call after the other on one connection, or many connections at once, in the event loop's own callbacks. Every answer is looked at."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from dataclasses import dataclass
+from statistics import median, quantiles
+from typing import Final
+
+from bench.overhttp.wire import INITIALIZE, INITIALIZED, LEGACY, Calls, Connection, Era, Wrong, check, connect, header, request
+
+PATIENCE: Final = 60.0  # seconds for a lap; then something hangs
+
+
+@dataclass(frozen=True, slots=True)
+class Lap:
+    """Microseconds of a call, and calls a second."""
+
+    p50: float
+    p99: float
+    rate: float
+
+
+@dataclass(slots=True)
+class Client:
+    """A client at one address, with as many connections as it needs: of one session in the legacy era."""
+
+    at: str
+    calls: Calls
+    connections: list[Connection]
+
+    async def ready(self, connections: int) -> list[Connection]:
+        """So many that are open: servers close those that were idle for some seconds, while others had their laps."""
+        for number in range(connections):
+            if not self.connections[number].open:
+                self.connections[number] = await connect(self.at)
+        return self.connections[:connections]
+
+    def close(self) -> None:
+        """Close its connections; a session is left to the server's end."""
+        for connection in self.connections:
+            connection.close()
+
+
+async def client(at: str, era: Era, connections: int, *, plain: bool = False) -> Client:
+    """A client that is ready to call. ``plain``: an endpoint without a protocol."""
+    opened = [await connect(at) for _ in range(connections)]
+    ready = Client(at, Calls(at, era), opened)
+    if era == "legacy" and not plain:
+        try:
+            ready.calls = Calls(at, era, await begin(opened[0], at))
+        except BaseException:
+            ready.close()
+            raise
+    return ready
+
+
+async def begin(connection: Connection, at: str, capabilities: str = "{}") -> str | None:
+    """A legacy session; None where the server gives none."""
+    head, body = await connection.ask(request(at, INITIALIZE % capabilities))
+    check(head, body, b"1", b'"protocolVersion"')
+    session = header(head, b"mcp-session-id")
+    own = {"mcp-protocol-version": LEGACY} | ({"mcp-session-id": session} if session is not None else {})
+    head, body = await connection.ask(request(at, INITIALIZED, own))
+    if head[9:12] != b"202":
+        raise Wrong(f"notifications/initialized: {head[:100]!r}")
+    return session
+
+
+async def lap(client: Client, connections: int, calls: int) -> Lap:
+    """So many calls in all, over so many of the client's connections. Raises Wrong for the first answer that is not right."""
+    ready = await client.ready(connections)
+    times: list[int] = []
+    done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    left = calls
+    clock = time.perf_counter_ns
+
+    def failed(problem: Exception) -> None:
+        if not done.done():
+            done.set_exception(problem)
+
+    def drive(connection: Connection) -> None:
+        nonlocal left
+        if left <= 0 or done.done():
+            return
+        left -= 1
+        id, whole = client.calls.next()
+
+        def take(head: bytes, body: bytes) -> None:
+            times.append(clock() - began)
+            try:
+                check(head, body, id)
+            except Wrong as problem:
+                failed(problem)
+                return
+            if len(times) == calls and not done.done():
+                done.set_result(None)
+            drive(connection)
+
+        began = clock()
+        connection.post(whole, take, failed)
+
+    started = clock()
+    for connection in ready:
+        drive(connection)
+    async with asyncio.timeout(PATIENCE):
+        await done
+    return Lap(median(times) / 1000, quantiles(times, n=100)[98] / 1000, calls / (clock() - started) * 1e9)

@@ -1,0 +1,88 @@
+"""The rows of what was measured over HTTP. Against the floor by ratios; every peer that could do an era stands beside the gate."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from bench.overhttp.calls import FORWARDING, HTTP, MANY, STDIO, Call, Found, of
+from bench.overhttp.measuring import OverHttp
+from bench.overhttp.programs import FLOOR
+from bench.overhttp.reloads import Reloads
+from bench.overhttp.rounds import Rounds
+from bench.overhttp.sessions import Sessions
+from bench.overhttp.wire import ERAS, Era
+from bench.row import Row, us
+
+MOST: Final = 2.0  # times the floor
+_OURS: Final = frozenset({FLOOR, FORWARDING, STDIO, HTTP})
+
+
+def rows(figures: OverHttp) -> list[Row]:
+    """In their order: calls by era and by what is behind, sessions, rounds, reloads."""
+    found = figures.calls
+    return [
+        *(row for era in ERAS for name in (STDIO, HTTP) for row in _calls(found, name, era)),
+        *(row for one in figures.sessions for row in _sessions(one)),
+        _rounds(figures.rounds),
+        _reloads(figures.reloads),
+    ]
+
+
+def _calls(found: Found, name: str, era: Era) -> Sequence[Row]:
+    gate, floor, forwarding = of(found, name, era), of(found, FLOOR, era), of(found, FORWARDING, era)
+    if gate is None or floor is None or forwarding is None:
+        return []
+    behind = "stdio" if name == STDIO else "HTTP"
+    beside = [floor] + ([forwarding] if name == HTTP else [])
+    peers = [call for call in found.calls if call.era == era and call.name not in _OURS] if name == STDIO else []
+    cannot = [f"{peer} cannot" for peer, which, _ in found.refused if which == era] if name == STDIO else []
+    times, part = gate.p50 / floor.p50, gate.rate / floor.rate
+    quick = times <= MOST and all(gate.p50 < peer.p50 for peer in peers)
+    many = part >= 1 / MOST and all(gate.rate > peer.rate for peer in peers)
+    all_peers = ", before every peer" if name == STDIO else ""
+    cpu = "" if gate.cpu is None else f", {gate.cpu:.0f} us of CPU each"
+    core = "one core" if found.one_core else "all cores"
+    return [
+        Row(
+            f"a call over HTTP, {era}, {behind} behind, p50",
+            f"{us(gate.p50)} ({times:.2f} x the floor), p99 {us(gate.p99)}",
+            "; ".join([*(f"{call.name} {us(call.p50)}, p99 {us(call.p99)}" for call in [*beside, *peers]), *cannot]),
+            f"at most {MOST:.0f} x the floor{all_peers}",
+            quick,
+        ),
+        Row(
+            f"the same, {MANY} at a time on {core}",
+            f"{gate.rate:,.0f} a second ({part:.2f} x the floor){cpu}",
+            "; ".join(_rate(call) for call in [*beside, *peers]),
+            f"at least {1 / MOST:.1f} x the floor{all_peers}",
+            many,
+        ),
+    ]
+
+
+def _rate(call: Call) -> str:
+    return f"{call.name} {call.rate:,.0f}" + ("" if call.cpu is None else f", {call.cpu:.0f} us of CPU")
+
+
+def _sessions(found: Sessions) -> Sequence[Row]:
+    what = f"{found.open:,} legacy sessions, {found.behind} behind"
+    if found.own is not None and found.children is not None:
+        its = f"the server's process {found.children / 1024:.1f} MiB" if found.behind == "stdio" else ""
+        idle = [Row(f"{what}, idle", f"{found.own:.0f} KiB each, with its connection", its)]
+    else:
+        idle = []
+    measured = f"{found.rate:,.0f} calls a second, p50 {found.p50 / 1000:.0f} ms, p99 {found.p99 / 1000:.0f} ms, {found.errors} errors"
+    return [*idle, Row(f"{found.calling} of them calling at once", measured, "", "no error", found.errors == 0)]
+
+
+def _rounds(found: Rounds) -> Row:
+    measured = f"{found.lost} lost, {found.recorded:,} on record, {found.rate:,.0f} a second"
+    met = found.lost == 0 and found.recorded == found.rounds
+    return Row(f"{found.rounds:,} sampling rounds answered by `scripted`, modern", measured, "", "none lost, each on record", met)
+
+
+def _reloads(found: Reloads) -> Row:
+    measured = f"{found.failed} of {found.calls:,} calls failed, {found.taken} reloads taken, the slowest call {found.slowest:.0f} ms"
+    met = found.failed == 0 and found.taken == found.reloads
+    return Row(f"{found.reloads} reloads of the policy under {MANY} callers", measured, "", "no call fails", met)
