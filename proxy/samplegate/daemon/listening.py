@@ -67,6 +67,7 @@ def listener(app: Any, *, http: type[Any] | str, connections: int | None) -> Lis
         log_config=None,
         access_log=False,
         server_header=False,
+        date_header=True,
         proxy_headers=False,
         backlog=BACKLOG,
         limit_concurrency=connections,

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+import msgspec
 
 from samplegate.settings.definition import Table
 from samplegate.settings.sources import Layer, Said, env_file, environment_layer, line_layer, settled
 
 
-@dataclass(frozen=True, slots=True)
-class Gathered:
+class Gathered(msgspec.Struct, frozen=True):
     """``values`` by name, only those that somebody gave; ``said`` what holds of each, with its place; and the environment, over the env file's."""
 
     values: dict[str, Any]

@@ -34,15 +34,17 @@ class Conversation:
     answers: Answers
     opens: Answers
     lanes: dict[int, Lane] = field(default_factory=dict)
+    traces: dict[int, str] = field(default_factory=dict)
     got: list[tuple[int, bytes]] = field(default_factory=list)
     closed: list[int] = field(default_factory=list)
     ends: list[Callable[[], None]] = field(default_factory=list)
     over: bool = False
     changed: asyncio.Event = field(default_factory=asyncio.Event)
 
-    def open_lane(self, lane: Lane, *, standalone: bool = False) -> int:
+    def open_lane(self, lane: Lane, *, standalone: bool = False, trace: str = "") -> int:
         number = 0 if standalone else len(self.lanes) + 1
         self.lanes[number] = lane
+        self.traces[number] = trace
         return number
 
     def received(self, lane: int, line: bytes) -> None:

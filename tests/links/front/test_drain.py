@@ -66,13 +66,16 @@ async def test_a_request_whose_answer_had_not_begun_is_told_to_come_again() -> N
 
 
 async def test_subscriptions_end_at_once_as_their_server_would_end_them() -> None:
-    front = Front(Served(lambda c, lane, _: c.lanes[lane].send(note("acknowledged"), False)))
-    call = await front.modern("subscriptions/listen", id="s").begun()
+    front = Front(Served(lambda c, lane, _: c.lanes[lane].send(note("first"), False)), bounds=NOW)
+    call, other = await front.modern("subscriptions/listen", id="s").begun(), await front.modern("tools/list").begun()
     await call.heard(1)
-    assert await front.sessions.drain(30)
+    task = await draining(front)
     await call.done()
     assert {"resultType": "complete", "_meta": {"io.modelcontextprotocol/subscriptionId": "s"}} == call.data[-1]["result"]
-    assert [1] == front.served.shared["local"].closed
+    assert ([1], False) == (front.served.shared["local"].closed, task.done())
+    front.served.shared["local"].lanes[2].send(result(1, {}), True)
+    await other.done()
+    assert await task
 
 
 async def test_one_server_is_drained_without_the_others() -> None:

@@ -8,6 +8,7 @@ import json
 import pytest
 
 from samplegate.links.front.bounds import Bounds
+from samplegate.links.front.replies import Reply, Send
 from tests.links.front.fakes import Call, Front, Served, initialize, note, result, silent
 
 pytestmark = pytest.mark.anyio
@@ -23,6 +24,9 @@ class Connection:
 
     def complete(self) -> bool:
         return True
+
+    def answer(self, send: Send, reply: Reply) -> bool:
+        return False
 
     def unsent(self) -> int:
         return self.left
@@ -51,9 +55,12 @@ async def test_sessions_are_bounded_and_a_place_is_free_again_after_one() -> Non
 
 async def test_a_caller_has_so_many_sessions_and_others_theirs() -> None:
     front = Front(bounds=Bounds(sessions_per_caller=1))
-    await front.opened(caller="ann")
+    session = await front.opened(caller="ann")
     assert 429 == (await front.post(initialize(), caller="ann").done()).status
     await front.opened(caller="bob")
+    await front.call("DELETE", None, "ann", mcp_session_id=session.id).done()
+    await front.served.begun[0].until(lambda: front.served.begun[0].over)
+    await front.opened(caller="ann")
 
 
 async def test_servers_share_the_bound() -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from samplegate.core.frames import Frame
+from samplegate.links.front.answering import GRACE
 from samplegate.links.front.bounds import Bounds
 from samplegate.links.front.served import Refused
 from tests.links.front.fakes import META, MODERN, Call, Conversation, Front, Served, error, note, result, silent
@@ -75,6 +76,17 @@ async def test_a_long_silence_makes_it_a_stream_that_is_kept_open_by_comments() 
     front.served.shared["local"].lanes[1].send(result(1, {}), True)
     await call.done()
     assert [json.loads(result(1, {}))] == call.data
+
+
+@pytest.mark.parametrize("commit", [0.02, 0.06, 2.2 * GRACE])
+async def test_a_stream_begins_when_its_time_has_come_and_not_before(commit: float) -> None:
+    front = Front(Served(silent), bounds=Bounds(commit=commit))
+    began = asyncio.get_running_loop().time()
+    call = await front.modern("tools/list").begun()
+    assert asyncio.get_running_loop().time() - began > commit - 0.005  # uvloop counts in milliseconds
+    assert call.is_stream
+    call.disconnect()
+    await call.done()
 
 
 async def test_two_streams_at_once_each_have_their_own_frames() -> None:

@@ -13,10 +13,11 @@ from samplegate.links import sse
 from samplegate.links.front.bounds import Bounds
 from samplegate.links.front.replies import Headers
 from samplegate.links.front.stream import CLOSING, DISPLACED, SLOW, Reader
+from samplegate.links.front.ticks import Ticks
 from samplegate.links.front.visit import Visit
 
 GRACE: Final = 0.05
-"""Seconds in which most answers come: the client's disconnect is watched for only after them, which takes a task."""
+"""Seconds in which most answers come: the client's disconnect is watched for only after them, and before twice as many; that takes a task."""
 SSE: Final[Headers] = (
     (b"content-type", b"text/event-stream"),
     (b"cache-control", b"no-cache, no-transform"),
@@ -36,11 +37,13 @@ def named(stream: int) -> Form:
     return lambda seq, line: sse.event(line, f"{stream}-{seq}")
 
 
-async def first(visit: Visit, reader: Reader, bounds: Bounds) -> None:
-    """Wait for the first thing that comes, for the time to begin a stream without one, or for the client to go."""
-    if not reader.ready and not await reader.more(min(GRACE, bounds.commit)):
+async def first(visit: Visit, reader: Reader, bounds: Bounds, ticks: Ticks) -> None:
+    """Wait for the first thing that comes, for the time to begin a stream without one, or for the client to go. ``ticks`` are of GRACE."""
+    clock = asyncio.get_running_loop().time
+    until = clock() + bounds.commit
+    if not await (reader.soon(ticks) if bounds.commit > 2 * GRACE else reader.more(min(GRACE, bounds.commit))):
         visit.watch(reader)
-        await reader.more(max(0.0, bounds.commit - GRACE))
+        await reader.more(max(0.0, until - clock()))
 
 
 def whole(reader: Reader) -> bytes | None:

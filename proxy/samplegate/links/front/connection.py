@@ -1,7 +1,9 @@
 """Our server's connections: uvicorn's, with what it has no setting for. How long and large a head may be, and an end for clients that take nothing.
 
 Given to uvicorn as ``http=connection.bounded(bounds)``. Not on Windows, where there is no httptools: there uvicorn bounds the head itself, and a
-client that takes nothing holds its connection.
+client that takes nothing holds its connection. What it knows of uvicorn's insides (pinned to 0.54): the methods that it overrides, what they go
+on with (``cycle``, ``pipeline``, ``flow``, ``server_state``, ``timeout_keep_alive``, ``timeout_keep_alive_task``, ``_start_asgi_task``), and what
+``atonce`` lists.
 """
 
 from __future__ import annotations
@@ -11,7 +13,9 @@ from typing import Any, Final
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from samplegate.links.front import atonce
 from samplegate.links.front.bounds import Bounds
+from samplegate.links.front.replies import Reply, Send
 from samplegate.links.front.visit import CONNECTION
 
 _FAULT: Final = b"the request's head is too large"
@@ -32,6 +36,8 @@ class Connection(HttpToolsProtocol):
     """Bytes of the head that is being read."""
     _reading = False
     """Whether a head has begun that is not complete."""
+    _idle_since = 0.0
+    """When the last answer was given, by the loop's clock."""
     _left = 0
     """What was unsent when the last time for another request was up."""
 
@@ -87,15 +93,49 @@ class Connection(HttpToolsProtocol):
             self._stall.cancel()
             self._stall = None
 
+    def on_response_complete(self) -> None:
+        """In place of uvicorn's, which starts a timer after each answer and cancels it for the next request: this one is left to run."""
+        self.server_state.total_requests += 1
+        if self.transport.is_closing():
+            return
+        self.flow.resume_reading()
+        if self.pipeline:
+            self._start_asgi_task(*self.pipeline.pop())
+            return
+        self._idle_since, self._left = self.loop.time(), 0
+        if self.timeout_keep_alive_task is None:
+            self._await_request(self.timeout_keep_alive)
+
+    def _unset_keepalive_if_required(self) -> None:
+        """Nothing: what comes is looked at when the time is up."""
+
     def timeout_keep_alive_handler(self) -> None:
+        """The time for another request may be up. With a request in hand it is not counted; its answer starts it again."""
+        self.timeout_keep_alive_task = None
+        if self._reading or not self.cycle.response_complete:
+            return
+        left = self._idle_since + self.timeout_keep_alive - self.loop.time()
+        if left > 0:
+            self._await_request(left)
+        else:
+            self._give_up()
+
+    def _give_up(self) -> None:
         """No further request. An answer that is not taken yet has as long again, as long as it becomes less."""
         before, self._left = self._left, self.unsent()
-        if self._left and (not before or self._left < before):
-            self.timeout_keep_alive_task = self.loop.call_later(self.timeout_keep_alive, self.timeout_keep_alive_handler)
-        elif self._left:
+        if self._left and before and self._left >= before:
             self.cut()
-        else:
-            super().timeout_keep_alive_handler()
+        elif self._left:
+            self._await_request(self.timeout_keep_alive)
+        elif not self.transport.is_closing():
+            self.transport.close()
+
+    def _await_request(self, seconds: float) -> None:
+        self.timeout_keep_alive_task = self.loop.call_later(seconds, self.timeout_keep_alive_handler)
+
+    def answer(self, send: Send, reply: Reply) -> bool:
+        """Give a whole answer in one write. False, with nothing done, where it has to go by ``send``."""
+        return atonce.given(send, reply)
 
     def unsent(self) -> int:
         """Bytes that the client has not taken yet."""
@@ -118,10 +158,10 @@ class Connection(HttpToolsProtocol):
             self.transport.close()
 
     def _stop(self) -> None:
-        for timer in (self._timer, self._stall):
+        for timer in (self._timer, self._stall, self.timeout_keep_alive_task):
             if timer is not None:
                 timer.cancel()
-        self._timer = self._stall = None
+        self._timer = self._stall = self.timeout_keep_alive_task = None
 
 
 def bounded(bounds: Bounds) -> type[Any]:

@@ -17,7 +17,7 @@ from samplegate.core.jsontext import Malformed
 from samplegate.core.session.rounds import Note
 from samplegate.links.front import body, heading, legacy, modern
 from samplegate.links.front.mirrored import Mirrored
-from samplegate.links.front.replies import INTERNAL, PARSE_ERROR, Receive, Reply, Scope, Send, deliver, not_allowed, refusal
+from samplegate.links.front.replies import INTERNAL, PARSE_ERROR, Receive, Reply, Scope, Send, not_allowed, refusal
 from samplegate.links.front.served import Served
 from samplegate.links.front.sessions import Sessions
 from samplegate.links.front.told import Access, method_label
@@ -44,8 +44,7 @@ def endpoint(served: Served, sessions: Sessions, *, tell: Callable[[Access], Non
         try:
             reply = await _served(visit, served, sessions, mirrored)
             if reply is not None:
-                visit.status, visit.reason, visit.form = reply.status, reply.reason, "json" if reply.body else ""
-                await deliver(send, reply)
+                await visit.answer(reply)
         finally:
             visit.unwatch()
             sessions.leave(visit)

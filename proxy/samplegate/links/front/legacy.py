@@ -141,12 +141,12 @@ async def _visited(visit: Visit, sessions: Sessions, session: Session, line: byt
     with _Visiting(session, sessions):
         if session.full:
             return _full(sessions, ids[0])
-        stream = session.asked(len(ids))
+        stream = session.asked(len(ids), visit.trace)
         visit.waits = True
         reader = visit.reader = Reader(stream)
         try:
             session.conversation.received(stream.lane, line)
-            await answering.first(visit, reader, sessions.bounds)
+            await answering.first(visit, reader, sessions.bounds, sessions.ticks)
             return await _answered(visit, sessions, session, reader, ids)
         finally:
             reader.leave()
@@ -190,6 +190,7 @@ async def _heard(visit: Visit, sessions: Sessions, session: Session, stream: Str
         form = answering.named(stream.number)
         await answering.stream(visit, reader, sessions.bounds, form, prime=_prime(session, sessions, stream, seq))
     finally:
+        reader.leave()
         if stream.number != STANDALONE and reader.stopped != DISPLACED:
             session.left(stream, sessions.clock())
         elif session.ended:

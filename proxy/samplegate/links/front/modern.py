@@ -69,7 +69,7 @@ async def _notified(visit: Visit, served: Served, frame: Frame) -> Reply:
         conversation = await served.modern(visit.caller)
     except Refused as problem:
         return refused(problem, None)
-    lane = conversation.open_lane(_Nowhere())
+    lane = conversation.open_lane(_Nowhere(), trace=visit.trace)
     conversation.received(lane, frame.raw)
     conversation.close_lane(lane)
     return Reply(202)
@@ -80,10 +80,10 @@ async def _called(visit: Visit, conversation: Conversation, sessions: Sessions, 
     stream = Stream(sessions.held, bounds, awaited=1, keep=False)
     visit.waits = frame.method != LISTEN
     reader = visit.reader = Reader(stream)
-    stream.lane = conversation.open_lane(stream)
+    stream.lane = conversation.open_lane(stream, trace=visit.trace)
     try:
         conversation.received(stream.lane, frame.raw)
-        await answering.first(visit, reader, bounds)
+        await answering.first(visit, reader, bounds, sessions.ticks)
         if reader.stopped == CLOSING:
             return busy(503, "draining", "this server is about to end", frame.id, AGAIN)
         if reader.stopped == GONE:

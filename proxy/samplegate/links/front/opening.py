@@ -32,12 +32,14 @@ async def begin(visit: Visit, served: Served, sessions: Sessions, frame: Frame) 
         raise
     session = sessions.made(visit.caller, served.name, conversation)
     visit.session, visit.waits = session.tag, True
-    stream = session.asked(1)
+    stream = session.asked(1, visit.trace)
     reader = visit.reader = Reader(stream)
     try:
         return await _opened(visit, sessions, session, frame, reader)
     finally:
         reader.leave()
+        if stream.ended:
+            session.left(stream, sessions.clock())
         stream.free()
         if sessions.find(session.id, session.server, session.caller) is None:
             sessions.end(session)

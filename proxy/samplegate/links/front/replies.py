@@ -92,7 +92,7 @@ def status_of(line: bytes) -> int:
 
 
 async def deliver(send: Send, reply: Reply) -> None:
-    """Put it on the wire: one send for the head, one for the body."""
+    """Give it to any ASGI server: one send for the head, one for the body."""
     headers = [*reply.headers, (b"content-length", b"%d" % len(reply.body))] if reply.status != 204 else [*reply.headers]
     await send({"type": "http.response.start", "status": reply.status, "headers": headers})
     await send({"type": "http.response.body", "body": reply.body})

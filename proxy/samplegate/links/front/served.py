@@ -32,8 +32,11 @@ class Lane(Protocol):
 class Conversation(Protocol):
     """One client's way to one server: a legacy session, or what the modern requests of one caller share. Made by the gate."""
 
-    def open_lane(self, lane: Lane, *, standalone: bool = False) -> int:
-        """Enter a lane; its number. ``standalone``: frames that belong to no request go here (number 0; a second one replaces the first)."""
+    def open_lane(self, lane: Lane, *, standalone: bool = False, trace: str = "") -> int:
+        """Enter a lane; its number. ``standalone``: frames that belong to no request go here (number 0; a second one replaces the first).
+
+        ``trace``: the HTTP request's traceparent, right in its form or empty; what is recorded of the lane's requests bears it.
+        """
         ...
 
     def received(self, lane: int, line: bytes) -> None:
@@ -43,7 +46,11 @@ class Conversation(Protocol):
         """A frame over the bound was thrown away; ``head`` is its begin, from which whoever waits for an answer is told."""
 
     def close_lane(self, lane: int) -> None:
-        """The client's end of a lane is gone: in the modern era its requests are cancelled, in the legacy eras they go on (T35)."""
+        """The client's end of a lane is gone: in the modern era its requests are cancelled, in the legacy eras they go on (T35).
+
+        Called at most once for a lane, and never while this object sends on it: when its last answer is there and nobody reads it any more, or
+        its modern client went before. Not for lanes that live as long as their session, and for none after ``on_end``, which ends them all.
+        """
 
     def on_end(self, call: Callable[[], None]) -> None:
         """Have ``call`` called once when the conversation is over, whoever ended it."""

@@ -12,6 +12,8 @@ from samplegate.links.front.stream import CLOSING, Held, Stream
 
 STANDALONE: Final = 0
 """The number of the stream that belongs to no request."""
+CLOSED: Final = -1
+"""Stands for the lane of a stream whose conversation has been told of its end."""
 
 
 class Session:
@@ -51,12 +53,12 @@ class Session:
             self._side = self.conversation.open_lane(lane)
         return self._side
 
-    def asked(self, requests: int) -> Stream:
-        """The stream of a POST with so many requests."""
+    def asked(self, requests: int, trace: str = "") -> Stream:
+        """The stream of a POST with so many requests. ``trace``: see ``served``. Whoever reads it calls ``left`` at the end."""
         stream = Stream(self._held, self._bounds, awaited=requests, keep=True)
         stream.on_end = self._answered
-        stream.lane = self.conversation.open_lane(stream)
         self.asking.add(stream)
+        stream.lane = self.conversation.open_lane(stream, trace=trace)
         return stream
 
     def name(self, stream: Stream) -> int:
@@ -79,6 +81,7 @@ class Session:
         if self.ended:
             stream.free()
         elif stream.ended:
+            self._close_lane(stream)
             self._put_away(stream, now)
         elif not stream.number:
             stream.elsewhere = self.standalone.send
@@ -86,13 +89,16 @@ class Session:
                 self.standalone.send(line, False)
 
     def _answered(self, stream: Stream) -> None:
-        """All answers are there. Told to the gate later: it is in the midst of sending them."""
+        """All answers are there. Told to the gate later: it is in the midst of sending them. Whoever reads the stream does it when leaving."""
         self.asking.discard(stream)
-        asyncio.get_running_loop().call_soon(self._close_lane, stream)
+        if stream.reader is None:
+            asyncio.get_running_loop().call_soon(self._close_lane, stream)
 
     def _close_lane(self, stream: Stream) -> None:
-        if not self.ended:
-            self.conversation.close_lane(stream.lane)
+        """Once: a stream is left as often as its client has come back for it."""
+        if stream.lane != CLOSED and not self.ended:
+            lane, stream.lane = stream.lane, CLOSED
+            self.conversation.close_lane(lane)
 
     def _put_away(self, stream: Stream, now: float) -> None:
         if not stream.number:

@@ -14,11 +14,13 @@ from typing import Final
 
 from samplegate.core.frames import FrameId
 from samplegate.core.session.rounds import Note
+from samplegate.links.front.answering import GRACE
 from samplegate.links.front.bounds import Bounds
 from samplegate.links.front.replies import Reply, busy
 from samplegate.links.front.served import Conversation
 from samplegate.links.front.session import Session
 from samplegate.links.front.stream import CLOSING, Held
+from samplegate.links.front.ticks import Ticks
 from samplegate.links.front.visit import Visit
 
 SWEEPS: Final = 4  # in the shortest of the times that end something
@@ -32,6 +34,8 @@ class Sessions:
     def __init__(self, bounds: Bounds, *, note: Callable[[Note], None] = lambda _: None, clock: Callable[[], float] = time.monotonic) -> None:
         self.bounds, self.note, self.clock = bounds, note, clock
         self.held = Held(bounds.held_bytes)
+        self.ticks = Ticks(GRACE)
+        """For the short wait of each call."""
         self.visits: set[Visit] = set()
         self._by_id: dict[str, Session] = {}
         self._of: Counter[str] = Counter()

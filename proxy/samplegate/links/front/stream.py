@@ -12,6 +12,7 @@ from itertools import islice
 from typing import Final
 
 from samplegate.links.front.bounds import Bounds
+from samplegate.links.front.ticks import Ticks
 
 OVERHEAD: Final = 128  # bytes that an event costs beside its own: a flood of empty ones is one too
 CHUNK: Final = 256 * 1024  # bytes handed over at a time; a larger event comes alone
@@ -209,15 +210,29 @@ class Reader:
         """Wait until there is something to do; False if there is nothing after ``seconds``."""
         if self.ready:
             return True
-        loop = asyncio.get_running_loop()
-        waiter = self._waiter = loop.create_future()
-        timer = loop.call_later(seconds, self.wake)
+        timer = asyncio.get_running_loop().call_later(seconds, self.wake)
         try:
-            await waiter
+            await self._woken()
         finally:
             timer.cancel()
             self._waiter = None
         return self.ready
+
+    async def soon(self, ticks: Ticks) -> bool:
+        """The same for one to two ticks, without a timer of its own."""
+        if self.ready:
+            return True
+        waiter = self._woken()
+        ticks.end(waiter)
+        try:
+            await waiter
+        finally:
+            self._waiter = None
+        return self.ready
+
+    def _woken(self) -> asyncio.Future[None]:
+        self._waiter = asyncio.get_running_loop().create_future()
+        return self._waiter
 
     def take(self) -> list[tuple[int, bytes]]:
         """The next events, as number and frame."""

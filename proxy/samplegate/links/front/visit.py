@@ -7,7 +7,7 @@ import contextlib
 from typing import Final
 
 from samplegate.links.front.heading import Found
-from samplegate.links.front.replies import Receive, Scope, Send
+from samplegate.links.front.replies import Receive, Reply, Scope, Send, deliver
 from samplegate.links.front.stream import GONE, SLOW, Reader
 from samplegate.links.front.told import Access, Reason
 
@@ -63,6 +63,13 @@ class Visit:
         """The answer is out."""
         if self._watch is not None:
             self._watch.cancel()
+
+    async def answer(self, reply: Reply) -> None:
+        """Give a whole answer; in one write where the connection is ours and nothing stands before it."""
+        self.status, self.reason, self.form = reply.status, reply.reason, "json" if reply.body else ""
+        connection = self.scope.get(CONNECTION)
+        if connection is None or not connection.answer(self.send, reply):
+            await deliver(self.send, reply)
 
     async def put(self, body: bytes, reader: Reader, seconds: float, *, more: bool = True) -> None:
         """Send a piece of a stream. A client that takes none for so long, or falls too far behind meanwhile, stops the reader."""

@@ -1,0 +1,173 @@
+"""What a conversation is told of lanes: that each is over, once, never while it sends; and whose trace its requests belong to."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+
+import pytest
+
+from samplegate.core.frames import Frame
+from samplegate.links.front.bounds import Bounds
+from tests.links.front.fakes import LEGACY, Conversation, Front, Legacy, Served, initialize, note, result, silent
+
+pytestmark = pytest.mark.anyio
+NOW = Bounds(commit=0.0)
+TRACE = "00-" + "a" * 32 + "-" + "b" * 16 + "-01"
+
+
+async def told(conversation: Conversation, *lanes: int) -> None:
+    """Wait until it was told of these lanes; then it was told of each once, and of no other."""
+    await conversation.until(lambda: set(lanes) <= set(conversation.closed))
+    for _ in range(5):
+        await asyncio.sleep(0)  # for a second time, were there one
+    assert sorted(lanes) == sorted(conversation.closed)
+
+
+def answer(session: Legacy, lane: int) -> None:
+    session.conversation.lanes[lane].send(result(1, {}), True)
+
+
+async def streaming(session: Legacy) -> tuple[int, str]:
+    """A lane whose POST began a stream and broke off, and the place to come back to."""
+    call = await session.ask().begun()
+    await call.until(lambda call: bool(call.events))
+    call.disconnect()
+    await call.done()
+    return session.conversation.got[-1][0], (call.events[-1].id or b"").decode()
+
+
+async def test_the_gate_is_told_once_and_not_while_it_sends() -> None:
+    while_sending: list[list[int]] = []
+
+    def answers(conversation: Conversation, lane: int, frame: Frame) -> None:
+        conversation.lanes[lane].send(result(frame.id, {}), True)
+        while_sending.append(list(conversation.closed))
+
+    session = await Front(Served(answers, opens=None)).opened()
+    for _ in range(3):
+        await session.ask().done()
+    lanes = [lane for lane, _ in session.conversation.got]
+    await told(session.conversation, *lanes)
+    assert [lanes[:1], lanes[:2], lanes[:3]] == while_sending
+
+
+async def test_the_lane_of_a_session_that_does_not_come_about_is_not_told_twice() -> None:
+    front = Front(Served(opens=lambda c, lane, f: c.lanes[lane].over()))
+    await front.post(initialize()).done()
+    conversation = front.served.begun[0]
+    await conversation.until(lambda: conversation.over)
+    assert len(conversation.closed) <= 1
+
+
+async def test_a_stream_is_over_with_its_last_answer() -> None:
+    session = await Front(Served(silent), bounds=NOW).opened()
+    call = await session.ask().begun()
+    lane = session.conversation.got[-1][0]
+    session.conversation.lanes[lane].send(note("first"), False)
+    await call.heard(1)
+    assert lane not in session.conversation.closed
+    answer(session, lane)
+    await call.done()
+    await told(session.conversation, session.conversation.got[0][0], lane)
+
+
+async def test_a_batch_is_over_with_the_last_of_its_answers() -> None:
+    session = await Front(Served(silent, revision="2025-03-26"), bounds=NOW).opened(revision="2025-03-26")
+    call = await session.post([{"jsonrpc": "2.0", "id": n, "method": "tools/list"} for n in range(2)]).begun()
+    lane = session.conversation.got[-1][0]
+    session.conversation.lanes[lane].over()
+    await asyncio.sleep(0)
+    assert lane not in session.conversation.closed
+    answer(session, lane)
+    await call.done()
+    await told(session.conversation, session.conversation.got[0][0], lane)
+
+
+async def test_a_lane_whose_client_went_is_over_with_its_answer() -> None:
+    session = await Front(Served(silent)).opened()
+    call = session.ask()
+    await session.conversation.until(lambda: len(session.conversation.got) == 2)
+    call.disconnect()
+    await call.done()
+    lane = session.conversation.got[-1][0]
+    assert lane not in session.conversation.closed
+    answer(session, lane)
+    await told(session.conversation, session.conversation.got[0][0], lane)
+
+
+@pytest.mark.parametrize("times", [1, 3])
+async def test_a_client_that_comes_back_for_an_answer_again_and_again_ends_its_lane_once(times: int) -> None:
+    session = await Front(Served(silent), bounds=NOW).opened()
+    lane, place = await streaming(session)
+    answer(session, lane)
+    for _ in range(times):
+        await session.get(last_event_id=place).done()
+    await told(session.conversation, session.conversation.got[0][0], lane)
+
+
+async def test_a_client_that_is_back_before_the_answer_ends_the_lane_once() -> None:
+    session = await Front(Served(silent), bounds=NOW).opened()
+    lane, place = await streaming(session)
+    first = await session.get(last_event_id=place).begun()
+    second = await session.get(last_event_id=place).begun()
+    answer(session, lane)
+    await asyncio.gather(first.done(), second.done())
+    assert [json.loads(result(1, {}))] == second.data
+    await told(session.conversation, session.conversation.got[0][0], lane)
+
+
+async def test_a_client_that_is_back_and_goes_again_leaves_a_lane_that_ends_with_its_answer() -> None:
+    session = await Front(Served(silent), bounds=NOW).opened()
+    lane, place = await streaming(session)
+    back = await session.get(last_event_id=place).begun()
+    back.disconnect()
+    await back.done()
+    assert lane not in session.conversation.closed
+    answer(session, lane)
+    await told(session.conversation, session.conversation.got[0][0], lane)
+
+
+async def test_a_conversation_that_is_over_when_a_lane_is_opened_leaves_nothing_asked() -> None:
+    front = Front(Served(silent))
+    session = await front.opened()
+    opened = session.conversation.open_lane
+
+    def closing(lane: object, *, standalone: bool = False, trace: str = "") -> int:
+        number = opened(lane, standalone=standalone, trace=trace)  # type: ignore[arg-type]
+        session.conversation.lanes[number].close()
+        return number
+
+    session.conversation.open_lane = closing  # type: ignore[method-assign]
+    await session.ask().done()
+    found = front.sessions.find(session.id, "docs", "local")
+    assert found is not None
+    assert (set(), 0) == (found.asking, found.visits)
+    await told(session.conversation, *(lane for lane, _ in session.conversation.got))
+
+
+# -- traces --------------------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("value", [TRACE, ""])
+async def test_a_posts_lane_bears_the_trace_of_its_request(value: str) -> None:
+    front = Front()
+    await front.modern("tools/list", traceparent=value).done()
+    session = await front.opened(revision=LEGACY)
+    await session.ask(traceparent=value).done()
+    lane = session.conversation.got[-1][0]
+    assert (value, value) == (front.served.shared["local"].traces[1], session.conversation.traces[lane])
+
+
+async def test_a_trace_that_is_none_by_its_form_is_nobodys() -> None:
+    front = Front()
+    await front.modern("tools/list", traceparent="00-x\x7f").done()
+    assert "" == front.served.shared["local"].traces[1]
+
+
+async def test_the_lane_of_initialize_and_of_a_modern_notification_bear_theirs() -> None:
+    front = Front()
+    await front.post(initialize(), traceparent=TRACE).done()
+    message = {"jsonrpc": "2.0", "method": "notifications/x", "params": {}}
+    assert 202 == (await front.post(message, mcp_protocol_version="2026-07-28", mcp_method="notifications/x", traceparent=TRACE).done()).status
+    assert (TRACE, TRACE) == (front.served.begun[0].traces[front.served.begun[0].got[0][0]], front.served.shared["local"].traces[1])
