@@ -149,19 +149,26 @@ def facing(pipe: Link) -> OneLane:
     return OneLane(outlet)
 
 
-class Nowhere(msgspec.Struct, eq=False):
+class NoClient(msgspec.Struct, eq=False):
     """Before there is an end nothing can be sent: lines come only from links."""
 
-    full: bool = False
-
-    def send(self, lane: int, line: bytes, *rest: bool) -> None:
+    def send(self, lane: int, line: bytes, last: bool, own: bool) -> None:
         """Drop it."""
 
     def over(self, lane: int) -> None:
         """Nothing."""
 
-    def close_lane(self, lane: int) -> None:
+    def close(self) -> None:
         """Nothing."""
 
-    def close(self) -> None:
+
+class NoServer(msgspec.Struct, eq=False):
+    """The same for the server's side."""
+
+    full: bool = False
+
+    def send(self, lane: int, line: bytes, own: bool) -> None:
+        """Drop it."""
+
+    def close_lane(self, lane: int) -> None:
         """Nothing."""

@@ -34,7 +34,7 @@ from samplegate.core.session.rounds import (
     ToServer,
     Withdraw,
 )
-from samplegate.ends import ClientEnd, Nowhere, OneLane, OnePipe, ServerEnd
+from samplegate.ends import ClientEnd, NoClient, NoServer, OneLane, OnePipe, ServerEnd
 from samplegate.receivers import Receiver, StreamReceiver
 
 TOKENS: Final = 1.0  # seconds between two that a model's tokens cause
@@ -84,8 +84,8 @@ class Relay:
         self._beat = beat
         self._rounds: dict[str, Waiting] = {}
         self._group: anyio.abc.TaskGroup | None = None
-        self._to_client: ClientEnd = Nowhere()
-        self._to_server: ServerEnd = Nowhere()
+        self._to_client: ClientEnd = NoClient()
+        self._to_server: ServerEnd = NoServer()
 
     def connect(self, client: Link, server: Link) -> None:
         """Both have one lane: each side is read only as fast as the other takes it, and as it takes its answers."""

@@ -27,6 +27,7 @@ class Opens(Protocol):
     @property
     def streams(self) -> bool:
         """Whether the server answers each request on a stream of its own."""
+        ...
 
     def open(self, relay: Relay) -> AbstractAsyncContextManager[Ended]: ...
 

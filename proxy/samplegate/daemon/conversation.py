@@ -36,6 +36,7 @@ class Conversation:
         self._numbers = 0
         self.used = self._relay.clock()
         """When a lane was opened or closed last."""
+        self._started = False
         self._ending = anyio.Event()
         self._over = anyio.Event()
         self._calls: list[Callable[[], None]] = []
@@ -103,21 +104,29 @@ class Conversation:
         await self._over.wait()
 
     async def run(self, *, task_status: anyio.abc.TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
-        """The whole of it. ``task_status`` is told once the server's side is open, or that it cannot be (``failed``)."""
+        """The whole of it. ``task_status`` is told once the server's side is open, or that it cannot be (``failed``).
+
+        Never raises: a fault of ours ends this conversation, and no other.
+        """
         try:
             await self._relay.run(lambda: self._converse(task_status))
+        except Exception:
+            self._relay.note(Note("conversation.failed", {"server": self.wires.server, "exc_info": True}))
+            self.failed = self.failed or CannotStart(f"server {self.wires.server}", "", "met a fault of the gate", "see the log")
+            self._end()
         finally:
             self.wires.leave()
             self._over.set()
             self._lanes.close()
             for call in self._calls:
                 call()
-        if self.failed is not None:
+        if not self._started:
             task_status.started()
 
     async def _converse(self, task_status: anyio.abc.TaskStatus[None]) -> None:
         try:
             async with self._behind.open(self._relay) as ended:
+                self._started = True
                 task_status.started()
                 await self._first(ended)
                 self._end()

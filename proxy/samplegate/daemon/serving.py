@@ -181,6 +181,7 @@ class Daemon:
         self._log.info("drain.began", seconds=seconds)
         for listening in front.servers:
             listening.close()
+        done = False
         with self._patience:
             done = await self.sessions.drain(seconds)
         if self._patience.cancelled_caught:

@@ -1,0 +1,92 @@
+"""A conversation of the daemon that meets a fault of ours: it ends, whoever waits is told, and the others go on."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+
+from samplegate.book import compile_book, load_policy
+from samplegate.daemon.conversation import Conversation
+from samplegate.house import House, Rules
+from samplegate.records.decisions import NoDecisionLog
+from samplegate.records.log import configure
+from samplegate.relay import Relay
+from samplegate.sampler.client import Models
+from samplegate.wiring import Wires
+
+pytestmark = pytest.mark.anyio
+POLICY = "version: 1\nrules: [{name: all, effect: deny}]\n"
+PING = json.dumps({"jsonrpc": "2.0", "id": 7, "method": "ping"}).encode()
+
+
+class Lane:
+    """What a client got."""
+
+    def __init__(self) -> None:
+        self.lines: list[Any] = []
+        self.closed = False
+
+    def send(self, line: bytes, last: bool) -> None:
+        self.lines.append(json.loads(line))
+
+    def over(self) -> None: ...
+
+    def close(self) -> None:
+        self.closed = True
+
+
+class Behind:
+    """A server's side that fails before it is open, or when it is told to."""
+
+    streams = False
+
+    def __init__(self, *, at_once: bool) -> None:
+        self.at_once = at_once
+        self.fail = anyio.Event()
+
+    @asynccontextmanager
+    async def open(self, relay: Relay) -> AsyncIterator[Callable[[], Awaitable[object]]]:
+        if self.at_once:
+            raise RuntimeError("a bug")
+
+        async def ended() -> None:
+            await self.fail.wait()
+            raise RuntimeError("a bug")
+
+        yield ended
+
+
+def conversation(folder: Path, behind: Behind) -> Conversation:
+    loaded = load_policy(POLICY, file="policy.yaml", environment={})
+    rules = Rules(loaded, compile_book(loaded, folder), Models((), folder=folder, environment={}))
+    house = House(rules, state=folder, decisions=NoDecisionLog(), log=configure("error", "json"))
+    return Conversation(Wires(house, "default", outlived=True), behind)
+
+
+async def test_a_fault_while_it_is_opened_is_a_start_that_failed(tmp_path: Path) -> None:
+    async with anyio.create_task_group() as group:
+        found = conversation(tmp_path, Behind(at_once=True))
+        with anyio.fail_after(20):
+            await group.start(found.run)
+        assert "a fault" in str(found.failed)
+        assert found.over
+
+
+async def test_a_fault_later_ends_it_and_nothing_else(tmp_path: Path) -> None:
+    behind, lane, over = Behind(at_once=False), Lane(), anyio.Event()
+    async with anyio.create_task_group() as group:
+        found = conversation(tmp_path, behind)
+        await group.start(found.run)
+        found.received(found.open_lane(lane), PING)
+        found.on_end(over.set)
+        behind.fail.set()
+        with anyio.fail_after(20):
+            await over.wait()
+    assert [(7, -32603)] == [(line["id"], line["error"]["code"]) for line in lane.lines]
+    assert lane.closed
