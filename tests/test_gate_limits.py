@@ -8,6 +8,7 @@ from typing import Any
 
 import anyio
 import anyio.lowlevel
+import msgspec
 import pytest
 
 from samplegate.core.decisions import Answered, Denied, Reason, Unanswered
@@ -288,6 +289,19 @@ async def test_a_brake_leaves_a_server_that_repeats_itself_unanswered_for_a_whil
     settled = await gate.run(round)
     assert isinstance(settled, Settled)
     assert isinstance(settled.releases[""].outcome, Answered)
+
+
+async def test_a_brake_on_one_callers_questions_leaves_the_others_alone() -> None:
+    world = World()
+    d, round = pushed(allow(), policy={**POLICY, "brakes": {"repeats": 2, "cooling": "10s"}})
+    gate = world.gate(d)
+    other = msgspec.structs.replace(round, origin=msgspec.structs.replace(round.origin, caller="bob"))
+    outcomes = []
+    for one_round in (round, round, other):
+        settled = await gate.run(one_round)
+        assert isinstance(settled, Settled)
+        outcomes.append(settled.releases[""].outcome)
+    assert [Answered, Unanswered, Answered] == [type(outcome) for outcome in outcomes]
 
 
 @pytest.mark.parametrize(("where", "outcome"), [("redact", Answered), ("stop", Unanswered)])

@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import time
+import urllib.request
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -245,6 +246,26 @@ def test_a_model_whose_time_ran_out_is_counted_as_that_and_not_as_taken_back(run
     assert ['samplegate_model_calls_total{model="trial",result="timeout"} 1.0'] == [
         line for line in (run.folder / "m.prom").read_text().splitlines() if line.startswith("samplegate_model_calls_total{")
     ]
+
+
+@pytest.mark.parametrize("by", ["line", "variable"])
+def test_prometheus_can_ask_for_the_metrics_while_it_runs(run: Wrapped, by: str) -> None:
+    client = run(*["--metrics-port", "0"] * (by == "line"), environment={"SAMPLEGATE_METRICS_PORT": "0"} if by == "variable" else {})
+    client.initialize()
+    client.ask("sampling/createMessage", SAMPLE)
+    assert client.process.stderr is not None
+    said = next(line for line in iter(client.process.stderr.readline, b"") if b"metrics on" in line).decode()
+    with urllib.request.urlopen(said.split("metrics on ")[1].strip(), timeout=20) as page:
+        assert b"samplegate_requests_total{" in page.read()
+    client.end()
+
+
+def test_a_port_that_is_none_and_a_url_that_is_none_are_said_before_anything_is_started(run: Wrapped) -> None:
+    for options, said in ((("--metrics-port", "70000"), "70000"), (("--url", "notaurl"), "--url: ")):
+        words = [sys.executable, "-m", "samplegate", "run", "--policy", "policy.yaml", *options, *(["--", "true"] if "--url" not in options else [])]
+        environment = {"PYTHONPATH": str(PROXY), "PATH": os.environ["PATH"], "HOME": str(run.folder), "CONFIRM": "true"}
+        done = subprocess.run(words, env=environment, cwd=run.folder, capture_output=True, text=True, timeout=60, check=False)
+        assert (2, True) == (done.returncode, said in done.stderr), done.stderr
 
 
 def test_the_metrics_file_is_there_while_it_runs(run: Wrapped) -> None:

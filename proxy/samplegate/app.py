@@ -92,7 +92,7 @@ def _metrics_file(run: Run, wires: Wires) -> MetricsFile | None:
 @asynccontextmanager
 async def _metrics_port(run: Run, house: House) -> AsyncIterator[None]:
     """What Prometheus may ask of this process, where that is wanted. Raises Unavailable."""
-    if run.settings.metrics_port is None:
+    if run.settings.metrics_port < 0:
         yield
         return
     from samplegate.records.exposition import page

@@ -14,7 +14,7 @@ import msgspec.structs
 
 from samplegate.acts import act
 from samplegate.admit import Hold, admit
-from samplegate.core.brakes import Brakes, digest
+from samplegate.core.brakes import Brakes, asker, digest
 from samplegate.core.capabilities import can_forward
 from samplegate.core.decide import Rulebook, decide
 from samplegate.core.decisions import Answered, Decision, DenyAs, Forwarded, Reason, Situation, Unanswered, Withdrawn
@@ -102,7 +102,7 @@ class Gate:
     def _braked(self, round: Round, request: Request) -> str | None:
         """Why the server is left unanswered for a while, None if it is not."""
         server = round.origin.server
-        braked = self._brakes.asked(server, round.call_ids, digest(request.params) if self._brakes.compares else "", self.ports.clock())
+        braked = self._brakes.asked(asker(round.origin), round.call_ids, digest(request.params) if self._brakes.compares else "", self.ports.clock())
         if braked is None:
             return None
         if braked.tripped:

@@ -21,6 +21,7 @@ from samplegate.records.log import Log, configure
 from samplegate.records.tape import Tape
 from samplegate.sampler.client import Models
 from samplegate.sampler.keys import child_environment
+from samplegate.settings.urls import why_no_url
 
 
 class Run(msgspec.Struct, frozen=True):
@@ -50,6 +51,9 @@ def prepare(args: argparse.Namespace) -> Run:
     told = {name: getattr(args, name) for name in ("server", "state", "decision_log", "metrics_file", "metrics_port", "env_file")}
     loaded = process.load(os.environ, file=args.settings, given=told)
     settings = loaded.settings
+    why = None if args.url is None else why_no_url(args.url, query=True)
+    if why is not None:
+        raise process.SettingsError([f"--url: {why}"])
     rules = read_rules(args.policy, loaded.environment)
     decisions = open_decision_log(settings, settings.server)
     check_state(rules, settings.state)

@@ -76,6 +76,8 @@ class Relay:
         self.client = Receiver(self, "client")
         self.server = Receiver(self, "server")
         self.streams = StreamReceiver(self)
+        self.heard = False
+        """Whether the server has said anything."""
         self.lost = 0
         """Requests of clients that the server had not answered when it ended."""
         self.client_gone = anyio.Event()
@@ -107,13 +109,19 @@ class Relay:
                 self.start(self.beside, self.first_call)
                 self.first_call = None
             if self._to_server.full:
-                self.guarded("frame.failed", lambda: self.session.lost(side, lane, line, "the server does not take its input"), side=side)
+                self.refuse(lane, line, "the server does not take its input")
                 return
+        else:
+            self.heard = True
         try:
             self.carry_out(self.session.frame(side, lane, line, self.clock()), side)
         except Exception:
             self.note(Note("frame.failed", {"side": side, "exc_info": True}))
             self.guarded("frame.failed", lambda: self.session.lost(side, lane, line, "it met a fault of the gate"), side=side)
+
+    def refuse(self, lane: int, line: bytes, why: str) -> None:
+        """A client's frame goes nowhere: whoever waits for an answer has it at once."""
+        self.guarded("frame.failed", lambda: self.session.lost("client", lane, line, why), side="client")
 
     def take_end(self, side: Side, lane: int, head: bytes, tail: bytes) -> None:
         """Such a frame is over; some writers put the id last."""

@@ -115,6 +115,8 @@ class Wires:
             case "secrets.found":
                 for pattern, count in note.fields["patterns"].items():
                     metrics.count("samplegate_redactions_total", count, pattern=pattern, where=note.fields["where"])
+            case "remote.failed":
+                metrics.count("samplegate_calls_lost_total", server=self.server, reason="unreachable")
             case "notification.unattributed":
                 metrics.count("samplegate_notifications_dropped_total", server=self.server)
             case "limit.warned":

@@ -140,7 +140,7 @@ async def test_a_call_under_way_is_answered_while_the_gate_drains(tmp_path: Path
         await c.begin()
         calls = [asyncio.ensure_future(c.call(era, 9, file=str(tmp_path / "go"))) for era in ("legacy", "modern")]
         await asyncio.sleep(0)
-        await lanes(gate, 3)  # the two calls, and the session's standalone stream
+        await lanes(gate, 2)
         gate.process.send_signal(signal.SIGTERM)
         gate.ending = True
         await gate.said("drain.began")
@@ -184,6 +184,35 @@ async def test_a_server_that_dies_fails_the_call_it_died_in_and_is_there_for_the
         assert 'samplegate_children_exited_total{how="code",server="one"} 1.0' in text or 'server="one",how="code"' in text
 
 
+async def test_a_server_that_never_answers_is_given_up_after_its_start_timeout(tmp_path: Path) -> None:
+    silent = {"command": sys.executable, "args": ["-c", "import sys; sys.stdin.read()"], "start_timeout": 1}
+    settings = write(tmp_path, {"one": silent})
+    async with serving(tmp_path, "--settings", str(settings)) as gate, client(gate) as legacy, client(gate) as modern:
+        assert -32603 == (await legacy.begin())["error"]["code"]
+        assert -32603 == (await modern.call("modern"))["error"]["code"]
+        assert "server.silent" in await gate.said("server.silent")
+
+
+async def test_what_comes_right_after_a_servers_death_is_answered_and_the_session_is_gone(tmp_path: Path) -> None:
+    settings = write(tmp_path, {"one": server()})
+    async with serving(tmp_path, "--settings", str(settings)) as gate, client(gate) as c:
+        await c.begin()
+        assert -32603 == (await c.call("legacy", exit=3))["error"]["code"]
+        status, answer = await c.post({"jsonrpc": "2.0", "id": 2, "method": "ping"}, c.session)
+        assert (200, -32603) == (status, answer["error"]["code"]) or 404 == status
+
+
+async def test_a_server_that_ends_at_once_is_a_death_and_is_left_alone_for_a_while(tmp_path: Path) -> None:
+    settings = write(tmp_path, {"one": {"command": sys.executable, "args": ["-c", "raise SystemExit(3)"]}})
+    async with serving(tmp_path, "--settings", str(settings)) as gate, client(gate) as c:
+        statuses = []
+        for n in range(5):
+            hello = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "c", "version": "1"}}
+            statuses.append((await c.post({"jsonrpc": "2.0", "id": n, "method": "initialize", "params": hello}, {}))[0])
+        assert 503 in statuses
+        assert 'samplegate_children_exited_total{how="code",server="one"}' in (await admin(gate, "/metrics"))[1]
+
+
 async def test_a_legacy_server_that_ends_at_the_first_modern_request_is_spoken_to_in_its_era_from_then_on(tmp_path: Path) -> None:
     settings = write(tmp_path, {"one": server("legacy+fragile")})
     async with serving(tmp_path, "--settings", str(settings)) as gate, client(gate) as c:
@@ -217,6 +246,26 @@ async def test_a_session_is_its_callers_alone(tmp_path: Path) -> None:
         status, _ = await bob.post({"jsonrpc": "2.0", "id": 5, "method": "ping"}, bob.session)
         assert 404 == status
         assert "result" in await ada.legacy("ping", 6)
+
+
+SHARED = """
+version: 1
+rules:
+  - {name: ada's, match: {kind: elicitation, mode: form, caller: ada}, effect: answer, content: {confirm: true}}
+  - {name: the rest, match: {kind: elicitation, mode: form}, effect: answer, content: {confirm: false}}
+"""
+
+
+@pytest.mark.parametrize("eras", ["legacy", "modern"])
+async def test_where_all_callers_share_a_server_each_is_answered_by_its_own_rules(tmp_path: Path, eras: str) -> None:
+    tokens = [{"name": name, "sha256": hashlib.sha256(f"{name}{TOKEN}".encode()).hexdigest()} for name in ("ada", "bob")]
+    settings = write(tmp_path, {"one": server(eras, share="all")}, callers={"tokens": tokens})
+    (tmp_path / "policy.yaml").write_text(SHARED)
+    a, b = f"ada{TOKEN}", f"bob{TOKEN}"
+    async with serving(tmp_path, "--settings", str(settings)) as gate, client(gate, token=a) as ada, client(gate, token=b) as bob:
+        assert [True, False, True, False] == [await confirmed(c, id=n) for n, c in enumerate((ada, bob, ada, bob))]
+        pids = {(await c.call("modern", 9, pid=True))["result"]["content"][0]["text"] for c in (ada, bob)}
+        assert (2 if eras == "legacy" else 1) == len(pids)
 
 
 async def test_a_decision_log_that_takes_nothing_leaves_requests_unanswered_and_the_gate_not_ready(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ import msgspec
 
 from samplegate.core import policy
 from samplegate.core.policy import seconds
+from samplegate.core.requests import Origin
 
 Which: TypeAlias = Literal["requests_per_call", "repeats"]
 
@@ -53,7 +54,7 @@ class Brakes:
         return self._terms.repeats is not None
 
     def asked(self, server: str, call_ids: Sequence[str], digest: str, now: float) -> Braked | None:
-        """Count one request of a server, during one of these calls of the client (each is charged). None: go on.
+        """Count one request of a server (``asker``), during one of these calls of the client (each is charged). None: go on.
 
         The request that trips a brake is left unanswered too, and so is all that the server asks until ``cooling`` is over. Asking meanwhile does
         not prolong it; after it, the server and these calls count from nothing.
@@ -108,6 +109,11 @@ class _Server:
         self.braked: Braked | None = None
         self.digest: str | None = None
         self.times = 0
+
+
+def asker(origin: Origin) -> str:
+    """Whom a brake is for: a server as one caller meets it, so that one caller's questions brake no other's."""
+    return f"{origin.server}\n{origin.caller}"
 
 
 def digest(params: Mapping[str, Any]) -> str:

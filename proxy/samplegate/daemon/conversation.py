@@ -37,6 +37,7 @@ class Conversation:
         self.used = self._relay.clock()
         """When a lane was opened or closed last."""
         self._started = False
+        self._died = False
         self._ending = anyio.Event()
         self._over = anyio.Event()
         self._calls: list[Callable[[], None]] = []
@@ -44,13 +45,28 @@ class Conversation:
 
     @property
     def lanes(self) -> int:
-        """How many are open."""
+        """How many are entered, those of a legacy session that stand always among them."""
         return len(self._lanes.sinks)
 
     @property
+    def busy_lanes(self) -> int:
+        """How many have requests under way."""
+        return sum(1 for lane in self.wires.state.inflight.lanes if lane >= 0)
+
+    async def answers_within(self, seconds: float) -> bool:
+        """Wait so long; False if the server was asked something by then and has said nothing at all: it is given up."""
+        with anyio.move_on_after(seconds):
+            await self._over.wait()
+        if self.over or self._relay.heard or not self.wires.state.inflight.lanes:
+            return True
+        self._died = True
+        self._ending.set()
+        return False
+
+    @property
     def asked_to_end(self) -> bool:
-        """Whether it was we who ended it."""
-        return self._ending.is_set()
+        """Whether it was we who ended it, and the server lived until then."""
+        return self._ending.is_set() and not self._died
 
     @property
     def over(self) -> bool:
@@ -68,15 +84,15 @@ class Conversation:
         if trace:
             self.wires.state.traces[number] = trace
         self.used = self._relay.clock()
-        self._lanes.sinks[number] = lane
-        if self.over:
-            del self._lanes.sinks[number]
-            lane.close()
+        self._lanes.sinks[number] = lane  # also where it is over: whoever writes on it is told so
         return number
 
     def received(self, lane: int, line: bytes) -> None:
         """One frame of the client's came."""
-        self._relay.take("client", lane, line)
+        if self.over:
+            self._relay.refuse(lane, line, "the server has ended")
+        else:
+            self._relay.take("client", lane, line)
 
     def oversized(self, lane: int, size: int, head: bytes) -> None:
         """A frame over the bound was thrown away."""
@@ -100,6 +116,7 @@ class Conversation:
 
     async def aclose(self) -> None:
         """End it, and wait until the server's side is closed."""
+        self._died = self._died or self._relay.server_gone.is_set()
         self._ending.set()
         await self._over.wait()
 

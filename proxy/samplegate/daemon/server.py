@@ -59,6 +59,7 @@ class Server:
         self._all: set[Conversation] = set()
         self._backoff = Backoff()
         self._died = float("-inf")
+        self._to_restart = False
         self._closed = False
 
     @property
@@ -73,7 +74,7 @@ class Server:
 
     def open_lanes(self) -> int:
         """Streams to clients."""
-        return sum(conversation.lanes for conversation in self._all)
+        return sum(conversation.busy_lanes for conversation in self._all)
 
     async def begin(self, caller: str) -> Conversation:
         """A conversation of its own for one legacy session (R119). Raises Refused."""
@@ -81,37 +82,44 @@ class Server:
 
     async def modern(self, caller: str) -> Conversation | OfCaller:
         """What this caller's modern requests share. Raises Refused."""
-        key = EVERYBODY if self._is_shared_by_all else caller
+        key = EVERYBODY if self._is_shared_by_all() else caller
         found = self._shared.get(key)
         if found is None or found.over:
             found = await self._one(key, caller)
         return OfCaller(found, caller) if key == EVERYBODY else found
 
-    @property
     def _is_shared_by_all(self) -> bool:
-        """A process may be; over HTTP every caller has streams of its own at no cost."""
-        return self.settings.share == "all" and not self._behind.streams
+        """A process may be, once it is known to be modern: what a legacy one asks names no caller. Over HTTP each has streams at no cost."""
+        if self.settings.share != "all" or self._behind.streams:
+            return False
+        if self._eras is None:
+            for live in self._all:
+                self._learn(live)
+        return self._eras is not None and self._eras.modern is True
 
     async def _one(self, key: str, caller: str) -> Conversation:
         """Of several requests that come at once the first starts it, and the others wait."""
         lock = self._locks.setdefault(key, anyio.Lock())
-        async with lock:
-            found = self._shared.get(key)
-            if found is None or found.over:
-                found = self._shared[key] = await self._start(caller, modern=True)
-                found.on_end(partial(self._forget, key, found))
-                self._group.start_soon(self._end_idle, found)
+        try:
+            async with lock:
+                found = self._shared.get(key)
+                if found is None or found.over:
+                    found = self._shared[key] = await self._start(caller, modern=True)
+                    found.on_end(partial(self._forget, key, found))
+                    self._group.start_soon(self._end_idle, found)
+        finally:
+            if not lock.statistics().tasks_waiting and self._locks.get(key) is lock:
+                del self._locks[key]
         return found
 
     def _forget(self, key: str, conversation: Conversation) -> None:
         if self._shared.get(key) is conversation:
             del self._shared[key]
-            self._locks.pop(key, None)
 
     async def _start(self, caller: str, *, modern: bool) -> Conversation:
         self._check()
-        if not self._behind.streams and not self._places.take():
-            raise Refused(503, f"server {self.name}: as many processes run as may; come back later", BUSY)
+        if not self._behind.streams and not self._places.take(caller):
+            raise Refused(503, f"server {self.name}: as many processes run as may, or as may for one caller; come back later", BUSY)
         started = self._clock()
         conversation = self._made(caller, modern)
         self._all.add(conversation)
@@ -120,6 +128,7 @@ class Server:
         with anyio.move_on_after(self.settings.start_timeout):
             await self._group.start(conversation.run)
             if conversation.failed is None:
+                self._group.start_soon(self._end_silent, conversation)
                 return conversation
             self._house.log.error("server.not_started", server=self.name, problem=str(conversation.failed))
         raise Refused(502, f"server {self.name}: it could not be started; the gate's log has why", BUSY)
@@ -127,7 +136,8 @@ class Server:
     def _count_start(self) -> None:
         if not self._behind.streams:
             self._house.metrics.count("samplegate_children_started_total", server=self.name)
-            if self._backoff.deaths:
+            if self._to_restart:
+                self._to_restart = False
                 self._house.metrics.count("samplegate_children_restarted_total", server=self.name)
 
     def _check(self) -> None:
@@ -173,14 +183,19 @@ class Server:
             self._house.metrics.count("samplegate_calls_lost_total", lost, server=self.name, reason=reason)
         if self._behind.streams:
             return
-        self._places.give_back()
+        self._places.give_back(conversation.wires.state.caller)
         self._house.metrics.count("samplegate_children_exited_total", server=self.name, how=_how(conversation))
         if not conversation.asked_to_end:
             now = self._clock()
-            self._backoff, self._died = self._backoff.died(started, now), now
+            self._backoff, self._died, self._to_restart = self._backoff.died(started, now), now, True
             if not _died_probing(conversation):
                 self._eras = None  # it may come back as another
             self._house.log.warning("server.died", server=self.name, deaths=self._backoff.deaths)
+
+    async def _end_silent(self, conversation: Conversation) -> None:
+        """Give up a server that does not answer its first request."""
+        if not await conversation.answers_within(self.settings.start_timeout):
+            self._house.log.error("server.silent", server=self.name, seconds=self.settings.start_timeout)
 
     async def _end_idle(self, conversation: Conversation) -> None:
         """End it once nobody has used it for a while."""
@@ -190,6 +205,13 @@ class Server:
                 await conversation.aclose()
                 return
             await anyio.sleep(max(left, min(self._idle, 1.0)))
+
+    async def end_callers(self, keep: Callable[[str], bool]) -> None:
+        """End the conversations of callers who are not taken any more, with the streams that they have open."""
+        async with anyio.create_task_group() as group:
+            for conversation in list(self._all):
+                if not keep(conversation.wires.state.caller):
+                    group.start_soon(conversation.aclose)
 
     async def aclose(self) -> None:
         """End all of its conversations; nothing is begun any more."""

@@ -39,7 +39,7 @@ OF_THE_DAEMON: Final = (
     Metric("samplegate_issuer_key_fetches_total", "counter", ("result",), "Fetches of the keys that callers' JWTs are signed with: ok or failed."),
     Metric("samplegate_connections_open", "gauge", ("listener",), "Open connections of the public and of the admin listener."),
     Metric("samplegate_sessions_open", "gauge", ("server", "era"), "Open sessions of legacy clients, and conversations that modern callers share."),
-    Metric("samplegate_lanes_open", "gauge", ("server",), "Open streams of frames to clients: responses under way, and standing streams."),
+    Metric("samplegate_lanes_open", "gauge", ("server",), "Streams to clients with requests under way, subscriptions among them."),
     Metric("samplegate_streams_dropped_total", "counter", ("server",), "Streams that were closed because their client read too slowly."),
     Metric("samplegate_children_started_total", "counter", ("server",), "Processes of stdio servers that were started."),
     Metric(

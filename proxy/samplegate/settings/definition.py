@@ -69,9 +69,9 @@ class RunSettings(ProcessSettings, frozen=True, kw_only=True):
 
     server: Annotated[str, Meta(min_length=1, description="What the rules call the wrapped server.")] = "default"
     metrics_port: Annotated[
-        int | None,
-        Meta(ge=0, le=65_535, description="The port of this machine's own address at which Prometheus finds the metrics; 0: any free one."),
-    ] = None
+        int,
+        Meta(ge=-1, le=65_535, description="The port of this machine's own address at which Prometheus finds the metrics; 0: any, -1: none."),
+    ] = -1
 
 
 @dataclass(frozen=True, slots=True)

@@ -63,7 +63,7 @@ class Accounts:
         if terms.per == "slots":
             return float(self._slots[limit, key])
         account = self._accounts.get((limit, key))
-        if account is None or (terms.per in ("day", "month") and ledger.idle(terms, account, now)):
+        if account is None or (terms.per in ("day", "month") and ledger.idle(terms, account, now + ledger.SKEW)):  # a case has one clock
             return 0.0
         drained = terms.most * (now - account.stamp) / terms.period if terms.per == "bucket" else 0.0
         return round(max(0.0, account.level - drained) / ledger.SCALE[terms.quantity], _DOLLARS if terms.quantity == "usd" else _OTHERS)

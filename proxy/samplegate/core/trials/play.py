@@ -12,7 +12,7 @@ import msgspec
 
 from samplegate.core import claims
 from samplegate.core.admission import after_refusal, draws_of, unless_taken, worst_of
-from samplegate.core.brakes import Brakes, digest
+from samplegate.core.brakes import Brakes, asker, digest
 from samplegate.core.capabilities import can_forward
 from samplegate.core.catalogue import Worst
 from samplegate.core.claims import Claimant
@@ -83,7 +83,7 @@ class Play:
         self.accounts.advance(now)
         if isinstance(scenery.request, BadRequest):
             return Came(Decision(LeftOpen(), "none", None, Reason.MALFORMED, scenery.request.message))
-        braked = self._brakes.asked(scenery.who.origin.server, scenery.who.call_ids, scenery.digest, now)
+        braked = self._brakes.asked(asker(scenery.who.origin), scenery.who.call_ids, scenery.digest, now)
         if braked is not None:
             return Came(Decision(LeftOpen(), "none", None, Reason.BRAKE, braked.detail))
         came, first = _NOTHING_YET, 0
