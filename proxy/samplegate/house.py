@@ -73,16 +73,23 @@ class House:
         self._conversations.discard(conversation)
 
     async def swap(self, rules: Rules) -> None:
-        """Put another policy in force. Limits and brakes that are the same in both go on where they stand."""
-        old, self.rules = self.rules, rules
+        """Put another policy in force, and end the models of the old one once no round runs under it."""
+        await self.retire(self.replace(rules))
+
+    def replace(self, rules: Rules) -> Rules:
+        """Put another policy in force; the old one, which is to be retired. Limits and brakes that are the same in both go on where they stand."""
+        same = self.rules.book.policy.brakes == rules.book.policy.brakes
+        brakes = self.brakes if same else Brakes(rules.book.policy.brakes)
+        old, self.rules, self.brakes = self.rules, rules, brakes
+        self._retired.add(old)
         self.admission.amend(rules.book.terms)
         self.draws.amend(rules.book.terms)
-        if old.book.policy.brakes != rules.book.policy.brakes:
-            self.brakes = Brakes(rules.book.policy.brakes)
         for conversation in list(self._conversations):
-            conversation.swap()
-        self._retired.add(old)
-        await self.retire(old)
+            try:
+                conversation.swap()
+            except Exception:  # the others are not to stay under the old rules for it
+                self.log.error("policy.not_swapped", exc_info=True)  # noqa: G201
+        return old
 
     async def retire(self, rules: Rules) -> None:
         """End the models of a policy that is no longer in force, once no round runs under it."""

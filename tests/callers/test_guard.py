@@ -349,6 +349,30 @@ async def test_other_settings_hold_from_the_next_request_on_and_the_issuers_keys
         await world.guard.aclose()
 
 
+async def test_a_token_of_a_key_that_is_gone_is_not_taken_after_a_change_though_it_was_a_moment_ago() -> None:
+    async with Endpoint().serving() as endpoint:
+        endpoint.answers["/keys"] = 200, key_set(public("k", "ES256"), public("new", "ES256"))
+        callers = jwt_callers(endpoint)
+        world, token = World(callers), mint(aud=GATE)
+        assert 200 == (await world.ask(token=token)).status
+        endpoint.answers["/keys"] = 200, key_set(public("new", "ES256"))
+        world.guard.change(world.settings(callers))
+        assert [401, 401, 200] == [(await world.ask(token=each)).status for each in (token, mint(aud=GATE, sub="b"), mint("new", aud=GATE))]
+        await world.guard.aclose()
+
+
+async def test_settings_that_are_prepared_and_not_put_in_force_change_nothing() -> None:
+    async with Endpoint().serving() as endpoint:
+        endpoint.answers["/keys"] = 200, key_set(public("k", "ES256"))
+        world = World(jwt_callers(endpoint))
+        assert 200 == (await world.ask(token=mint(aud=GATE))).status
+        world.guard.prepared(world.settings(jwt_callers(endpoint)))
+        world.guard.prepared(world.settings(STATIC))
+        assert 200 == (await world.ask(token=mint(aud=GATE, sub="b"))).status
+        assert ["/keys"] == endpoint.asked
+        await world.guard.aclose()
+
+
 async def test_pages_that_are_named_may_read_answers_and_no_others() -> None:
     page = (b"origin", b"https://app.example.com")
     world = World(STATIC, allowed_origins=("https://app.example.com",))

@@ -91,7 +91,7 @@ async def test_what_is_no_jwt_is_left_to_others() -> None:
 )
 async def test_a_token_that_is_not_for_us_now_is_refused(claims: dict[str, Any], reason: str) -> None:
     now = time.time()
-    at = {name: int(now + value.total_seconds()) if isinstance(value, timedelta) else value for name, value in claims.items()}
+    at: dict[str, Any] = {name: int(now + value.total_seconds()) if isinstance(value, timedelta) else value for name, value in claims.items()}
     assert reason == await refused(mint(**at))
 
 

@@ -32,11 +32,12 @@ class Issuer:
 
     async def source(self) -> KeySet:
         self.asked += 1
+        answer = self.answer
         self.begun.set()
         await self.open.wait()
-        if isinstance(self.answer, Exception):
-            raise self.answer
-        return self.answer
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
 
     async def names(self, kid: str) -> list[str | None]:
         return [key.kid for key in await self.keys.fitting(kid, "ES256")]
@@ -137,14 +138,52 @@ async def test_a_caller_that_leaves_does_not_stop_the_fetch_for_the_others() -> 
     assert ["old"] == await asyncio.wait_for(second, 5)
 
 
-async def test_keys_that_may_have_changed_are_fetched_at_the_next_call() -> None:
+async def test_keys_that_may_have_changed_are_fetched_before_the_next_answer() -> None:
     issuer = Issuer(OLD)
     await issuer.names("old")
     issuer.keys.outdate()
     issuer.answer = NEW
+    assert [[], [], ["new"]] == await asyncio.gather(*(issuer.names(name) for name in ("old", "old", "new")))
+
+
+async def test_a_fetch_that_began_before_they_may_have_changed_is_not_enough() -> None:
+    issuer = Issuer(OLD)
+    await issuer.names("old")
+    issuer.now = FRESH
+    issuer.open.clear()
+    issuer.begun.clear()
     assert ["old"] == await issuer.names("old")
+    await asyncio.wait_for(issuer.begun.wait(), 5)
+    issuer.keys.outdate()
+    issuer.answer = NEW
+    waiting = asyncio.ensure_future(issuer.names("old"))
+    issuer.open.set()
+    assert [] == await asyncio.wait_for(waiting, 5)
+
+
+async def test_keys_that_may_have_changed_are_asked_for_again_until_they_come() -> None:
+    issuer = Issuer(OLD)
+    await issuer.names("old")
+    issuer.keys.outdate()
+    issuer.answer = Unavailable("down")
+    for _ in range(10):
+        assert ["old"] == await issuer.names("old")
+    assert 2 == issuer.asked
+    issuer.answer, issuer.now = NEW, RETRY
+    await issuer.names("old")
     await issuer.settled()
-    assert ["new"] == await issuer.names("new")
+    assert [] == await issuer.names("old")
+
+
+async def test_who_waits_too_long_for_keys_that_may_have_changed_goes_without(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("samplegate.callers.keys.PATIENCE", 0.0)
+    issuer = Issuer(OLD)
+    await issuer.names("old")
+    issuer.keys.outdate()
+    issuer.open.clear()
+    with pytest.raises(Unavailable):
+        await issuer.names("old")
+    await issuer.keys.aclose()
 
 
 async def test_keys_that_may_have_changed_hold_as_long_as_others_while_the_issuer_is_silent() -> None:

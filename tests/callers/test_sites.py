@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from samplegate.callers.sites import sites_of
+from samplegate.settings.addresses import Address
 from samplegate.settings.callers import CallerSettings
 from samplegate.settings.serving import ServeSettings
 
@@ -105,3 +106,18 @@ async def test_what_is_remembered_is_bounded() -> None:
         assert await sites.refusal(b"localhost:%d" % port, None) is None
     assert await sites.refusal(b"localhost:999", None) is None
     assert await sites.refusal(b"evil:999", None) is not None
+
+
+@pytest.mark.parametrize(
+    ("bound", "host", "expected"),
+    [
+        (Address("0.0.0.0", 8080), b"gate.example.com", 200),
+        (Address("127.0.0.1", 8080), b"gate.example.com", 421),
+        (Address("127.0.0.1", 8080), b"127.0.0.1:8080", 200),
+        (Address("127.8.8.8", 8080), b"127.8.8.8:8080", 200),
+    ],
+)
+@pytest.mark.parametrize("settings", [LOCAL, PUBLIC], ids=["local", "public"])
+async def test_what_is_really_listened_on_says_which_hosts_are_taken(settings: ServeSettings, bound: Address, host: bytes, expected: int) -> None:
+    refusal = await sites_of(settings, bound).refusal(host, None)
+    assert (expected if settings is PUBLIC or bound.is_loopback else 421) == (200 if refusal is None else refusal.status_code)

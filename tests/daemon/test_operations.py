@@ -268,6 +268,36 @@ async def test_where_all_callers_share_a_server_each_is_answered_by_its_own_rule
         assert (2 if eras == "legacy" else 1) == len(pids)
 
 
+async def test_what_a_caller_has_open_ends_when_its_token_is_taken_away(tmp_path: Path) -> None:
+    tokens = [{"name": name, "sha256": hashlib.sha256(f"{name}{TOKEN}".encode()).hexdigest()} for name in ("ada", "bob")]
+    settings = write(tmp_path, {"one": server()}, callers={"tokens": tokens}, watch=False)
+    a, b = f"ada{TOKEN}", f"bob{TOKEN}"
+    async with serving(tmp_path, "--settings", str(settings)) as gate, client(gate, token=a) as ada, client(gate, token=b) as bob:
+        await ada.begin()
+        await bob.begin()
+        listening = asyncio.ensure_future(standing(bob))
+        write(tmp_path, {"one": server()}, callers={"tokens": tokens[:1]}, watch=False)
+        await hang_up(gate, "reload.taken")
+        assert b"" == await listening
+        assert "result" in await ada.legacy("ping", 3)
+
+
+async def standing(c: Client) -> bytes:
+    """What comes on the session's own stream until its end."""
+    headers = {**c.headers, **c.session, "accept": "text/event-stream"}
+    async with c.http.get(c.url, headers=headers) as response:
+        assert 200 == response.status
+        return b"".join([line async for line in response.content if line.startswith(b"data:") and line[5:].strip()])
+
+
+async def test_the_metrics_file_of_the_daemon_is_written(tmp_path: Path) -> None:
+    settings = write(tmp_path, {"one": server()}, metrics_file="gate.prom", metrics_interval=0)
+    async with serving(tmp_path, "--settings", str(settings)) as gate, client(gate) as c:
+        assert await confirmed(c)
+        await gate.end()
+    assert "samplegate_rounds_total{" in (tmp_path / "gate.prom").read_text()
+
+
 async def test_a_decision_log_that_takes_nothing_leaves_requests_unanswered_and_the_gate_not_ready(tmp_path: Path) -> None:
     settings = write(tmp_path, {"one": server()}, decision_log="log/decisions.jsonl")
     (tmp_path / "log").mkdir()

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import lru_cache
 
+from samplegate.callers.knowing import LOCAL
 from samplegate.core.matching.conditions import globs
+from samplegate.settings.callers import CallerSettings
 from samplegate.settings.servers import ServerSettings
 
 
@@ -18,3 +20,20 @@ def allowed(server: ServerSettings, caller: str) -> bool:
 def _test(names: tuple[str, ...]) -> Callable[[str], object]:
     test, _ = globs(list(names))
     return test
+
+
+def still_taken(before: CallerSettings, now: CallerSettings) -> Callable[[str], bool]:
+    """Whether a caller that was known by one version of the settings is known by another: what it has open ends if not.
+
+    A JWT's caller is, while the issuer's settings are the same: its tokens end by themselves.
+    """
+    names = {token.name for token in now.tokens}
+
+    def taken(caller: str) -> bool:
+        if caller == LOCAL.name:
+            return not now.required
+        if caller.startswith("jwt:"):
+            return now.jwt is not None and now.jwt == before.jwt
+        return caller in names
+
+    return taken

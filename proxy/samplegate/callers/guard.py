@@ -18,10 +18,11 @@ from samplegate.callers.knowing import LOCAL, Caller, NotEnough, NotTaken
 from samplegate.callers.replies import App, Receive, Reply, Scope, Send, challenge, deliver, preflight, refusal, shared_with
 from samplegate.callers.resources import Resources
 from samplegate.callers.shown import SECRET, Shown, shown
-from samplegate.callers.sites import sites_of
+from samplegate.callers.sites import Sites, sites_of
 from samplegate.callers.telling import Kind, Refusal, Telling
 from samplegate.callers.tokens import StaticTokens
 from samplegate.ports import Unavailable
+from samplegate.settings.addresses import Address
 from samplegate.settings.callers import JwtSettings
 from samplegate.settings.servers import ServerSettings
 from samplegate.settings.serving import ServeSettings
@@ -34,7 +35,12 @@ ServerAt: TypeAlias = Callable[[str], ServerSettings | None]
 
 
 class Guard:
-    """Lets requests through to ``app``, by the settings in force. ``change`` takes others: requests under way end under those they began with."""
+    """Lets requests through to ``app``, by the settings in force. ``change`` takes others: requests under way end under those they began with.
+
+    ``bound`` is what is really listened on, None where that is what the settings say.
+    """
+
+    _rules: _Rules
 
     def __init__(
         self,
@@ -43,16 +49,18 @@ class Guard:
         *,
         server_at: ServerAt,
         telling: Telling,
+        bound: Address | None = None,
         clock: Callable[[], float] = time.monotonic,
         wall: Callable[[], float] = time.time,
     ) -> None:
         self._app = app
         self._server_at = server_at
         self._telling = telling
+        self._bound = bound
         self._clock = clock
         self._wall = wall
         self._keys: tuple[JwtSettings, Keys] | None = None
-        self._rules = self._made(settings)
+        self.change(settings)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
@@ -63,8 +71,22 @@ class Guard:
             await send({"type": "websocket.close", "code": 1008})  # nothing of ours speaks it
 
     def change(self, settings: ServeSettings) -> None:
-        """Go by other settings from now on. The issuer's keys stay where it is the same, and are looked at again."""
-        self._rules = self._made(settings)
+        """Go by other settings from now on. The keys of an issuer that is the same are fetched again before the next of its tokens is taken."""
+        self.prepared(settings)()
+
+    def prepared(self, settings: ServeSettings) -> Callable[[], None]:
+        """Build all of that, and give what puts it in force, which cannot fail. No token that was verified before is known any more then."""
+        before, keys = self._keys, self._keys_of(settings.callers.jwt)
+        rules = self._made(settings, None if keys is None else keys[1])
+
+        def put() -> None:
+            self._rules, self._keys = rules, keys
+            if before is not None and before is keys:
+                before[1].outdate()
+            elif before is not None:
+                before[1].stop()
+
+        return put
 
     async def warm(self) -> None:
         """Fetch the issuer's keys now, if there is one; that it fails is told and keeps nothing from starting."""
@@ -80,23 +102,18 @@ class Guard:
         if self._keys is not None:
             await self._keys[1].aclose()
 
-    def _made(self, settings: ServeSettings) -> _Rules:
+    def _made(self, settings: ServeSettings, keys: Keys | None) -> _Rules:
         callers = settings.callers
-        keys = self._keys_of(callers.jwt)
         other = None if callers.jwt is None or keys is None else JwtTokens(callers.jwt, keys)
         leeway = 0 if callers.jwt is None else callers.jwt.leeway
         bearers = Bearers(StaticTokens(callers.tokens), other, wall=self._wall, leeway=leeway)
-        return _Rules(settings, bearers, Resources(callers, lambda path: self._server_at(path) is not None))
+        sites = sites_of(settings, self._bound)
+        return _Rules(settings, bearers, Resources(callers, lambda path: self._server_at(path) is not None), sites)
 
-    def _keys_of(self, jwt: JwtSettings | None) -> Keys | None:
-        before = self._keys
-        if before is not None and before[0] == jwt:
-            before[1].outdate()
-            return before[1]
-        if before is not None:
-            before[1].stop()
-        self._keys = None if jwt is None else (jwt, Keys(source_of(jwt), clock=self._clock, told=self._telling.keys))
-        return None if self._keys is None else self._keys[1]
+    def _keys_of(self, jwt: JwtSettings | None) -> tuple[JwtSettings, Keys] | None:
+        if jwt is None or (self._keys is not None and self._keys[0] == jwt):
+            return None if jwt is None else self._keys
+        return jwt, Keys(source_of(jwt), clock=self._clock, told=self._telling.keys)
 
     async def _http(self, rules: _Rules, scope: Scope, receive: Receive, send: Send) -> None:
         seen = shown(scope["headers"])
@@ -166,12 +183,12 @@ class Guard:
 class _Rules:
     """One version of the settings, ready to be gone by."""
 
-    def __init__(self, settings: ServeSettings, bearers: Bearers, resources: Resources) -> None:
+    def __init__(self, settings: ServeSettings, bearers: Bearers, resources: Resources, sites: Sites) -> None:
         self.required = settings.callers.required
         self.has_static = bool(settings.callers.tokens)
         self.shares = bool(settings.allowed_origins)
         """Whether web pages may read answers: only those that somebody has named."""
-        self.sites = sites_of(settings)
+        self.sites = sites
         self.bearers = bearers
         self.resources = resources
         self._scopes = settings.callers.jwt.scopes if settings.callers.jwt is not None else ()

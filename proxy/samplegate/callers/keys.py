@@ -19,6 +19,9 @@ UNKNOWN: Final = 60.0
 RETRY: Final = 10.0
 """Seconds between two attempts at an issuer that failed."""
 
+PATIENCE: Final = 20.0
+"""Seconds that a call waits for keys after ``outdate``: what the longest fetch takes, and one that was under way before it."""
+
 MISSING: Final = "the issuer's keys are not to be had"
 
 
@@ -33,7 +36,8 @@ class Keys:
         self._fetched = float("-inf")
         self._asked = float("-inf")
         self._asked_for_unknown = float("-inf")
-        self._outdated = False
+        self._version = self._tried = self._seen = 0
+        """How often somebody said that they may have changed, and which of those the latest fetch, and the latest that went well, came after."""
         self._failed = True
         self._task: asyncio.Task[None] | None = None
 
@@ -71,8 +75,8 @@ class Keys:
             await self.fetched()
 
     def outdate(self) -> None:
-        """Have them fetched again at the next call: somebody says that they may have changed."""
-        self._outdated = True
+        """Have them fetched again before the next answer: somebody says that they may have changed."""
+        self._version += 1
 
     def stop(self) -> None:
         """End what is under way; who waits for it goes without."""
@@ -85,17 +89,30 @@ class Keys:
         await self.fetched()
 
     async def _ready(self) -> None:
-        """Usable keys, or Unavailable. Keys that are only old are fetched beside the call."""
+        """Usable keys, or Unavailable. Keys that are only old are fetched beside the call; those that may have changed, before it, once."""
         self._refresh()
+        if self._tried < self._version:
+            await self._renewed()
         if not self.usable:
             await self.fetched()
         if not self.usable:
             raise Unavailable(MISSING)
 
+    async def _renewed(self) -> None:
+        """Wait for a fetch that began after the keys may have changed; one under way may have begun before. Raises Unavailable."""
+        try:
+            async with asyncio.timeout(PATIENCE):
+                while self._tried < self._version:
+                    self._begin()
+                    await self.fetched()
+        except TimeoutError:
+            raise Unavailable(MISSING) from None
+
     def _refresh(self) -> None:
         """Begin to fetch, if it is time."""
         now = self._clock()
-        if self._outdated or (now - self._fetched >= FRESH and now - self._asked >= RETRY):
+        old = self._seen < self._version or now - self._fetched >= FRESH
+        if self._tried < self._version or (old and now - self._asked >= RETRY):
             self._begin()
 
     def _look(self, kid: str | None, algorithm: str) -> list[Key]:
@@ -105,10 +122,9 @@ class Keys:
         """Fetch, unless that is under way."""
         if self._task is None:
             self._asked = self._clock()
-            self._outdated = False
-            self._task = asyncio.get_running_loop().create_task(self._fetch(), name="issuer keys")
+            self._task = asyncio.get_running_loop().create_task(self._fetch(self._version), name="issuer keys")
 
-    async def _fetch(self) -> None:
+    async def _fetch(self, version: int) -> None:
         try:
             self._set = await self._source()
         except Unavailable as problem:
@@ -118,7 +134,7 @@ class Keys:
             self._failed = True
             self._told(f"the issuer's keys cannot be read: {type(problem).__name__}")
         else:
-            self._fetched, self._failed = self._clock(), False
+            self._fetched, self._failed, self._seen = self._clock(), False, version
             self._told(None)
         finally:
-            self._task = None
+            self._task, self._tried = None, version

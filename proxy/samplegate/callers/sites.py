@@ -15,6 +15,7 @@ from mcp.server.transport_security import TransportSecurityMiddleware, Transport
 from starlette.requests import Request
 from starlette.responses import Response
 
+from samplegate.settings.addresses import Address
 from samplegate.settings.serving import ServeSettings
 
 ANY: Final = "*"
@@ -63,10 +64,14 @@ class Sites:
         return await self._check.validate_request(Request({"type": "http", "method": "GET", "headers": headers}))
 
 
-def sites_of(settings: ServeSettings) -> Sites:
-    """What the settings say; without a word this machine's names where only it reaches us, and elsewhere any host, as callers need a token there."""
-    at = settings.listens_at
-    own = [*_LOOPBACK, f"[{at.host}]" if ":" in at.host else at.host] if at.is_loopback else []
+def sites_of(settings: ServeSettings, bound: Address | None = None) -> Sites:
+    """What the settings say; without a word this machine's names where only it reaches us, and elsewhere any host, as callers need a token there.
+
+    ``bound`` is what is really listened on, which a reload of the settings does not move; None where that is what they say.
+    """
+    at = bound or settings.listens_at
+    known = [each.host for each in (at, settings.listens_at) if each.is_loopback]
+    own = [*_LOOPBACK, *(f"[{host}]" if ":" in host else host for host in known)] if at.is_loopback or not settings.callers.required else []
     hosts = settings.allowed_hosts or ([name + port for name in own for port in ("", ":*")] if own else [ANY])
     return Sites(hosts, settings.allowed_origins or [*_origins(own), *_public(settings.callers.resource)])
 

@@ -33,20 +33,21 @@ class Opens(Protocol):
 
 
 class Process:
-    """A stdio server: a process for each conversation."""
+    """A stdio server: a process for each conversation. ``environment`` is asked at each start, for a reload may withhold more of it."""
 
     streams = False
 
-    def __init__(self, server: ServerSettings, environment: Mapping[str, str], max_frame: int) -> None:
+    def __init__(self, server: ServerSettings, environment: Callable[[], Mapping[str, str]], max_frame: int) -> None:
         self._server = server
-        self._environment = {**environment, **server.env}
+        self._environment = environment
         self._max_frame = max_frame
 
     @asynccontextmanager
     async def open(self, relay: Relay) -> AsyncIterator[Ended]:
         """Start it; it and all it has started are ended behind."""
         server = self._server
-        child = await start_child(server.command, relay.server, env=self._environment, cwd=server.cwd, max_line=self._max_frame)
+        environment = {**self._environment(), **server.env}
+        child = await start_child(server.command, relay.server, env=environment, cwd=server.cwd, max_line=self._max_frame)
         relay.connect_server(piped(child.link))
         try:
             yield child.exited

@@ -6,6 +6,7 @@ uvicorn's own signal handlers, lifespan and logs are left out: the daemon ends b
 from __future__ import annotations
 
 import contextlib
+import logging
 import socket
 import sys
 from collections.abc import Iterator
@@ -18,6 +19,7 @@ from samplegate.settings.addresses import Address
 
 BACKLOG: Final = 2048  # connections that wait to be taken: a burst of clients after a restart
 KEEP_ALIVE: Final = 75  # seconds that an idle connection stays: longer than common balancers keep theirs, or they would meet a closed one
+_SILENT: Final = logging.CRITICAL + 1
 
 
 def bind(setting: str, at: Address) -> socket.socket:
@@ -57,8 +59,13 @@ class Listener(uvicorn.Server):
         yield
 
 
-def listener(app: Any, *, http: type[Any] | str, connections: int | None) -> Listener:
-    """A server for an ASGI application. ``http``: the class of its connections; ``connections``: how many at a time."""
+def listener(app: Any, *, http: type[Any] | str, connections: int | None, keep_alive: int = KEEP_ALIVE) -> Listener:
+    """A server for an ASGI application.
+
+    ``http``: the class of its connections; ``connections``: how many at a time; ``keep_alive``: seconds that one waits for another request.
+    """
+    for name in ("uvicorn.error", "uvicorn.access", "uvicorn.asgi"):
+        logging.getLogger(name).setLevel(_SILENT)  # clients would write lines of another form into our log, as many as they like
     config = uvicorn.Config(
         app,
         http=http,
@@ -71,7 +78,7 @@ def listener(app: Any, *, http: type[Any] | str, connections: int | None) -> Lis
         proxy_headers=False,
         backlog=BACKLOG,
         limit_concurrency=connections,
-        timeout_keep_alive=KEEP_ALIVE,
+        timeout_keep_alive=keep_alive,
         timeout_graceful_shutdown=1,
     )
     return Listener(config)

@@ -6,14 +6,22 @@ import argparse
 import os
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Final
 
 import msgspec
 
+from samplegate.core.catalogue import SCRIPTED
 from samplegate.core.unnamed import unnamed
 from samplegate.house import Rules
 from samplegate.preparation import check_state, read_rules
 from samplegate.sampler.keys import child_environment
 from samplegate.settings.serving import ServeSettings, load_serve
+
+_COMMON: Final = frozenset(
+    "HOME LANG LANGUAGE LC_ALL LC_CTYPE LOGNAME PATH PWD SHELL TEMP TERM TMP TMPDIR TZ USER "
+    "APPDATA HOMEDRIVE HOMEPATH LOCALAPPDATA PROCESSOR_ARCHITECTURE SYSTEMDRIVE SYSTEMROOT USERNAME USERPROFILE".split()
+)
+"""Variables that hold no secret and that processes need, whoever else is given them too, as in `PATH: /opt/bin:${PATH}`."""
 
 
 class Wanted(msgspec.Struct, frozen=True, eq=False):
@@ -22,7 +30,9 @@ class Wanted(msgspec.Struct, frozen=True, eq=False):
     settings: ServeSettings
     rules: Rules
     environment: Mapping[str, str]
-    """Of the servers' processes: ours, without the keys of models."""
+    """Of the servers' processes: ours, without the keys of models and without what is put into a server's own settings (``${VAR}``)."""
+    models_see: Mapping[str, str]
+    """The environment as the models have it, with the env file; nothing where no model has a use for it. Secret."""
     warnings: tuple[str, ...]
     files: tuple[Path, ...]
     """Whose change is a reload."""
@@ -37,10 +47,13 @@ def read_all(args: argparse.Namespace) -> Wanted:
     assert settings.policy is not None
     rules = read_rules(settings.policy, loaded.environment)
     check_state(rules, settings.state)
+    models = rules.policy.policy.models
+    open_to_servers = {name: value for name, value in os.environ.items() if name not in loaded.named or name in _COMMON}
     return Wanted(
         settings,
         rules,
-        child_environment(os.environ, rules.policy.policy.models),
+        child_environment(open_to_servers, models),
+        loaded.environment if any(model.model != SCRIPTED for model in models) else {},
         (*loaded.warnings, *_warnings(rules, settings)),
         tuple(dict.fromkeys([*loaded.files, settings.policy])),
     )

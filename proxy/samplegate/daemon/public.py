@@ -6,7 +6,7 @@ A path finds a server of the settings, or nothing: nothing of a request ever cho
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -16,7 +16,7 @@ import msgspec
 
 from samplegate.daemon.behind import Opens, Process, Remote
 from samplegate.daemon.places import Places
-from samplegate.daemon.reload import Changes
+from samplegate.daemon.reload import Change, Changes
 from samplegate.daemon.server import Server
 from samplegate.house import House
 from samplegate.links.front.endpoint import App, endpoint
@@ -67,6 +67,7 @@ class Public:
         self._tell = tell
         self._max_frame = max_frame
         self._idle = idle
+        self._environment: Mapping[str, str] = {}
         self._by_name: dict[str, Place] = {}
         self._by_path: dict[str, Place] = {}
 
@@ -89,8 +90,8 @@ class Public:
             return
         await place.app(scope, receive, send)
 
-    def apply(self, servers: Mapping[str, ServerSettings], environment: Mapping[str, str]) -> tuple[Changes, list[Server]]:
-        """Serve these and no others; also those that are gone, whose conversations still go on."""
+    def prepared(self, servers: Mapping[str, ServerSettings], environment: Mapping[str, str]) -> Change:
+        """What serves these and no others: built, and not in force yet. ``environment`` is that of all processes that start from then on."""
         kept = {name: place for name, place in self._by_name.items() if servers.get(name) == place.server.settings}
         gone = [place.server for name, place in self._by_name.items() if name not in kept]
         changes = Changes(
@@ -98,17 +99,29 @@ class Public:
             changed=tuple(server.name for server in gone if server.name in servers),
             removed=tuple(server.name for server in gone if server.name not in servers),
         )
-        self._by_name = {name: kept.get(name) or self._made(settings, environment) for name, settings in servers.items()}
-        self._by_path = {path_of(name): place for name, place in self._by_name.items()}
+        by_name = {name: kept.get(name) or self._made(settings) for name, settings in servers.items()}
+        by_path = {path_of(name): place for name, place in by_name.items()}
         if len(servers) == 1:
-            self._by_path[ALONE] = next(iter(self._by_name.values()))
-        return changes, gone
+            by_path[ALONE] = next(iter(by_name.values()))
 
-    def _made(self, settings: ServerSettings, environment: Mapping[str, str]) -> Place:
+        def put() -> None:
+            self._by_name, self._by_path, self._environment = by_name, by_path, environment
+
+        return Change(changes, put, partial(self._end, gone, changes.removed))
+
+    async def _end(self, gone: Sequence[Server], removed: Sequence[str]) -> None:
+        """End the conversations of servers that are gone; nobody else's are touched."""
+        async with anyio.create_task_group() as group:
+            for server in gone:
+                group.start_soon(server.aclose)
+        for name in removed:
+            self._house.metrics.forget(server=name)
+
+    def _made(self, settings: ServerSettings) -> Place:
         server = Server(
             settings,
             self._house,
-            self._behind(settings, environment),
+            self._behind(settings),
             group=self._group,
             clock=time.monotonic,
             places=self.places,
@@ -116,9 +129,9 @@ class Public:
         )
         return Place(server, endpoint(server, self._sessions, tell=self._tell))
 
-    def _behind(self, settings: ServerSettings, environment: Mapping[str, str]) -> Opens:
+    def _behind(self, settings: ServerSettings) -> Opens:
         if settings.url is None:
-            return Process(settings, environment, self._max_frame)
+            return Process(settings, lambda: self._environment, self._max_frame)
         if self._http is None:
             self._http = self._make_http()
         return Remote(settings, self._http, self._max_frame)

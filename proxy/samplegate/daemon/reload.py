@@ -17,9 +17,10 @@ import msgspec
 from samplegate.admin.report import ReloadReport
 from samplegate.core import load
 from samplegate.daemon.preparation import Wanted, read_all
-from samplegate.house import House
+from samplegate.house import House, Rules
 from samplegate.ports import Unavailable
 from samplegate.settings import SettingsError
+from samplegate.settings.addresses import Address
 from samplegate.settings.serving import ServeSettings
 
 LIVE: Final = frozenset({"policy", "servers", "servers_file", "callers", "env_file", "allowed_hosts", "allowed_origins"})
@@ -35,14 +36,23 @@ class Changes(msgspec.Struct, frozen=True):
     removed: tuple[str, ...] = ()
 
 
-class Reloads:
-    """``put`` puts other servers and callers in force; it fails before it has touched anything, or not at all."""
+class Change(msgspec.Struct, frozen=True):
+    """What is built and not in force yet. ``put`` puts it there at once and cannot fail; ``end`` ends what is gone then, which may take seconds."""
 
-    def __init__(self, args: argparse.Namespace, wanted: Wanted, house: House, put: Callable[[Wanted], Awaitable[Changes]]) -> None:
+    changes: Changes
+    put: Callable[[], None]
+    end: Callable[[], Awaitable[None]]
+
+
+class Reloads:
+    """``prepare`` builds other servers and callers and touches nothing; ``bound`` is what the clients' listener is really bound to."""
+
+    def __init__(self, args: argparse.Namespace, wanted: Wanted, house: House, prepare: Callable[[Wanted], Change], bound: Address) -> None:
         self.wanted = wanted
+        self._bound = bound
         self._args = args
         self._house = house
-        self._put = put
+        self._prepare = prepare
 
     async def reload(self) -> ReloadReport:
         """Read everything again and put it in force, or say why not. Never raises."""
@@ -67,20 +77,42 @@ class Reloads:
         except Exception:
             self._house.log.error("reload.failed", exc_info=True)  # noqa: G201
             return ReloadReport(now, now, ("reload: a fault while reading; the log has it",))
+        why = open_to_all(self._bound, wanted.settings)
+        if why is not None:
+            return ReloadReport(now, now, (why,))
         return await self._in_force(wanted, now)
 
     async def _in_force(self, wanted: Wanted, hash_before: str) -> ReloadReport:
         before = self.wanted
         try:
-            changes = await self._put(wanted)
+            change = self._prepare(wanted)
         except Exception:
             self._house.log.error("reload.failed", exc_info=True)  # noqa: G201
-            return ReloadReport(hash_before, hash_before, ("reload: a fault while putting it in force; the log has it",))
+            return ReloadReport(hash_before, hash_before, ("reload: a fault while building it; the log has it",))
+        rotated = bool(wanted.models_see and before.models_see) and wanted.models_see != before.models_see
+        anew = rotated or wanted.rules.policy != before.rules.policy or _plays(wanted.rules)
+        old = self._house.replace(wanted.rules) if anew else None
+        change.put()  # rules, servers and callers: all in one turn of the loop
         self.wanted = wanted
-        if wanted.rules.policy != before.rules.policy:
-            await self._house.swap(wanted.rules)
         tell_policy(self._house)
+        report = self._report(before, change.changes, hash_before, rotated=rotated)
+        await self._end(change, old)
+        return report
+
+    async def _end(self, change: Change, old: Rules | None) -> None:
+        """End what is gone. A fault there changes nothing of what is in force."""
+        try:
+            await change.end()
+            if old is not None:
+                await self._house.retire(old)
+        except Exception:
+            self._house.log.error("reload.not_ended", exc_info=True)  # noqa: G201
+
+    def _report(self, before: Wanted, changes: Changes, hash_before: str, *, rotated: bool) -> ReloadReport:
+        wanted = self.wanted
         differing = _differing(before.settings, wanted.settings)
+        if rotated and "env_file" not in differing:
+            differing.append("env_file")
         return ReloadReport(
             self._house.rules.hash,
             hash_before,
@@ -91,6 +123,22 @@ class Reloads:
             settings=tuple(name for name in differing if name in _OTHER),
             restart=tuple(name for name in differing if name not in LIVE),
         )
+
+
+def _plays(rules: Rules) -> bool:
+    """Whether it answers from files of cases, which may have changed though the policy has not."""
+    policy = rules.policy.policy
+    return any(model.cases for model in policy.models) or any(getattr(rule, "cases", None) for rule in policy.rules)
+
+
+def open_to_all(bound: Address, settings: ServeSettings) -> str | None:
+    """Why these settings must not hold for a listener that is bound there, None if they may: strangers could call without a token."""
+    if bound.is_loopback or settings.callers.required:
+        return None
+    return (
+        f"listen: {bound} is what is listened on until a restart, and can be reached from other machines, where nobody would need a token; "
+        "keep `callers:`, or restart with listen: on 127.0.0.1"
+    )
 
 
 def tell_policy(house: House) -> None:

@@ -22,6 +22,7 @@ import msgspec
 
 from samplegate import __version__
 from samplegate.admin.app import admin_app
+from samplegate.callers.allowing import still_taken
 from samplegate.callers.guard import Guard
 from samplegate.callers.telling import Telling
 from samplegate.core import load
@@ -33,18 +34,21 @@ from samplegate.daemon.listening import Listener, bind, bound, listener
 from samplegate.daemon.notify import Notify
 from samplegate.daemon.preparation import Wanted, read_all
 from samplegate.daemon.public import Public, path_of
-from samplegate.daemon.reload import Changes, Reloads, tell_policy
+from samplegate.daemon.reload import Change, Reloads, open_to_all, tell_policy
+from samplegate.daemon.sealing import seal_key
 from samplegate.daemon.watch import watching
 from samplegate.house import House
 from samplegate.links.failures import CannotStart
 from samplegate.links.front.bounds import Bounds
 from samplegate.links.front.connection import bounded
+from samplegate.links.front.replies import Receive, Scope, Send
 from samplegate.links.front.sessions import Sessions
 from samplegate.ports import Unavailable
 from samplegate.preparation import open_decision_log
 from samplegate.records.decisions import DecisionLog
 from samplegate.records.exposition import page, preload
 from samplegate.records.log import Log, configure
+from samplegate.records.metricsfile import MetricsFile, file_path
 from samplegate.say import say
 from samplegate.settings import SettingsError
 from samplegate.settings.serving import ServeSettings
@@ -53,6 +57,8 @@ OK: Final = 0
 WRONG: Final = 2
 """Nothing was started: the policy, the settings, a file or an address is wrong."""
 ADMIN_CONNECTIONS: Final = 64
+ADMIN_BOUNDS: Final = Bounds(head=16 * 1024, head_time=5.0, stalled=10.0)
+"""Operators' programs are near and send little; one that is slow must not keep the few connections from the others."""
 
 
 def serve_command(args: argparse.Namespace) -> int:
@@ -64,8 +70,12 @@ def serve_command(args: argparse.Namespace) -> int:
         settings = wanted.settings
         decisions = open_decision_log(settings, "serve")
         _token(settings.admin_token_file)
+        key = seal_key(settings.seal_key_file)
         log = configure(settings.log_level, settings.log_format)
         public = bind("listen", settings.listens_at)
+        why = open_to_all(bound(public), settings)
+        if why is not None:  # a name that is another address than it should be
+            raise Unavailable(why)
         admin = None if settings.admin_at is None else bind("admin_listen", settings.admin_at)
     except (load.PolicyError, SettingsError, Unavailable, CannotStart) as problem:
         for line in str(problem).split("\n"):
@@ -79,7 +89,7 @@ def serve_command(args: argparse.Namespace) -> int:
         return WRONG
     for warning in wanted.warnings:
         say(f"warning: {warning}")
-    daemon = Daemon(args, wanted, decisions, log, Sockets(public, admin), notify=notify, started=started)
+    daemon = Daemon(args, wanted, decisions, log, Sockets(public, admin), notify=notify, started=started, key=key)
     return anyio.run(daemon.run, backend_options={"use_uvloop": _has_uvloop()})
 
 
@@ -103,6 +113,7 @@ class Daemon:
         *,
         notify: Notify,
         started: float,
+        key: bytes | None,
     ) -> None:
         self._args = args
         self._wanted = wanted
@@ -112,6 +123,7 @@ class Daemon:
         self._sockets = sockets
         self._notify = notify
         self._started = started
+        self._key = key
         self._draining = False
         self._listening = False
         self._listeners: dict[str, Listener] = {}
@@ -120,7 +132,7 @@ class Daemon:
         """From the first connection to the last."""
         settings = self._settings
         self._patience = anyio.CancelScope()
-        self.house = House(self._wanted.rules, state=settings.state, decisions=self._decisions, log=self._log)
+        self.house = House(self._wanted.rules, state=settings.state, decisions=self._decisions, log=self._log, key=self._key)
         self.counting = Counting(self.house)
         self.sessions = Sessions(_bounds(settings), note=self._note)
         tell_policy(self.house)
@@ -140,9 +152,9 @@ class Daemon:
                 idle=settings.session_idle,
             )
             telling = Telling(self._log, self.house.metrics.count, clock=time.monotonic)
-            self.guard = Guard(self.public, settings, server_at=self.public.at, telling=telling)
-            self.public.apply(settings.servers, self._wanted.environment)
-            self.reloads = Reloads(self._args, self._wanted, self.house, self._put)
+            self.guard = Guard(self.public, settings, server_at=self.public.at, telling=telling, bound=bound(self._sockets.public))
+            self.public.prepared(settings.servers, self._wanted.environment).put()
+            self.reloads = Reloads(self._args, self._wanted, self.house, self._prepared, bound(self._sockets.public))
             self.reload = Joined(self._reloaded)
             await self._serve(group)
             group.cancel_scope.cancel()
@@ -150,15 +162,18 @@ class Daemon:
 
     async def _serve(self, group: anyio.abc.TaskGroup) -> None:
         settings = self._settings
-        front = listener(self.guard, http=bounded(self.sessions.bounds), connections=settings.max_connections)
+        front = listener(self._front, http=bounded(self.sessions.bounds), connections=settings.max_connections)
         self._listeners["public"] = front
         group.start_soon(_listen, front, self._sockets.public)
         if self._sockets.admin is not None:
-            self._listeners["admin"] = listener(self._admin(), http="auto", connections=ADMIN_CONNECTIONS)
+            self._listeners["admin"] = listener(self._admin(), http=bounded(ADMIN_BOUNDS), connections=ADMIN_CONNECTIONS, keep_alive=5)
             group.start_soon(_listen, self._listeners["admin"], self._sockets.admin)
             group.start_soon(anyio.to_thread.run_sync, preload)
         group.start_soon(lag.measure, lambda late: self.house.metrics.observe("samplegate_event_loop_lag_seconds", late))
         group.start_soon(self._notify.feed)
+        metrics = self._metrics_file()
+        if metrics is not None and settings.metrics_interval:
+            group.start_soon(metrics.keep, settings.metrics_interval, self._complain)
         group.start_soon(self.guard.warm)
         await group.start(self._watch)  # before we are ready: until then SIGHUP ends a process
         self._listening = True
@@ -169,8 +184,15 @@ class Daemon:
             await anext(signals)
             group.start_soon(self._again, signals)
             await self._drain(front)
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, signal.SIG_IGN)  # who asks once more is answered by the end, which is near
         for server in self._listeners.values():
             server.should_exit = True
+        if metrics is not None:
+            try:
+                metrics.write()
+            except Unavailable as problem:
+                say(str(problem))
 
     async def _drain(self, front: Listener) -> None:
         """Take nothing new, let what is under way be answered, then end it."""
@@ -215,16 +237,37 @@ class Daemon:
         self._notify.ready(f"reload {report.result}")
         return report
 
-    async def _put(self, wanted: Wanted) -> Changes:
-        """Put other servers and callers in force. Conversations of servers that are gone end; nobody else's are touched."""
-        self.guard.change(wanted.settings)
-        changes, gone = self.public.apply(wanted.settings.servers, wanted.environment)
-        async with anyio.create_task_group() as group:
-            for server in gone:
-                group.start_soon(server.aclose)
-        for name in changes.removed:
-            self.house.metrics.forget(server=name)
-        return changes
+    def _prepared(self, wanted: Wanted) -> Change:
+        """Other servers and callers, built and not in force yet."""
+        callers = self.guard.prepared(wanted.settings)
+        servers = self.public.prepared(wanted.settings.servers, wanted.environment)
+
+        def put() -> None:
+            servers.put()
+            callers()
+
+        async def end() -> None:
+            await servers.end()
+            for server in self.public.servers.values():
+                await server.end_callers(kept)
+
+        kept = still_taken(self.reloads.wanted.settings.callers, wanted.settings.callers)
+        return Change(servers.changes, put, end)
+
+    async def _front(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """The clients' listener: a fault that nobody below has taken is in our log, for uvicorn's is silent."""
+        try:
+            await self.guard(scope, receive, send)
+        except Exception:
+            self._log.error("http.failed", exc_info=True)
+            raise
+
+    def _metrics_file(self) -> MetricsFile | None:
+        template = self._settings.metrics_file
+        return None if template is None else MetricsFile(self.house.metrics, file_path(template, "serve", os.getpid()))
+
+    def _complain(self, problem: str) -> None:
+        self._log.warning("metrics.unwritten", problem=problem)
 
     def _admin(self) -> Any:
         return admin_app(

@@ -25,6 +25,8 @@ _header_value: Final = re.compile(r"[\x20-\x7e\t]{0,16384}\Z")
 _ours: Final = re.compile(
     r"(host|content-length|content-type|transfer-encoding|connection|accept|mcp-(protocol-version|session-id|method|name|param-.*))\Z", re.IGNORECASE
 )
+_SECRET: Final = frozenset({"env", "url", "headers"})
+"""Keys whose variables may be credentials of the one server."""
 _variable_name: Final = re.compile(r"[^=\x00]+\Z")
 
 
@@ -83,8 +85,11 @@ def _secret(path: Path, name: str) -> str:
     return value
 
 
-def server_of(part: Part, environment: Mapping[str, str], warnings: list[str]) -> ServerSettings | None:
-    """One entry of the map; None where it is disabled, or wrong and every problem told."""
+def server_of(part: Part, environment: Mapping[str, str], warnings: list[str], named: set[str]) -> ServerSettings | None:
+    """One entry of the map; None where it is disabled, or wrong and every problem told.
+
+    ``named`` takes the variables of its ``env``, ``url`` and ``headers``, which are this server's alone.
+    """
     before = len(part.problems)
     name = str(part.path[-1])
     if NAME.match(name) is None:
@@ -92,7 +97,7 @@ def server_of(part: Part, environment: Mapping[str, str], warnings: list[str]) -
     entry: ServerEntry | None = part.value(ServerEntry)
     if entry is None:
         return None
-    filled = _Filled(part, environment)
+    filled = _Filled(part, environment, named)
     _check_kind(part, entry)
     server = ServerSettings(
         name=name,
@@ -171,14 +176,17 @@ def _bad_header(name: str, value: str, all: list[str]) -> str | None:
 class _Filled:
     """Texts of one entry with the variables put in, each problem at its place and without the value."""
 
-    def __init__(self, part: Part, environment: Mapping[str, str]) -> None:
+    def __init__(self, part: Part, environment: Mapping[str, str], named: set[str]) -> None:
         self._part = part
         self._environment = environment
+        self._named = named
 
     def text(self, below: tuple[str | int, ...], text: object) -> str:
         if not isinstance(text, str):
             self._part.problem(below, "is no text; put it in quotes")
             return ""
+        if below[0] in _SECRET:
+            self._named.update(variables.names(text))
         why = variables.fault(text)
         missing = [] if why else [name for name in variables.names(text) if name not in self._environment]
         if why is None and missing:

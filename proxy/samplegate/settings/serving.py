@@ -63,6 +63,12 @@ class ServeSettings(ProcessSettings, frozen=True, kw_only=True):
         str | None, Meta(description="HOST:PORT of the operators' listener, for metrics, health and reload; none by default.", extra=_ADDRESS)
     ] = None
     admin_token_file: Annotated[Path | None, Meta(description="The file with the token that a reload over HTTP needs.")] = None
+    seal_key_file: Annotated[
+        Path | None,
+        Meta(
+            description="A file of 32 bytes or more that seals what modern clients take along, so that it holds at other gates and after a restart."
+        ),
+    ] = None
     watch: Annotated[bool, Meta(description="Whether a change of the files is a reload.")] = True
     drain_timeout: Annotated[int, Meta(ge=0, le=3_600, description="Seconds that what is under way has to end at a shutdown.")] = 30
 
@@ -88,6 +94,8 @@ class LoadedServe:
     environment: Mapping[str, str] = field(repr=False)
     warnings: tuple[str, ...]
     files: tuple[Path, ...]
+    named: frozenset[str] = frozenset()
+    """The variables that servers' ``env``, ``url`` and ``headers`` name: each is for that server alone."""
 
 
 def load_serve(
@@ -108,13 +116,14 @@ def load_serve(
     found = gather(SERVE_SETTINGS, environ, file, given or {}, problems)
     values = dict(found.values)
     quick = _quick(command, url, name, problems)
-    values["servers"] = _servers(found, quick, problems, warnings)
+    named: set[str] = set()
+    values["servers"] = _servers(found, quick, problems, warnings, named)
     values["callers"] = _callers(found, problems, warnings)
     _check(values, found, problems)
     if problems:
         raise SettingsError(problems)
     settings = ServeSettings(**values)
-    return LoadedServe(settings, found.environment, tuple(warnings), _files(settings, file))
+    return LoadedServe(settings, found.environment, tuple(warnings), _files(settings, file), frozenset(named))
 
 
 def _quick(command: Sequence[str], url: str | None, name: str, problems: list[str]) -> ServerSettings | None:
@@ -131,7 +140,9 @@ def _quick(command: Sequence[str], url: str | None, name: str, problems: list[st
     return ServerSettings(name, tuple(command), url=url)
 
 
-def _servers(found: Gathered, quick: ServerSettings | None, problems: list[str], warnings: list[str]) -> dict[str, ServerSettings]:
+def _servers(
+    found: Gathered, quick: ServerSettings | None, problems: list[str], warnings: list[str], named_variables: set[str]
+) -> dict[str, ServerSettings]:
     """The servers of the line, or those of the section and of the file that it may name."""
     named = [name for name in ("servers", "servers_file") if name in found.said]
     if quick is not None:
@@ -139,7 +150,7 @@ def _servers(found: Gathered, quick: ServerSettings | None, problems: list[str],
         return {quick.name: quick}
     parts = [part for part in (_section("servers", found, problems), _of_client(found, problems)) if part is not None]
     entries = [(name, entry) for part in parts for name, entry in part.entries().items()]
-    read = [server_of(entry, found.environment, warnings) for _, entry in entries]
+    read = [server_of(entry, found.environment, warnings, named_variables) for _, entry in entries]
     for index, (name, entry) in enumerate(entries):
         if name in (other for other, _ in entries[:index]):
             entry.problem((), "is a server of the settings too; rename one of both")

@@ -71,12 +71,8 @@ async def stream(
 
 
 async def _opened(visit: Visit, reader: Reader, bounds: Bounds, headers: Headers, prime: bytes) -> None:
-    try:
-        async with asyncio.timeout(bounds.stalled):
-            await visit.send({"type": "http.response.start", "status": 200, "headers": headers})
-    except TimeoutError:
-        reader.stop(SLOW)
-    if prime:
+    await visit.piece({"type": "http.response.start", "status": 200, "headers": headers}, reader, bounds.stalled)
+    if prime and reader.stopped != SLOW:
         await visit.put(prime, reader, bounds.stalled)
 
 

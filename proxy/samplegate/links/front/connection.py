@@ -1,9 +1,12 @@
 """Our server's connections: uvicorn's, with what it has no setting for. How long and large a head may be, and an end for clients that take nothing.
 
+Trailers are bounded as a head is, and dropped: who decides by headers has decided before them. Asking for another protocol is ignored, a tunnel
+refused. A refusal of its own is written only where it cannot be taken for another request's answer.
+
 Given to uvicorn as ``http=connection.bounded(bounds)``. Not on Windows, where there is no httptools: there uvicorn bounds the head itself, and a
 client that takes nothing holds its connection. What it knows of uvicorn's insides (pinned to 0.54): the methods that it overrides, what they go
-on with (``cycle``, ``pipeline``, ``flow``, ``server_state``, ``timeout_keep_alive``, ``timeout_keep_alive_task``, ``_start_asgi_task``), and what
-``atonce`` lists.
+on with (``cycle``, ``pipeline``, ``flow``, ``server_state``, ``timeout_keep_alive``, ``timeout_keep_alive_task``, ``_start_asgi_task``, ``parser``,
+``headers``, ``url``), and what ``atonce`` lists.
 """
 
 from __future__ import annotations
@@ -11,14 +14,17 @@ from __future__ import annotations
 import asyncio
 from typing import Any, Final
 
+import httptools  # type: ignore[import-untyped]
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from samplegate.links.front import atonce
+from samplegate.links.front import atonce, upgrades
 from samplegate.links.front.bounds import Bounds
+from samplegate.links.front.patience import Patience
 from samplegate.links.front.replies import Reply, Send
 from samplegate.links.front.visit import CONNECTION
 
 _FAULT: Final = b"the request's head is too large"
+_NONE: Final = "Invalid HTTP request received."
 _TOO_LARGE: Final = (
     b"HTTP/1.1 431 Request Header Fields Too Large\r\ncontent-type: text/plain\r\nconnection: close\r\n"
     b"content-length: %d\r\n\r\n%s" % (len(_FAULT), _FAULT)
@@ -31,11 +37,13 @@ class Connection(HttpToolsProtocol):
     bounds: Bounds
     _timer: asyncio.TimerHandle | None = None
     """Runs while a head is awaited that has begun, or the first one."""
-    _stall: asyncio.TimerHandle | None = None
+    _stall: Patience | None = None
     _head = 0
-    """Bytes of the head that is being read."""
+    """Bytes of the head that is being read, or of what else came since the last byte of a body: trailers, and what frames chunks."""
     _reading = False
     """Whether a head has begun that is not complete."""
+    _asks = False
+    """Whether the head asks for another protocol, so that the parser has read it as no other."""
     _idle_since = 0.0
     """When the last answer was given, by the loop's clock."""
     _left = 0
@@ -50,47 +58,94 @@ class Connection(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
+        """In place of uvicorn's, which loses the body of a request that asks for another protocol."""
         self._head += len(data)
-        super().data_received(data)
-        if not self._reading or self.transport.is_closing():
-            self._head = 0
-        elif self._head > self.bounds.head:
+        try:
+            self._parse(data)
+        except (httptools.HttpParserError, ValueError):
+            self.send_400_response(_NONE)
+        if self.transport.is_closing():
+            return
+        if self._head > self.bounds.head:
             self._refuse()
-        elif self._timer is None:
+        elif self._reading and self._timer is None:
             self._await_head()
+
+    def _parse(self, data: bytes) -> None:
+        rest = memoryview(data)
+        while True:
+            try:
+                self.parser.feed_data(rest)
+            except httptools.HttpParserUpgrade as found:
+                rest = rest[found.args[0] :]
+            else:
+                return
+            head = upgrades.ignored(self.parser.get_method(), self.url, self.parser.get_http_version(), self.headers)
+            self._asks = False
+            self.parser = parser = _parser(self)
+            parser.feed_data(head)
 
     def on_message_begin(self) -> None:
         self._reading = True
         super().on_message_begin()
         self.scope[CONNECTION] = self  # type: ignore[typeddict-unknown-key]
 
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if self._reading:
+            super().on_header(name, value)
+
     def on_headers_complete(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        self._reading = False
         if self._head > self.bounds.head and sum(len(name) + len(value) for name, value in self.headers) + len(self.url) > self.bounds.head:
             self._refuse()
             raise ValueError(_FAULT)  # the parser goes no further
+        if self.parser.should_upgrade():
+            if self.parser.get_method() == b"CONNECT":
+                raise ValueError("a tunnel")
+            self._asks = True
+            return
+        self._reading = False
+        self._head = 0
         super().on_headers_complete()
 
+    def on_body(self, body: bytes) -> None:
+        self._head = 0
+        super().on_body(body)
+
     def on_message_complete(self) -> None:
+        if self._asks:
+            return
         super().on_message_complete()
         self._head = 0
 
     def send_400_response(self, msg: str) -> None:
-        if not self.transport.is_closing():
+        if self.transport.is_closing():
+            return
+        if self._answerable():
             super().send_400_response(msg)
+        else:
+            self.transport.close()
+
+    def _answerable(self) -> bool:
+        """Whether what is refused is the only request without an answer."""
+        cycle: Any = self.cycle
+        if cycle is None or self.pipeline:
+            return cycle is None
+        if self._reading or not cycle.more_body:
+            return bool(cycle.response_complete)
+        return not cycle.response_started
 
     def pause_writing(self) -> None:
         super().pause_writing()
         if self._stall is None:
-            self._stall = self.loop.call_later(self.bounds.stalled, self.cut)
+            self._stall = Patience(self.loop, self.bounds.stalled, self.unsent, self.cut)
 
     def resume_writing(self) -> None:
         super().resume_writing()
         if self._stall is not None:
-            self._stall.cancel()
+            self._stall.over()
             self._stall = None
 
     def on_response_complete(self) -> None:
@@ -153,15 +208,26 @@ class Connection(HttpToolsProtocol):
         self._timer = self.loop.call_later(self.bounds.head_time, self.cut)
 
     def _refuse(self) -> None:
-        if not self.transport.is_closing():
+        if self.transport.is_closing():
+            return
+        if self._answerable():
             self.transport.write(_TOO_LARGE)
-            self.transport.close()
+        self.transport.close()
 
     def _stop(self) -> None:
-        for timer in (self._timer, self._stall, self.timeout_keep_alive_task):
+        for timer in (self._timer, self.timeout_keep_alive_task):
             if timer is not None:
                 timer.cancel()
+        if self._stall is not None:
+            self._stall.over()
         self._timer = self._stall = self.timeout_keep_alive_task = None
+
+
+def _parser(connection: Connection) -> Any:
+    """As uvicorn makes its own: what follows a last request is passed over."""
+    parser: Any = httptools.HttpRequestParser(connection)
+    parser.set_dangerous_leniencies(lenient_data_after_close=True)
+    return parser
 
 
 def bounded(bounds: Bounds) -> type[Any]:

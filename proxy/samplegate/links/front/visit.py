@@ -7,7 +7,8 @@ import contextlib
 from typing import Final
 
 from samplegate.links.front.heading import Found
-from samplegate.links.front.replies import Receive, Reply, Scope, Send, deliver
+from samplegate.links.front.patience import Patience
+from samplegate.links.front.replies import Message, Receive, Reply, Scope, Send, deliver
 from samplegate.links.front.stream import GONE, SLOW, Reader
 from samplegate.links.front.told import Access, Reason
 
@@ -72,15 +73,24 @@ class Visit:
             await deliver(self.send, reply)
 
     async def put(self, body: bytes, reader: Reader, seconds: float, *, more: bool = True) -> None:
-        """Send a piece of a stream. A client that takes none for so long, or falls too far behind meanwhile, stops the reader."""
+        """Send a piece of a stream. A client that takes no byte for so long, or falls too far behind meanwhile, stops the reader."""
+        await self.piece({"type": "http.response.body", "body": body, "more_body": more}, reader, seconds)
+
+    async def piece(self, message: Message, reader: Reader, seconds: float) -> None:
+        """The same for any piece. Stopping the reader ends it too, except before anything has gone out: what ends the stream needs a beginning."""
+        loop = asyncio.get_running_loop()
+        patience: Patience | None = None
         try:
-            async with asyncio.timeout(seconds) as limit:
-                reader.sending = limit
-                await self.send({"type": "http.response.body", "body": body, "more_body": more})
+            async with asyncio.timeout(None) as limit:
+                patience = Patience(loop, seconds, self.unsent, lambda: None if limit.expired() else limit.reschedule(loop.time()))
+                reader.sending = limit if message["type"] == "http.response.body" else None
+                await self.send(message)
         except TimeoutError:
             reader.stop(SLOW)
         finally:
             reader.sending = None
+            if patience is not None:
+                patience.over()
 
     def complete(self) -> bool:
         """Whether the body is all there; False where the server does not tell."""
