@@ -69,6 +69,7 @@ def listener(app: Any, *, http: type[Any] | str, connections: int | None, keep_a
     config = uvicorn.Config(
         app,
         http=http,
+        interface="asgi3",
         ws="none",
         lifespan="off",
         log_config=None,
