@@ -380,7 +380,11 @@ class TestSentBack:
         (hello,) = sent(d.client(0, HELLO))
         assert ("initialize", {"sampling": {}}) == (hello["method"], hello["params"]["capabilities"])
 
-    @pytest.mark.parametrize(("rule", "capabilities"), [(ALLOW, {"sampling": {}}), (FORWARD, {}), (FORWARD, {"roots": {}})])
+    def test_roots_are_the_clients_alone_so_it_is_sent_back_for_them(self) -> None:
+        out = self.scene(ALLOW).client(0, asks("d", "server/discover", {CAPABILITIES: {"roots": {}}}))
+        assert [-32601] == [line["error"]["code"] for _, line, _ in heard(out)]
+
+    @pytest.mark.parametrize(("rule", "capabilities"), [(ALLOW, {"sampling": {}}), (FORWARD, {}), (FORWARD, {"vendor": {}})])
     def test_where_policy_answers_all_or_the_client_declares_nothing_it_is_bridged(self, rule: Any, capabilities: dict[str, Any]) -> None:
         d = self.scene(rule)
         out = d.client(0, asks("d", "server/discover", {CAPABILITIES: capabilities}))

@@ -1,7 +1,7 @@
 """When a modern client that asks what the server speaks is told that it is the legacy eras only. Most clients then begin again in those.
 
-Bridged, it could be asked nothing (``modern_client.py``). So where the policy would forward what the client declares, the server's own era gives
-it more; where policy answers everything, nothing is lost by the bridge, and a client that knows no other era works too.
+Bridged, it could be asked nothing (``modern_client.py``). So where it has roots, or the policy would forward what it declares, the server's own era
+gives it more; where policy answers everything, nothing is lost by the bridge, and a client that knows no other era works too.
 """
 
 from __future__ import annotations
@@ -20,11 +20,14 @@ FAULT: Final = "method not found: server/discover; the server speaks the revisio
 
 
 def is_better(state: State, lane: int, f: Frame) -> bool:
-    """Whether the client declares what is offered to the server only on its account. Raises jsontext.Malformed for two readings."""
+    """Whether the client declares what only it can answer: roots, or what is offered to the server on its account alone.
+
+    Raises jsontext.Malformed for two readings.
+    """
     client = declared.read(jsontext.lookup(f.payload, META, META_CAPABILITIES))
     caller = state.caller_on(lane)
     bridged = state.offer("legacy", LEGACY[-1], ClientCapabilities(), None, caller)
-    return state.offer("legacy", LEGACY[-1], client, None, caller) != bridged
+    return client.roots or state.offer("legacy", LEGACY[-1], client, None, caller) != bridged
 
 
 def refusal(lane: int, f: Frame) -> ToClient:
