@@ -11,22 +11,25 @@ import os
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from functools import partial
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import anyio
 
 from samplegate import settings as process
-from samplegate.conversation import OK, converse_with_child, converse_with_url
+from samplegate.conversation import OK, converse
 from samplegate.core import load
 from samplegate.core.bridge.opening import Opening
 from samplegate.house import House
 from samplegate.links.failures import CannotStart
 from samplegate.links.stdio import check_own
 from samplegate.ports import Unavailable
-from samplegate.preparation import Run, prepare, warnings
+from samplegate.preparation import Run, loop_options, prepare, warnings
 from samplegate.records.metricsfile import MetricsFile, file_path
 from samplegate.say import say
 from samplegate.wiring import Wires
+
+if TYPE_CHECKING:
+    from samplegate.office import Office
 
 WRONG: Final = 2
 """Nothing was started: the policy, the settings, a file or the command is wrong."""
@@ -41,17 +44,11 @@ def run_command(args: argparse.Namespace) -> int:
         for line in str(problem).split("\n"):
             say(line)
         return WRONG
-    except OSError as problem:
-        say(f"{problem.filename}: cannot be read: {(problem.strerror or str(problem)).lower()}")
-        return WRONG
-    except UnicodeDecodeError as problem:
-        say(f"{args.policy}: cannot be read: byte {problem.start} is not UTF-8; save it as UTF-8 text")
-        return WRONG
     for warning in warnings(run):
         say(f"warning: {warning}")
     try:
         check_own()
-        return anyio.run(_main, run, backend_options={"use_uvloop": _has_uvloop()})
+        return anyio.run(_main, run, backend_options=loop_options())
     except (CannotStart, Unavailable) as problem:
         say(str(problem))
         return WRONG
@@ -60,16 +57,19 @@ def run_command(args: argparse.Namespace) -> int:
 async def _main(run: Run) -> int:
     """One conversation, from the server's start to the exit code. Raises CannotStart."""
     house = House(run.rules, state=run.settings.state, decisions=run.decisions, log=run.log, tape=run.tape)
+    run.log.count_dropped(house.metrics)
+    office = _office(run, house)
     wires = Wires(house, run.settings.server, streams=run.url is not None, session=Opening)
     metrics = _metrics_file(run, wires)
     codes: list[int] = []
     failed: list[CannotStart] = []
 
     async def conversation() -> None:
+        if office is not None:
+            wires.relay.start(office.run)
         if metrics is not None and run.settings.metrics_interval:
             wires.relay.start(metrics.keep, run.settings.metrics_interval, _complain(run))
         try:
-            converse = converse_with_child if run.url is None else converse_with_url
             codes.append(await converse(run, wires.relay, house.admission.hurry))
         except CannotStart as problem:  # told outside of the task group, which would wrap it
             failed.append(problem)
@@ -82,6 +82,15 @@ async def _main(run: Run) -> int:
     for problem in failed:
         raise problem
     return _finish(run, wires, metrics, *codes)
+
+
+def _office(run: Run, house: House) -> Office | None:
+    """The way to people, for a policy that names any."""
+    if not run.rules.policy.policy.reviewers:
+        return None
+    from samplegate.office import Office
+
+    return Office(house, run.settings, folder=run.folder, environment=run.environment)
 
 
 def _metrics_file(run: Run, wires: Wires) -> MetricsFile | None:
@@ -127,12 +136,3 @@ def _finish(run: Run, wires: Wires, metrics: MetricsFile | None, code: int) -> i
     for line in wires.house.tally.failures() if run.strict else ():
         say(line)
     return STRICT if run.strict and code == OK and wires.house.tally.failed else code
-
-
-def _has_uvloop() -> bool:
-    """uvloop where it exists: not on Windows."""
-    try:
-        import uvloop
-    except ImportError:
-        return False
-    return uvloop is not None

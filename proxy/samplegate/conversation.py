@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import signal
 import sys
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any, Final
 
 import anyio
 import anyio.to_thread
+import msgspec
 
 from samplegate.ends import ManyStreams, facing
 from samplegate.links.child import Child, exit_code, start_child
@@ -30,57 +33,63 @@ TAIL: Final = 0.3  # seconds for the end of an ended server's output, where noth
 LAST_RECORDS: Final = 0.5  # seconds for the records that are still to be written, all together; and for the limits that are to be corrected
 
 
-async def converse_with_child(run: Run, relay: Relay, hurry: Callable[[float], None]) -> int:
+class Side(msgspec.Struct, frozen=True, eq=False):
+    """The server's side, opened."""
+
+    connect: Callable[[LineLink], None]
+    """Has the client's frames go there and the server's to the client."""
+    ends: tuple[Callable[[LineLink], Awaitable[int]], ...]
+    """Each waits for an end of the server's own and gives the exit code for it, once the client has taken what came before."""
+    stop: Callable[[], Coroutine[Any, Any, object]]
+
+
+async def converse(run: Run, relay: Relay, hurry: Callable[[float], None]) -> int:
     """The exit code of the first of: the client's end, the server's end, a signal. Raises CannotStart.
 
     ``hurry`` tells the limits that the end has begun, and how many seconds they have.
     """
-    limit = run.settings.max_frame_bytes
-    child = await start_child(run.command, relay.server, env=run.server_environment, max_line=limit)
-    try:
-        own = await open_own(relay.client, max_line=limit)
-        relay.connect(own, child.link)
-        code = await _first(
-            lambda: _client_ends(relay),
-            lambda: _server_ends(relay, child, own),
-            lambda: _output_ends(relay, child, own),
-            lambda: _signalled(relay),
-            lambda: _preload(run),
-        )
-    finally:
-        run.decisions.hurry(LAST_RECORDS)
-        hurry(LAST_RECORDS)
-        with anyio.CancelScope(shield=True):
-            await _end(run, relay, child.stop)
-    await own.drained(LAST_LINES)
-    own.close_writing()
-    own.abort()
-    return code
-
-
-async def converse_with_url(run: Run, relay: Relay, hurry: Callable[[float], None]) -> int:
-    """The same with a server over HTTP, which is sent nothing before the client's first frame. Raises CannotStart."""
-    from samplegate.links.remote.pool import pool
-    from samplegate.links.remote.remote import Remote
-
-    assert run.url is not None
-    limit = run.settings.max_frame_bytes
-    async with pool() as http:
-        server = Remote(run.url, relay.streams, http=http, headers={}, max_frame=limit, note=relay.note)
+    async with _child(run, relay) if run.url is None else _at_url(run, run.url, relay) as server:
         try:
-            own = await open_own(relay.client, max_line=limit)
-            relay.connect_client(facing(own))
-            relay.connect_server(ManyStreams(server))
-            code = await _first(lambda: _client_ends(relay), lambda: _session_ends(relay, own), lambda: _signalled(relay), lambda: _preload(run))
+            own = await open_own(relay.client, max_line=run.settings.max_frame_bytes)
+            server.connect(own)
+            ends = [partial(end, own) for end in server.ends]
+            code = await _first(lambda: _client_ends(relay), *ends, lambda: _signalled(relay), lambda: _preload(run))
         finally:
             run.decisions.hurry(LAST_RECORDS)
             hurry(LAST_RECORDS)
             with anyio.CancelScope(shield=True):
-                await _end(run, relay, server.aclose)
+                await _end(run, relay, server.stop)
     await own.drained(LAST_LINES)
     own.close_writing()
     own.abort()
     return code
+
+
+@asynccontextmanager
+async def _child(run: Run, relay: Relay) -> AsyncIterator[Side]:
+    """A process of the server's. Raises CannotStart."""
+    child = await start_child(run.command, relay.server, env=run.server_environment, max_line=run.settings.max_frame_bytes)
+    yield Side(
+        lambda own: relay.connect(own, child.link),
+        (lambda own: _server_ends(relay, child, own), lambda own: _output_ends(relay, child, own)),
+        child.stop,
+    )
+
+
+@asynccontextmanager
+async def _at_url(run: Run, url: str, relay: Relay) -> AsyncIterator[Side]:
+    """A server over HTTP, which is sent nothing before the client's first frame."""
+    from samplegate.links.remote.pool import pool
+    from samplegate.links.remote.remote import Remote
+
+    async with pool() as http:
+        link = Remote(url, relay.streams, http=http, headers=run.headers, max_frame=run.settings.max_frame_bytes, note=relay.note)
+
+        def connect(own: LineLink) -> None:
+            relay.connect_client(facing(own))
+            relay.connect_server(ManyStreams(link))
+
+        yield Side(connect, (lambda own: _session_ends(relay, own),), link.aclose)
 
 
 async def _end(run: Run, relay: Relay, stop: Callable[[], Coroutine[Any, Any, object]]) -> None:

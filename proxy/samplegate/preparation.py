@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -21,7 +21,6 @@ from samplegate.records.log import Log, configure
 from samplegate.records.tape import Tape
 from samplegate.sampler.client import Models
 from samplegate.sampler.keys import child_environment
-from samplegate.settings.urls import why_no_url
 
 
 class Run(msgspec.Struct, frozen=True):
@@ -39,21 +38,26 @@ class Run(msgspec.Struct, frozen=True):
     """Where the server is, if it is no command."""
     folder: Path
     """The policy's."""
+    environment: Mapping[str, str] = {}
+    """With the env file: where webhooks find their secrets. Secret."""
     tape: Tape | None = None
     """Where what models and clients really answer is written as cases."""
+    headers: Mapping[str, str] = {}
+    """Of every request to a server at a URL. Secret."""
+    warnings: tuple[str, ...] = ()
+    """Of the command line."""
 
 
 def prepare(args: argparse.Namespace) -> Run:
     """Read everything that is named on the command line.
 
-    Raises for what is wrong with it: PolicyError, SettingsError, Unavailable, OSError, and UnicodeDecodeError for the policy.
+    Raises for what is wrong with it: PolicyError, SettingsError, Unavailable.
     """
     told = {name: getattr(args, name) for name in ("server", "state", "decision_log", "metrics_file", "metrics_port", "env_file")}
     loaded = process.load(os.environ, file=args.settings, given=told)
     settings = loaded.settings
-    why = None if args.url is None else why_no_url(args.url, query=True)
-    if why is not None:
-        raise process.SettingsError([f"--url: {why}"])
+    told_of_url: list[str] = []
+    headers = {} if args.url is None else _headers(args.url, args.header_from, settings.server, told_of_url)
     rules = read_rules(args.policy, loaded.environment)
     decisions = open_decision_log(settings, settings.server)
     check_state(rules, settings.state)
@@ -64,21 +68,50 @@ def prepare(args: argparse.Namespace) -> Run:
         settings=settings,
         rules=rules,
         decisions=decisions,
-        server_environment=child_environment(os.environ, rules.policy.policy.models),
+        server_environment=child_environment(without_webhooks(os.environ, rules), rules.policy.policy.models),
         log=log,
         strict=args.strict,
         url=args.url,
         folder=args.policy.parent,
+        environment=loaded.environment if rules.policy.policy.reviewers else {},
         tape=tape,
+        headers=headers,
+        warnings=tuple(told_of_url),
     )
 
 
+def _headers(url: str, headers_from: Sequence[str], name: str, warnings: list[str]) -> dict[str, str]:
+    """The headers for the server at a URL, which is found right. Raises SettingsError."""
+    from samplegate.settings.quick import at_url, headers_at
+
+    problems: list[str] = []
+    headers = headers_at(at_url(name, url, headers_from, problems, warnings), problems)
+    if problems:
+        raise process.SettingsError(problems)
+    return headers
+
+
+def without_webhooks(environment: Mapping[str, str], rules: Rules) -> dict[str, str]:
+    """An environment without the secrets of reviewers' webhooks: no server is to sign in their name."""
+    webhooks = [reviewer.webhook for reviewer in rules.policy.policy.reviewers.values() if reviewer.webhook is not None]
+    hidden = {name for webhook in webhooks for name in (webhook.url_env, webhook.secret_env, webhook.old_secret_env)}
+    return {name: value for name, value in environment.items() if name not in hidden}
+
+
 def read_rules(file: Path, environment: Mapping[str, str]) -> Rules:
-    """A policy with all that is built of it; nothing is started. Raises PolicyError, OSError, UnicodeDecodeError."""
-    text = file.read_bytes().decode("utf-8-sig")
-    policy = load_policy(text, file=str(file), environment=environment, missing="error")
+    """A policy with all that is built of it; nothing is started. Raises PolicyError, and Unavailable where the file cannot be read."""
+    policy = load_policy(_text(file), file=str(file), environment=environment, missing="error")
     book = compile_book(policy, file.parent)
     return Rules(policy, book, Models(policy.policy.models, folder=file.parent, environment=environment))
+
+
+def _text(file: Path) -> str:
+    try:
+        return file.read_bytes().decode("utf-8-sig")
+    except OSError as problem:
+        raise Unavailable(f"{file}: cannot be read: {(problem.strerror or str(problem)).lower()}") from None
+    except UnicodeDecodeError as problem:
+        raise Unavailable(f"{file}: cannot be read: byte {problem.start} is not UTF-8; save it as UTF-8 text") from None
 
 
 def open_decision_log(settings: process.ProcessSettings, server: str) -> DecisionLog:
@@ -107,7 +140,16 @@ def check_state(rules: Rules, state: Path) -> None:
 
 def warnings(run: Run) -> list[str]:
     """What can be told at the start and keeps nothing from running."""
-    found = [*map(str, run.rules.policy.warnings), *run.rules.models.problems()]
+    found = [*run.warnings, *map(str, run.rules.policy.warnings), *run.rules.models.problems()]
     if unnamed(run.rules.book, run.settings.server):
         found.append(f"no rule can match a server named {run.settings.server!r}; name it with --server")
     return found
+
+
+def loop_options() -> dict[str, bool]:
+    """How the event loop is run, for ``anyio.run``: by uvloop where it exists, which is not on Windows."""
+    try:
+        import uvloop
+    except ImportError:
+        return {"use_uvloop": False}
+    return {"use_uvloop": uvloop is not None}

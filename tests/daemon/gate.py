@@ -38,7 +38,7 @@ class Gate:
     def __init__(self, process: asyncio.subprocess.Process) -> None:
         self.process = process
         self.lines: list[str] = []
-        self.url = self.admin = ""
+        self.url = self.admin = self.reviews = ""
         self.ending = False
         """Whether it was told to end already."""
         self._news = asyncio.Event()
@@ -49,11 +49,9 @@ class Gate:
         async for raw in self.process.stderr:
             line = raw.decode().rstrip()
             self.lines.append(line)
-            found = re.search(r"(listening|admin) on (http://[^/]+)", line)
-            if found is not None and found[1] == "listening":
-                self.url = found[2]
-            elif found is not None:
-                self.admin = found[2]
+            found = re.search(r"(listening|admin|reviews) on (http://[^/]+)", line)
+            if found is not None:
+                setattr(self, {"listening": "url"}.get(found[1], found[1]), found[2])
             self._news.set()
         self._news.set()
 

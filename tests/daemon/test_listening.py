@@ -27,7 +27,7 @@ async def app(scope: Any, receive: Any, send: Any) -> None:
 @contextlib.asynccontextmanager
 async def listening(bounds: Bounds, **more: int) -> AsyncIterator[int]:
     with socket.create_server(("127.0.0.1", 0)) as ours:
-        server = listener(app, http=bounded(bounds), connections=64, **more)
+        server = listener(app, http=bounded(bounds), **more)
         task = asyncio.ensure_future(server.serve(sockets=[ours]))
         try:
             yield ours.getsockname()[1]
@@ -49,7 +49,7 @@ async def said(port: int, data: bytes) -> bytes:
 
 
 async def test_connections_without_a_request_make_room() -> None:
-    async with listening(Bounds(head_time=0.05)) as port:
+    async with listening(Bounds(head_time=0.05, connections=64)) as port:
         idle = [await asyncio.open_connection("127.0.0.1", port) for _ in range(64)]
         async with asyncio.timeout(BOUND):
             assert [b""] * 64 == [await reader.read() for reader, _ in idle]

@@ -13,6 +13,8 @@ from typing import TextIO
 
 import pytest
 
+from samplegate.records.log import Log
+from samplegate.records.metrics import Metrics
 from samplegate.records.outlet import DELAY, FULL, HELD, PIECE, Outlet
 
 
@@ -181,6 +183,19 @@ def test_a_closed_stream_stops_nobody_and_its_lines_are_counted() -> None:
     outlet.put("b")
     times.pass_by()
     assert 4 == outlet.dropped
+
+
+def test_what_is_dropped_is_a_metric_with_what_was_dropped_before() -> None:
+    stream, metrics = io.StringIO(), Metrics()
+    log = Log("info", "text", stream)
+    log.info("seen")
+    stream.close()
+    log.info("before.counted")
+    log.count_dropped(metrics)
+    assert 1 == metrics.value("samplegate_log_dropped_total")
+    log.info("after")
+    log.info("after")
+    assert 3 == metrics.value("samplegate_log_dropped_total")
 
 
 CRASH = """

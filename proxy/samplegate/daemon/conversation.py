@@ -94,10 +94,6 @@ class Conversation:
         else:
             self._relay.take("client", lane, line)
 
-    def oversized(self, lane: int, size: int, head: bytes) -> None:
-        """A frame over the bound was thrown away."""
-        self._relay.take_oversized("client", lane, size, head)
-
     def close_lane(self, lane: int) -> None:
         """The client's end of a lane is gone; what is owed to a legacy client is still taken by its sink (T35)."""
         self.used = self._relay.clock()

@@ -67,6 +67,10 @@ class Counting:
             fields["seconds"] = round(told.seconds, 6)
             self._lines.take(fields)
 
+    def crowded(self) -> None:
+        """A connection was one too many, and asked for no server yet."""
+        self._traffic.refused(None, "busy")
+
     def refresh(self, public: Public, connections: Mapping[str, int]) -> None:
         """The gauges, as they stand now; ``connections`` by listener."""
         metrics = self._house.metrics

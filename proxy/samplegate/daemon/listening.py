@@ -59,10 +59,10 @@ class Listener(uvicorn.Server):
         yield
 
 
-def listener(app: Any, *, http: type[Any] | str, connections: int | None, keep_alive: int = KEEP_ALIVE) -> Listener:
+def listener(app: Any, *, http: type[Any] | str, keep_alive: int = KEEP_ALIVE) -> Listener:
     """A server for an ASGI application.
 
-    ``http``: the class of its connections; ``connections``: how many at a time; ``keep_alive``: seconds that one waits for another request.
+    ``http``: the class of its connections, which bounds them; ``keep_alive``: seconds that one waits for another request.
     """
     for name in ("uvicorn.error", "uvicorn.access", "uvicorn.asgi"):
         logging.getLogger(name).setLevel(_SILENT)  # clients would write lines of another form into our log, as many as they like
@@ -78,7 +78,6 @@ def listener(app: Any, *, http: type[Any] | str, connections: int | None, keep_a
         date_header=True,
         proxy_headers=False,
         backlog=BACKLOG,
-        limit_concurrency=connections,
         timeout_keep_alive=keep_alive,
         timeout_graceful_shutdown=1,
     )

@@ -140,6 +140,6 @@ class Public:
         """End every conversation, then the pool."""
         async with anyio.create_task_group() as group:
             for server in self.servers.values():
-                group.start_soon(partial(server.aclose))
+                group.start_soon(server.aclose)
         if self._http is not None:
             await self._http.close()

@@ -23,7 +23,7 @@ from samplegate.settings import SettingsError
 from samplegate.settings.addresses import Address
 from samplegate.settings.serving import ServeSettings
 
-LIVE: Final = frozenset({"policy", "servers", "servers_file", "callers", "env_file", "allowed_hosts", "allowed_origins"})
+LIVE: Final = frozenset({"policy", "servers", "servers_file", "callers", "env_file", "people", "allowed_hosts", "allowed_origins"})
 """The settings that a reload puts in force."""
 _OTHER: Final = LIVE - {"policy", "servers", "servers_file"}
 
@@ -70,10 +70,6 @@ class Reloads:
             wanted = await anyio.to_thread.run_sync(read_all, self._args)
         except (load.PolicyError, SettingsError, Unavailable) as problem:
             return ReloadReport(now, now, tuple(str(problem).split("\n")))
-        except OSError as problem:
-            return ReloadReport(now, now, (f"{problem.filename}: cannot be read: {(problem.strerror or str(problem)).lower()}",))
-        except UnicodeDecodeError as problem:
-            return ReloadReport(now, now, (f"policy: cannot be read: byte {problem.start} is not UTF-8; save it as UTF-8 text",))
         except Exception:
             self._house.log.error("reload.failed", exc_info=True)  # noqa: G201
             return ReloadReport(now, now, ("reload: a fault while reading; the log has it",))

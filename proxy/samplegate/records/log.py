@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, MutableMapping
 from typing import Any, Final, Literal, TextIO, TypeAlias
 
 from samplegate.records.logline import FORMS, MAX_VALUE, Format, stamp
+from samplegate.records.metrics import Metrics
 from samplegate.records.outlet import Outlet
 
 __all__ = ["LEVELS", "MAX_VALUE", "Format", "Level", "Log", "configure"]
@@ -31,6 +32,10 @@ class Log:
         self.format: Format = format or ("text" if _is_terminal(out) else "json")
         self._least = LEVELS[level]
         self._bound: Any = None
+
+    def count_dropped(self, metrics: Metrics) -> None:
+        """Have lines that nobody will see counted there from now on, with those of before."""
+        self.outlet.count_in(metrics.counter("samplegate_log_dropped_total"))
 
     def tells(self, level: Level) -> bool:
         """Whether events of this level are written."""

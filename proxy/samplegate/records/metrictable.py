@@ -104,4 +104,10 @@ GATE: Final = (
     Metric(
         "samplegate_records_failed_total", "counter", ("server",), "Records that the decision log would not take; whoever waited was left unanswered."
     ),
+    Metric(
+        "samplegate_log_dropped_total",
+        "counter",
+        (),
+        "Lines of the log that nobody will see: stderr is closed, or nobody reads it and 256 KiB wait already.",
+    ),
 )

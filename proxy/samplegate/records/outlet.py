@@ -13,7 +13,10 @@ import sys
 import threading
 from collections import deque
 from collections.abc import Callable
-from typing import Final, TextIO, TypeAlias
+from typing import TYPE_CHECKING, Final, TextIO, TypeAlias
+
+if TYPE_CHECKING:
+    from samplegate.records.metrics import Number
 
 DELAY: Final = 0.05  # seconds that a line may be collected: nobody who reads along sees it, and a busy gate writes once for hundreds of calls
 PIECE: Final = 4096  # characters, all ASCII: what a pipe that is ready takes without waiting (POSIX's PIPE_BUF on Linux)
@@ -40,6 +43,13 @@ class Outlet:
         self._armed = self._stuck = self._registered = False
         self.dropped = 0
         """Lines that nobody will see."""
+        self._counted: Number | None = None
+
+    def count_in(self, number: Number) -> None:
+        """Have what is dropped counted there too, what was dropped before as well. The number is this outlet's alone from now on."""
+        with self._lock:
+            number.amount += self.dropped
+            self._counted = number
 
     def put(self, line: str) -> None:
         """Write a line now, after all that is collected. If the stream takes nothing it is kept like those."""
@@ -65,7 +75,7 @@ class Outlet:
                     self._stream.write(self._piece())
                     self._stream.flush()
             except (OSError, ValueError):  # closed, or nobody reads any more
-                self.dropped += waiting
+                self._drop(waiting)
                 self._held.clear()
                 self._size = 0
             self._stuck = bool(self._held)
@@ -74,10 +84,15 @@ class Outlet:
 
     def _keep(self, line: str) -> None:
         if self._held and self._size + len(line) >= HELD:
-            self.dropped += 1
+            self._drop(1)
             return
         self._held.append(line + "\n")
         self._size += len(line) + 1
+
+    def _drop(self, lines: int) -> None:
+        self.dropped += lines
+        if self._counted is not None:
+            self._counted.amount += lines
 
     def _piece(self) -> str:
         """Takes the next whole lines, or the begin of one that is too long to go at once."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
@@ -147,7 +147,7 @@ def _check(part: Part, server: ServerSettings, entry: ServerEntry, warnings: lis
             part.problem(("env", key), "is no variable that a process can have; write letters, digits and _, and no NUL in its value")
     written = [("headers", key) for key in entry.headers] + [("headers_from", key) for key in entry.headers_from]
     for section, key in written:
-        why = _bad_header(key, server.headers.get(key.lower(), ""), [other.lower() for _, other in written])
+        why = why_no_header(key, server.headers.get(key.lower(), ""), [other.lower() for _, other in written])
         if why is not None:
             part.problem((section, key), why)
     for key, path in server.headers_from.items():
@@ -161,7 +161,8 @@ def _check(part: Part, server: ServerSettings, entry: ServerEntry, warnings: lis
         warnings.append(f"{part.where}: servers.{server.name}: its headers travel over plain http to another machine; write https")
 
 
-def _bad_header(name: str, value: str, all: list[str]) -> str | None:
+def why_no_header(name: str, value: str, all: Sequence[str]) -> str | None:
+    """What is wrong with a header that somebody names, None where nothing is. ``all``: every name that is given, this one too, in small letters."""
     if _header_name.match(name) is None:
         return "is no name of a header; use letters, digits and -"
     if _ours.match(name) is not None:

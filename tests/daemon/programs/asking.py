@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import sys
-import time
 from typing import Any
 
 ERAS = sys.argv[1].split("+")
@@ -43,9 +43,9 @@ def call(id: Any, params: dict[str, Any], modern: bool) -> None:
     done = {"resultType": "complete"} if modern else {}
     if "exit" in arguments:
         sys.exit(arguments["exit"])
-    if "file" in arguments:  # waits until somebody makes it
-        while not os.path.exists(arguments["file"]):  # noqa: PTH110
-            time.sleep(0.01)
+    if "door" in arguments:  # waits there until it is opened
+        with socket.create_connection(arguments["door"]) as door:
+            door.recv(1)
     if "progress" in arguments:
         token = params["_meta"]["progressToken"]
         for value in range(arguments["progress"]):

@@ -13,6 +13,7 @@ import aiohttp
 import pytest
 import uvicorn
 
+from samplegate.links.front import connection
 from samplegate.links.front.bounds import Bounds
 from samplegate.links.front.connection import bounded
 from tests.links.front.fakes import META, MODERN, Front, Served, initialize, note, result, silent
@@ -214,3 +215,75 @@ async def test_many_clients_at_once_each_get_their_own_answer() -> None:
                 return int((await answer.json())["id"])
 
         assert list(range(200)) == await asyncio.gather(*(one(n) for n in range(200)))
+
+
+@asynccontextmanager
+async def crowded(bounds: Bounds) -> AsyncIterator[tuple[int, list[str]]]:
+    """A listener with as many idle connections as it takes; its port, and what is told of those that are refused."""
+    told: list[str] = []
+    async with serving(Front(bounds=bounds), bounded(bounds, refused=lambda: told.append("busy"))) as port:
+        idle = [await asyncio.open_connection("127.0.0.1", port) for _ in range(bounds.connections)]
+        yield port, told
+        for _, writer in idle:
+            writer.close()
+
+
+async def test_one_connection_too_many_is_told_to_come_back_whether_it_asks_or_not() -> None:
+    async with crowded(Bounds(connections=3)) as (port, told):
+        asked, silent = await raw(port, request(LIST)), await raw(port)
+    assert ["busy", "busy"] == told
+    assert asked == silent
+    assert asked.startswith(b"HTTP/1.1 503 ")
+    assert b"\r\nretry-after: 5\r\n" in asked
+
+
+def telling(kind: type[Any]) -> asyncio.Queue[bool]:
+    """What says of each connection that is gone whether it had been taken."""
+    gone: asyncio.Queue[bool] = asyncio.Queue()
+    lost = kind.connection_lost
+
+    def connection_lost(self: Any, problem: Exception | None) -> None:
+        gone.put_nowait(self not in self.away)
+        lost(self, problem)
+
+    kind.connection_lost = connection_lost
+    return gone
+
+
+async def test_a_connection_that_goes_makes_room_though_others_are_being_turned_away() -> None:
+    bounds = Bounds(connections=2)
+    kind = bounded(bounds)
+    gone = telling(kind)
+    async with serving(Front(bounds=bounds), kind) as port:
+        opened = [await asyncio.open_connection("127.0.0.1", port) for _ in range(7)]
+        assert {b"HTTP/1.1 503"} == {(await asyncio.wait_for(reader.read(), BOUND))[:12] for reader, _ in opened[2:]}
+        opened[0][1].close()
+        while not await asyncio.wait_for(gone.get(), BOUND):
+            pass
+        assert not (await raw(port, request(initialize(), "Connection: close"))).startswith(b"HTTP/1.1 503 ")
+        for _, writer in opened:
+            writer.close()
+
+
+async def test_who_is_turned_away_and_stays_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connection, "_LINGER", 0.01)
+    bounds = Bounds(connections=0)
+    kind = bounded(bounds)
+    gone = telling(kind)
+    async with serving(Front(bounds=bounds), kind) as port:
+        _, writer = await asyncio.open_connection("127.0.0.1", port)
+        assert not await asyncio.wait_for(gone.get(), BOUND)
+        writer.close()
+
+
+async def test_only_some_of_those_who_are_turned_away_may_stay(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connection, "_LINGER", 2 * BOUND)
+    bounds = Bounds(connections=0, lingering=2)
+    kind = bounded(bounds)
+    gone = telling(kind)
+    async with serving(Front(bounds=bounds), kind) as port:
+        away = [await asyncio.open_connection("127.0.0.1", port) for _ in range(3)]
+        assert not await asyncio.wait_for(gone.get(), BOUND)
+        assert gone.empty()
+        for _, writer in away:
+            writer.close()

@@ -10,6 +10,10 @@ MIB = 1024 * 1024
 class Bounds(msgspec.Struct, frozen=True, kw_only=True):
     """Counts are for a process, all servers together, unless they say otherwise; sizes in bytes, times in seconds."""
 
+    connections: int = 2000
+    """Open at a time on one listener, idle ones too: each costs a descriptor and some KiB."""
+    lingering: int = 64
+    """Beside them, for a second each: those that are told to come back, so that they can read it."""
     head: int = 64 * 1024
     """Of one request's line and headers; tokens and names take a few KiB."""
     head_time: float = 20.0

@@ -1,4 +1,5 @@
-"""Our server's connections: uvicorn's, with what it has no setting for. How long and large a head may be, and an end for clients that take nothing.
+"""Our server's connections: uvicorn's, with what it has no setting for. How many there are, idle ones too, how long and large a head may be, and
+an end for clients that take nothing.
 
 Trailers are bounded as a head is, and dropped: who decides by headers has decided before them. Asking for another protocol is ignored, a tunnel
 refused. A refusal of its own is written only where it cannot be taken for another request's answer.
@@ -12,6 +13,7 @@ on with (``cycle``, ``pipeline``, ``flow``, ``server_state``, ``timeout_keep_ali
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Any, Final
 
 import httptools  # type: ignore[import-untyped]
@@ -29,12 +31,22 @@ _TOO_LARGE: Final = (
     b"HTTP/1.1 431 Request Header Fields Too Large\r\ncontent-type: text/plain\r\nconnection: close\r\n"
     b"content-length: %d\r\n\r\n%s" % (len(_FAULT), _FAULT)
 )  # fmt: skip
+_CROWDED: Final = b"as many connections are open as may be; come back later"
+_BUSY: Final = (
+    b"HTTP/1.1 503 Service Unavailable\r\ncontent-type: text/plain\r\nretry-after: 5\r\nconnection: close\r\n"
+    b"content-length: %d\r\n\r\n%s" % (len(_CROWDED), _CROWDED)
+)  # fmt: skip
+_LINGER: Final = 1.0  # seconds for who is turned away to read why: closed at once, what it has sent meanwhile would have it lose the answer
 
 
 class Connection(HttpToolsProtocol):
-    """One connection. ``bounds`` is set by ``bounded``."""
+    """One connection. ``bounds``, ``refused`` and ``away`` are set by ``bounded``, for all connections of a listener."""
 
     bounds: Bounds
+    refused: Callable[[], object]
+    """Told of each connection that is one too many."""
+    away: set[Connection]
+    """Those that were one too many and are still being told so."""
     _timer: asyncio.TimerHandle | None = None
     """Runs while a head is awaited that has begun, or the first one."""
     _stall: Patience | None = None
@@ -51,14 +63,21 @@ class Connection(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        self._await_head()
+        if len(self.connections) - len(self.away) > self.bounds.connections:
+            self._turn_away()
+        else:
+            self._await_head()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._stop()
+        self.away.discard(self)
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
         """In place of uvicorn's, which loses the body of a request that asks for another protocol."""
+        if self.away and self in self.away:
+            self.transport.close()
+            return
         self._head += len(data)
         try:
             self._parse(data)
@@ -214,6 +233,17 @@ class Connection(HttpToolsProtocol):
             self.transport.write(_TOO_LARGE)
         self.transport.close()
 
+    def _turn_away(self) -> None:
+        """One connection too many: whatever it asks, the answer is there before."""
+        self.away.add(self)
+        self.refused()
+        self.transport.write(_BUSY)
+        if len(self.away) > self.bounds.lingering:
+            self.transport.close()
+            return
+        self._timer = self.loop.call_later(_LINGER, self.cut)
+        self.transport.write_eof()
+
     def _stop(self) -> None:
         for timer in (self._timer, self.timeout_keep_alive_task):
             if timer is not None:
@@ -230,6 +260,10 @@ def _parser(connection: Connection) -> Any:
     return parser
 
 
-def bounded(bounds: Bounds) -> type[Any]:
-    """The class of connections with these bounds, for ``uvicorn.Config(http=...)``."""
-    return type("BoundedConnection", (Connection,), {"bounds": bounds})
+def _untold() -> None:
+    """Where nobody counts."""
+
+
+def bounded(bounds: Bounds, *, refused: Callable[[], object] = _untold) -> type[Any]:
+    """The class of connections with these bounds, for ``uvicorn.Config(http=...)``. ``refused`` is called for each that is one too many."""
+    return type("BoundedConnection", (Connection,), {"bounds": bounds, "refused": staticmethod(refused), "away": set()})

@@ -42,9 +42,6 @@ class Conversation(Protocol):
     def received(self, lane: int, line: bytes) -> None:
         """One frame of the client's came on a lane. Never raises."""
 
-    def oversized(self, lane: int, size: int, head: bytes) -> None:
-        """A frame over the bound was thrown away; ``head`` is its begin, from which whoever waits for an answer is told."""
-
     def close_lane(self, lane: int) -> None:
         """The client's end of a lane is gone: in the modern era its requests are cancelled, in the legacy eras they go on (T35).
 

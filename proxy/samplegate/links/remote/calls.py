@@ -6,6 +6,7 @@ Not the order of requests and not their number: ``remote`` keeps those.
 from __future__ import annotations
 
 import asyncio
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import ClassVar, Final
 
@@ -25,7 +26,7 @@ _OURS_TO_SAY: Final = frozenset({401, 403})
 """These are about the gate's own credentials: what the server says of them is not the client's."""
 
 
-class Call:
+class Call(ABC):
     """One request. ``modern`` and ``legacy`` say how it is posted and what becomes of a stream that breaks."""
 
     modern: ClassVar[bool]
@@ -74,8 +75,9 @@ class Call:
             written, self.written = self.written, None
             written(len(self.frame.raw))
 
+    @abstractmethod
     async def _exchange(self) -> None:
-        raise NotImplementedError
+        """Post it, and take what comes until its end. Raises as ``run`` catches."""
 
     async def _post(self, headers: dict[str, str]) -> Frame | None:
         """Post it and take what comes; an HTTP error that is an error of JSON-RPC is returned, not handed on. Raises as ``run`` catches."""

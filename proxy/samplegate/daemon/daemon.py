@@ -1,0 +1,244 @@
+"""One process that serves: its servers, callers and listeners, a reload, and its end. It reads no frame.
+
+What is read and bound before is in ``serving``, what operators see of it in ``operators``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import time
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any
+
+import anyio
+import anyio.abc
+import anyio.to_thread
+
+from samplegate.callers.allowing import still_taken
+from samplegate.callers.guard import Guard
+from samplegate.callers.telling import Telling
+from samplegate.core.session.rounds import Note
+from samplegate.daemon import lag, operators
+from samplegate.daemon.counting import Counting
+from samplegate.daemon.joining import Joined
+from samplegate.daemon.listeners import Listeners
+from samplegate.daemon.notify import Notify
+from samplegate.daemon.operators import Operators
+from samplegate.daemon.preparation import Wanted
+from samplegate.daemon.public import Public
+from samplegate.daemon.reload import Change, Reloads, tell_policy
+from samplegate.daemon.reviewers import Reviewers
+from samplegate.daemon.watch import watching
+from samplegate.house import House
+from samplegate.links.front.bounds import Bounds
+from samplegate.links.front.replies import Receive, Scope, Send
+from samplegate.links.front.sessions import Sessions
+from samplegate.ports import Unavailable
+from samplegate.records.decisions import DecisionLog
+from samplegate.records.exposition import preload
+from samplegate.records.log import Log
+from samplegate.say import say
+from samplegate.settings.serving import ServeSettings
+
+
+class Daemon:
+    """One process that serves."""
+
+    def __init__(
+        self,
+        args: argparse.Namespace,
+        wanted: Wanted,
+        decisions: DecisionLog,
+        log: Log,
+        listeners: Listeners,
+        *,
+        notify: Notify,
+        started: float,
+        key: bytes | None,
+    ) -> None:
+        self._args = args
+        self._wanted = wanted
+        self._settings = wanted.settings
+        self._decisions = decisions
+        self._log = log
+        self._listeners = listeners
+        self._notify = notify
+        self._started = started
+        self._key = key
+
+    async def run(self) -> int:
+        """From the first connection to the last."""
+        self._patience = anyio.CancelScope()
+        self.house = House(self._wanted.rules, state=self._settings.state, decisions=self._decisions, log=self._log, key=self._key)
+        self._log.count_dropped(self.house.metrics)
+        tell_policy(self.house)
+        self.house.metrics.set("samplegate_reload_last_success", 1)
+        self.house.metrics.set("samplegate_draining", 0)
+        async with AsyncExitStack() as stack:
+            stack.push_async_callback(self.house.aclose)
+            group = await stack.enter_async_context(anyio.create_task_group())
+            self._build(group)
+            await self._serve(group)
+            group.cancel_scope.cancel()
+        return 0
+
+    def _build(self, group: anyio.abc.TaskGroup) -> None:
+        """Servers, callers, reloads and the operators' view of them; nothing is listened to yet."""
+        settings, at = self._settings, self._listeners.at("public")
+        self.counting = Counting(self.house)
+        self.sessions = Sessions(_bounds(settings), note=self._note)
+        self.public = Public(
+            self.house,
+            self.sessions,
+            group=group,
+            http=_pool,
+            tell=self.counting.access,
+            max_frame=settings.max_frame_bytes,
+            most=settings.max_children,
+            idle=settings.session_idle,
+        )
+        telling = Telling(self._log, self.house.metrics.count, clock=time.monotonic)
+        self.guard = Guard(self.public, settings, server_at=self.public.at, telling=telling, bound=at)
+        self.public.prepared(settings.servers, self._wanted.environment).put()
+        self.reviewers = Reviewers(self.house, settings, self._wanted, self._listeners)
+        self.reloads = Reloads(self._args, self._wanted, self.house, self._prepared, at)
+        self.reload = Joined(self._reloaded)
+        self.operators = Operators(
+            self.house,
+            settings,
+            public=self.public,
+            guard=self.guard,
+            counting=self.counting,
+            listeners=self._listeners,
+            started=self._started,
+        )
+
+    def _listen(self, group: anyio.abc.TaskGroup) -> None:
+        """Serve on every listener that there is."""
+        self._listeners.open("public", self._front, self.sessions.bounds, group, refused=self.counting.crowded)
+        if "admin" in self._listeners:
+            app = self.operators.app(self.reload)
+            self._listeners.open("admin", app, operators.BOUNDS, group, refused=self.counting.crowded, keep_alive=operators.KEEP_ALIVE)
+            group.start_soon(anyio.to_thread.run_sync, preload)
+        self.reviewers.listen(group, refused=self.counting.crowded)
+
+    async def _serve(self, group: anyio.abc.TaskGroup) -> None:
+        self._listen(group)
+        group.start_soon(lag.measure, lambda late: self.house.metrics.observe("samplegate_event_loop_lag_seconds", late))
+        group.start_soon(self._notify.feed)
+        metrics = self.operators.metrics_file()
+        if metrics is not None and self._settings.metrics_interval:
+            group.start_soon(metrics.keep, self._settings.metrics_interval, self.operators.complain)
+        group.start_soon(self.guard.warm)
+        await group.start(self._watch)  # before we are ready: until then SIGHUP ends a process
+        self.operators.unready = None
+        for line in self.operators.hello():
+            say(line)
+        self._notify.ready(f"serving {len(self.public.servers)} servers")
+        with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
+            await anext(signals)
+            group.start_soon(self._again, signals)
+            await self._drain()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, signal.SIG_IGN)  # who asks once more is answered by the end, which is near
+        self._listeners.end()
+        if metrics is not None:
+            try:
+                metrics.write()
+            except Unavailable as problem:
+                say(str(problem))
+
+    async def _drain(self) -> None:
+        """Take nothing new, let what is under way be answered, then end it."""
+        seconds = float(self._settings.drain_timeout)
+        self.operators.unready = "draining: it is ending"
+        self.house.metrics.set("samplegate_draining", 1)
+        self._notify.stopping("draining", seconds + 10)
+        self._log.info("drain.began", seconds=seconds)
+        self._listeners.close("public")
+        self.reviewers.drain()
+        done = False
+        with self._patience:
+            done = await self.sessions.drain(seconds)
+        if self._patience.cancelled_caught:
+            done = await self.sessions.drain(0.0)
+        self._decisions.hurry(5.0)
+        self.house.admission.hurry(5.0)
+        await self.public.aclose()
+        await self.guard.aclose()
+        self.reviewers.end()
+        self._log.info("drain.ended", complete=done)
+        say("; ".join(filter(None, [self.house.tally.summary(), "all that was under way was answered" if done else "some calls were cut off"])))
+
+    async def _again(self, signals: AsyncIterator[signal.Signals]) -> None:
+        """Who asks a second time does not want to wait."""
+        async for _ in signals:
+            self._patience.cancel()
+
+    async def _watch(self, *, task_status: anyio.abc.TaskStatus[None]) -> None:
+        """Reload on SIGHUP, and where a file changes."""
+
+        def files() -> Sequence[Path]:
+            return self.reloads.wanted.files if self._settings.watch else ()
+
+        async with watching(files, note=self._note, since=self._started) as wishes:
+            task_status.started()
+            async for _ in wishes:
+                await self.reload()
+
+    async def _reloaded(self) -> Any:
+        self._notify.reloading()
+        report = await self.reloads.reload()
+        self._notify.ready(f"reload {report.result}")
+        return report
+
+    def _prepared(self, wanted: Wanted) -> Change:
+        """Other servers and callers, built and not in force yet."""
+        callers = self.guard.prepared(wanted.settings)
+        servers = self.public.prepared(wanted.settings.servers, wanted.environment)
+
+        def put() -> None:
+            servers.put()
+            callers()
+            self.reviewers.put(wanted)
+
+        async def end() -> None:
+            await servers.end()
+            for server in self.public.servers.values():
+                await server.end_callers(kept)
+
+        kept = still_taken(self.reloads.wanted.settings.callers, wanted.settings.callers)
+        return Change(servers.changes, put, end)
+
+    async def _front(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """The clients' listener: a fault that nobody below has taken is in our log, for uvicorn's is silent."""
+        try:
+            await self.guard(scope, receive, send)
+        except Exception:
+            self._log.error("http.failed", exc_info=True)
+            raise
+
+    def _note(self, note: Note) -> None:
+        fields = dict(note.fields)
+        self._log.warning(note.event, **fields) if note.warn else self._log.debug(note.event, **fields)
+
+
+def _bounds(settings: ServeSettings) -> Bounds:
+    return Bounds(
+        connections=settings.max_connections,
+        head=settings.max_header_bytes,
+        body=settings.max_body_bytes,
+        body_time=float(settings.body_timeout),
+        sessions=settings.max_sessions,
+        sessions_per_caller=settings.max_sessions_per_caller,
+        idle=float(settings.session_idle),
+    )
+
+
+def _pool() -> Any:
+    from samplegate.links.remote.pool import pool
+
+    return pool()

@@ -1,0 +1,103 @@
+"""What operators see of the daemon: its metrics, whether it is ready, what it is, the lines at its start. It changes nothing but by a reload."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Awaitable, Callable, Mapping
+from pathlib import Path
+from typing import Final
+
+from samplegate import __version__
+from samplegate.admin.app import App, admin_app
+from samplegate.admin.report import ReloadReport
+from samplegate.callers.guard import Guard
+from samplegate.daemon.counting import Counting
+from samplegate.daemon.listeners import Listeners
+from samplegate.daemon.public import Public, path_of
+from samplegate.house import House
+from samplegate.links.front.bounds import Bounds
+from samplegate.ports import Unavailable
+from samplegate.records.exposition import page
+from samplegate.records.metricsfile import MetricsFile, file_path
+from samplegate.settings.serving import ServeSettings
+
+BOUNDS: Final = Bounds(connections=64, head=16 * 1024, head_time=5.0, stalled=10.0)
+"""Operators' programs are near and send little; one that is slow must not keep the others out."""
+KEEP_ALIVE: Final = 5  # seconds
+
+
+class Operators:
+    """Their view of one daemon. ``started``: unix seconds."""
+
+    def __init__(
+        self, house: House, settings: ServeSettings, *, public: Public, guard: Guard, counting: Counting, listeners: Listeners, started: float
+    ) -> None:
+        self.unready: str | None = "listen: not yet"
+        """Why the daemon itself takes no calls, None while it does."""
+        self._house = house
+        self._settings = settings
+        self._public = public
+        self._guard = guard
+        self._counting = counting
+        self._listeners = listeners
+        self._started = started
+
+    def app(self, reload: Callable[[], Awaitable[ReloadReport]]) -> App:
+        """What is served on their listener."""
+        return admin_app(
+            metrics=self._metrics,
+            ready=self._missing,
+            reload=reload,
+            about=self._about,
+            token=lambda: admin_token(self._settings.admin_token_file),
+            log=self._house.log,
+            hosts=self._settings.allowed_hosts,
+        )
+
+    def metrics_file(self) -> MetricsFile | None:
+        """The file that the settings name."""
+        template = self._settings.metrics_file
+        return None if template is None else MetricsFile(self._house.metrics, file_path(template, "serve", os.getpid()))
+
+    def complain(self, problem: str) -> None:
+        """The metrics' file cannot be written."""
+        self._house.log.warning("metrics.unwritten", problem=problem)
+
+    def hello(self) -> list[str]:
+        """What is said once it listens."""
+        names = sorted(self._public.servers)
+        paths = ["/mcp"] if len(names) == 1 else [path_of(name) for name in names]
+        lines = [f"listening on http://{self._listeners.at('public')}{path}" for path in paths]
+        if not self._settings.callers.required:
+            lines.append("no callers are configured: whoever reaches this machine's own addresses may call")
+        if "admin" in self._listeners:
+            lines.append(f"admin on http://{self._listeners.at('admin')}")
+        if "reviews" in self._listeners:
+            lines.append(f"reviews on http://{self._listeners.at('reviews')}/reviews")
+        return lines
+
+    def _metrics(self, accept: str) -> tuple[bytes, str]:
+        self._counting.refresh(self._public, self._listeners.connections())
+        return page(self._house.metrics, accept)
+
+    def _missing(self) -> list[str]:
+        """What keeps it from serving, a line each."""
+        callers = self._guard.unready()
+        found = [self.unready, self._house.decisions.problem(), None if callers is None else f"callers: {callers}"]
+        return [line for line in found if line is not None]
+
+    def _about(self) -> Mapping[str, object]:
+        return {"version": __version__, "policy": self._house.rules.hash, "started": self._started, "servers": sorted(self._public.servers)}
+
+
+def admin_token(file: Path | None) -> bytes | None:
+    """What a reload over HTTP needs, read anew each time. Raises Unavailable."""
+    if file is None:
+        return None
+    try:
+        found = file.read_bytes().strip()
+    except OSError as problem:
+        raise Unavailable(f"admin_token_file: {file} cannot be read: {(problem.strerror or str(problem)).lower()}") from None
+    if not found:
+        raise Unavailable(f"admin_token_file: {file} is empty; write a token into it, such as `samplegate token admin` prints")
+    return found

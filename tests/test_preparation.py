@@ -1,0 +1,37 @@
+"""What is read before anything is started: a policy that cannot be read is told with its file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from samplegate.ports import Unavailable
+from samplegate.preparation import read_rules
+
+
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        (None, "cannot be read: no such file or directory"),
+        (b"version: 1\n# \xff\n", "cannot be read: byte 13 is not UTF-8; save it as UTF-8 text"),
+    ],
+    ids=["missing", "another encoding"],
+)
+def test_a_policy_that_cannot_be_read_is_told_with_its_file(content: bytes | None, told: str, tmp_path: Path) -> None:
+    file = tmp_path / "policy.yaml"
+    if content is not None:
+        file.write_bytes(content)
+    with pytest.raises(Unavailable) as refused:
+        read_rules(file, {})
+    assert f"{file}: {told}" == str(refused.value)
+
+
+def test_a_folder_is_no_policy(tmp_path: Path) -> None:
+    with pytest.raises(Unavailable, match="cannot be read: is a directory"):
+        read_rules(tmp_path, {})
+
+
+def test_a_policy_may_begin_with_a_byte_order_mark(tmp_path: Path) -> None:
+    (tmp_path / "policy.yaml").write_bytes(b"\xef\xbb\xbfversion: 1\nrules: [{name: never, effect: deny}]\n")
+    assert "never" == read_rules(tmp_path / "policy.yaml", {}).policy.policy.rules[0].name
