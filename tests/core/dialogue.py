@@ -77,7 +77,7 @@ class Dialogue:
         return self.done(round, Settled({key: Release(outcome, f"d-{key}") for key, outcome in chosen.items()}))
 
     def hand_on(self, effects: list[Effect], *keys: str) -> list[Effect]:
-        """Give the one round among ``effects`` to the client, with ``keys`` forwarded."""
+        """Give the one round among ``effects`` to the client, with ``keys`` forwarded; with none, and no roots to ask, it is put off."""
         round = one(effects, Open).round
         seen = {key: Seen(f"d-{key}", "forward" if key in keys else "allow", "r") for key in round.items}
         return self.done(round, ForwardRound(frozenset(keys), seen, "hash", NONCE))

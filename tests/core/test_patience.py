@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from samplegate.core.patience import Patience, until, within
-from samplegate.core.policy import Peer
+from samplegate.core.patience import Patience, hold, until, within
+from samplegate.core.policy import Peer, Policy
 
 
 def limit(client: dict[str, Any], server: dict[str, Any], asked: float | None = 0.0, called: float | None = 0.0, told: bool = True) -> float | None:
@@ -47,3 +47,17 @@ def test_a_peer_whose_clock_does_not_run_sets_no_end() -> None:
 @pytest.mark.parametrize(("patience", "ours"), [(60.0, 55.0), (20.0, 15.0), (4.0, 3.0)])
 def test_of_a_short_patience_a_quarter_is_kept_back_at_most(patience: float, ours: float) -> None:
     assert ours == within(patience)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "client", "told"),
+    [
+        (55.0, {}, False),
+        (3.0, {"peer_timeout": "4s"}, False),
+        (None, {"peer_timeout": "none"}, False),
+        (55.0, {"extends_on_progress": True}, False),
+        (None, {"extends_on_progress": True}, True),
+    ],
+)
+def test_one_try_is_held_for_as_long_as_its_client_waits(seconds: float | None, client: dict[str, Any], told: bool) -> None:
+    assert seconds == hold(Policy(version=1, client=Peer(**client)), told=told)

@@ -11,8 +11,9 @@ from samplegate.core.session.rounds import Round
 
 MARGIN: Final = 5.0  # seconds kept back so that our answer arrives before the peer's time is up
 MARGIN_SHARE: Final = 0.25  # but never more than this share of a short patience (proxy/README.md, "Decided, and why" 8)
-
-
+PARKS: Final = 9
+"""How often one call of a client may be answered with an ``input_required`` result where the wait could go on: clients give the call up after 10
+of them (R66, T10), whether they carry questions or not, and one is left for what the server asks last."""
 LONGEST: Final = 600.0  # seconds for a model, or for room under a limit, where neither the rule nor a peer sets an end: nothing may hang
 
 
@@ -44,6 +45,14 @@ def until(peer: Peer, start: float | None, *, told: bool) -> float | None:
     if start is None or peer.peer_timeout == "none" or (peer.extends_on_progress and told):
         return None
     return start + within(seconds(peer.peer_timeout))
+
+
+def hold(policy: Policy, *, told: bool = False) -> float | None:
+    """Seconds that one try of a modern client may be held before its round is put off; None where the client waits for ever.
+
+    The first try has less: what its call took before the server asked. ``told``: whether it gives a progress token.
+    """
+    return until(policy.client, 0.0, told=told)
 
 
 def left(policy: Policy, round: Round, rule: float | None, now: float) -> float | None:

@@ -248,6 +248,13 @@ class TestFailure:
 
 
 class TestTime:
+    def test_its_rounds_are_not_put_off_since_it_waits_on_one_call_all_along(self) -> None:
+        d = bridge()
+        opened = d.asks(1, {"s": ask(sample())})
+        assert 0 == one(opened, Open).round.parks
+        (asked,) = to_client(d.hand_on(opened, "s"))
+        assert 0 == one(d.client(result(asked["id"], **SAID)), Open).round.parks
+
     def test_what_is_not_answered_in_the_rules_time_is_taken_back(self) -> None:
         d = bridge()
         round = one(d.asks(1, {"f": ask(form())}), Open).round

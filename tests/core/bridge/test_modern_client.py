@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -350,6 +351,14 @@ class TestServerAsks:
         assert "none" == decide(d.book, item.request, Situation(can_forward(item.request, round.client))).effect
         ((answer),) = sent(d.settle(out, all=Unanswered(Reason.NOT_OFFERED, code=-32602)))
         assert (5, -32602) == (answer["id"], answer["error"]["code"])
+
+    def test_what_the_server_waits_for_itself_is_not_put_off(self) -> None:
+        """Its own patience runs in one session all along, and between two tries of the client nobody would be there to be told or to cancel."""
+        d = bridge(ALLOW)
+        d.client(3, asks(1, "tools/call", name="x", arguments={"n": 1}))
+        round = one(d.server(request(5, "sampling/createMessage", **sample())), Open).round
+        assert 0 == round.parks
+        assert {"name": "x", "arguments": {"n": 1}} == json.loads(round.arguments or b"null")
 
     def test_a_forward_that_is_tried_all_the_same_is_an_error_at_once_and_reaches_no_client(self) -> None:
         d = bridge(FORWARD)

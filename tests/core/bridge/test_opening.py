@@ -40,7 +40,7 @@ class Scene(Lanes):
 
     def chosen(self) -> type:
         assert self.opening is not None
-        return type(self.opening._chosen) if self.opening.phase == "settled" else type(None)
+        return type(self.opening._choice.chosen) if self.opening.phase == "settled" else type(None)
 
     def due(self, effects: list[Any]) -> list[Any]:
         return self.take(self.session.due(timer(effects).token))
@@ -456,7 +456,7 @@ class TestAround:
         d = Scene(Eras(legacy=True))
         d.client(0, HELLO)
         assert d.opening is not None
-        assert getattr(d.opening.frame, "__self__", None) is d.opening._chosen
+        assert getattr(d.opening.frame, "__self__", None) is d.opening._choice.chosen
 
     @pytest.mark.parametrize("envelope", [{VERSION: "2026-07-28"}, ENVELOPE])
     def test_the_first_frame_needs_no_good_envelope_to_be_modern(self, envelope: dict[str, Any]) -> None:

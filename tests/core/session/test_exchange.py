@@ -10,7 +10,8 @@ import pytest
 
 from samplegate.core.decisions import Answered, Denied, Forwarded, Outcome, Reason, Unanswered
 from samplegate.core.requests import BadRequest
-from samplegate.core.session.exchange import MAX_ROUNDS, MAX_WAITS
+from samplegate.core.session.exchange import MAX_ROUNDS
+from samplegate.core.session.pausing import MAX_WAITS
 from samplegate.core.session.rounds import Effect, Later, Note, Open, Over, Release, Settled, ToClient, ToServer, Withdraw
 from samplegate.core.session.seal import LIFETIME
 from tests.core.dialogue import (
@@ -61,7 +62,7 @@ def cancel(id: Any) -> dict[str, Any]:
 def is_empty(d: Dialogue) -> bool:
     """Nothing is kept of what is over."""
     s = d.session
-    return not any((s.state.inflight.asked, s.state.inflight.wire, s.exchange.open, s.exchange._paused, s.pushes.open, s.url_errors.open))
+    return not any((s.state.inflight.asked, s.state.inflight.wire, s.exchange.open, s.exchange.pauses.waiting, s.pushes.open, s.url_errors.open))
 
 
 def sealed(*rules: Any, keys: tuple[str, ...] = ("f",), requests: Any = None, **more: Any) -> tuple[Dialogue, dict[str, Any]]:
@@ -867,6 +868,39 @@ class TestLanes:
             rounds = [one(d.server(asks(id, {"k": ask(sample())})), Open).round.id for id in (1, 2)]
             out = d.session.eof("client" if side == "client" else "server")
             assert set(rounds) == {effect.round for effect in out if isinstance(effect, Withdraw)}
+
+    @pytest.mark.parametrize("side", ["client", "server"])
+    def test_nothing_is_done_for_anybody_after_it(self, side: Any) -> None:
+        d = Dialogue(FORWARD)
+        for id in (1, 2, 3):
+            d.client(call(id, BOTH))
+        opened = d.server(asks(1, {"k": ask(sample())}))
+        later = one(d.server(asks(2, requestState="s")), Later)
+        urls = d.server(error(3, -32042, data={"elicitations": [{**URL, "elicitationId": "e"}]}))
+        unasked = d.client(call(4, BOTH, inputResponses={"k": {"action": "accept"}}))
+        rounds = {one(out, Open).round.id for out in (opened, urls, unasked)}
+        assert rounds == {effect.round for effect in d.session.eof(side) if isinstance(effect, Withdraw)}
+        assert [] == d.session.due(later.token)
+        for out in (opened, urls, unasked):
+            assert [] == d.settle(out)
+        assert [] == [effect for effect in d.session.eof(side) if isinstance(effect, Withdraw)]
+
+    def test_a_request_that_went_to_the_client_is_answered_by_nobody_after_it(self) -> None:
+        d = Dialogue(FORWARD)
+        d.open_legacy(sampling={})
+        pushed = d.server(request(7, "sampling/createMessage", **sample()))
+        (sent,) = to_client(d.session.forward(one(pushed, Open).round.id))
+        d.session.eof("server")
+        assert [Note("frame.unasked", {"side": "client"})] == d.client(result(sent["id"]))
+        assert [] == d.settle(pushed)
+        assert isinstance(one(d.server(request(7, "sampling/createMessage", **sample())), Open), Open)
+
+    def test_what_is_withheld_is_said_again_after_it(self) -> None:
+        d = Dialogue(DENY)
+        said = [[effect.event for effect in d.client(call(id, BOTH)) if isinstance(effect, Note)] for id in (1, 2)]
+        d.session.eof("server")
+        assert [["capability.withheld"], []] == said
+        assert "capability.withheld" == one(d.client(call(3, BOTH)), Note).event
 
 
 class TestProgress:

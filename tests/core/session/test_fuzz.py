@@ -162,7 +162,7 @@ def kept(d: Dialogue) -> int:
     """How much the session has in its tables."""
     s = d.session
     inflight = s.state.inflight
-    return len(inflight.asked) + len(inflight.wire) + len(s.pushes.open) + len(s._passed) + len(s.handshake._asked) + len(s.exchange.open)
+    return len(inflight.asked) + len(inflight.wire) + len(s.pushes.open) + len(s.passed.open) + len(s.handshake._asked) + len(s.exchange.open)
 
 
 @given(st.lists(ANYTHING, min_size=1, max_size=6), st.sampled_from(["client", "server"]))

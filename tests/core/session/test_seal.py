@@ -42,6 +42,17 @@ def test_a_server_without_a_state_still_has_none() -> None:
     assert round.state is None
 
 
+def test_so_does_what_the_client_has_answered_before() -> None:
+    put_off = msgspec.structs.replace(ROUND, shown=4, replies={"k": '{"n": 1.0,"u":"\\u00e9"}'})
+    assert put_off == reopened(seal(put_off, BINDING, key=KEY, nonce=NONCE))
+
+
+def test_a_state_of_before_this_was_sealed_still_opens() -> None:
+    """A gate is upgraded while a client is asked."""
+    short = msgspec.json.encode(ROUND)[: -len(b",0,null]")] + b"]"
+    assert ROUND == msgspec.json.decode(short, type=SealedRound)
+
+
 def test_it_is_text_of_one_line_that_needs_no_escapes() -> None:
     assert f'"{SEALED}"' == json.dumps(SEALED)
     assert SEALED.startswith("sg1.")
@@ -75,6 +86,15 @@ def test_it_opens_until_it_expires(now: float, opens: bool) -> None:
 def test_any_changed_character_keeps_it_shut(place: int, char: str) -> None:
     changed = SEALED[:place] + char + SEALED[place + 1 :]
     assert changed == SEALED or reopened(changed) is None
+
+
+@pytest.mark.parametrize("rule", ["", "a", "ab"])
+def test_it_has_one_spelling_whatever_its_length(rule: str) -> None:
+    """Base64 has bits at its end that no byte takes."""
+    sealed = seal(msgspec.structs.replace(ROUND, call=rule), BINDING, key=KEY, nonce=NONCE)
+    bare = sealed.rstrip("=")
+    others = [bare[:-1] + letter + sealed[len(bare) :] for letter in "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"]
+    assert [sealed] == [text for text in others if reopened(text) is not None]
 
 
 @given(

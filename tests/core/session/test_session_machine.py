@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
@@ -82,6 +82,29 @@ def may_go(round: Round) -> bool:
     return round.door == "input_required" and round.returned is None
 
 
+def may_wait(round: Round) -> bool:
+    """Whether the gate may put a round off."""
+    return round.parks > 0 and (round.returned is not None or not round.roots)
+
+
+class Left(NamedTuple):
+    """A round that left with the client: what it must be when it returns."""
+
+    items: dict[str, bytes | None]
+    calls: tuple[str, ...]
+    parks: int
+    replies: dict[str, bytes] | None
+    """None: the client is to answer now."""
+
+    def is_back(self, round: Round) -> None:
+        returned = round.returned
+        assert returned is not None
+        assert self.items == {name: item.params for name, item in round.items.items()}
+        assert dict.fromkeys(self.items, "d") == returned.ids
+        assert (self.calls, self.parks) == (round.call_ids, round.parks)
+        assert self.replies is None or self.replies == returned.replies
+
+
 class Conversation(RuleBasedStateMachine):
     """Who waits for what, as the peers themselves would count it."""
 
@@ -100,6 +123,7 @@ class Conversation(RuleBasedStateMachine):
         self.push_of: dict[str, Id] = {}
         self.pauses: list[str] = []
         self.handed: list[tuple[dict[str, Any], dict[str, Any]]] = []
+        self.left: dict[str, Left] = {}  # rounds that are with the client, by their state
         self.calls: dict[tuple[int, Id], dict[str, Any]] = {}
         self.seen_rounds: set[str] = set()
         self.fresh = 0
@@ -229,13 +253,17 @@ class Conversation(RuleBasedStateMachine):
 
     def come_back(self, asked: dict[str, Any], shown: dict[str, Any], lane: int, spoil: str) -> None:
         self.fresh += 1
-        responses = {"forged": {}} if spoil == "keys" else {name: {"from": "client"} for name in shown["inputRequests"]}
+        asks = shown.get("inputRequests", {})
+        responses = {"forged": {}} if spoil == "keys" else {name: {"from": "client"} for name in asks}
         params = {**asked["params"], "requestState": shown["requestState"] + "x" * (spoil == "state"), "inputResponses": responses}
         if spoil == "params":
             params["name"] = "z"
         opened = len(self.rounds)
-        self.client_says(lane, {**asked, "id": f"r{self.fresh}", "params": params})
+        out = self.client_says(lane, {**asked, "id": f"r{self.fresh}", "params": params})
         assert len(self.rounds) == opened + (spoil not in {"state", "params"})
+        for effect in out:
+            if isinstance(effect, Open):
+                self.left[shown["requestState"]].is_back(effect.round)
 
     @precondition(lambda self: self.calls)
     @rule(data=st.data())
@@ -347,10 +375,42 @@ class Conversation(RuleBasedStateMachine):
         self.carry_out(self.session.round_done(round.id, Settled({name: Release(o, "d") for name, o in outcomes.items()}), self.now))
         self.releasing = False
 
+    @precondition(lambda self: any(map(may_wait, self.rounds.values())))
+    @rule(lane=LANES, data=st.data(), returns=st.integers(1, 10))
+    def a_round_is_put_off_and_comes_back(self, lane: int, data: st.DataObject, returns: int) -> None:
+        """The client is told to come back, as often as it bears, and the round is as it was."""
+        round = self.rounds[data.draw(st.sampled_from(sorted(id for id, round in self.rounds.items() if may_wait(round))))]
+        for _ in range(min(returns, round.parks)):
+            before = set(self.rounds)
+            self.put_off(self.rounds.pop(round.id))
+            asked, shown = self.handed[-1]
+            self.come_back(asked, shown, lane, "")
+            (id,) = set(self.rounds) - before
+            round = self.rounds[id]
+
+    @precondition(lambda self: any(map(may_wait, self.rounds.values())))
+    @rule(data=st.data())
+    def a_round_is_put_off_and_its_client_stays_away(self, data: st.DataObject) -> None:
+        self.put_off(self.rounds.pop(data.draw(st.sampled_from(sorted(id for id, round in self.rounds.items() if may_wait(round))))))
+
+    def put_off(self, round: Round) -> None:
+        shown = self.leave(round, frozenset())
+        assert {"resultType", "requestState"} == set(shown)
+
     def hand_on(self, round: Round) -> None:
+        shown = self.leave(round, frozenset(round.items))
+        assert {*round.items, *round.roots} == set(shown["inputRequests"])
+
+    def leave(self, round: Round, keys: frozenset[str]) -> dict[str, Any]:
         seen = {name: Seen("d", "forward", None) for name in round.items}
-        shown = self.carry_out(self.session.round_done(round.id, ForwardRound(frozenset(round.items), seen, "hash", NONCE), self.now))
-        assert [ToClient] == [type(effect) for effect in shown]
+        out = self.carry_out(self.session.round_done(round.id, ForwardRound(keys, seen, "hash", NONCE), self.now))
+        assert [ToClient] == [type(effect) for effect in out]
+        shown: dict[str, Any] = self.handed[-1][1]
+        replies = {} if round.returned is None else dict(round.returned.replies)
+        items = {name: item.params for name, item in round.items.items()}
+        asks = round.returned is None and (keys or round.roots)
+        self.left[shown["requestState"]] = Left(items, round.call_ids, max(round.parks - 1, 0), None if asks else replies)
+        return shown
 
     @staticmethod
     def outcomes(method: str, round: Round) -> list[Outcome]:
@@ -443,8 +503,8 @@ class Conversation(RuleBasedStateMachine):
         assert [] == [place for place, count in self.waiting.items() if count], "somebody still waits"
         assert {} == self.pushed
         assert ({}, {}) == (session.state.inflight.asked, session.state.inflight.wire)
-        assert not any((session.pushes.open, session.pushes._by_id, session.pushes._sent, session._passed))
-        assert not any((session.exchange.open, session.exchange._paused, session.url_errors.open))
+        assert not any((session.pushes.open, session.pushes._by_id, session.pushes._sent, session.passed.open))
+        assert not any((session.exchange.open, session.exchange.pauses.waiting, session.url_errors.open))
         assert [] == [
             effect
             for side in ("server", "client")

@@ -156,3 +156,8 @@ def test_an_input_required_result_carries_entries_as_they_are() -> None:
     assert '{"é":{"n": 1.0},"q\\"":[ ]}'.encode() in line
     result = json.loads(read(line).payload or b"")
     assert ("input_required", 'st"ate') == (result["resultType"], result["requestState"])
+
+
+def test_an_input_required_result_without_questions_has_no_member_for_them() -> None:
+    """R60: it says "come back"; an empty map of questions would be one that must be answered."""
+    assert {"resultType": "input_required", "requestState": "s"} == json.loads(read(shapes.input_required(1, {}, "s")).payload or b"")

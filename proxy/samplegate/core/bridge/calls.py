@@ -55,6 +55,11 @@ class Calls(msgspec.Struct, eq=False):
             del self.by_token[token]
         return True
 
+    def clear(self) -> None:
+        """All are over."""
+        self.by_id.clear()
+        self.by_token.clear()
+
     def shown(self, lane: int, f: Frame, *, ours: bool) -> ToClient | None:
         """A progress notification as the client may see it, None if it must not: values only rise, whatever a retry begins anew.
 

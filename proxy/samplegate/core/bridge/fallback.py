@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Final
 
 from samplegate.core import frames, jsontext
+from samplegate.core.bridge.probing import DISCOVER
 from samplegate.core.eras import LEGACY, META, META_CAPABILITIES
 from samplegate.core.frames import Frame
 from samplegate.core.requests import ClientCapabilities
@@ -28,6 +29,11 @@ def is_better(state: State, lane: int, f: Frame) -> bool:
     caller = state.caller_on(lane)
     bridged = state.offer("legacy", LEGACY[-1], ClientCapabilities(), None, caller)
     return client.roots or state.offer("legacy", LEGACY[-1], client, None, caller) != bridged
+
+
+def is_sent_back(state: State, lane: int, f: Frame) -> bool:
+    """Whether a client's frame asks what the server speaks, and is better answered that it is the legacy eras only. Raises as ``is_better``."""
+    return f.kind == "request" and f.method == DISCOVER and is_better(state, lane, f)
 
 
 def refusal(lane: int, f: Frame) -> ToClient:

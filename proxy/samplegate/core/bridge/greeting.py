@@ -15,8 +15,8 @@ from samplegate.core.eras import LEGACY
 from samplegate.core.frames import Frame, FrameId
 from samplegate.core.jsontext import Malformed
 from samplegate.core.session.rounds import Effect, Later, Note
-from samplegate.core.session.session import INTERNAL, Session
-from samplegate.core.session.state import State
+from samplegate.core.session.session import Session
+from samplegate.core.session.state import INTERNAL, State
 
 Effects = list[Effect]
 INITIALIZE: Final = "initialize"

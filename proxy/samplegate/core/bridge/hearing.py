@@ -18,8 +18,8 @@ from samplegate.core.jsontext import Malformed
 from samplegate.core.session import doors, shapes
 from samplegate.core.session.rounds import Effect, Note, Over, ToClient, ToServer
 from samplegate.core.session.routing import PROGRESS
-from samplegate.core.session.session import INTERNAL, Session
-from samplegate.core.session.state import SERVER_LANE, State
+from samplegate.core.session.session import Session
+from samplegate.core.session.state import INTERNAL, SERVER_LANE, State
 
 Effects = list[Effect]
 CANCELLED: Final = "notifications/cancelled"

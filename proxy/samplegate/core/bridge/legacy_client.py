@@ -11,31 +11,27 @@ from typing import Final
 import msgspec
 
 from samplegate.core import frames, jsontext
-from samplegate.core.bridge import stripping
-from samplegate.core.bridge.calls import MAX_CALLS, PROGRESS, Call, Calls
+from samplegate.core.bridge.calls import MAX_CALLS, Call, Calls
 from samplegate.core.bridge.cutting import cut
 from samplegate.core.bridge.entering import Entering
 from samplegate.core.bridge.handing import Handing
 from samplegate.core.bridge.listening import Listening
+from samplegate.core.bridge.telling import Telling
 from samplegate.core.bridge.ways import Action, Effects, Ways
-from samplegate.core.bridge.welcome import without_meta
-from samplegate.core.eras import CALLS, META, has_batches
+from samplegate.core.eras import CALLS
 from samplegate.core.frames import Frame, FrameId
 from samplegate.core.jsontext import Malformed
-from samplegate.core.session import doors, shapes
+from samplegate.core.session import batches, doors, shapes
 from samplegate.core.session.inflight import ANSWERS, token_of
 from samplegate.core.session.rounds import Conclusion, ForwardRound, Later, Note, Over, Side, ToClient
-from samplegate.core.session.routing import META_SUBSCRIPTION, STANDALONE
-from samplegate.core.session.session import INTERNAL, MAX_BATCH, Session
-from samplegate.core.session.state import State
+from samplegate.core.session.routing import STANDALONE
+from samplegate.core.session.session import Session
+from samplegate.core.session.state import INTERNAL, State
 
 _DROPPED: Final = frozenset({"notifications/initialized", "notifications/roots/list_changed", "notifications/progress", "notifications/tasks/status"})
 """Legacy notifications that a modern server has no use for (R58)."""
-_NOT_FOR_CLIENTS: Final = frozenset({"notifications/elicitation/complete", "notifications/tasks"})
-"""What no modern server may send (R43, R108): the ids in it are nobody's."""
 _ANSWERED_HERE: Final = frozenset({"initialize", "ping", "logging/setLevel", "resources/subscribe", "resources/unsubscribe"})
 _MODERN_METHODS: Final = frozenset({"server/discover", "subscriptions/listen"})
-_subscription: Final = META_SUBSCRIPTION.encode()
 
 
 class LegacyClient:
@@ -43,12 +39,13 @@ class LegacyClient:
 
     def __init__(self, state: State) -> None:
         self.state = state
-        self._session = Session(state)
+        self._session = Session(state, parks=0)  # its client waits on one call all along
         self._calls = Calls()
         self._ways = Ways(self._say, self._ask_server, self._cancel_own, self._answer, self._after, lambda: self._now)
         self._entering = Entering(state, self._ways)
         self._handing = Handing(state, self._ways)
         self._listening = Listening(state, self._ways)
+        self._telling = Telling(self._calls, self._entering, self._handing, self._listening, self._ways)
         self._later: dict[str, Action] = {}
         self._spoken = False
         self._left = False
@@ -70,12 +67,12 @@ class LegacyClient:
             return []
         if not self._spoken:  # before the first request nothing says which era the server is to speak
             return [Note("frame.unasked", {"side": "server"})]
-        return self._told(self._session.frame("server", lane, line, now))
+        return self._telling.told(self._session.frame("server", lane, line, now))
 
     def lost(self, side: Side, lane: int, head: bytes, fault: str) -> Effects:
         """A line could not be taken at all; ``head`` is its begin."""
         if side == "server":
-            return self._told(self._session.lost(side, lane, head, fault)) if self._spoken else []
+            return self._telling.told(self._session.lost(side, lane, head, fault)) if self._spoken else []
         effects = self._refused(lane, Malformed(fault, **frames.whose(head)), shapes.INTERNAL)
         return [effect for effect in effects if not isinstance(effect, Note)]
 
@@ -87,38 +84,38 @@ class LegacyClient:
         """The gate is done with a round. One that it hands on is the client's from here, in requests of the client's own era."""
         self._now = now
         forwarded = conclusion if isinstance(conclusion, ForwardRound) else None
-        return self._told(self._session.round_done(round, conclusion, now), forwarded=forwarded)
+        return self._telling.told(self._session.round_done(round, conclusion, now), forwarded=forwarded)
 
     def forward(self, round: str) -> Effects:
         """Send a pushed request on. A modern server pushes none."""
-        return self._told(self._session.forward(round))
+        return self._telling.told(self._session.forward(round))
 
     def unforward(self, round: str, reason: str) -> Effects:
         """The gate no longer waits for the reply to one."""
-        return self._told(self._session.unforward(round, reason))
+        return self._telling.told(self._session.unforward(round, reason))
 
     def round_progress(self, round: str, tokens: int = 0) -> Effects:
         """A round is still being worked on (R101)."""
-        return self._told(self._session.round_progress(round, tokens), beat=True)
+        return self._telling.told(self._session.round_progress(round, tokens), beat=True)
 
     def due(self, token: str) -> Effects:
         """The time of a ``Later`` has come."""
         action = self._later.pop(token, None)
-        return self._told(self._session.due(token)) if action is None else action()
+        return self._telling.told(self._session.due(token)) if action is None else action()
 
     def lane_closed(self, side: Side, lane: int) -> Effects:
         """A lane is gone: for a legacy client that is no cancel (T35)."""
-        return [] if side == "client" else self._told(self._session.lane_closed(side, lane))
+        return [] if side == "client" else self._telling.told(self._session.lane_closed(side, lane))
 
     def eof(self, side: Side) -> Effects:
         """A side has gone for good. Questions to the client outlive a server that is started again: the call is not with it."""
         if side == "server" and self.state.outlived:
-            return self._told(self._session.eof(side))
+            return self._telling.told(self._session.eof(side))
         out = self._handing.withdraw_all("the server has ended")
-        self._calls = Calls()
+        self._calls.clear()
         self._later.clear()
         self._left = side == "client"
-        return [*(out if side == "server" else []), *self._told(self._session.eof(side))]
+        return [*(out if side == "server" else []), *self._telling.told(self._session.eof(side))]
 
     # -- lines of the client ---------------------------------------------------------------------------------------------------------------
 
@@ -126,28 +123,20 @@ class LegacyClient:
         try:
             f = frames.read(line)
         except Malformed as problem:
-            return self._batch(lane, line) if frames.is_batch(line) else self._refused(lane, problem)
+            return self._batch(lane, line, problem)
         try:
             return self._client(lane, f)
         except Malformed as problem:
             return self._refused(lane, Malformed(problem.fault, f.id, answers=f.kind in ("result", "error")))
 
-    def _batch(self, lane: int, line: bytes) -> Effects:
+    def _batch(self, lane: int, line: bytes, problem: Malformed) -> Effects:
         """2025-03-26 has them, and each element is taken for itself (R92)."""
-        if not self.revision or not has_batches(self.revision):
-            return self._refused(lane, Malformed("it is a batch, which this revision does not have"))
-        try:
-            elements = frames.batch(line)
-        except Malformed as worse:
-            return self._refused(lane, worse)
-        if not 0 < len(elements) <= MAX_BATCH:
-            return self._refused(lane, Malformed(f"it is a batch of {len(elements)}, not of 1 to {MAX_BATCH}"))
+        found = batches.elements(line, problem, self.revision)
+        if isinstance(found, Malformed):
+            return self._refused(lane, found)
         out: Effects = []
-        for element in elements:
-            if element[:1] == b"[":
-                out += self._refused(lane, Malformed("it is a batch in a batch"))
-            else:
-                out += self._line(lane, element.replace(b"\n", b" ").replace(b"\r", b" "))
+        for element in found:
+            out += self._refused(lane, batches.NESTED) if batches.is_nested(element) else self._line(lane, element)
         return out
 
     def _refused(self, lane: int, problem: Malformed, code: int = shapes.INVALID_REQUEST) -> Effects:
@@ -174,7 +163,7 @@ class LegacyClient:
             return self._listening.ready()
         if not self._spoken:  # the first line that the server reads must say its era
             return [Note("frame.refused", {"side": "client", "fault": "a notification before the session was opened"})]
-        return [] if f.method in _DROPPED else self._told(self._session.frame("client", STANDALONE, f.raw, self._now))
+        return [] if f.method in _DROPPED else self._telling.told(self._session.frame("client", STANDALONE, f.raw, self._now))
 
     def _request(self, lane: int, f: Frame) -> Effects:
         assert f.id is not None
@@ -227,7 +216,7 @@ class LegacyClient:
     def _say(self, lane: int, line: bytes) -> Effects:
         """A line that a modern client writes."""
         self._spoken = True
-        return self._told(self._session.frame("client", lane, line, self._now))
+        return self._telling.told(self._session.frame("client", lane, line, self._now))
 
     def _cancelled(self, f: Frame) -> Effects:
         """The client takes a call back, with all that it was asked in it (R100). Over HTTP this comes on a lane of its own."""
@@ -245,7 +234,7 @@ class LegacyClient:
         out = self._handing.cancelled(call)
         if out is not None:
             return out
-        return self._told(self._session.frame("client", call.lane, f.raw, self._now))
+        return self._telling.told(self._session.frame("client", call.lane, f.raw, self._now))
 
     # -- requests of the gate's own --------------------------------------------------------------------------------------------------------
 
@@ -256,106 +245,14 @@ class LegacyClient:
     def _cancel_own(self, id: FrameId) -> Effects:
         return self._say(INTERNAL, frames.notification("notifications/cancelled", jsontext.dump({"requestId": id})))
 
-    def _after(self, delay: float, action: Action) -> Effects:
-        token = self.state.new_round()
-        self._later[token] = action
-        return [Later(delay, token)]
-
-    def _own_answer(self, f: Frame) -> Effects:
-        assert f.id is not None
-        found = self._entering.discovered(f)
-        if found is not None:
-            out, capabilities = found
-            return out if capabilities is None else [*out, *self._listening.begin(capabilities)]
-        return self._listening.ended(f.id, "it has no subscriptions/listen, or not this one" if _is_final(f) else None)
-
-    # -- what the inner session says -------------------------------------------------------------------------------------------------------
-
-    def _told(self, effects: Effects, *, forwarded: ForwardRound | None = None, beat: bool = False) -> Effects:
-        """The inner session's effects, in the client's words."""
-        out: Effects = []
-        for effect in effects:
-            match effect:
-                case ToClient():
-                    out += self._translated(effect, forwarded, beat)
-                case Over(lane) if lane == INTERNAL:
-                    pass
-                case Over(_, id) if id is not None and id in self._calls.by_id:
-                    call = self._calls.by_id[id]
-                    self._calls.remove(call)
-                    self._listening.forget(call)
-                    out.append(effect)
-                case _:
-                    out.append(effect)
-        return out
-
-    def _translated(self, effect: ToClient, forwarded: ForwardRound | None, beat: bool) -> Effects:
-        f = frames.read(effect.line)
-        if f.kind == "notification":
-            try:
-                return self._notification(effect.lane, f, beat)
-            except Malformed as problem:
-                return [self._refusal(problem)]
-        if f.kind == "request" or f.id is None:  # an era without requests of the server's (R89); an error for nobody
-            return [Note("frame.unasked", {"side": "server"})]
-        if effect.lane == INTERNAL:
-            return self._own_answer(f)
-        call = self._calls.by_id.get(f.id)
-        return [Note("frame.unasked", {"side": "server"})] if call is None else self._answered(call, f, forwarded)
-
-    def _notification(self, lane: int, f: Frame, beat: bool) -> Effects:
-        if f.method == PROGRESS:
-            shown = self._calls.shown(lane, f, ours=beat)
-            return [] if shown is None else [shown]
-        if f.method == "notifications/cancelled":
-            return self._server_cancels(lane, f)
-        if f.method in _NOT_FOR_CLIENTS:
-            return [Note("frame.refused", {"side": "server", "fault": "a notification that its era does not have"})]
-        raw = jsontext.lookup(f.payload, META, META_SUBSCRIPTION) if doors.may_say(f.raw, _subscription) else None
-        if f.method == "notifications/subscriptions/acknowledged":
-            id = None if raw is None else frames.plain_id(raw)
-            return [] if id is None and raw is not None else self._listening.acknowledged(id)
-        if raw is None:
-            return [ToClient(STANDALONE if lane == INTERNAL else lane, f.raw)]
-        assert f.payload is not None
-        return [ToClient(STANDALONE, jsontext.splice(f.raw, ("params",), without_meta(f.payload, META_SUBSCRIPTION)))]
-
-    def _server_cancels(self, lane: int, f: Frame) -> Effects:
-        """It ends our listen. Requests of the client's are not a server's to take back (R99)."""
-        raw = jsontext.lookup(f.payload, "requestId")
-        id = None if raw is None else frames.plain_id(raw)
-        if lane != INTERNAL or id is None:
-            return [Note("cancel.unmatched", {"side": "server"}, warn=False)]
-        return self._listening.ended(id, None)
-
-    def _answered(self, call: Call, f: Frame, forwarded: ForwardRound | None) -> Effects:
-        try:
-            if f.kind == "error":
-                return self._answer(call, stripping.error(f))
-            if forwarded is not None and doors.result_type(f.payload or b"") == doors.INPUT_REQUIRED:
-                return self._handing.hand(call, f.payload or b"", forwarded, self.revision)
-            return self._answer(call, stripping.result(f, call.method))
-        except Malformed as problem:
-            fault = f"the server's answer was refused: {problem.fault}"
-            return [self._refusal(problem), *self._answer(call, frames.error(call.id, shapes.INTERNAL, fault))]
-
     def _answer(self, call: Call, line: bytes) -> Effects:
         """The one answer to a request of the client's."""
         return [ToClient(call.lane, line, True)] if self._calls.remove(call) else []
 
-    def _refusal(self, problem: Malformed) -> Note:
-        return Note("frame.refused", {"side": "server", "fault": problem.fault})
-
-
-def _is_final(f: Frame) -> bool:
-    """Whether an answer says that asking again is of no use."""
-    try:
-        return f.kind == "error" and jsontext.lookup(f.payload, "code") in _NEVER
-    except Malformed:
-        return False
-
-
-_NEVER: Final = frozenset(str(code).encode() for code in (shapes.METHOD_NOT_FOUND, shapes.BAD_PARAMS))
+    def _after(self, delay: float, action: Action) -> Effects:
+        token = self.state.new_round()
+        self._later[token] = action
+        return [Later(delay, token)]
 
 
 def _plain(params: bytes) -> bytes:

@@ -24,8 +24,8 @@ from samplegate.core.jsontext import Malformed
 from samplegate.core.session import shapes
 from samplegate.core.session.pushes import KEY
 from samplegate.core.session.rounds import Conclusion, Effect, Note, Over, Reply, Side, ToClient
-from samplegate.core.session.session import INTERNAL, Session
-from samplegate.core.session.state import State
+from samplegate.core.session.session import Session
+from samplegate.core.session.state import INTERNAL, State
 
 Effects = list[Effect]
 DISCOVER: Final = "server/discover"

@@ -15,8 +15,7 @@ from samplegate.core.frames import Frame
 from samplegate.core.session.inflight import Pending
 from samplegate.core.session.rounds import Effect, Note, ToClient
 from samplegate.core.session.routing import MESSAGE
-from samplegate.core.session.session import INTERNAL
-from samplegate.core.session.state import State
+from samplegate.core.session.state import INTERNAL, State
 
 Effects = list[Effect]
 _REMOVED: Final = ("notifications/elicitation/complete", "notifications/tasks")

@@ -10,8 +10,7 @@ from samplegate.core.bridge.conversing import Converses
 from samplegate.core.bridge.waiting import Held, Waiting
 from samplegate.core.frames import Frame, FrameId
 from samplegate.core.session.rounds import Effect, Later, ToClient
-from samplegate.core.session.session import INTERNAL
-from samplegate.core.session.state import State
+from samplegate.core.session.state import INTERNAL, State
 
 Effects = list[Effect]
 ID: Final = "samplegate-probe"

@@ -6,11 +6,19 @@ from typing import Final
 
 import msgspec
 
+from samplegate.core import frames
 from samplegate.core.frames import Frame, FrameId
+from samplegate.core.session import shapes
+from samplegate.core.session.rounds import ToClient
 
 MAX_FRAMES: Final = 1000
 MAX_BYTES: Final = 32 * 1024 * 1024
 FULL: Final = f"refused: {MAX_FRAMES} frames or {MAX_BYTES >> 20} MiB wait for the server to open already"
+
+
+def full(lane: int, f: Frame) -> ToClient:
+    """The refusal of a request for which there is no room."""
+    return ToClient(lane, frames.error(f.id, shapes.INTERNAL, FULL), True)
 
 
 class Held(msgspec.Struct, frozen=True):

@@ -35,6 +35,8 @@ class Pending(msgspec.Struct, gc=False, eq=False):
     client: ClientCapabilities = ClientCapabilities()
     offer: Offer = Offer()
     rounds: int = 0
+    shown: int = 0
+    """``input_required`` results that its client has been shown in this call, with questions or without."""
     waits: int = 0
     """State-only answers in a row."""
     caller: str = "local"
@@ -51,9 +53,16 @@ class Pending(msgspec.Struct, gc=False, eq=False):
     round: str | None = None
     state: bytes | None = None
     """The server's requestState for the next retry, raw."""
+    frame: Frame | None = None
+    """Legacy calls: the frame itself, as far as it is not too large to keep."""
     progress: float | None = None
     rewound: bool = False
     """Progress of ours or a retry stands before the server's next value: what does not increase is dropped (R101, T33)."""
+
+    @property
+    def arguments(self) -> bytes | None:
+        """Its params for people to read, raw JSON; None where they are not kept."""
+        return self.params if self.frame is None else self.frame.payload
 
 
 def token_of(params: bytes | None) -> bytes | None:
@@ -87,14 +96,20 @@ def call_and_token(f: Frame, *, modern: bool) -> tuple[Call | None, bytes | None
     return Call(f.method, None if name is None else string(bytes(name))), token
 
 
-def trace_of(raw: bytes, payload: bytes | None) -> str:
+def trace_of(f: Frame) -> str:
     """The trace context that a request names (R83), empty where it names none of the right form. Raises jsontext.Malformed for two readings."""
-    if b"traceparent" not in raw:
+    if b"traceparent" not in f.raw:
         return ""
-    said = string(lookup(payload, "_meta", "traceparent"))
+    said = string(lookup(f.payload, "_meta", "traceparent"))
     return said if said is not None and _trace.fullmatch(said) else ""
 
 
+def kept(f: Frame, call: Call | None) -> Frame | None:
+    """A legacy client's frame, where a server may ask during it and it is not too large to keep while it is in flight."""
+    return f if call is not None and len(f.raw) <= MAX_KEPT else None
+
+
+MAX_KEPT: Final = 1024 * 1024  # bytes; nobody reads more, and the line itself is gone once it is written
 _trace: Final = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
 ANSWERS: Final = frozenset({"requeststate", "inputresponses"})
 """The members of a call's params by which answers come back in the modern era, folded as lenient parsers fold them."""

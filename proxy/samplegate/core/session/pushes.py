@@ -76,6 +76,7 @@ class Pushes(msgspec.Struct, eq=False):
             client_told=all(p.token is not None for p in calls),
             call_ids=state.call_ids(calls),
             session=state.token,
+            arguments=calls[0].arguments if len(calls) == 1 else None,
         )
         push = Push(f.id, round, f.payload, "sampling" if f.method == SAMPLING else "elicitation", calls)
         self.open[round.id] = self._by_id[f.id] = push
@@ -139,6 +140,13 @@ class Pushes(msgspec.Struct, eq=False):
         out = self._unsend(push, reason)
         self._close(push.round.id)
         return [Withdraw(push.round.id), *out]
+
+    def end(self) -> list[str]:
+        """A side has gone for good: the rounds that were open."""
+        rounds = list(self.open)
+        for table in (self.open, self._by_id, self._sent):
+            table.clear()
+        return rounds
 
     def _close(self, round: str) -> Push | None:
         push = self.open.pop(round, None)

@@ -47,11 +47,14 @@ class Seen(msgspec.Struct, frozen=True):
 
 
 class Returned(msgspec.Struct, frozen=True):
-    """A sealed round that the client's retry reopened."""
+    """A sealed round that the client's retry reopened: after it was asked, or after the round was only put off."""
 
     replies: Mapping[str, bytes]
-    """The client's results by key, as it wrote them."""
+    """The client's results by key, as it wrote them, in this try or in one before."""
     seen: Mapping[str, Seen]
+    """By key that the client was asked."""
+    ids: Mapping[str, str] = msgspec.field(default_factory=dict)
+    """The decision_id of every request of the sealed round, by key: it keeps its name however often it returns."""
 
 
 class Round(msgspec.Struct, frozen=True):
@@ -78,6 +81,10 @@ class Round(msgspec.Struct, frozen=True):
     """Names of the client's calls that it may belong to, the same for all rounds and retries of a call (R16); with none in flight the session's."""
     session: str = ""
     """The name of the session."""
+    parks: int = 0
+    """How often it may still be put off: the client is then answered with a sealed state alone, comes back at once and waits on (T10)."""
+    arguments: bytes | None = None
+    """The params of the client's call that it surely belongs to, raw JSON with ``_meta``; None where that is not known, or too large to keep."""
 
 
 class Release(msgspec.Struct, frozen=True):
@@ -96,10 +103,15 @@ class Settled(msgspec.Struct, frozen=True):
 
 
 class ForwardRound(msgspec.Struct, frozen=True):
-    """Modern: the exchange ends and these keys go to the client; ``seen`` is sealed with what is left for the return."""
+    """Modern: the exchange ends and these keys go to the client; ``seen`` is sealed with what is left for the return.
+
+    With no keys and no roots to ask, or where the round has returned before, nothing goes to the client: the round is only put off, which it
+    must allow (``Round.parks``).
+    """
 
     keys: frozenset[str]
     seen: Mapping[str, Seen]
+    """By key of every request; of keys that the client was asked before, what was sealed then stands."""
     policy_hash: str
     nonce: bytes
 

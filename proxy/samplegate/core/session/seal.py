@@ -35,6 +35,8 @@ class SealedKey(msgspec.Struct, frozen=True, array_like=True):
     verify: bool = False
     deadline: float | None = None
     """In Unix seconds: when the rule's time for the client is over."""
+    late: bool = False
+    """The client came back after that."""
 
 
 class SealedRound(msgspec.Struct, frozen=True, array_like=True):
@@ -50,6 +52,10 @@ class SealedRound(msgspec.Struct, frozen=True, array_like=True):
     started: float = 0.0
     call: str = ""
     """The call's name for limits that count by call."""
+    shown: int = 0
+    """``input_required`` results that the client was shown in this call, this one too."""
+    replies: dict[str, str] | None = None
+    """What the client has answered before, raw JSON by key, where it is asked nothing now: the round is only put off."""
 
 
 class Binding(msgspec.Struct, frozen=True):
@@ -94,6 +100,8 @@ def unseal(text: str, binding: Binding, *, key: bytes, now: float) -> SealedRoun
 
     try:
         data = base64.b64decode(text.removeprefix(PREFIX), altchars=b"-_", validate=True)
+        if base64.urlsafe_b64encode(data).decode() != text.removeprefix(PREFIX):  # bits that no byte takes: not the text that we wrote (R63)
+            return None
         opened = AESGCM(key).decrypt(data[:NONCE_BYTES], data[NONCE_BYTES:], binding.data())
         round = msgspec.json.decode(opened, type=SealedRound)
     except (InvalidTag, binascii.Error, ValueError):

@@ -9,41 +9,45 @@ from __future__ import annotations
 from typing import Final
 
 from samplegate.core import frames, jsontext
-from samplegate.core.eras import META, has_batches
+from samplegate.core.eras import META
 from samplegate.core.frames import Frame, FrameId
 from samplegate.core.jsontext import Malformed
-from samplegate.core.session import doors, handshake, shapes
+from samplegate.core.patience import PARKS
+from samplegate.core.session import batches, cancelling, doors, handshake, shapes
+from samplegate.core.session.cancelling import Cancelling
 from samplegate.core.session.declarations import modern_meta
 from samplegate.core.session.exchange import Exchange
 from samplegate.core.session.handshake import Handshake
-from samplegate.core.session.inflight import Pending, call_and_token, trace_of
+from samplegate.core.session.inflight import Pending, call_and_token, kept, trace_of
+from samplegate.core.session.passed import Passed
 from samplegate.core.session.progress import Progress
 from samplegate.core.session.pushes import Pushes
-from samplegate.core.session.rounds import Close, Conclusion, Effect, ForwardRound, Note, Over, Side, ToClient, ToServer, Withdraw
+from samplegate.core.session.refusing import Refusing
+from samplegate.core.session.rounds import Close, Conclusion, Effect, ForwardRound, Note, Side, ToClient, ToServer, Withdraw
 from samplegate.core.session.routing import Routes, unmapped
 from samplegate.core.session.state import SERVER_LANE, State
 from samplegate.core.session.urlerrors import UrlErrors
 
 Effects = list[Effect]
-INTERNAL: Final = -1  # the lane of what the gate itself asks of a server
-MAX_BATCH: Final = 1000  # elements; each is gated and answered on its own
 _INPUT_REQUIRED: Final = doors.INPUT_REQUIRED.encode()
-MAX_PASSED: Final = 10_000  # the server's other requests that wait for the client
 
 
 class Session:
     """One server connection, with one lane a side on stdio and one a stream on HTTP."""
 
-    def __init__(self, state: State) -> None:
+    def __init__(self, state: State, *, parks: int = PARKS) -> None:
+        """``parks``: how often a modern call may be put off; 0 where the client behind waits on one call all along."""
         self.state = state
         self.progress = Progress(state.inflight)
         self.routes = Routes(state, self.progress)
         self.pushes = Pushes(state)
-        self.exchange = Exchange(state)
+        self.exchange = Exchange(state, parks)
         self.url_errors = UrlErrors(state)
         self.handshake = Handshake(state)
+        self.passed = Passed()
+        self._refusing = Refusing(state, self.pushes, self.passed)
+        self._cancelling = Cancelling(state, self.routes, self.pushes, self.exchange, self.url_errors, self.passed)
         self._modern_seen = False
-        self._passed: set[FrameId] = set()
 
     def frame(self, side: Side, lane: int, line: bytes, now: float) -> Effects:
         """One line from a side. Never raises for what a peer wrote."""
@@ -54,12 +58,20 @@ class Session:
         try:
             return self._client(lane, parsed, now) if side == "client" else self._server(lane, parsed, now)
         except Malformed as problem:
-            return self._refused(side, lane, Malformed(problem.fault, parsed.id, answers=parsed.kind in ("result", "error")))
+            return self._refusing.refused(side, lane, Malformed(problem.fault, parsed.id, answers=parsed.kind in ("result", "error")))
+
+    def _unreadable(self, side: Side, lane: int, line: bytes, problem: Malformed, now: float) -> Effects:
+        found = batches.elements(line, problem, self.state.revision)
+        if isinstance(found, Malformed):
+            return self._refusing.refused(side, lane, found)
+        out: Effects = []
+        for element in found:
+            out += self._refusing.refused(side, lane, batches.NESTED) if batches.is_nested(element) else self.frame(side, lane, element, now)
+        return out
 
     def lost(self, side: Side, lane: int, head: bytes, fault: str) -> Effects:
         """A line could not be taken at all; ``head`` is its begin, which mostly tells who would wait for an answer. The shell has logged it."""
-        effects = self._refused(side, lane, Malformed(fault, **frames.whose(head)), code=shapes.INTERNAL)
-        return [effect for effect in effects if not isinstance(effect, Note)]
+        return self._refusing.lost(side, lane, head, fault)
 
     def lost_end(self, side: Side, lane: int, head: bytes, tail: bytes) -> Effects:
         """The end of a line whose begin did not tell who would wait."""
@@ -107,15 +119,12 @@ class Session:
         if lane not in self.state.inflight.lanes:
             return []
         gone = [p for p in self.state.inflight.asked.values() if p.lane == lane and p.modern] if side == "client" else []
-        return [effect for pending in gone for effect in self._cancel(pending, None)]
+        return [effect for pending in gone for effect in self._cancelling.call(pending, None)]
 
     def eof(self, side: Side) -> Effects:
         """A side has gone for good: nothing is owed to anybody any more."""
-        rounds = [*self.pushes.open, *self.url_errors.open, *self.exchange.open, *self.exchange.unasked.open]
         told = self._server_ended() if side == "server" and self.state.outlived else []
-        self.pushes = Pushes(self.state)
-        self.exchange = Exchange(self.state)
-        self.url_errors = UrlErrors(self.state)
+        rounds = [*self.pushes.end(), *self.url_errors.end(), *self.exchange.end()]
         return [*(Withdraw(id) for id in rounds), *([Close(SERVER_LANE)] if side == "client" else told)]
 
     def _server_ended(self) -> Effects:
@@ -125,63 +134,13 @@ class Session:
             self.state.inflight.remove(pending)
         return [ToClient(p.lane, frames.error(p.id, shapes.INTERNAL, "the server has ended before it answered"), True) for p in waiting]
 
-    # -- lines that are not taken ----------------------------------------------------------------------------------------------------------
-
-    def _unreadable(self, side: Side, lane: int, line: bytes, problem: Malformed, now: float) -> Effects:
-        if not frames.is_batch(line):
-            return self._refused(side, lane, problem)
-        if not self.state.revision or not has_batches(self.state.revision):
-            return self._refused(side, lane, Malformed("it is a batch, which this revision does not have"))
-        try:
-            elements = frames.batch(line)
-        except Malformed as worse:
-            return self._refused(side, lane, worse)
-        if not 0 < len(elements) <= MAX_BATCH:
-            return self._refused(side, lane, Malformed(f"it is a batch of {len(elements)}, not of 1 to {MAX_BATCH}"))
-        out: Effects = []
-        for element in elements:
-            if element[:1] == b"[":
-                out += self._refused(side, lane, Malformed("it is a batch in a batch"))
-            else:
-                out += self.frame(side, lane, element.replace(b"\n", b" ").replace(b"\r", b" "), now)
-        return out
-
-    def _refused(self, side: Side, lane: int, problem: Malformed, code: int = shapes.INVALID_REQUEST) -> Effects:
-        """Log that something came, and tell whoever would otherwise wait for ever."""
-        out: Effects = [Note("frame.refused", {"side": side, "fault": problem.fault})]
-        if problem.id is None:
-            return out
-        if side == "client":
-            return (
-                [*out, *self._unreadable_answer(problem.id)]
-                if problem.answers
-                else [*out, ToClient(lane, frames.error(problem.id, code, f"refused: {problem.fault}"), True)]
-            )
-        if not problem.answers:
-            return [*out, ToServer(SERVER_LANE, frames.error(problem.id, code, f"refused: {problem.fault}"))]
-        pending = self.state.inflight.wire.get(problem.id)
-        if pending is None or pending.round is not None:  # answered already: its round is what counts
-            return out
-        self.state.inflight.remove(pending)
-        line = frames.error(pending.id, shapes.INTERNAL, f"the server's answer was refused: {problem.fault}")
-        return [*out, ToClient(pending.lane, line, True)]
-
-    def _unreadable_answer(self, id: FrameId) -> Effects:
-        """The client answered in a way that cannot be read: whoever asked is told, and does not wait for ever."""
-        fault = jsontext.dump({"code": shapes.INTERNAL, "message": "the client's answer could not be read"})
-        out = self.pushes.replied(id, False, fault)
-        if out is not None or id not in self._passed:
-            return out or []
-        self._passed.discard(id)
-        return [ToServer(SERVER_LANE, frames.error(id, shapes.INTERNAL, "the client's answer could not be read"))]
-
     # -- from the client -------------------------------------------------------------------------------------------------------------------
 
     def _client(self, lane: int, f: Frame, now: float) -> Effects:
         if f.kind == "request":
             return self._client_request(lane, f, now)
         if f.kind == "notification":
-            return self._client_cancels(lane, f) if f.method == "notifications/cancelled" else [ToServer(SERVER_LANE, f.raw)]
+            return self._cancelling.by_client(lane, f) if f.method == cancelling.METHOD else [ToServer(SERVER_LANE, f.raw)]
         return self._client_answers(f)
 
     def _client_request(self, lane: int, f: Frame, now: float) -> Effects:
@@ -194,10 +153,11 @@ class Session:
         if meta is not None:
             self._modern_seen = True
             return self.exchange.request(lane, f, meta, now)
-        pending = Pending(lane, f.id, f.id, f.method, now, *call_and_token(f, modern=False), caller=self.state.caller_on(lane))
-        pending.trace = trace_of(f.raw, f.payload) or self.state.traces.get(lane, "")
-        token = self.state.own_token(pending)
-        return self.state.send(pending, f.raw if token is None else jsontext.splice(f.raw, ("params", META, "progressToken"), token))
+        call, token = call_and_token(f, modern=False)
+        pending = Pending(lane, f.id, f.id, f.method, now, call, token, caller=self.state.caller_on(lane), frame=kept(f, call))
+        pending.trace = trace_of(f) or self.state.traces.get(lane, "")
+        own_token = self.state.own_token(pending)
+        return self.state.send(pending, f.raw if own_token is None else jsontext.splice(f.raw, ("params", META, "progressToken"), own_token))
 
     def _client_answers(self, f: Frame) -> Effects:
         """An answer to the server's request, or to one that we forwarded. What nobody asked is no answer: it passed no policy (T3)."""
@@ -206,44 +166,7 @@ class Session:
         out = self.pushes.replied(f.id, f.kind == "result", f.payload or b"null")
         if out is not None:
             return out
-        if f.id not in self._passed:
-            return [Note("frame.unasked", {"side": "client"})]
-        self._passed.discard(f.id)
-        return [ToServer(SERVER_LANE, f.raw)]
-
-    def _client_cancels(self, lane: int, f: Frame) -> Effects:
-        id = _request_id(f)
-        pending = None if id is None else self._meant(lane, id)
-        if pending is None:
-            return [Note("cancel.unmatched", {"side": "client"}, warn=False)]
-        return [] if pending.method == handshake.METHOD else self._cancel(pending, f)  # R99: initialize is never cancelled
-
-    def _meant(self, lane: int, id: FrameId) -> Pending | None:
-        """The request that a client names: of its lane; where it has but one session of ids, of any (over HTTP a cancel comes by itself)."""
-        inflight = self.state.inflight
-        pending = inflight.asked.get((lane, id))
-        if pending is not None or self.state.maps_ids or not self.state.revision:
-            return pending
-        return next((one for one in inflight.asked.values() if one.id == id and not one.modern and one.lane != INTERNAL), None)
-
-    def _cancel(self, pending: Pending, f: Frame | None) -> Effects:
-        """The client takes a call back: its rounds are withdrawn, and the server is told under the id that it knows (R100)."""
-        return [*self._taken_back(pending, f), Over(pending.lane)]
-
-    def _taken_back(self, pending: Pending, f: Frame | None) -> Effects:
-        out = self.pushes.call_gone(pending)
-        held = self.exchange.cancelled(pending) if pending.modern else None
-        if held is None and pending.round is not None:
-            held = self.url_errors.cancelled(pending.round) or self.exchange.unasked.cancelled(pending.round)
-        self.state.inflight.remove(pending)
-        if held is not None:
-            return out + held  # the server has answered already: nothing of it is in flight there
-        if pending.modern and self.state.streams:
-            return [*out, Close(pending.number)]
-        if f is not None and pending.wire_id == pending.id:
-            return [*out, ToServer(SERVER_LANE, f.raw)]
-        params = jsontext.splice(b"{}" if f is None or f.payload is None else f.payload, ("requestId",), jsontext.dump(pending.wire_id))
-        return [*out, ToServer(SERVER_LANE, frames.notification("notifications/cancelled", params))]
+        return [ToServer(SERVER_LANE, f.raw)] if self.passed.over(f.id) else [Note("frame.unasked", {"side": "client"})]
 
     # -- from the server -------------------------------------------------------------------------------------------------------------------
 
@@ -279,51 +202,23 @@ class Session:
 
     def _server_request(self, lane: int, f: Frame, now: float) -> Effects:
         assert f.id is not None
-        if f.id in self._passed or self.pushes.asks(f.id) or self.state.is_ours(f.id):
+        if f.id in self.passed.open or self.pushes.asks(f.id) or self.state.is_ours(f.id):
             return [Note("frame.refused", {"side": "server", "fault": "a request with its id is in flight"}), _duplicate(f.id)]
         if not self.state.revision and self._modern_seen:
             return [Note("frame.refused", {"side": "server", "fault": "a server writes no requests in the modern era"})]  # R89
         if f.method in doors.KINDS:
             return self.pushes.arrive(f, now, lane)
-        if len(self._passed) >= MAX_PASSED:
-            return [ToServer(SERVER_LANE, frames.error(f.id, shapes.INVALID_REQUEST, f"refused: {MAX_PASSED} requests wait for the client already"))]
-        self._passed.add(f.id)
-        return [ToClient(self.routes.request(lane), f.raw)]
+        return self.passed.arrive(f, self.routes.request(lane))
 
     def _server_notifies(self, lane: int, f: Frame) -> Effects:
-        if f.method == "notifications/cancelled":
-            return self._server_cancels(lane, f)
+        if f.method == cancelling.METHOD:
+            return self._cancelling.by_server(lane, f)
         if f.method in doors.KINDS:
             return [Note("frame.refused", {"side": "server", "fault": "a request without an id"})]
         tasks = f.method.startswith("notifications/tasks") and not self.state.revision
         if tasks or f.method == "notifications/tasks":  # in the legacy eras it is notifications/tasks/status, which asks nothing
             return [Note("frame.refused", {"side": "server", "fault": "tasks were not offered to it"})]  # R108
         return self.routes.notification(lane, f)
-
-    def _server_cancels(self, lane: int, f: Frame) -> Effects:
-        """The server takes back its own request, or ends a listen of the client's (R99)."""
-        id = _request_id(f)
-        if id is None:
-            return [Note("cancel.unmatched", {"side": "server"}, warn=False)]
-        out = self.pushes.cancelled_by_server(id)
-        if out is not None:
-            return out
-        if id in self._passed:
-            self._passed.discard(id)
-            return [ToClient(self.routes.request(lane), f.raw)]
-        pending = self.state.inflight.wire.get(id)
-        if pending is None:
-            return [Note("cancel.unmatched", {"side": "server"}, warn=False)]
-        ends = pending.method == "subscriptions/listen"
-        if ends:
-            self.state.inflight.remove(pending)  # its end: the only request of the client's that a server takes back
-        line = f.raw if pending.id == pending.wire_id else jsontext.splice(f.raw, ("params", "requestId"), jsontext.dump(pending.id))
-        return [ToClient(pending.lane, line, ends)]
-
-
-def _request_id(f: Frame) -> FrameId | None:
-    raw = jsontext.lookup(f.payload, "requestId")
-    return None if raw is None else frames.plain_id(raw)
 
 
 def _duplicate(id: FrameId) -> Effect:

@@ -33,6 +33,7 @@ _SAID: Final[Mapping[Reason, str]] = {
     Reason.MODEL: "not answered: the model failed",
     Reason.CLIENT: "not answered by the client",
     Reason.LIMIT: "not answered: a limit is reached",
+    Reason.REVIEW: "not answered by a reviewer",
     Reason.BRAKE: "not answered: asked in circles",
     Reason.CONTENT: "not answered: the answer was withheld",
     Reason.RECORDS: "not answered: the decision could not be recorded",
@@ -119,6 +120,8 @@ def _error(id: frames.FrameId, code: int, kind: str, release: Release) -> bytes:
 
 def _decided_by(outcome: object) -> str:
     reason = outcome.reason if isinstance(outcome, Denied | Unanswered) else None
+    if reason is Reason.REVIEW and isinstance(outcome, Denied):
+        return "human"
     return "timeout" if reason is Reason.TIMEOUT else "client" if reason is Reason.CLIENT else "policy"
 
 
@@ -155,7 +158,10 @@ def ended_call(id: frames.FrameId, method: str, era: Era, kind: str, release: Re
 
 
 def input_required(id: frames.FrameId, requests: Mapping[str, bytes], state: str) -> bytes:
-    """The ``input_required`` result that hands keys on to the client, each as the server wrote it, under a sealed state."""
+    """The ``input_required`` result that hands keys on to the client, each as the server wrote it, under a sealed state.
+
+    With no keys it says only "come back" (R60, R62).
+    """
     inner = b",".join(msgspec.json.encode(key) + b":" + raw for key, raw in requests.items())
-    body = b'{"resultType":"input_required","inputRequests":{' + inner + b'},"requestState":' + jsontext.dump(state) + b"}"
-    return frames.result(id, body)
+    asked = b',"inputRequests":{' + inner + b"}" if requests else b""
+    return frames.result(id, b'{"resultType":"input_required"' + asked + b',"requestState":' + jsontext.dump(state) + b"}")

@@ -9,11 +9,12 @@ from samplegate.core.capabilities import Offer, offer
 from samplegate.core.decide import Rulebook
 from samplegate.core.eras import Era
 from samplegate.core.frames import FrameId
-from samplegate.core.requests import Call, ClientCapabilities
+from samplegate.core.requests import Call, ClientCapabilities, Origin
 from samplegate.core.session.inflight import Inflight, Pending
 from samplegate.core.session.rounds import Effect, ToServer
 
 SERVER_LANE = 0
+INTERNAL = -1  # the lane of what the gate itself asks of a server
 
 
 class State(msgspec.Struct, eq=False):
@@ -61,6 +62,11 @@ class State(msgspec.Struct, eq=False):
         for pending in calls:
             pending.key = pending.key or self.new_round()
         return tuple(pending.key for pending in calls) or (self.token,)
+
+    def origin(self, pending: Pending) -> Origin:
+        """Where what is asked in a modern call comes from."""
+        calls = () if pending.call is None else (pending.call,)
+        return Origin(self.server, pending.caller, "modern", pending.revision, calls, pending.trace)
 
     def caller_on(self, lane: int) -> str:
         """Who speaks on a client's lane."""

@@ -13,7 +13,7 @@ from samplegate.core.capabilities import unsolicited
 from samplegate.core.decisions import Answered, Withdrawn
 from samplegate.core.parsing import strictjson
 from samplegate.core.policy import Kind
-from samplegate.core.requests import BadRequest, Origin
+from samplegate.core.requests import BadRequest
 from samplegate.core.session import doors, shapes
 from samplegate.core.session.inflight import Pending
 from samplegate.core.session.rounds import ELICITATION, SAMPLING, Effect, Item, Note, Open, Over, Round, Settled, ToClient, Withdraw
@@ -60,9 +60,10 @@ class Unasked(msgspec.Struct, eq=False):
         )
 
     def _open(self, pending: Pending, items: dict[str, Item], line: bytes) -> Effects:
-        calls = () if pending.call is None else (pending.call,)
-        origin = Origin(self.state.server, pending.caller, "modern", pending.revision, calls, pending.trace)
-        round = Round(self.state.new_round(), "unasked", pending.lane, origin, pending.client, items, None, pending.started)
+        origin = self.state.origin(pending)
+        round = Round(
+            self.state.new_round(), "unasked", pending.lane, origin, pending.client, items, None, pending.started, arguments=pending.arguments
+        )
         pending.wire_id = self.state.new_id()  # the server has not seen it yet
         self.state.enter(pending)
         pending.round = round.id
@@ -85,6 +86,12 @@ class Unasked(msgspec.Struct, eq=False):
     def cancelled(self, round: str) -> Effects | None:
         """The client takes the call back; None if the round is not one of these."""
         return None if self.open.pop(round, None) is None else [Withdraw(round)]
+
+    def end(self) -> list[str]:
+        """A side has gone for good: the rounds that were open."""
+        rounds = list(self.open)
+        self.open.clear()
+        return rounds
 
     def _note(self, pending: Pending) -> Note:
         return Note("answers.unsolicited", {"server": self.state.server, "method": pending.method})

@@ -47,6 +47,7 @@ class UrlErrors(msgspec.Struct, eq=False):
             called=pending.started,
             call_ids=state.call_ids([pending]),
             session=state.token,
+            arguments=pending.arguments,
         )
         line = unmapped(pending, f.raw)
         self.open[round.id] = (pending, line)
@@ -76,6 +77,12 @@ class UrlErrors(msgspec.Struct, eq=False):
     def cancelled(self, round: str) -> Effects | None:
         """The client takes the call back; None if the round is not one of these."""
         return None if self.open.pop(round, None) is None else [Withdraw(round)]
+
+    def end(self) -> list[str]:
+        """A side has gone for good: the rounds that were open."""
+        rounds = list(self.open)
+        self.open.clear()
+        return rounds
 
 
 def _left_to_client(release: Release) -> bool:

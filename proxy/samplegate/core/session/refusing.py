@@ -1,0 +1,54 @@
+"""Lines that are not taken: it is logged that one came, and whoever would otherwise wait for ever is told. Nothing they say is carried out."""
+
+from __future__ import annotations
+
+import msgspec
+
+from samplegate.core import frames, jsontext
+from samplegate.core.frames import FrameId
+from samplegate.core.jsontext import Malformed
+from samplegate.core.session import shapes
+from samplegate.core.session.passed import Passed
+from samplegate.core.session.pushes import Pushes
+from samplegate.core.session.rounds import Effect, Note, Side, ToClient, ToServer
+from samplegate.core.session.state import SERVER_LANE, State
+
+Effects = list[Effect]
+
+
+class Refusing(msgspec.Struct, eq=False):
+    """What one session does not take."""
+
+    state: State
+    pushes: Pushes
+    passed: Passed
+
+    def refused(self, side: Side, lane: int, problem: Malformed, code: int = shapes.INVALID_REQUEST) -> Effects:
+        """A line is not taken for what is wrong with it."""
+        note = Note("frame.refused", {"side": side, "fault": problem.fault})
+        if problem.id is None:
+            return [note]
+        if problem.answers:
+            return [note, *(self._clients_answer(problem.id) if side == "client" else self._servers_answer(problem.id, problem.fault))]
+        line = frames.error(problem.id, code, f"refused: {problem.fault}")
+        return [note, ToClient(lane, line, True) if side == "client" else ToServer(SERVER_LANE, line)]
+
+    def lost(self, side: Side, lane: int, head: bytes, fault: str) -> Effects:
+        """A line could not be taken at all; ``head`` is its begin, which mostly tells who would wait for an answer. The shell has logged it."""
+        effects = self.refused(side, lane, Malformed(fault, **frames.whose(head)), shapes.INTERNAL)
+        return [effect for effect in effects if not isinstance(effect, Note)]
+
+    def _clients_answer(self, id: FrameId) -> Effects:
+        """The client answered in a way that cannot be read: whoever asked is told, and does not wait for ever."""
+        fault = jsontext.dump({"code": shapes.INTERNAL, "message": "the client's answer could not be read"})
+        out = self.pushes.replied(id, False, fault)
+        if out is not None or not self.passed.over(id):
+            return out or []
+        return [ToServer(SERVER_LANE, frames.error(id, shapes.INTERNAL, "the client's answer could not be read"))]
+
+    def _servers_answer(self, id: FrameId, fault: str) -> Effects:
+        pending = self.state.inflight.wire.get(id)
+        if pending is None or pending.round is not None:  # answered already: its round is what counts
+            return []
+        self.state.inflight.remove(pending)
+        return [ToClient(pending.lane, frames.error(pending.id, shapes.INTERNAL, f"the server's answer was refused: {fault}"), True)]
