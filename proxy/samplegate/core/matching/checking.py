@@ -73,20 +73,30 @@ def _checker() -> Callable[[Any], Any]:
         if isinstance(instance, str) and (isinstance(search, str) or search(utf8(instance)) is None):
             yield ValidationError("pattern")
 
+    def choice(validator: Any, wanted: list[Any], instance: Any, schema: Any) -> Iterator[ValidationError]:
+        # of a form's thousands of choices only those with this very value are looked into: a list of all of them would take minutes
+        same = [each for each in wanted if each.get("const") == instance and validator.evolve(schema=each).is_valid(instance)]
+        if not same or ("oneOf" in schema and len(same) > 1):
+            yield ValidationError("choice")
+
+    def among(validator: Any, wanted: list[Any], instance: Any, schema: Any) -> Iterator[ValidationError]:
+        if not isinstance(instance, str) or instance not in wanted:
+            yield ValidationError("enum")
+
     formats = FormatChecker(formats=())
     for name, good in FORMATS.items():
         formats.checks(name)(lambda value, good=good: not isinstance(value, str) or good(value))
-    validator: Any = extend(Draft202012Validator, {"pattern": pattern})  # type: ignore[no-untyped-call]
+    validator: Any = extend(Draft202012Validator, {"pattern": pattern, "anyOf": choice, "oneOf": choice, "enum": among})  # type: ignore[no-untyped-call]
     return lambda schema: validator(schema, registry=Registry(), format_checker=formats)
 
 
 def check(form: Form, content: Mapping[str, Any]) -> str | None:
     """Why ``content`` does not fit the form (R34, R36), None if it does. Names the field and the keyword, never a value."""
     for name, value in content.items():
-        if not _is_value(value):
+        if not is_value(value):
             return f"{named(name)} is not a text, a number, true, false or a list of texts"
     try:
-        error = next(_checker()(form.schema).iter_errors(content), None)
+        error = next(errors(form, content), None)
     except Exception as problem:  # the schema is a peer's: what cannot be checked does not fit, whatever jsonschema stumbled over
         return f"it could not be checked ({type(problem).__name__})"
     if error is None:
@@ -97,7 +107,13 @@ def check(form: Form, content: Mapping[str, Any]) -> str | None:
     return f"{place} does not fit its {error.validator}" if place else f"it does not fit its {error.validator}"
 
 
-def _is_value(value: Any) -> bool:
+def errors(form: Form, content: Mapping[str, Any]) -> Iterator[Any]:
+    """jsonschema's errors: each has ``absolute_path``, ``validator`` (the keyword) and ``validator_value``. May raise whatever jsonschema does."""
+    return iter(_checker()(form.schema).iter_errors(content))
+
+
+def is_value(value: Any) -> bool:
+    """Whether a form can bring it at all (R34): a text, a finite number, true, false or a list of texts."""
     if isinstance(value, float):
         return math.isfinite(value)
     return isinstance(value, (str, int)) or (isinstance(value, list) and all(isinstance(item, str) for item in value))

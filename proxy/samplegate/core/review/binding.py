@@ -1,0 +1,36 @@
+"""What a verdict is bound to: a digest of who asked what during what, and of exactly what will be acted on (T13)."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from samplegate.core.requests import Call
+
+
+def digest(
+    *,
+    server: str,
+    caller: str,
+    method: str,
+    calls: Sequence[Call],
+    reviewer: str,
+    params: Mapping[str, Any],
+    models: Sequence[str] = (),
+    answer: Mapping[str, Any] | None = None,
+) -> str:
+    """``sha256:`` and the hex of SHA-256 over canonical JSON (sorted keys, no blanks, ASCII). ``_meta`` and ``task`` differ from try to try."""
+    bound = {
+        "server": server,
+        "caller": caller,
+        "method": method,
+        "calls": [[call.method, call.tool] for call in calls],
+        "reviewer": reviewer,
+        "params": {name: value for name, value in params.items() if name not in ("_meta", "task")},
+        "models": list(models),
+        "answer": answer,
+    }
+    text = json.dumps(bound, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+    return "sha256:" + hashlib.sha256(text.encode()).hexdigest()

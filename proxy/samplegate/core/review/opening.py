@@ -1,0 +1,137 @@
+"""From a request that a rule escalates, or a model's answer to one, to the review that a person is shown. Values only: nothing is kept here."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import msgspec
+
+from samplegate.core.admission import worst_of
+from samplegate.core.bounds import most_tokens
+from samplegate.core.catalogue import MOST_TOKENS
+from samplegate.core.decide import Rulebook
+from samplegate.core.decisions import Allowed, Decision, Escalated
+from samplegate.core.parsing.strictjson import Fault, decode
+from samplegate.core.policy import AllowRule, EscalateRule, ModelRule, Prepend, seconds
+from samplegate.core.requests import Request
+from samplegate.core.review.binding import digest
+from samplegate.core.review.review import Bounds, Review
+from samplegate.core.session.rounds import Round
+
+MOST_ARGUMENTS: Final = 256 * 1024  # bytes of a call's arguments that a person is shown
+MAX_DEPTH: Final = 64
+MAX_VALUES: Final = 50_000
+LEFT_OUT: Final = frozenset({"_meta", "task", "requestState", "inputResponses"})
+
+
+class Context(msgspec.Struct, frozen=True):
+    """What a review is opened in. ``now`` in unix seconds."""
+
+    book: Rulebook
+    policy_hash: str
+    round: Round
+    request: Request
+    decision: Decision
+    decision_id: str
+    now: float
+
+
+def of_request(at: Context, escalated: Escalated) -> Review:
+    """The review of a request before anything is done about it. Its id is given to it by whoever keeps it."""
+    rule, allowed = _rule(at), escalated.allowed
+    params = at.request.params if allowed is None else allowed.params
+    bound = _digest((at.round, at.request), escalated.reviewer, params, () if allowed is None else allowed.models)
+    return _review(
+        at, reviewer=escalated.reviewer, timeout=escalated.timeout, late=escalated.late,
+        stage="request", digest=bound, lookup=bound, params=params, show=rule.show, why=escalated.why,
+        bounds=None if allowed is None else _bounds(at.book, rule, allowed),
+        changed=() if allowed is None else allowed.changed,
+        worst_usd=None if allowed is None else worst_of(at.book, allowed.models[0], allowed.params).usd,
+    )  # fmt: skip
+
+
+def lookup_of_answer(round: Round, request: Request, allowed: Allowed) -> str:
+    """What reviews of a model's answer to the same request have in common, whatever the model says."""
+    assert allowed.review_answer is not None
+    return _digest((round, request), allowed.review_answer, allowed.params, ("answer", *allowed.models))
+
+
+def of_answer(at: Context, allowed: Allowed, result: bytes) -> Review:
+    """The review of a model's answer before the server sees it."""
+    rule, reviewer = _rule(at), allowed.review_answer
+    assert reviewer is not None
+    answer: Mapping[str, Any] = decode(result)
+    bound = _digest((at.round, at.request), reviewer, allowed.params, ("answer", *allowed.models), answer)
+    return _review(
+        at, reviewer=reviewer, timeout=timeout_of(at.book, reviewer),
+        late=seconds(at.book.policy.reviewers[reviewer].late_verdict), stage="answer", digest=bound,
+        lookup=lookup_of_answer(at.round, at.request, allowed),
+        params=allowed.params, show=rule.show, why="", bounds=None, changed=allowed.changed, worst_usd=None, answer=answer,
+    )  # fmt: skip
+
+
+def timeout_of(book: Rulebook, reviewer: str) -> float:
+    """Seconds that a reviewer has by its own word."""
+    return seconds(book.policy.reviewers[reviewer].timeout)
+
+
+def _review(at: Context, *, timeout: float, **values: Any) -> Review:
+    origin, request = at.round.origin, at.request
+    return Review(
+        id="",
+        created=at.now,
+        expires=at.now + timeout,
+        rule=at.decision.rule or "",
+        policy_hash=at.policy_hash,
+        decision_id=at.decision_id,
+        server=origin.server,
+        caller=origin.caller,
+        era=origin.era,
+        revision=origin.revision,
+        kind=request.kind,
+        mode=None if request.kind == "sampling" else request.mode,
+        calls=origin.calls,
+        arguments=_arguments(at.round.arguments),
+        **values,
+    )
+
+
+def _digest(
+    at: tuple[Round, Request], reviewer: str, params: Mapping[str, Any], models: tuple[str, ...], answer: Mapping[str, Any] | None = None
+) -> str:
+    round, request = at
+    method = "sampling/createMessage" if request.kind == "sampling" else "elicitation/create"
+    origin = round.origin
+    return digest(
+        server=origin.server, caller=origin.caller, method=method, calls=origin.calls, reviewer=reviewer, params=params, models=models, answer=answer
+    )
+
+
+def _bounds(book: Rulebook, rule: ModelRule, allowed: Allowed) -> Bounds:
+    with_ = rule.with_
+    most = {name: most_tokens(with_, book.model(name), book.catalogue[name], MOST_TOKENS) for name in allowed.models}
+    return Bounds(
+        models=allowed.models,
+        max_tokens=most,
+        temperature_min=None if with_.temperature is None else with_.temperature.min,
+        temperature_max=None if with_.temperature is None else with_.temperature.max,
+        prepended=with_.system_prompt.prepend if isinstance(with_.system_prompt, Prepend) else "",
+    )
+
+
+def _rule(at: Context) -> ModelRule:
+    rule = at.book.policy.rules[at.decision.index]
+    assert isinstance(rule, AllowRule | EscalateRule)
+    return rule
+
+
+def _arguments(params: bytes | None) -> Any:
+    """The params of the call as a person sees them; None where they are too large, or have two readings."""
+    if params is None or len(params) > MOST_ARGUMENTS:
+        return None
+    try:
+        found = decode(params, max_bytes=MOST_ARGUMENTS, max_depth=MAX_DEPTH, max_values=MAX_VALUES)
+    except Fault:
+        return None
+    return {name: value for name, value in found.items() if name not in LEFT_OUT} if isinstance(found, dict) else None
