@@ -1,0 +1,241 @@
+"""A store of reviews in dicts: the port ``ReviewStore`` for tests of what stands around it. It keeps nothing and never fails by itself."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from msgspec.structs import replace
+
+from samplegate.core.review import states
+from samplegate.core.review.cleared import cleared
+from samplegate.core.review.review import Delivery, Door, Event, Filter, Review, Stage, Verdict
+from samplegate.core.review.states import Conflict
+from samplegate.ports import Unavailable
+
+
+class MemoryReviews:
+    """The port over dicts and ``states.py``. ``fault``: while it is set, every call raises Unavailable with it."""
+
+    def __init__(self) -> None:
+        self.reviews: dict[str, Review] = {}
+        self.events: list[Event] = []
+        self.deliveries: dict[str, Delivery] = {}
+        self.announced: set[str] = set()
+        self.fault: str | None = None
+        self._numbers = itertools.count(1)
+        self._last = 0
+        self._messages = itertools.count(1)
+        self._nudges: list[Callable[[], None]] = []
+
+    async def seek(self, lookup: str, *, stage: Stage, waiter: str, now: float, seconds: float) -> Review | None:
+        self._check()
+        of_it = [review for review in self.reviews.values() if (review.lookup, review.stage) == (lookup, stage)]
+        verdicts = [review for review in of_it if states.standing(review, waiter, now) == "decided"]
+        waiting = [review for review in of_it if states.standing(review, waiter, now) == "pending"]
+        best = min(verdicts, key=lambda review: (review.decided, review.id), default=None)
+        best = best or min(waiting, key=lambda review: (review.created, review.id), default=None)
+        if best is None:
+            return None
+        joins = best.state == "pending" and best.waiter != waiter
+        best = self._put(states.held(best, waiter=waiter, now=now, seconds=seconds))
+        if joins:
+            self._tell(best, "joined", now)
+        return best
+
+    async def open(self, review: Review, *, announce: bool, most: int) -> bool:
+        self._check()
+        if sum(other.state == "pending" and other.expires > review.created for other in self.reviews.values()) >= most:
+            return False
+        self._put(review)
+        if announce:
+            self.announced.add(review.id)
+            self._send(review, "review.opened", review.created)
+        self._tell(review, "opened", review.created)
+        return True
+
+    async def renew(self, waiters: Sequence[str], *, now: float, seconds: float) -> None:
+        self._check()
+        for review in [one for one in self.reviews.values() if one.waiter is not None and one.waiter in waiters]:
+            self._put(states.held(review, waiter=review.waiter or "", now=now, seconds=seconds))
+
+    async def leave(self, id: str, *, waiter: str, now: float) -> None:
+        self._check()
+        self._leave(id, waiter, now)
+
+    async def withdraw(self, id: str, *, waiter: str, now: float, why: str) -> bool:
+        self._check()
+        review = self.reviews.get(id)
+        gone = None if review is None else states.withdrawn(review, waiter=waiter, now=now)
+        if gone is None:
+            self._leave(id, waiter, now)
+            return False
+        self._end(gone, "review.withdrawn", now, why)
+        return True
+
+    async def use(self, id: str, *, waiter: str, decision_id: str, now: float) -> bool:
+        self._check()
+        review = self.reviews.get(id)
+        spent = None if review is None else states.used(review, waiter=waiter, decision_id=decision_id, now=now)
+        if spent is None:
+            return False
+        self._put(cleared(spent))
+        self._tell(spent, "used", now, detail=decision_id)
+        return True
+
+    async def decide(self, id: str, verdict: Verdict, *, who: str, door: Door, now: float) -> Review | Conflict | None:
+        self._check()
+        review = self.reviews.get(id)
+        if review is None:
+            return None
+        said = states.decided(review, verdict, who=who, door=door, now=now)
+        if isinstance(said, Conflict):
+            if said.review is not review:
+                self._end(said.review, "review.expired", now)
+            return said
+        self._end(said, "review.decided", now)
+        return said
+
+    def watch(self, nudge: Callable[[], None]) -> Callable[[], None]:
+        entry = lambda: nudge()  # noqa: E731 - one for each call, so that the same nudge may watch twice
+        self._nudges.append(entry)
+        return lambda: self._nudges.remove(entry) if entry in self._nudges else None
+
+    async def key(self) -> bytes:
+        self._check()
+        return bytes(range(32))
+
+    async def get(self, id: str) -> Review | None:
+        self._check()
+        return self.reviews.get(id)
+
+    async def list(self, filter: Filter) -> Sequence[Review]:
+        self._check()
+        found = sorted((review for review in self.reviews.values() if _fits(review, filter)), key=_age, reverse=True)
+        if filter.before is not None:
+            last = self.reviews.get(filter.before)
+            found = [] if last is None else [review for review in found if _age(review) < _age(last)]
+        return found[: filter.limit]
+
+    async def history(self, id: str) -> Sequence[Event]:
+        self._check()
+        return [event for event in self.events if event.review == id]
+
+    async def last_change(self) -> int:
+        self._check()
+        return self._last
+
+    async def changes(self, after: int, limit: int) -> Sequence[Event]:
+        self._check()
+        return [event for event in self.events if event.number > after][:limit]
+
+    async def expire(self, now: float) -> Sequence[Review]:
+        self._check()
+        over = [gone for gone in (states.expired(review, now) for review in self.reviews.values()) if gone is not None]
+        for gone in sorted(over, key=lambda review: (review.expires, review.id)):
+            self._end(gone, "review.expired", now)
+        return sorted(over, key=lambda review: (review.expires, review.id))
+
+    async def pending(self) -> Mapping[str, tuple[int, float]]:
+        self._check()
+        waiting = [review for review in self.reviews.values() if review.state == "pending"]
+        by = {name: [review.created for review in waiting if review.reviewer == name] for name in {review.reviewer for review in waiting}}
+        return {name: (len(times), min(times)) for name, times in by.items()}
+
+    async def purge(self, before: float) -> int:
+        self._check()
+        gone = {review.id for review in self.reviews.values() if review.decided is not None and review.decided < before}
+        self.reviews = {id: review for id, review in self.reviews.items() if id not in gone}
+        self.events = [event for event in self.events if event.review not in gone]
+        self.deliveries = {id: delivery for id, delivery in self.deliveries.items() if delivery.review not in gone}
+        return len(gone)
+
+    async def take_deliveries(self, reviewers: Sequence[str], *, taker: str, now: float, seconds: float, limit: int) -> Sequence[Delivery]:
+        self._check()
+        due = [one for one in self.deliveries.values() if one.state == "waiting" and one.due <= now and one.reviewer in reviewers]
+        free = [one for one in due if one.taker is None or one.held_until <= now]
+        taken = [replace(one, taker=taker, held_until=now + seconds) for one in sorted(free, key=lambda one: (one.due, one.id))[:limit]]
+        self.deliveries.update((one.id, one) for one in taken)
+        return taken
+
+    async def hold_delivery(self, delivery: Delivery, *, now: float, seconds: float) -> bool:
+        self._check()
+        kept = self.deliveries.get(delivery.id)
+        if kept is None or kept.state != "waiting" or kept.taker != delivery.taker:
+            return False
+        self.deliveries[kept.id] = replace(kept, held_until=now + seconds)
+        return True
+
+    async def delivered(self, delivery: Delivery, *, said: str, now: float) -> None:
+        self._ended(delivery, "done", said, now)
+
+    async def give_up(self, delivery: Delivery, *, said: str, now: float) -> None:
+        self._ended(delivery, "failed", said, now)
+
+    async def postpone(self, delivery: Delivery, *, due: float, said: str, now: float) -> None:
+        self._check()
+        kept = self.deliveries.get(delivery.id)
+        if kept is not None and kept.state == "waiting" and kept.taker == delivery.taker:
+            self.deliveries[kept.id] = replace(kept, due=due, tries=kept.tries + 1, taker=None, held_until=0.0, said=said)
+
+    def _check(self) -> None:
+        if self.fault is not None:
+            raise Unavailable(self.fault)
+
+    def _put(self, review: Review) -> Review:
+        self.reviews[review.id] = review
+        return review
+
+    def _leave(self, id: str, waiter: str, now: float) -> None:
+        review = self.reviews.get(id)
+        freed = None if review is None else states.left(review, waiter)
+        if freed is None:
+            return
+        self._put(freed)
+        if freed.state in ("approved", "rejected", "answered"):
+            self._tell(freed, "given back", now)
+        else:
+            self._nudge()
+
+    def _end(self, review: Review, event: Any, now: float, detail: str = "") -> None:
+        """It is pending no more."""
+        self._put(review)
+        if review.id in self.announced:
+            self._send(review, event, now)
+        self._tell(review, review.state, now, detail=detail)
+
+    def _tell(self, review: Review, what: Any, now: float, detail: str = "") -> None:
+        who, door = (review.who, review.door or "gate") if what in ("approved", "rejected", "answered") else ("", "gate")
+        self._last = next(self._numbers)
+        self.events.append(Event(number=self._last, review=review.id, at=now, what=what, who=who, door=door, detail=detail))
+        self._nudge()
+
+    def _nudge(self) -> None:
+        for nudge in list(self._nudges):
+            nudge()
+
+    def _send(self, review: Review, event: Any, now: float) -> None:
+        id = f"msg_{next(self._messages):024d}"
+        self.deliveries[id] = Delivery(id=id, review=review.id, reviewer=review.reviewer, event=event, created=now, due=now)
+
+    def _ended(self, delivery: Delivery, state: Any, said: str, now: float) -> None:
+        self._check()
+        kept = self.deliveries.get(delivery.id)
+        if kept is None or kept.state != "waiting" or (state == "failed" and kept.taker != delivery.taker):
+            return
+        self.deliveries[kept.id] = replace(kept, state=state, tries=kept.tries + 1, taker=None, held_until=0.0, said=said)
+        self._tell(self.reviews[kept.review], "told" if state == "done" else "untold", now, detail=f"{kept.event}: {said}")
+
+
+def _fits(review: Review, filter: Filter) -> bool:
+    return (
+        (not filter.states or review.state in filter.states)
+        and (filter.reviewers is None or review.reviewer in filter.reviewers)
+        and filter.server in (None, review.server)
+        and filter.kind in (None, review.kind)
+    )
+
+
+def _age(review: Review) -> tuple[float, str]:
+    return review.created, review.id

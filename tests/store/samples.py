@@ -1,0 +1,50 @@
+"""Reviews for the tests of the store: each a plain one but for what a test says of it."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from samplegate.core.requests import Call
+from samplegate.core.review.review import Review, Verdict
+
+NOW: Final = 1_763_000_000.0
+YES: Final = Verdict(word="approve")
+NO: Final = Verdict(word="reject", reason="not this one", tell_server=True)
+
+
+def review(id: str = "rv_a", **said: Any) -> Review:
+    """A sampling request that waits from NOW on for 100 s, whose verdict is good for 50 s more."""
+    plain: dict[str, Any] = {
+        "id": id,
+        "digest": "sha256:d",
+        "lookup": "sha256:l",
+        "stage": "request",
+        "reviewer": "ops",
+        "rule": "ask",
+        "policy_hash": "p",
+        "decision_id": "d0",
+        "server": "db",
+        "caller": "local",
+        "era": "modern",
+        "revision": "2026-07-28",
+        "kind": "sampling",
+        "mode": None,
+        "calls": (Call("tools/call", "query"),),
+        "arguments": {"sql": "select 1"},
+        "params": {"messages": [{"role": "user", "content": {"type": "text", "text": "hello"}}], "maxTokens": 10},
+        "created": NOW,
+        "expires": NOW + 100,
+        "late": 50.0,
+    }
+    return Review(**{**plain, **said})
+
+
+def form(id: str = "rv_f", **said: Any) -> Review:
+    """An elicitation of a name and a password."""
+    schema = {"type": "object", "properties": {"user": {"type": "string"}, "password": {"type": "string"}}}
+    return review(id, kind="elicitation", mode="form", params={"mode": "form", "message": "who?", "requestedSchema": schema}, **said)
+
+
+def filled(**content: Any) -> Verdict:
+    """An answer to a form."""
+    return Verdict(word="answer", result={"action": "accept", "content": content})

@@ -1,0 +1,121 @@
+"""Ten thousand that wait and a hundred thousand that ended are as quick to ask as a few: every statement goes by an index."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import Connection, event, insert
+
+from samplegate.core.review.review import Filter, State
+from samplegate.store import rows
+from samplegate.store.reviews import Reviews
+from samplegate.store.schema import REVIEWS
+from tests.store.samples import NOW, YES, review
+
+ENDS: tuple[State, ...] = ("approved", "rejected", "answered", "expired", "withdrawn")
+
+
+def filled(path: Path, pending: int, ended: int) -> Reviews:
+    """A store with so many reviews. Those that wait are the oldest, half of all are for one reviewer, and the same is asked again and again."""
+    store = Reviews(f"sqlite:{path}")
+    plain = rows.row(review(), announced=False)
+    waiting = [{"id": f"rv_p{n}", "lookup": f"l{n % 100}", "created": NOW + n, "expires": NOW + 1e9, "state": "pending"} for n in range(pending)]
+    over = [
+        {
+            "id": f"rv_e{n}",
+            "lookup": f"l{n % 100}",
+            "created": NOW + pending + n,
+            "state": ENDS[n % 5],
+            "decided": NOW + pending + n,
+            "used_by": "d" if n % 5 < 3 else None,
+            "reviewer": "dba" if n % 2 else "ops",
+        }
+        for n in range(ended)
+    ]
+    with store.database.writing() as db:
+        for some in (waiting, over):
+            db.execute(insert(REVIEWS), [{**plain, **one} for one in some])
+    return store
+
+
+CALLS: dict[str, Callable[[Reviews], object]] = {
+    "list what is pending": lambda store: store.list(Filter(states=("pending",))),
+    "list what ended": lambda store: store.list(Filter(states=("withdrawn",), server="db")),
+    "list all": lambda store: store.list(Filter()),
+    "list one reviewer's history": lambda store: store.list(Filter(states=ENDS, reviewers=("dba",))),
+    "list a later page": lambda store: store.list(Filter(before="rv_e5", states=ENDS)),
+    "list what waits for one reviewer": lambda store: store.list(Filter(states=("pending",), reviewers=("ops",), kind="sampling", limit=5)),
+    "seek": lambda store: store.seek("l7", stage="request", waiter="w", now=NOW + 1, seconds=1),
+    "seek nothing": lambda store: store.seek("l?", stage="request", waiter="w", now=NOW + 1, seconds=1),
+    "last change": lambda store: store.last_change(),
+    "changes": lambda store: store.changes(0, 100),
+    "expire": lambda store: store.expire(NOW + 1),
+    "purge": lambda store: store.purge(NOW),
+    "renew": lambda store: store.renew(["w"], now=NOW + 1, seconds=1),
+    "decide": lambda store: store.decide("rv_p3", YES, who="ann", door="page", now=NOW + 1),
+    "take": lambda store: store.take_deliveries(["ops"], taker="t", now=NOW, seconds=1, limit=10),
+}
+
+
+@pytest.fixture(scope="module")
+def few(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Reviews]:
+    store = filled(tmp_path_factory.mktemp("few") / "r.db", 100, 1_000)
+    yield store
+    store.close()
+
+
+@pytest.fixture(scope="module")
+def many(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Reviews]:
+    store = filled(tmp_path_factory.mktemp("many") / "r.db", 10_000, 100_000)
+    yield store
+    store.close()
+
+
+def quickest(store: Reviews, call: Callable[[Reviews], object]) -> float:
+    """Seconds of the best of some."""
+
+    def once() -> float:
+        begun = time.perf_counter()
+        call(store)
+        return time.perf_counter() - begun
+
+    return min(once() for _ in range(15))
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_a_hundred_times_the_reviews_take_no_ten_times_as_long(few: Reviews, many: Reviews, name: str) -> None:
+    small, large = quickest(few, CALLS[name]), quickest(many, CALLS[name])
+    assert large < 10 * small + 0.001, f"{small * 1000:.2f} ms and {large * 1000:.2f} ms"
+
+
+def test_counting_those_that_wait_walks_over_them_alone(few: Reviews, many: Reviews) -> None:
+    small, large = quickest(few, lambda store: store.pending()), quickest(many, lambda store: store.pending())
+    assert large < 100 * small, "as many times as long as there are more of them at most: those that ended are not looked at"
+
+
+@pytest.mark.parametrize("name", [*CALLS, "count", "open", "starting"])
+def test_every_statement_goes_by_an_index(few: Reviews, name: str) -> None:
+    calls: dict[str, Callable[[Reviews], object]] = {
+        **CALLS,
+        "count": lambda store: store.pending(),
+        "open": lambda store: store.open(review("rv_new"), announce=True, most=1),
+        "starting": lambda store: store.starting("rv_p", 3),
+    }
+    plans: list[str] = []
+
+    def explain(_connection: Any, cursor: Any, statement: str, parameters: Any, *_: Any) -> None:
+        if statement.startswith(("SELECT", "UPDATE", "DELETE")):
+            explained = cursor.connection.execute(f"EXPLAIN QUERY PLAN {statement}", parameters)
+            plans.extend(step[3] for step in explained)
+
+    event.listen(Connection, "before_cursor_execute", explain)
+    try:
+        calls[name](few)
+    finally:
+        event.remove(Connection, "before_cursor_execute", explain)
+    assert plans
+    assert [] == [plan for plan in plans if plan.startswith("SCAN") and "INDEX" not in plan]

@@ -1,0 +1,54 @@
+"""The steps make the tables that the code knows, in whatever folder the package lies, and alembic is asked only where a step is to be made."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from alembic.autogenerate import compare_metadata
+from alembic.migration import MigrationContext
+from alembic.script import ScriptDirectory
+from sqlalchemy import create_engine
+from sqlalchemy.dialects import postgresql
+from sqlalchemy.schema import CreateTable
+
+from samplegate.core.review.review import Filter
+from samplegate.store import finding, making, schema
+from samplegate.store.reviews import Reviews
+
+MIGRATIONS = Path(making.__file__).parent / "migrations"
+
+
+def test_the_steps_lead_to_the_tables_of_the_code(tmp_path: Path) -> None:
+    store = Reviews(f"sqlite:{tmp_path / 'reviews.db'}")
+    store.last_change()
+    store.close()
+    engine = create_engine(f"sqlite:///{tmp_path / 'reviews.db'}")
+    with engine.connect() as connection:
+        context = MigrationContext.configure(connection, opts={"version_table": schema.VERSION_TABLE, "compare_type": True})
+        assert [] == compare_metadata(context, schema.METADATA)
+    engine.dispose()
+
+
+def test_the_version_of_the_code_is_the_last_step_and_all_before_it_are_known() -> None:
+    script = ScriptDirectory(str(MIGRATIONS))
+    revisions = [step.revision for step in script.walk_revisions()]
+    assert (schema.VERSION, set(revisions[1:])) == (script.get_current_head(), set(making.OLDER))
+
+
+def test_a_store_that_is_made_is_opened_without_alembic(tmp_path: Path) -> None:
+    url = f"sqlite:{tmp_path / 'reviews.db'}"
+    asked = f"import sys; from samplegate.store.reviews import Reviews; print(Reviews({url!r}).last_change(), 'alembic' in sys.modules)"
+    environment = {**os.environ, "PYTHONPATH": "proxy"}
+    said = [subprocess.run([sys.executable, "-c", asked], env=environment, capture_output=True, text=True, timeout=50, check=True) for _ in range(2)]
+    assert ["0 True\n", "0 False\n"] == [one.stdout for one in said]
+
+
+def test_nothing_in_the_tables_and_the_statements_is_sqlites_alone() -> None:
+    dialect = postgresql.dialect()  # type: ignore[no-untyped-call]
+    tables = [str(CreateTable(table).compile(dialect=dialect)) for table in schema.METADATA.sorted_tables]
+    assert len(tables) == sum("CREATE TABLE" in table and "SERIAL" not in table for table in tables)
+    page = finding.page(Filter(states=("pending",), reviewers=("ops",)), "pending", None, 5)
+    assert "LIMIT" in str(page.compile(dialect=dialect))

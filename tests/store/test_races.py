@@ -1,0 +1,103 @@
+"""One store, many processes: of twenty that do the same at once, one has done it."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from samplegate.core.review.states import Conflict
+from samplegate.store.reviews import Reviews
+from tests.store.samples import NO, NOW, YES, review
+
+ROOT = Path(__file__).resolve().parents[2]
+RACER = ROOT / "tests/store/programs/racer.py"
+DIES = """
+import os, signal, sys
+from samplegate.store.reviews import Reviews
+from tests.store.samples import NOW
+store = Reviews(sys.argv[1])
+found = store.seek("sha256:l", stage="request", waiter="dying", now=NOW + 1, seconds=10)
+print(found.id, found.state, flush=True)
+sys.stdin.readline()
+"""
+
+
+def python(*arguments: str) -> subprocess.Popen[str]:
+    environment = {**os.environ, "PYTHONPATH": f"{ROOT / 'proxy'}{os.pathsep}{ROOT}"}
+    return subprocess.Popen([sys.executable, *arguments], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment)
+
+
+def raced(url: str, what: str, processes: int = 4, threads: int = 5) -> list[str]:
+    """The outcomes of all threads of all processes, let go as nearly at once as can be."""
+    with contextlib.ExitStack() as stack:
+        racers = [stack.enter_context(python(str(RACER), url, what, str(n), str(threads))) for n in range(processes)]
+        for racer in racers:
+            assert racer.stdout is not None
+            assert "ready\n" == racer.stdout.readline()
+        for racer in racers:
+            assert racer.stdin is not None
+            racer.stdin.write("go\n")
+            racer.stdin.flush()
+        return [outcome for racer in racers for outcome in json.loads(racer.communicate(timeout=50)[0])]
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> str:
+    return f"sqlite:{tmp_path / 'reviews.db'}"
+
+
+def test_of_twenty_verdicts_at_once_one_wins(url: str) -> None:
+    store = Reviews(url)
+    store.open(review(), announce=True, most=9)
+    assert Counter(won=1, lost=19) == Counter(raced(url, "decide"))
+    assert ["opened", "approved"] == [event.what for event in store.history("rv_a")]
+    assert isinstance(store.decide("rv_a", NO, who="late", door="api", now=NOW + 3), Conflict)
+    store.close()
+
+
+def test_of_twenty_uses_at_once_one_is_the_use(url: str) -> None:
+    store = Reviews(url)
+    store.open(review(waiter="w", held_until=NOW + 99), announce=False, most=9)
+    store.decide("rv_a", YES, who="ann", door="page", now=NOW + 1)
+    assert Counter(won=1, lost=19) == Counter(raced(url, "use"))
+    assert ["opened", "approved", "used"] == [event.what for event in store.history("rv_a")]
+    store.close()
+
+
+def test_each_of_fifteen_verdicts_is_taken_by_one_of_twenty(url: str) -> None:
+    store = Reviews(url)
+    for n in range(15):
+        store.open(review(f"rv_{n}"), announce=False, most=99)
+        store.decide(f"rv_{n}", YES, who="ann", door="page", now=NOW + 1)
+    assert Counter({"none": 5, **{f"rv_{n}": 1 for n in range(15)}}) == Counter(raced(url, "seek"))
+    store.close()
+
+
+def test_twenty_that_open_at_once_make_one_store_and_no_more_reviews_than_may_wait(url: str) -> None:
+    assert Counter(won=7, lost=13) == Counter(raced(url, "open"))
+    store = Reviews(url)
+    assert list(range(1, 8)) == [event.number for event in store.changes(0, 99)]
+    store.close()
+
+
+def test_what_a_killed_process_had_taken_is_the_next_ones_once_its_lease_is_over(url: str) -> None:
+    store = Reviews(url)
+    store.open(review(), announce=False, most=9)
+    store.decide("rv_a", YES, who="ann", door="page", now=NOW + 1)
+    with python("-c", DIES, url) as dying:
+        assert dying.stdout is not None
+        assert "rv_a approved\n" == dying.stdout.readline()
+        os.kill(dying.pid, signal.SIGKILL)
+    assert None is store.seek("sha256:l", stage="request", waiter="next", now=NOW + 10.9, seconds=10)
+    found = store.seek("sha256:l", stage="request", waiter="next", now=NOW + 11, seconds=10)
+    assert found is not None
+    assert [False, True, False] == [store.use("rv_a", waiter=w, decision_id=w, now=NOW + 12) for w in ("dying", "next", "next")]
+    store.close()
