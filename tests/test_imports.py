@@ -20,9 +20,10 @@ ARROWS: Final = {
     "__main__": frozenset({"cli"}),
     "cli": INSIDE | {"app", "commands", "daemon"},
     "commands": INSIDE | {"app"},
-    "app": INSIDE | {"preparation", "wiring", "conversation", "say", "house", "daemon"},
-    "daemon": INSIDE | {"ends", "house", "wiring", "preparation", "say", "app"},
-    "house": frozenset({"records", "limits", "sampler", "core"}),
+    "app": INSIDE | {"office", "preparation", "wiring", "conversation", "say", "house", "daemon"},
+    "daemon": INSIDE | {"ends", "office", "house", "wiring", "preparation", "say", "app"},
+    "office": frozenset({"house", "detectors", "review", "store", "settings", "ports", "core"}),
+    "house": frozenset({"records", "limits", "sampler", "ports", "core"}),
     "preparation": frozenset({"book", "house", "settings", "records", "sampler", "limits", "ports", "core"}),
     "wiring": frozenset({"house", "relay", "gate", "ports", "records", "sampler", "core"}),
     "conversation": frozenset({"ends", "preparation", "relay", "links", "records"}),
@@ -34,9 +35,11 @@ ARROWS: Final = {
     "backpressure": frozenset[str](),
     "settings": frozenset({"core"}),
     "book": frozenset({"detectors", "sampler", "core"}),
-    "gate": frozenset({"acts", "admit", "plans", "scene", "ports", "core"}),
+    "gate": frozenset({"acts", "admit", "consulting", "plans", "scene", "ports", "core"}),
     "plans": frozenset({"scene", "core"}),
-    "acts": frozenset({"admit", "sampling", "scene", "ports", "core"}),
+    "acts": frozenset({"admit", "reviewing", "sampling", "scene", "ports", "core"}),
+    "consulting": frozenset({"plans", "sampling", "scene", "ports", "core"}),
+    "reviewing": frozenset({"admit", "consulting", "sampling", "scene", "ports", "core"}),
     "sampling": frozenset({"admit", "scene", "ports", "core"}),
     "scene": frozenset({"admit", "ports", "core"}),
     "admit": frozenset({"ports", "core"}),
@@ -54,7 +57,7 @@ IMPURE: Final = frozenset(
 IMPURE_CALLS: Final = frozenset({"open", "print", "input", "breakpoint"})
 UNIX_ONLY: Final = frozenset("crypt fcntl grp posix pty pwd resource syslog termios tty uvloop".split())
 SLOW: Final = frozenset(
-    "aiohttp cryptography detect_secrets jsonschema jwt litellm mcp mcp_types prometheus_client pydantic pydantic_settings rich sqlalchemy starlette "
+    "aiohttp alembic cryptography detect_secrets jinja2 jsonschema jwt litellm markdown_it mcp mcp_types nh3 prometheus_client pydantic pydantic_settings rich sqlalchemy starlette "
     "uvicorn watchfiles".split()
 )
 """Each costs tens of milliseconds or of MiB: a wrapped server that needs none of them must not wait for them."""

@@ -12,7 +12,7 @@ from samplegate.core.record import Record
 from samplegate.core.samples import Sampled, SampleRequest, SampleResult
 from samplegate.core.session.rounds import Note, Open, Release, Reply, Round, Settled
 from samplegate.gate import Gate
-from samplegate.ports import Ports, Unavailable
+from samplegate.ports import Ports, Reviews, Unavailable
 from tests.core.dialogue import Dialogue, ask, form, modern, one, request, result, sample
 from tests.purse import Purse
 
@@ -45,6 +45,9 @@ class World:
     purse: Purse = field(default_factory=Purse)
     notes: list[Note] = field(default_factory=list)
     heard: list[int] = field(default_factory=list)
+    reviews: Reviews | None = None
+    clock: Callable[[], float] | None = None
+    wall: Callable[[], float] = lambda: 1e9
 
     async def sample(self, request: SampleRequest, heard: Callable[[int], None]) -> SampleResult:
         self.asked.append(request)
@@ -72,10 +75,11 @@ class World:
             ask_client=self.ask_client,
             record=self.record,
             note=self.notes.append,
-            clock=lambda: self.now,
-            wall=lambda: 1e9,
+            clock=self.clock or (lambda: self.now),
+            wall=self.wall,
             random=bytes,
             log=self.log,
+            reviews=self.reviews,
         )
         return Gate(d.book, "hash", ports)
 

@@ -21,6 +21,7 @@ from samplegate.core.decisions import (
     Decision,
     Denied,
     DenyAs,
+    Escalated,
     FixedAnswer,
     Forwarded,
     LeftOpen,
@@ -34,6 +35,7 @@ from samplegate.core.recording import Done
 from samplegate.core.requests import BadRequest, Request
 from samplegate.core.session import shapes
 from samplegate.core.session.rounds import Item, Reply
+from samplegate.reviewing import escalate, sample_seen
 from samplegate.sampling import late, sample, shaped
 from samplegate.scene import Scene
 
@@ -55,6 +57,7 @@ async def act(scene: Scene, decision: Decision) -> Done:
             return msgspec.structs.replace(done, outcome=Denied(Reason.TIMEOUT, detail=outcome.detail))
         tried.append(f"{decision.rule}: {outcome.detail}")
         await scene.close()
+        scene.verdict = scene.missed = None
         situation = Situation(can_forward=can_forward(scene.request, scene.round.client))
         decision = later(scene.book, scene.request, situation, decision)
         admitted = await admit(scene.book, scene.ports, scene.round, scene.request, decision)
@@ -72,8 +75,12 @@ async def _act_once(scene: Scene, decision: Decision) -> Done:
         case FixedAnswer(result):
             scene.begin()
             return Done(shaped(scene, result), decision, model=result.get("model"))
-        case Allowed():
+        case Allowed(review_answer=None):
             return await sample(scene, decision, decision.act)
+        case Allowed():
+            return await sample_seen(scene, decision, decision.act)
+        case Escalated():
+            return await escalate(scene, decision, decision.act)
         case Forwarded():
             return await _ask_client(scene, decision, decision.act)
         case _:

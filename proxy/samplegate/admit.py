@@ -17,7 +17,7 @@ from samplegate.core.capabilities import can_forward
 from samplegate.core.catalogue import Worst
 from samplegate.core.claims import Claimant
 from samplegate.core.decide import Rulebook
-from samplegate.core.decisions import Allowed, Decision, Forwarded, Situation
+from samplegate.core.decisions import Allowed, Decision, Escalated, Forwarded, Situation
 from samplegate.core.ledger import Draw, Refused, Reserved, Terms
 from samplegate.core.patience import LONGEST, left
 from samplegate.core.requests import Request
@@ -32,7 +32,7 @@ class Hold:
 
     def __init__(self, book: Rulebook, ports: Ports, server: str, reserved: Reserved, slots: Slots | None = None) -> None:
         self._book, self._ports, self._server = book, ports, server
-        self._begun = False
+        self._begun = self._asked = self._known = False
         self.take(reserved, slots)
 
     def take(self, reserved: Reserved, slots: Slots | None = None) -> None:
@@ -52,6 +52,14 @@ class Hold:
     def begin(self) -> None:
         """From here on the request counts, whatever comes of it."""
         self._begun = True
+
+    def asked(self) -> None:
+        """A person is asked: that counts as a request, whatever they say; what a model may come to does not yet."""
+        self._asked = True
+
+    def known(self) -> None:
+        """The same request was counted before: when its person was asked, and it was put off or edited since."""
+        self._known = True
 
     async def next_try(self, draws: Sequence[Draw]) -> Refused | None:
         """Reserve what another model comes to; what the request holds already is not drawn twice."""
@@ -74,9 +82,10 @@ class Hold:
             return
         self.closed = True
         request = self._request if self._slots is None else self._slots.closed(self._request, self._book.terms)
-        for reserved in (request, *([] if self._try is None else [self._try])):
+        counts = (self._begun or self._asked) and not self._known
+        for reserved, stays in ((request, counts), *([] if self._try is None else [(self._try, self._begun)])):
             if reserved.draws:
-                await self._settle(reserved, reserved.draws if self._begun else ())
+                await self._settle(reserved, reserved.draws if stays else ())
 
     async def _settle(self, reserved: Reserved, actual: Sequence[Draw]) -> None:
         with anyio.move_on_after(SETTLING, shield=True):
@@ -170,7 +179,7 @@ async def _held(hold: Hold, reserved: Reserved) -> Hold:
 
 def _patience(book: Rulebook, ports: Ports, round: Round, decision: Decision) -> float:
     """Seconds that there are for waiting: at most what the rule gives the act, and what is left of the peers' patience."""
-    rule = decision.act.timeout if isinstance(decision.act, Allowed | Forwarded) else None
+    rule = decision.act.timeout if isinstance(decision.act, Allowed | Forwarded | Escalated) else None
     seconds = left(book.policy, round, rule, ports.clock())
     return LONGEST if seconds is None else max(seconds, 0.0)
 

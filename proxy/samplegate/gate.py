@@ -14,10 +14,11 @@ import msgspec.structs
 
 from samplegate.acts import act
 from samplegate.admit import Hold, admit
+from samplegate.consulting import ask_first, spend
 from samplegate.core.brakes import Brakes, asker, digest
 from samplegate.core.capabilities import can_forward
 from samplegate.core.decide import Rulebook, decide
-from samplegate.core.decisions import Answered, Decision, DenyAs, Forwarded, Reason, Situation, Unanswered, Withdrawn
+from samplegate.core.decisions import Answered, Decision, Denied, DenyAs, Forwarded, Reason, Situation, Unanswered, Withdrawn
 from samplegate.core.recording import Done, describe, detail_of
 from samplegate.core.redaction import clean_params
 from samplegate.core.requests import BadRequest, Request, SamplingRequest
@@ -64,18 +65,29 @@ class Gate:
         away = frozenset(key for key, plan in plans.items() if isinstance(plan.decision.act, Forwarded))
         if round.returned is None and (away or round.roots):
             return await self._hand_on(round, plans, away)
+        try:
+            put_off = await ask_first(plans, round.parks)
+        except anyio.get_cancelled_exc_class():
+            await self._record_all(round, plans, {})
+            raise
+        if put_off:
+            return self._put_off(round, plans)
         return Settled(await self._act_and_record(round, plans))
 
     # -- decide ----------------------------------------------------------------------------------------------------------------------------
 
     def _planned(self, round: Round, key: str, decision: Decision) -> Plan:
         item = round.items[key]
-        return Plan(item, decision, self.ports.random(12).hex(), Scene(round, key, item, self.book, self.ports, self.ports.clock()))
+        decision_id = self.ports.random(12).hex()
+        return Plan(item, decision, decision_id, self._scene(round, key, decision_id))
+
+    def _scene(self, round: Round, key: str, decision_id: str) -> Scene:
+        return Scene(round, key, round.items[key], self.book, self.ports, self.policy_hash, decision_id, self.ports.clock())
 
     def _plan(self, round: Round, key: str, item: Item) -> Plan:
-        seen = None if round.returned is None else round.returned.seen.get(key)
-        decision_id = self.ports.random(12).hex() if seen is None else seen.decision_id
-        scene = Scene(round, key, item, self.book, self.ports, self.ports.clock())
+        known = None if round.returned is None else round.returned.ids.get(key)
+        decision_id = self.ports.random(12).hex() if known is None else known
+        scene = self._scene(round, key, decision_id)
         try:
             return Plan(item, self._decide(round, key, item), decision_id, scene)
         except Exception:
@@ -170,6 +182,11 @@ class Gate:
             self.ports.log.error("request.failed", decision_id=plan.decision_id, exc_info=True)  # noqa: G201
             return Done(Unanswered(Reason.ERROR, detail="a fault while acting; the log has it"), plan.decision)
 
+    def _put_off(self, round: Round, plans: Mapping[str, Plan]) -> ForwardRound:
+        """The client comes back by itself: nothing is held meanwhile, nothing is recorded yet, and verdicts wait for the return."""
+        self.ports.note(Note("round.parked", {"server": round.origin.server, "round": round.id}, warn=False))
+        return self._handed(plans, frozenset())
+
     async def _refuse(self, round: Round, plans: Mapping[str, Plan], blocked: str) -> dict[str, Release]:
         """One key ends the call: nothing is spent on the others (T7)."""
         plan = plans[blocked]
@@ -202,6 +219,9 @@ class Gate:
         for key, plan in plans.items():
             if key in away:
                 plan.scene.begin()  # the client is asked: that counts; what the others reserved is given back until it returns
+        return self._handed(plans, away)
+
+    def _handed(self, plans: Mapping[str, Plan], away: frozenset[str]) -> ForwardRound:
         seen = {
             key: Seen(plan.decision_id, plan.decision.effect, plan.decision.rule, verifies(plan.decision), timeout_of(plan.decision))
             for key, plan in plans.items()
@@ -222,7 +242,7 @@ class Gate:
 
     async def _record(self, round: Round, key: str, plan: Plan, done: Done | None) -> Release:
         """The record stands before the release; one that cannot be written makes the outcome Unanswered."""
-        done = done if done is not None else Done(Withdrawn(), plan.decision)
+        done = done if done is not None else Done(Withdrawn(), plan.decision, review=plan.scene.verdict, reviewed=plan.scene.reviewed)
         duration, now = self.ports.clock() - plan.scene.started, self.ports.wall()
         release = Release(done.outcome, plan.decision_id, self._explain(round, done))
         try:
@@ -235,8 +255,15 @@ class Gate:
         except Exception:
             self.ports.log.error("record.failed", decision_id=plan.decision_id, exc_info=True)  # noqa: G201
         else:
-            return release
+            return await self._released(round, key, plan, done, release)
         return release if isinstance(done.outcome, Withdrawn) else Release(_UNRECORDED, plan.decision_id)
+
+    async def _released(self, round: Round, key: str, plan: Plan, done: Done, release: Release) -> Release:
+        """The record stands. A verdict that is not ours any more releases nothing, and the log is told under the same name."""
+        if not isinstance(done.outcome, Answered | Denied) or await spend(plan.scene):
+            return release
+        lost = Unanswered(Reason.REVIEW, detail="the verdict was lost to another, or could not be marked as used")
+        return await self._record(round, key, plan, msgspec.structs.replace(done, outcome=lost))
 
     def _accounted(self, done: Done, plan: Plan) -> Done:
         """With what was drawn, tried and spent, however it ended; and without the secrets that a rule of the policy would find in its prompt."""
@@ -254,6 +281,8 @@ class Gate:
         )
 
     def _explain(self, round: Round, done: Done) -> str:
+        if done.told:
+            return done.told
         server = self.book.policy.servers.get(round.origin.server)
         if server is None or not server.explain_to_server:
             return ""

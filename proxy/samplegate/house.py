@@ -17,7 +17,9 @@ from samplegate.core import load
 from samplegate.core.brakes import Brakes
 from samplegate.core.matching.match import Rulebook
 from samplegate.core.record import Record
+from samplegate.core.redaction import Redactor
 from samplegate.limits.admission import Admission
+from samplegate.ports import Reviews
 from samplegate.records.decisions import DecisionLog
 from samplegate.records.draws import Draws
 from samplegate.records.log import Log
@@ -34,6 +36,8 @@ class Rules(msgspec.Struct, eq=False):
     book: Rulebook
     models: Models
     open: int = 0
+    withheld: Redactor | None = None
+    """Finds secrets in what reviewers are told; made when it is first needed."""
 
     @property
     def hash(self) -> str:
@@ -61,6 +65,8 @@ class House:
         self.draws = Draws(rules.book.terms, self.metrics)
         self.admission = Admission(rules.book.terms, state=state, clock=time.time, log=log)
         self.brakes = Brakes(rules.book.policy.brakes)
+        self.reviews: Reviews | None = None
+        """The way to people, where the process has one."""
         self._conversations: set[Swapped] = set()
         self._retired: set[Rules] = set()
 

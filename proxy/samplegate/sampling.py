@@ -17,9 +17,9 @@ from samplegate.core.admission import draws_of, worst_of
 from samplegate.core.asking import question, unasked
 from samplegate.core.catalogue import Worst
 from samplegate.core.claims import Claimant
-from samplegate.core.decisions import Allowed, Answered, Decision, Outcome, Reason, Unanswered
+from samplegate.core.decisions import Allowed, Answered, DecidedBy, Decision, Outcome, Reason, Unanswered
 from samplegate.core.patience import LONGEST, left
-from samplegate.core.policy import AllowRule
+from samplegate.core.policy import AllowRule, EscalateRule
 from samplegate.core.recording import Attempt, Done
 from samplegate.core.samples import Failure, Sampled, SampleFailed, SampleRequest, SampleResult
 from samplegate.core.session import shapes
@@ -57,7 +57,7 @@ class _Asking:
     def __init__(self, scene: Scene, decision: Decision, allowed: Allowed, until: float) -> None:
         self._scene, self._decision, self._allowed, self._until = scene, decision, allowed, until
         rule = scene.book.policy.rules[decision.index]
-        assert isinstance(rule, AllowRule)
+        assert isinstance(rule, AllowRule | EscalateRule)
         self._rule = rule
         self._params = allowed.params
         self._redacted = dict(allowed.redacted)
@@ -180,10 +180,10 @@ class _Asking:
         return Done(outcome, self._decision, model=self.model, redacted=self._redacted, refused_by=self._refused_by)
 
 
-def shaped(scene: Scene, result: Mapping[str, Any]) -> Outcome:
+def shaped(scene: Scene, result: Mapping[str, Any], by: DecidedBy = "policy") -> Outcome:
     """A result of ours in the shape of the negotiated revision (R6), where it has one there."""
     revision = scene.round.origin.revision
     shaped = shapes.sampling_result(result, revision) if scene.item.method.startswith("sampling/") else dict(result)
     if shaped is None:
         return Unanswered(Reason.CANNOT, detail=f"the answer's content has no form in revision {revision or 'unknown'}")
-    return Answered(jsontext.dump(shaped), "policy")
+    return Answered(jsontext.dump(shaped), by)

@@ -6,8 +6,10 @@ import msgspec
 
 from samplegate.admit import Hold
 from samplegate.core.decide import Rulebook
+from samplegate.core.decisions import Outcome
 from samplegate.core.recording import Attempt
 from samplegate.core.requests import BadRequest, Request
+from samplegate.core.review.review import Review
 from samplegate.core.session.rounds import Item, Round
 from samplegate.ports import Ports
 
@@ -20,6 +22,9 @@ class Scene(msgspec.Struct, eq=False):
     item: Item
     book: Rulebook
     ports: Ports
+    policy_hash: str = ""
+    decision_id: str = ""
+    """Its name in the decision log."""
     started: float = 0.0
     """When it was decided, by the ports' clock."""
     waited: float = 0.0
@@ -34,6 +39,15 @@ class Scene(msgspec.Struct, eq=False):
     reserved_usd: int | None = 0
     """What they may have come to at worst, in units of ``ledger.SCALE["usd"]``; None once a price is unknown."""
 
+    verdict: Review | None = None
+    """What a person said of the request, held for us; or the review that still waits for it."""
+    missed: Outcome | None = None
+    """Why there is none."""
+    reviewed: float = 0.0
+    """Seconds of it that were spent waiting for people."""
+    held: list[Review] = msgspec.field(default_factory=list)
+    """Verdicts that nobody else may use as long as we do not give them back."""
+
     @property
     def request(self) -> Request:
         """The request. Only where there is one: a malformed request is not acted on."""
@@ -46,7 +60,16 @@ class Scene(msgspec.Struct, eq=False):
         if self.hold is not None:
             self.hold.begin()
 
+    def ask(self, *, anew: bool) -> None:
+        """A person is asked, or (not ``anew``) was before this request was put off, which counted it already."""
+        self.begun = True
+        if self.hold is not None:
+            self.hold.asked() if anew else self.hold.known()
+
     async def close(self) -> None:
         """Give back what it still holds."""
         if self.hold is not None:
             await self.hold.close()
+        while self.held:
+            assert self.ports.reviews is not None
+            await self.ports.reviews.give_back(self.held.pop())

@@ -86,6 +86,7 @@ class Wires:
             wall=time.time,
             random=secrets.token_bytes,
             log=house.log,
+            reviews=house.reviews,
         )
         return Gate(rules.book, rules.hash, ports, house.brakes)
 

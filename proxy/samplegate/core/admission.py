@@ -14,7 +14,7 @@ from samplegate.core import claims, costs
 from samplegate.core.catalogue import Worst
 from samplegate.core.claims import Claimant
 from samplegate.core.decide import Rulebook, decide
-from samplegate.core.decisions import Allowed, Decision, DenyAs, LeftOpen, Reason, Situation
+from samplegate.core.decisions import Decision, DenyAs, LeftOpen, Reason, Situation
 from samplegate.core.ledger import Draw
 from samplegate.core.requests import Request
 
@@ -24,10 +24,11 @@ def draws_of(book: Rulebook, decision: Decision, who: Claimant) -> tuple[Draw, .
     if not decision.limits:
         return ()
     who = msgspec.structs.replace(who, rule=decision.rule or "")
-    if not isinstance(decision.act, Allowed):
+    allowed = decision.allowed
+    if allowed is None:
         return claims.claim(decision.limits, book.terms, who, None)
-    model = decision.act.models[0]
-    return claims.claim(decision.limits, book.terms, msgspec.structs.replace(who, model=model), worst_of(book, model, decision.act.params))
+    model = allowed.models[0]
+    return claims.claim(decision.limits, book.terms, msgspec.structs.replace(who, model=model), worst_of(book, model, allowed.params))
 
 
 def worst_of(book: Rulebook, model: str, params: Mapping[str, Any]) -> Worst:

@@ -9,7 +9,7 @@ import msgspec
 
 from samplegate.core import models, redaction
 from samplegate.core.matching.match import Rulebook
-from samplegate.core.policy import AllowRule
+from samplegate.core.policy import ModelRule
 
 
 class Question(msgspec.Struct, frozen=True):
@@ -20,7 +20,7 @@ class Question(msgspec.Struct, frozen=True):
     redacted: Mapping[str, int] = msgspec.field(default_factory=dict)
 
 
-def question(book: Rulebook, rule: AllowRule, model: str, params: Mapping[str, Any]) -> Question | str:
+def question(book: Rulebook, rule: ModelRule, model: str, params: Mapping[str, Any]) -> Question | str:
     """What ``model`` (our name) is asked; why it cannot be, where the rule stops at secrets."""
     asked = models.bounded(rule.with_, book.model(model), book.catalogue[model], params)
     secrets = rule.with_.secrets

@@ -15,7 +15,7 @@ from samplegate.core import answers, models
 from samplegate.core.eras import LEGACY, Era, has_elicitation, has_modes
 from samplegate.core.matching.facts import ABSENT, UNKNOWN, Calls, Facts, Known
 from samplegate.core.matching.match import Rulebook
-from samplegate.core.policy import AllowRule, AnswerRule, DenyRule, ForwardRule, Kind, Rule
+from samplegate.core.policy import AllowRule, AnswerRule, DenyRule, EscalateRule, ForwardRule, Kind, ModelRule, Rule
 from samplegate.core.requests import Call, ClientCapabilities, Request
 
 
@@ -117,13 +117,15 @@ def _by(book: Rulebook, rule: Rule, class_: Class, client: ClientCapabilities) -
             return "gate" if worth and answers.can_answer(rule, class_) else "otherwise"
         case ForwardRule():
             return "client" if _declared(class_, client) else "otherwise"
+        case EscalateRule():  # a person may answer what no model takes, but no server needs to bring tools for a person
+            return "gate" if class_ != "sampling with tools" or _has_model(book, rule, class_) else "otherwise"
         case DenyRule():
             return "nobody"
         case _ as never:
             assert_never(never)
 
 
-def _has_model(book: Rulebook, rule: AllowRule, class_: Class) -> bool:
+def _has_model(book: Rulebook, rule: ModelRule, class_: Class) -> bool:
     """Whether the rule has a model for the class. Which of its models fits a request is known only then."""
     if _kind_of(class_) != "sampling":
         return False

@@ -12,16 +12,18 @@ import msgspec
 
 from samplegate.core import answers, models
 from samplegate.core.asking import question
-from samplegate.core.decisions import Act, Allowed, Decision, DenyAs, FixedAnswer, Forwarded, LeftOpen, Reason, Shadow, Situation, Step
+from samplegate.core.decisions import Act, Allowed, Decision, DenyAs, Escalated, FixedAnswer, Forwarded, LeftOpen, Reason, Shadow, Situation, Step
 from samplegate.core.matching.conditions import shown
 from samplegate.core.matching.facts import Facts
+from samplegate.core.matching.forms import NotFlat
 from samplegate.core.matching.match import Rulebook, compile_policy
-from samplegate.core.policy import AllowRule, AnswerRule, DenyRule, ForwardRule, Otherwise, Rule, seconds
+from samplegate.core.policy import AllowRule, AnswerRule, DenyRule, EscalateRule, ForwardRule, ModelRule, Otherwise, Rule, seconds
 from samplegate.core.requests import Request
+from samplegate.core.review.review import MOST_REVIEWED
 
 __all__ = ["Rulebook", "compile_policy", "decide", "explain"]
 
-Effect: TypeAlias = Literal["allow", "answer", "forward", "deny"]
+Effect: TypeAlias = Literal["allow", "answer", "forward", "escalate", "deny"]
 
 
 class Can(msgspec.Struct, frozen=True):
@@ -76,7 +78,7 @@ def _walk(book: Rulebook, request: Request, situation: Situation, start: int, st
 
 
 def _taken(rule: Rule, made: Can, index: int, shadows: tuple[Shadow, ...]) -> Decision:
-    on_timeout: Otherwise = rule.on_timeout if isinstance(rule, (AllowRule, ForwardRule)) else "unanswered"
+    on_timeout: Otherwise = rule.on_timeout if isinstance(rule, AllowRule | ForwardRule | EscalateRule) else "unanswered"
     if isinstance(rule, DenyRule):
         return Decision(made.act, "deny", rule.name, Reason.RULE, made.why, on_timeout, index, shadows)
     return Decision(made.act, effect_of(rule), rule.name, Reason.RULE, made.why, on_timeout, index, shadows, tuple(rule.limits), rule.on_limit)
@@ -100,13 +102,31 @@ def _carry_out(book: Rulebook, rule: Rule, facts: Facts, situation: Situation) -
             if not situation.can_forward:
                 return Cannot("the client did not declare that it can be asked this")
             return Can(Forwarded(rule.verify, _seconds(rule.timeout)))
+        case EscalateRule():
+            return _escalate(book, rule, facts)
         case DenyRule():
             return Can(DenyAs(rule.as_))
         case _ as never:
             assert_never(never)
 
 
-def _allow(book: Rulebook, rule: AllowRule, facts: Facts) -> Can | Cannot:
+def _escalate(book: Rulebook, rule: EscalateRule, facts: Facts) -> Can | Cannot:
+    reviewer = book.policy.reviewers[rule.reviewer]
+    timeout, late = seconds(rule.timeout or reviewer.timeout), seconds(reviewer.late_verdict)
+    if facts.request.size > MOST_REVIEWED:
+        return Cannot(f"it has {facts.request.size} bytes, and a person is shown {MOST_REVIEWED} at most")
+    if facts.is_sampling:
+        made = _allow(book, rule, facts)
+        if isinstance(made, Can):
+            assert isinstance(made.act, Allowed)
+            return Can(Escalated(rule.reviewer, made.act, timeout, late), made.why)
+        return Can(Escalated(rule.reviewer, None, timeout, late, made.why), f"reviewer {shown(rule.reviewer)}; no model: {made.why}")
+    if not facts.is_url and isinstance(form := facts.form, NotFlat):
+        return Cannot(f"the form is not flat: {form.why}")  # T16: nobody could fill it in
+    return Can(Escalated(rule.reviewer, None, timeout, late), f"reviewer {shown(rule.reviewer)}")
+
+
+def _allow(book: Rulebook, rule: ModelRule, facts: Facts) -> Can | Cannot:
     if not facts.is_sampling:
         return Cannot("a model answers sampling only")
     if not facts.request.params["messages"]:
@@ -118,7 +138,7 @@ def _allow(book: Rulebook, rule: AllowRule, facts: Facts) -> Can | Cannot:
     asked = question(book, rule, names[0], facts.request.params)
     if isinstance(asked, str):
         return Cannot(asked)
-    allowed = Allowed(names, asked.params, _seconds(rule.with_.timeout), asked.changed, asked.redacted)
+    allowed = Allowed(names, asked.params, _seconds(rule.with_.timeout), asked.changed, asked.redacted, rule.review_answer)
     return Can(allowed, f"model {shown(names[0])}: {choice.why}")
 
 
@@ -135,6 +155,8 @@ def effect_of(rule: Rule) -> Effect:
             return "answer"
         case ForwardRule():
             return "forward"
+        case EscalateRule():
+            return "escalate"
         case DenyRule():
             return "deny"
         case _ as never:

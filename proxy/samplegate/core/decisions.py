@@ -21,6 +21,7 @@ class Reason(StrEnum):
     MODEL = "model"  # the model failed or refused
     CLIENT = "client"  # the client answered with an error, or with something that does not fit
     LIMIT = "limit"  # a limit is used up, or could not be asked
+    REVIEW = "review"  # a person refused it, or nobody could be asked: the store or the reviewer is gone
     BRAKE = "brake"  # the server asked in circles
     CONTENT = "content"  # the answer holds a secret, or is too large
     RECORDS = "records"  # the decision log could not be written
@@ -41,6 +42,8 @@ class Allowed(msgspec.Struct, frozen=True):
     """What the rule's bounds changed, for the log: names of params."""
     redacted: Mapping[str, int] = msgspec.field(default_factory=dict)
     """How many secrets of which pattern were taken out of the params."""
+    review_answer: str | None = None
+    """The reviewer who is to see the answer before it is released."""
 
 
 class FixedAnswer(msgspec.Struct, frozen=True):
@@ -56,6 +59,21 @@ class Forwarded(msgspec.Struct, frozen=True):
     timeout: float | None
 
 
+class Escalated(msgspec.Struct, frozen=True):
+    """A person is to decide."""
+
+    reviewer: str
+    allowed: Allowed | None
+    """Sampling: what a model would be asked if the person approves; None where no model can be asked: then a person can only answer or refuse.
+    Elicitation: None."""
+    timeout: float
+    """Seconds that the review may wait for a verdict."""
+    late: float
+    """Seconds that a verdict may be used after it was given."""
+    why: str = ""
+    """Why no model can be asked."""
+
+
 class DenyAs(msgspec.Struct, frozen=True):
     """Refused by a rule."""
 
@@ -66,7 +84,7 @@ class LeftOpen(msgspec.Struct, frozen=True):
     """Nobody is to answer: Unanswered."""
 
 
-Act: TypeAlias = Allowed | FixedAnswer | Forwarded | DenyAs | LeftOpen
+Act: TypeAlias = Allowed | FixedAnswer | Forwarded | Escalated | DenyAs | LeftOpen
 
 
 class Shadow(msgspec.Struct, frozen=True):
@@ -90,7 +108,7 @@ class Decision(msgspec.Struct, frozen=True):
     """What is to be done with one request."""
 
     act: Act
-    effect: Literal["allow", "answer", "forward", "deny", "none"]
+    effect: Literal["allow", "answer", "forward", "escalate", "deny", "none"]
     rule: str | None
     reason: Reason
     detail: str = ""
@@ -102,6 +120,12 @@ class Decision(msgspec.Struct, frozen=True):
     limits: tuple[str, ...] = ()
     """The limits that carrying it out draws on."""
     on_limit: Literal["next", "unanswered", "deny", "wait"] = "unanswered"
+
+
+    @property
+    def allowed(self) -> Allowed | None:
+        """What a model is to be asked, now or once a person has approved."""
+        return self.act if isinstance(self.act, Allowed) else self.act.allowed if isinstance(self.act, Escalated) else None
 
 
 DecidedBy: TypeAlias = Literal["policy", "human", "client", "timeout"]

@@ -17,7 +17,7 @@ from samplegate.core.fitting import Asking, grouped, nobody, taken
 from samplegate.core.hints import ALIKE, heard, meaning
 from samplegate.core.matching.conditions import shown
 from samplegate.core.matching.facts import Facts
-from samplegate.core.policy import AllowRule, Model, Policy, Weights
+from samplegate.core.policy import Model, ModelRule, Policy, Weights
 from samplegate.core.scores import QUALITIES, Score, rank, wanted
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ class Choice(msgspec.Struct, frozen=True):
     """The models of the rule that do not fit, and why not."""
 
 
-def choose(book: Rulebook, rule: AllowRule, facts: Facts) -> Choice:
+def choose(book: Rulebook, rule: ModelRule, facts: Facts) -> Choice:
     """The rule's models (R21) that take the request, by the hints in their order (R19), then by weights (R20), else as they stand."""
     allowed = candidates(book.policy, rule)
     if not allowed:
@@ -61,7 +61,7 @@ def choose(book: Rulebook, rule: AllowRule, facts: Facts) -> Choice:
     return Choice(tuple(ordered if rule.with_.fallback else ordered[:1]), why, scores, unfit)
 
 
-def candidates(policy: Policy, rule: AllowRule) -> list[Model]:
+def candidates(policy: Policy, rule: ModelRule) -> list[Model]:
     """The models that a rule allows, in its order."""
     by_name = {model.name: model for model in policy.models}
     names = dict.fromkeys(rule.with_.models or by_name)
@@ -72,7 +72,7 @@ def _facts(book: Rulebook, model: Model) -> ModelFacts:
     return book.catalogue.get(model.name, _UNKNOWN)
 
 
-def _scores(book: Rulebook, rule: AllowRule, request: Asking, fitting: Sequence[Model], weights: Weights) -> Mapping[str, Score]:
+def _scores(book: Rulebook, rule: ModelRule, request: Asking, fitting: Sequence[Model], weights: Weights) -> Mapping[str, Score]:
     usd: dict[str, int | None] = {}
     if weights.cost:
         for model in fitting:
@@ -112,15 +112,15 @@ def _by_weights(ordered: Sequence[Model], scores: Mapping[str, Score], weights: 
     return f"score {first.total:.2f} by {whose} ({counted}), before {ordered[1].name} with {second.total:.2f}{said}"
 
 
-def _first(rule: AllowRule, unfit: Mapping[str, str]) -> str:
+def _first(rule: ModelRule, unfit: Mapping[str, str]) -> str:
     return f"first of {_whose(rule)}{_left_out(unfit)}"
 
 
-def _only(rule: AllowRule, unfit: Mapping[str, str]) -> str:
+def _only(rule: ModelRule, unfit: Mapping[str, str]) -> str:
     return f"the only one of {_whose(rule)}{_left_out(unfit)}"
 
 
-def _whose(rule: AllowRule) -> str:
+def _whose(rule: ModelRule) -> str:
     return "the rule's list" if rule.with_.models else "the policy's models"
 
 

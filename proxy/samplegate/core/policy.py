@@ -14,6 +14,7 @@ Mode: TypeAlias = Literal["form", "url"]
 ContentType: TypeAlias = Literal["text", "image", "audio", "tool_use", "tool_result"]
 FieldType: TypeAlias = Literal["string", "number", "integer", "boolean", "enum", "multi_enum"]
 Otherwise: TypeAlias = Literal["next", "unanswered", "deny"]
+Show: TypeAlias = Literal["full", "redacted", "none"]
 OnLimit: TypeAlias = Literal["next", "unanswered", "deny", "wait"]
 Quality: TypeAlias = Literal["cost", "speed", "intelligence"]
 Extra: TypeAlias = Literal["image", "audio", "tools"]
@@ -175,6 +176,34 @@ class With(Strict, frozen=True):
     timeout: Duration | None = None
 
 
+class Webhook(Strict, frozen=True):
+    """Where a reviewer is told of reviews, and may answer at once. One of ``url``, ``url_file`` and ``url_env``."""
+
+    url: str | None = None
+    url_file: str | None = None
+    """For addresses that are secrets themselves, such as Slack's."""
+    url_env: str | None = None
+    format: Literal["standard", "slack"] = "standard"
+    secret_file: str | None = None
+    """``standard``: the key of its signatures (Standard Webhooks: ``whsec_`` and base64, or plain text)."""
+    secret_env: str | None = None
+    old_secret_file: str | None = None
+    """While keys are changed: both sign."""
+    old_secret_env: str | None = None
+
+
+class Reviewer(Strict, frozen=True):
+    """Who decides what rules escalate: people at the page, the command line or the API, and whoever stands behind a webhook or a command."""
+
+    timeout: Duration = "15m"
+    """How long a review waits for a verdict; the request itself only as long as its peers do."""
+    late_verdict: Duration = "24h"
+    """How long a verdict that came after its request had ended answers the next same one, once. ``0s``: never."""
+    webhook: Webhook | None = None
+    command: list[str] | None = None
+    """A program that gets the review as JSON on its standard input and prints the verdict."""
+
+
 class RuleBase(Strict, frozen=True, tag_field="effect"):
     """What every rule has."""
 
@@ -194,6 +223,10 @@ class AllowRule(RuleBase, frozen=True, tag="allow", rename={"with_": "with"}):
     limits: list[str] = []
     """Names of limits that a request draws on before anything is spent."""
     on_limit: OnLimit = "unanswered"
+    review_answer: str | None = None
+    """The reviewer who sees the model's answer before the server does."""
+    show: Show = "redacted"
+    """What of the contents a reviewer's webhook or command is told; the page has them whole."""
 
 
 class AnswerRule(RuleBase, frozen=True, tag="answer"):
@@ -225,7 +258,25 @@ class DenyRule(RuleBase, frozen=True, tag="deny", rename={"as_": "as"}):
     as_: Literal["cancel", "decline"] = "cancel"
 
 
-Rule: TypeAlias = AllowRule | AnswerRule | ForwardRule | DenyRule
+class EscalateRule(RuleBase, frozen=True, kw_only=True, tag="escalate", rename={"with_": "with"}):
+    """A person decides. Sampling: whether a model is asked, and what; elicitation: the person fills in the form."""
+
+    reviewer: str
+    with_: With = With()
+    """How an approved request is sampled, as for ``allow``: its models and bounds hold for the person's edits too."""
+    show: Show = "redacted"
+    review_answer: str | None = None
+    """The reviewer who sees the model's answer before the server does."""
+    timeout: Duration | None = None
+    """In place of the reviewer's own."""
+    on_timeout: Otherwise = "unanswered"
+    limits: list[str] = []
+    on_limit: OnLimit = "unanswered"
+
+
+Rule: TypeAlias = AllowRule | AnswerRule | ForwardRule | EscalateRule | DenyRule
+ModelRule: TypeAlias = AllowRule | EscalateRule
+"""A rule under which a model may be asked."""
 
 
 class Limit(Strict, frozen=True):
@@ -285,3 +336,4 @@ class Policy(Strict, frozen=True):
     rules: list[Rule] = []
     client: Peer = Peer()
     servers: dict[str, Server] = {}
+    reviewers: dict[str, Reviewer] = {}

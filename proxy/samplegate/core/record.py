@@ -67,7 +67,7 @@ class Record:
     revision: str
     door: Door
     kind: Literal["sampling", "elicitation"]
-    effect: Literal["allow", "answer", "forward", "deny", "none"]
+    effect: Literal["allow", "answer", "forward", "escalate", "deny", "none"]
     reason: Reason
     outcome: Released
     policy_hash: str
@@ -109,6 +109,15 @@ class Record:
     """The limit that had no room for it."""
     redacted: Mapping[str, int] = field(default_factory=dict)
     """How many secrets of which pattern were found in the prompt and in the answer."""
+    review: str | None = None
+    """The review that a person was asked to decide."""
+    reviewer: str | None = None
+    reviewed_by: str | None = None
+    """Who decided it, as far as the door knows; None where nobody has."""
+    review_door: str | None = None
+    """By what way: ``page``, ``api``, ``cli``, ``webhook``, ``callback`` or ``command``."""
+    reviewed_ms: float | None = None
+    """What of ``duration_ms`` was spent waiting for people."""
     asked: Mapping[str, Any] | None = field(default=None, repr=False)
     """What a model was asked, within its rule's bounds: for the tape, never in the line."""
     request: Mapping[str, Any] | None = field(default=None, repr=False)
@@ -148,6 +157,11 @@ def to_json(record: Record, *, content: ContentMode = "none", key: bytes = b"") 
         "limits": list(record.limits),
         "refused_by": record.refused_by,
         "redacted": dict(record.redacted) or None,
+        "review": record.review,
+        "reviewer": record.reviewer,
+        "reviewed_by": _clipped(record.reviewed_by, MAX_NAME),
+        "review_door": record.review_door,
+        "reviewed_ms": None if record.reviewed_ms is None else round(record.reviewed_ms, 3),
         "duration_ms": None if record.duration_ms is None else round(record.duration_ms, 3),
         "outcome": record.outcome,
         "action": record.action,

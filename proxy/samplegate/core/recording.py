@@ -8,9 +8,10 @@ from typing import Any, Final, Literal
 import msgspec
 
 from samplegate.core import jsontext
-from samplegate.core.decisions import Allowed, Answered, DecidedBy, Decision, Denied, Outcome, Reason, Unanswered, Withdrawn
+from samplegate.core.decisions import Answered, DecidedBy, Decision, Denied, Outcome, Reason, Unanswered, Withdrawn
 from samplegate.core.record import Attempt, Record, Released
 from samplegate.core.requests import BadRequest, ElicitationRequest
+from samplegate.core.review.review import Review
 from samplegate.core.session.rounds import Item, Round
 
 __all__ = ["Attempt", "Done", "describe", "detail_of"]
@@ -47,6 +48,12 @@ class Done(msgspec.Struct, frozen=True):
     """What all attempts cost, as settled, in units of ``ledger.SCALE["usd"]``; None where it is unknown or no model was asked."""
     reserved_usd: int | None = None
     """What was reserved for them at worst, likewise."""
+    review: Review | None = None
+    """What a person was asked, with the verdict if there is one."""
+    reviewed: float = 0.0
+    """Seconds that were spent waiting for verdicts."""
+    told: str = ""
+    """What a person wants the server to see."""
 
     @classmethod
     def handed_on(cls, decision: Decision) -> Done:
@@ -86,18 +93,27 @@ def describe(round: Round, key: str, item: Item, decision_id: str, done: Done, *
         decided_by=None if done.handed_on_to_client else _decided_by(outcome),
         fits=done.fits,
         tried=done.tried,
-        changed=(*(decision.act.changed if isinstance(decision.act, Allowed) else ()), *done.dropped),
+        changed=(*(() if decision.allowed is None else decision.allowed.changed), *done.dropped),
         attempts=done.attempts,
         usd=done.usd,
         reserved_usd=done.reserved_usd,
         limits=done.limits,
         refused_by=done.refused_by,
         redacted=done.redacted,
-        asked=decision.act.params if isinstance(decision.act, Allowed) else None,
+        asked=None if decision.allowed is None else decision.allowed.params,
         request=None if isinstance(request, BadRequest) else request.params if done.cleaned is None else done.cleaned,
         traceparent=origin.trace or None,
+        **_reviewed(done),
         result=outcome.result if isinstance(outcome, Answered) and not done.handed_on_to_client else None,
     )
+
+
+def _reviewed(done: Done) -> dict[str, Any]:
+    review = done.review
+    if review is None:
+        return {}
+    said = {"reviewed_by": review.who or None, "review_door": review.door} if review.verdict is not None else {}
+    return {"review": review.id, "reviewer": review.reviewer, "reviewed_ms": done.reviewed * 1000, **said}
 
 
 def _said(result: bytes) -> str:
@@ -131,6 +147,8 @@ def _decided_by(outcome: Outcome) -> DecidedBy | None:
             return by
         case Denied(reason=Reason.CLIENT) | Unanswered(reason=Reason.CLIENT):
             return "client"
+        case Denied(reason=Reason.REVIEW):
+            return "human"
         case Unanswered(reason=Reason.TIMEOUT):
             return "timeout"
         case Withdrawn():

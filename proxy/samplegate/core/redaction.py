@@ -14,7 +14,7 @@ import msgspec
 
 from samplegate.core.matching.patterns import utf8
 from samplegate.core.matching.spans import Allowance, Finder, finder, merged, places
-from samplegate.core.policy import AllowRule, Policy, Secrets
+from samplegate.core.policy import AllowRule, EscalateRule, Policy, Secrets
 
 MAX_DEPTH: Final = 100  # requests end at 64; what is deeper is not passed on unread
 UNREAD: Final = "unread"
@@ -45,17 +45,27 @@ def redactor(policy: Policy, detectors: Mapping[str, str]) -> Redactor | None:
     """
     if not looks(policy):
         return None
-    return Redactor(finder({**detectors, **policy.secrets}))
+    return of_patterns({**detectors, **policy.secrets})
+
+
+def of_patterns(patterns: Mapping[str, str]) -> Redactor:
+    """One for these RE2 expressions by name."""
+    return Redactor(finder(patterns))
 
 
 def looks(policy: Policy) -> bool:
     """Whether a rule of the policy looks for secrets: only then the detector's patterns need to be read at all."""
-    return any(isinstance(rule, AllowRule) and seeks(rule.with_.secrets) for rule in policy.rules)
+    return any(isinstance(rule, AllowRule | EscalateRule) and seeks(rule.with_.secrets) for rule in policy.rules)
 
 
 def seeks(secrets: Secrets | None) -> bool:
     """Whether these settings of a rule look anywhere."""
     return secrets is not None and (secrets.prompt, secrets.answer) != ("keep", "keep")
+
+
+def clean_text(redactor: Redactor, text: str) -> str:
+    """A text without the secrets that are found in it."""
+    return _Work(redactor.finder).text(text)
 
 
 def clean_params(redactor: Redactor, params: Mapping[str, Any]) -> tuple[Mapping[str, Any], Mapping[str, int]]:

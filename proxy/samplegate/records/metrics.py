@@ -13,10 +13,11 @@ import msgspec
 
 from samplegate.records.daemonmetrics import OF_THE_DAEMON
 from samplegate.records.metrictable import GATE, Metric
+from samplegate.records.reviewmetrics import OF_REVIEWS
 
 __all__ = ["METRICS", "NONE", "Metric", "Metrics", "Number", "Spread"]
 
-METRICS: Final = (*GATE, *OF_THE_DAEMON)
+METRICS: Final = (*GATE, *OF_REVIEWS, *OF_THE_DAEMON)
 """Every metric there is. A rename is a change that the changelog names."""
 
 NONE: Final = "none"  # what a label says where there is nothing to say

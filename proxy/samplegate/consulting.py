@@ -1,0 +1,156 @@
+"""People are asked: a review is opened or joined, and its verdict waited for as long as the peers do. What a verdict comes to is ``reviewing.py``'s.
+
+A verdict that came after its request had ended answers the next same request; whoever holds one uses it, or gives it back (``Scene.held``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+import anyio
+import msgspec
+
+from samplegate.core.decisions import Decision, Escalated, Outcome, Reason, Unanswered
+from samplegate.core.patience import hold, left
+from samplegate.core.review import opening
+from samplegate.core.review.review import DECIDED, Review, Stage
+from samplegate.core.session.rounds import SAMPLING
+from samplegate.plans import Plan
+from samplegate.ports import Unavailable
+from samplegate.sampling import late
+from samplegate.scene import Scene
+
+LONGEST: Final = 86_400.0  # seconds that one wait for a person may take where no peer sets an end; the reviewer's own time is mostly shorter
+
+
+async def ask_first(plans: Mapping[str, Plan], parks: int) -> bool:
+    """Before anything is done in a round: the verdicts of people. True where one still waits and the client can be made to come back (T10).
+
+    A refusal that ends the call ends its siblings' waiting: their reviews are withdrawn. A fault in asking is met again by the act, which tells it.
+    """
+    asked = [plan for plan in plans.values() if isinstance(plan.decision.act, Escalated)]
+    put_off = False
+
+    async def one(plan: Plan) -> None:
+        nonlocal put_off
+        assert isinstance(plan.decision.act, Escalated)
+        try:
+            outcome = await consult(plan.scene, plan.decision, plan.decision.act)
+        except Exception:
+            plan.scene.ports.log.error("request.failed", decision_id=plan.decision_id, exc_info=True)  # noqa: G201
+            return
+        put_off = put_off or (parks > 0 and _waits(plan.scene, outcome))
+        if _ends_the_call(plan):
+            group.cancel_scope.cancel()
+
+    async with anyio.create_task_group() as group:
+        for plan in asked:
+            group.start_soon(one, plan)
+    return put_off and not any(_ends_the_call(plan) for plan in asked)
+
+
+def _ends_the_call(plan: Plan) -> bool:
+    """A person refused what has no milder form than an error (R70)."""
+    verdict = None if plan.scene.verdict is None else plan.scene.verdict.verdict
+    return plan.item.method == SAMPLING and verdict is not None and verdict.word == "reject"
+
+
+def _waits(scene: Scene, outcome: Outcome | None) -> bool:
+    """Whether a person may still decide what was waited for here."""
+    return isinstance(outcome, Unanswered) and outcome.reason is Reason.TIMEOUT and scene.verdict is not None and scene.verdict.state == "pending"
+
+
+async def consult(scene: Scene, decision: Decision, escalated: Escalated) -> Outcome | None:
+    """Ask a person about the request and wait; the verdict is in ``scene.verdict`` then. The outcome where there is none."""
+    wanted = opening.of_request(context_of(scene, decision), escalated)
+    scene.missed = await ask(scene, wanted, escalated.reviewer, escalated.timeout)
+    return scene.missed
+
+
+def _put_off(scene: Scene) -> bool:
+    """Whether it comes back for the verdict of a person who was asked before."""
+    returned = scene.round.returned
+    return returned is not None and scene.key in returned.ids and scene.key not in returned.seen
+
+
+def _until(scene: Scene, wanted: Review, seconds: float | None) -> float | None:
+    """When whoever asked gives up: after this try, and those that it can be put off to. None: not before the review is over."""
+    tried = hold(scene.book.policy)
+    if seconds is None or tried is None:
+        return None
+    until = scene.ports.wall() + max(seconds, 0.0) + scene.round.parks * tried
+    return until if until < wanted.expires else None
+
+
+async def spend(scene: Scene) -> bool:
+    """What people said is spent with the release: once ever, whoever asks for the same meanwhile. False: it is not ours any more."""
+    reviews = scene.ports.reviews
+    for review in [held for held in scene.held if held.state in DECIDED]:
+        assert reviews is not None
+        try:
+            spent = await reviews.use(review, scene.decision_id)
+        except Unavailable as problem:
+            scene.ports.log.error("review.unused", decision_id=scene.decision_id, problem=str(problem))
+            spent = False
+        if not spent:
+            scene.held.clear()  # not to be given back: somebody may have it
+            return False
+        scene.held.remove(review)
+    return True
+
+
+async def find(scene: Scene, lookup: str, stage: Stage) -> Review | None:
+    """An earlier verdict on the same, or a review of it that nobody waits for; held from here on. Raises Unavailable."""
+    if scene.ports.reviews is None:
+        raise Unavailable("reviews: there is no store for them in this process")
+    found = await scene.ports.reviews.find(lookup, stage=stage)
+    if found is not None:
+        scene.held.append(found)
+    return found
+
+
+async def ask(scene: Scene, wanted: Review, reviewer: str, timeout: float) -> Outcome | None:
+    """Take an earlier verdict on the same, or wait for one as long as the peers do; ``scene.verdict`` is how the review stands then."""
+    reviews, started = scene.ports.reviews, scene.ports.clock()
+    seconds = left(scene.book.policy, scene.round, timeout, started)
+    try:
+        review = wanted if wanted.waiter else await find(scene, wanted.lookup, wanted.stage)
+        assert reviews is not None or review is None
+        if review is None:
+            assert reviews is not None
+            people = scene.book.policy.reviewers[reviewer]
+            fresh = msgspec.structs.replace(wanted, answers_until=_until(scene, wanted, seconds))
+            review = await reviews.open(fresh, announce=people.webhook is not None or people.command is not None)
+            scene.held.append(review)
+            scene.ask(anew=True)
+        elif _put_off(scene):
+            scene.ask(anew=False)
+        if review.state not in DECIDED:
+            assert reviews is not None
+            scene.verdict = review  # who is asked, also where the wait is cancelled
+            waited = await reviews.wait(review, LONGEST if seconds is None else max(seconds, 0.0), comes_back=scene.round.parks > 0)
+            scene.held[:] = [held for held in scene.held if held.id != review.id] + ([] if waited.waiter is None else [waited])
+            review = waited
+    except Unavailable as problem:
+        return nobody(problem)
+    finally:
+        scene.reviewed += scene.ports.clock() - started
+    scene.verdict = review
+    if review.state in DECIDED:
+        return None
+    if review.state == "withdrawn":
+        return Unanswered(Reason.REVIEW, detail=f"reviewer {reviewer}: review {review.id} was withdrawn")
+    if review.state == "expired":
+        return late(f"reviewer {reviewer} gave no verdict on {review.id} within {timeout:.3g} s")
+    return late(f"reviewer {reviewer} has given no verdict on {review.id} so far; one that still comes answers the next same request")
+
+
+def context_of(scene: Scene, decision: Decision) -> opening.Context:
+    """What a review of this request is opened in."""
+    return opening.Context(scene.book, scene.policy_hash, scene.round, scene.request, decision, scene.decision_id, scene.ports.wall())
+
+
+def nobody(problem: Unavailable) -> Unanswered:
+    """The outcome where the way to people is closed."""
+    return Unanswered(Reason.REVIEW, detail=f"nobody could be asked: {problem}")

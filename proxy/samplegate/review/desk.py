@@ -1,0 +1,218 @@
+"""The gate's side of reviews: opens them, waits for verdicts and holds what was said until it is used. Not who is told, and not the store.
+
+What a process holds is its own by a lease that it renews; a process that was killed renews nothing, and the next same request takes the verdict.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+import anyio
+import msgspec
+
+from samplegate.core.review.review import DECIDED, Event, Review, Stage
+from samplegate.ports import Log, ReviewStore, Unavailable
+from samplegate.review.counts import Counts
+
+LEASE: Final = 10.0  # seconds after which a process that says nothing is taken for dead
+POLL: Final = 0.5  # seconds between two looks at what other processes did, while somebody waits here
+CLOSING: Final = 6.0  # seconds that taking a review back may take while its request is being cancelled: a little over the store's own patience
+MANY: Final = 1000  # events that are read at once
+
+
+class Desk:
+    """The reviews of one process. ``run`` must be running beside whoever asks."""
+
+    def __init__(
+        self,
+        open_store: Callable[[], ReviewStore],
+        *,
+        wall: Callable[[], float],
+        random: Callable[[int], bytes],
+        log: Log,
+        counts: Counts,
+        most: int,
+    ) -> None:
+        self._open_store = open_store
+        self._wall = wall
+        self._random = random
+        self._log = log
+        self._counts = counts
+        self._most = most
+        self._store: ReviewStore | None = None
+        self._bells: dict[str, anyio.Event] = {}
+        self._waiters: set[str] = set()
+        self._stirred = anyio.Event()
+        self._seen: int | None = None
+        self._ending = False
+
+    @property
+    def store(self) -> ReviewStore:
+        """The store, opened by whoever needs it first. Raises Unavailable."""
+        if self._store is None:
+            self._store = self._open_store()
+            self._store.watch(self._stir)
+        return self._store
+
+    # -- the gate's port -------------------------------------------------------------------------------------------------------------------
+
+    async def find(self, lookup: str, *, stage: Stage) -> Review | None:
+        """A verdict on the same that was given before, or a review of the same that nobody waits for."""
+        waiter = self._name()
+        if self._seen is None:
+            self._seen = await self.store.last_change()
+        found = await self.store.seek(lookup, stage=stage, waiter=waiter, now=self._wall(), seconds=LEASE)
+        if found is not None:
+            self._hold(waiter)
+            self._counts.took(found)
+        return found
+
+    async def open(self, review: Review, *, announce: bool) -> Review:
+        """Put a new one before its reviewer."""
+        waiter, now = self._name(), self._wall()
+        fresh = msgspec.structs.replace(review, id=f"rv_{self._random(12).hex()}", waiter=waiter, held_until=now + LEASE)
+        if not await self.store.open(fresh, announce=announce, most=self._most):
+            raise Unavailable(f"reviews: {self._most} wait already; decide some, or raise max_pending_reviews")
+        self._hold(waiter)
+        self._counts.opened(fresh)
+        self._log.info("review.opened", review=fresh.id, reviewer=fresh.reviewer, rule=fresh.rule, decision_id=fresh.decision_id)
+        return fresh
+
+    async def wait(self, review: Review, seconds: float, *, comes_back: bool = False) -> Review:
+        """Until it is decided or over, at most so long. Cancelled: it is taken back, unless the process ends.
+
+        ``comes_back``: whoever asked can be put off, so the end of the process needs not be waited for.
+        """
+        assert review.waiter is not None
+        until = min(self._wall() + seconds, review.expires)
+        try:
+            return await self._waited(review, review.waiter, until, comes_back)
+        except BaseException:  # cancelled, or the store is gone: whoever asked has no use for a verdict now
+            with anyio.move_on_after(CLOSING, shield=True):
+                await self._take_back(review)
+            raise
+        finally:
+            self._bells.pop(review.id, None)
+
+    async def use(self, review: Review, decision_id: str) -> bool:
+        """Its verdict is about to be released."""
+        assert review.waiter is not None
+        done = await self.store.use(review.id, waiter=review.waiter, decision_id=decision_id, now=self._wall())
+        self._waiters.discard(review.waiter)
+        return done
+
+    async def give_back(self, review: Review) -> None:
+        """Whatever was said stays for the next same request."""
+        assert review.waiter is not None
+        self._waiters.discard(review.waiter)
+        with anyio.move_on_after(CLOSING, shield=True):
+            try:
+                await self.store.leave(review.id, waiter=review.waiter, now=self._wall())
+            except Unavailable as problem:  # the lease runs out by itself
+                self._log.warning("review.not_left", review=review.id, problem=str(problem))
+
+    def end(self) -> None:
+        """The process ends: what still waits is left to the next one, not taken back."""
+        self._ending = True
+        for bell in self._bells.values():
+            bell.set()
+
+    # -- waiting ---------------------------------------------------------------------------------------------------------------------------
+
+    async def _waited(self, review: Review, waiter: str, until: float, comes_back: bool) -> Review:
+        while True:
+            bell = self._bells[review.id] = anyio.Event()
+            found = await self.store.get(review.id)
+            if found is None or found.state != "pending":
+                return review if found is None else await self._over(found, waiter)
+            rest = until - self._wall()
+            if rest <= 0 or (comes_back and self._ending):
+                return await self._expired(found)
+            with anyio.move_on_after(min(rest, LEASE)) as slept:
+                await bell.wait()
+            if slept.cancelled_caught and (other := await self._older(review, waiter)) is not None:
+                return other
+
+    async def _expired(self, found: Review) -> Review:
+        """It still waits for a verdict, or its own time is over too."""
+        now = self._wall()
+        if now < found.expires:
+            return found
+        await self.store.expire(now)
+        return await self.store.get(found.id) or found
+
+    async def _over(self, found: Review, waiter: str) -> Review:
+        """It left ``pending``: a verdict that is not ours to take any more is as good as taken back."""
+        if found.state in DECIDED and (found.waiter != waiter or found.used_by is not None):
+            return msgspec.structs.replace(found, state="withdrawn", verdict=None)
+        return found
+
+    async def _older(self, review: Review, waiter: str) -> Review | None:
+        """A verdict on the same whose taker has died meanwhile; ours is then taken back."""
+        found = await self.store.seek(review.lookup, stage=review.stage, waiter=waiter, now=self._wall(), seconds=LEASE)
+        if found is None or found.id == review.id:
+            return None
+        if found.state not in DECIDED:
+            await self.store.leave(found.id, waiter=waiter, now=self._wall())
+            return None
+        await self.store.withdraw(review.id, waiter=waiter, now=self._wall(), why=f"the verdict on {found.id} answers it")
+        return found
+
+    async def _take_back(self, review: Review) -> None:
+        assert review.waiter is not None
+        self._waiters.discard(review.waiter)
+        try:
+            if self._ending:
+                await self.store.leave(review.id, waiter=review.waiter, now=self._wall())
+            else:
+                await self.store.withdraw(review.id, waiter=review.waiter, now=self._wall(), why="whoever asked took it back")
+        except Unavailable as problem:
+            self._log.warning("review.not_withdrawn", review=review.id, problem=str(problem))
+
+    def _name(self) -> str:
+        return self._random(12).hex()
+
+    def _hold(self, waiter: str) -> None:
+        self._waiters.add(waiter)
+        self._stir()
+
+    # -- beside --------------------------------------------------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Renew what is held, and wake those for whom something has happened, also in other processes. Until cancelled."""
+        renewed = float("-inf")
+        while True:
+            if not self._waiters:
+                await self._stirred.wait()
+            try:
+                if self._wall() - renewed >= LEASE / 3:
+                    renewed = self._wall()
+                    await self.store.renew(sorted(self._waiters), now=renewed, seconds=LEASE)
+                await self._look()
+            except Unavailable as problem:
+                self._log.warning("review.store_failed", problem=str(problem))
+            except Exception:  # nobody else would renew anything again
+                self._log.error("review.failed", exc_info=True)  # noqa: G201
+            with anyio.move_on_after(POLL):
+                await self._stirred.wait()
+            self._stirred = anyio.Event()
+
+    async def _look(self) -> None:
+        store = self.store
+        newest = await store.last_change()
+        if self._seen is None or newest == self._seen:
+            return
+        self._seen = min(self._seen, newest)  # another file has taken the store's place: its numbers begin again
+        for event in await store.changes(self._seen, MANY):
+            self._seen = event.number
+            self._happened(event)
+
+    def _happened(self, event: Event) -> None:
+        self._counts.happened(event)
+        bell = self._bells.get(event.review)
+        if bell is not None:
+            bell.set()
+
+    def _stir(self) -> None:
+        self._stirred.set()

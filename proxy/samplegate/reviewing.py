@@ -1,0 +1,148 @@
+"""A person decides: what a review asks, and what a verdict comes to. One of the acts of ``acts.py``; opening, waiting and keeping are a port.
+
+A verdict is bound to exactly what it was given for (``core.review.binding``, T13), is used once, and holds also if it came after its request had
+ended: then it answers the next same request. What a person changed is decided again by the rule's bounds and limits: no edit exceeds them.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from samplegate.admit import admit
+from samplegate.consulting import ask, consult, context_of, find, nobody
+from samplegate.core import answers
+from samplegate.core.decisions import Allowed, Answered, Decision, Denied, Escalated, Outcome, Reason, Unanswered
+from samplegate.core.parsing import strictjson
+from samplegate.core.recording import Done
+from samplegate.core.review import editing, opening
+from samplegate.core.review.review import MOST_REVIEWED, Review, Verdict
+from samplegate.ports import Unavailable
+from samplegate.sampling import sample, shaped
+from samplegate.scene import Scene
+
+
+async def escalate(scene: Scene, decision: Decision, escalated: Escalated) -> Done:
+    """The verdict of a person, carried out."""
+    if scene.verdict is None and scene.missed is None:
+        await consult(scene, decision, escalated)
+    if scene.missed is not None:
+        return _done(scene, scene.missed, decision)
+    assert scene.verdict is not None
+    verdict = scene.verdict.verdict
+    assert verdict is not None
+    match verdict.word:
+        case "reject":
+            return _done(scene, _rejected(scene.verdict), decision)
+        case "answer":
+            if scene.hold is not None:
+                await scene.hold.tried(None)  # no model is asked, so no tokens and dollars are drawn
+            scene.begin()
+            return _done(scene, _answered(scene, verdict), decision)
+        case "approve":
+            return await _approved(scene, decision, escalated, verdict)
+
+
+async def sample_seen(scene: Scene, decision: Decision, allowed: Allowed) -> Done:
+    """A model answers, and a person sees the answer before the server does. A verdict on an answer of before is taken without asking a model."""
+    assert allowed.review_answer is not None
+    lookup = opening.lookup_of_answer(scene.round, scene.request, allowed)
+    try:
+        found = await find(scene, lookup, "answer")
+    except Unavailable as problem:
+        return _done(scene, nobody(problem), decision)
+    done = None if found is not None else await sample(scene, decision, allowed)
+    if done is not None:
+        if not isinstance(done.outcome, Answered):
+            return msgspec.structs.replace(done, review=scene.verdict, reviewed=scene.reviewed)
+        if len(done.outcome.result) > MOST_REVIEWED:
+            large = f"the answer has {len(done.outcome.result)} bytes, and a person is shown {MOST_REVIEWED} at most"
+            return _done(scene, Unanswered(Reason.REVIEW, detail=large), decision, done)
+        found = opening.of_answer(context_of(scene, decision), allowed, done.outcome.result)
+    assert found is not None
+    outcome = await ask(scene, found, allowed.review_answer, opening.timeout_of(scene.book, allowed.review_answer))
+    if outcome is None:
+        assert scene.verdict is not None
+        outcome = _looked_at(scene, scene.verdict)
+    return _done(scene, outcome, decision, done or Done(outcome, decision, model=_model_of(found)))
+
+
+def _model_of(review: Review) -> str | None:
+    """The model that wrote an answer of before (R1)."""
+    model = (review.answer or {}).get("model")
+    return model if isinstance(model, str) else None
+
+
+async def _approved(scene: Scene, decision: Decision, escalated: Escalated, verdict: Verdict) -> Done:
+    allowed = escalated.allowed
+    if allowed is None:
+        return _done(scene, Unanswered(Reason.REVIEW, detail=f"it was approved, but {escalated.why or 'no model can be asked'}"), decision)
+    if verdict.edits is not None:
+        again = editing.decided_again(scene.book, scene.request, decision, allowed, verdict.edits)
+        if isinstance(again, str):
+            return _done(scene, Unanswered(Reason.REVIEW, detail=f"the edits of review {_id(scene)} cannot be carried out: {again}"), decision)
+        refused = await _admit_again(scene, decision, escalated, again)
+        if refused is not None:
+            return _done(scene, refused[0], decision, Done(refused[0], decision, refused_by=refused[1]))
+        allowed = again
+        decision = msgspec.structs.replace(decision, act=msgspec.structs.replace(escalated, allowed=again))
+    done = await sample_seen(scene, decision, allowed) if allowed.review_answer else await sample(scene, decision, allowed)
+    outcome = done.outcome
+    if isinstance(outcome, Answered) and outcome.decided_by == "policy":
+        outcome = Answered(outcome.result, "human")
+    return _done(scene, outcome, decision, done)
+
+
+async def _admit_again(scene: Scene, decision: Decision, escalated: Escalated, edited: Allowed) -> tuple[Outcome, str | None] | None:
+    """Reserve what the edited request may come to, in place of what was reserved; the outcome where a limit has no room for it, and which."""
+    if not decision.limits:
+        return None
+    if scene.hold is not None:
+        await scene.hold.close()
+    asked = msgspec.structs.replace(decision, act=msgspec.structs.replace(escalated, allowed=edited), on_limit="unanswered")
+    admitted = await admit(scene.book, scene.ports, scene.round, scene.request, asked)
+    scene.hold = admitted.hold
+    if scene.hold is not None:
+        scene.hold.known()
+    if admitted.refused_by is None and admitted.decision.act == asked.act:
+        return None
+    return Unanswered(Reason.LIMIT, detail=admitted.decision.detail), admitted.refused_by
+
+
+def _rejected(review: Review) -> Denied:
+    return Denied(Reason.REVIEW, "decline", detail=f"reviewer {review.reviewer}: rejected by {review.who or 'nobody known'} ({review.id})")
+
+
+def _answered(scene: Scene, verdict: Verdict) -> Outcome:
+    """A person's own answer, held against the request once more: nothing that does not fit is released (R36)."""
+    result: dict[str, Any] = dict(verdict.result or {})
+    outcome = shaped(scene, result, "human")
+    if not isinstance(outcome, Answered):
+        return outcome
+    problem = answers.fits(scene.request, strictjson.decode(outcome.result))
+    return outcome if problem is None else Unanswered(Reason.REVIEW, detail=f"the answer of review {_id(scene)} does not fit: {problem}")
+
+
+def _looked_at(scene: Scene, review: Review) -> Outcome:
+    """What becomes of a model's answer that a person has seen."""
+    verdict = review.verdict
+    assert verdict is not None
+    match verdict.word:
+        case "reject":
+            return _rejected(review)
+        case "answer":
+            return _answered(scene, verdict)
+        case "approve":
+            return _answered(scene, msgspec.structs.replace(verdict, result=review.answer))
+
+
+def _done(scene: Scene, outcome: Outcome, decision: Decision, done: Done | None = None) -> Done:
+    made = Done(outcome, decision) if done is None else msgspec.structs.replace(done, outcome=outcome, decision=decision)
+    verdict = None if scene.verdict is None else scene.verdict.verdict
+    told = verdict.reason if verdict is not None and verdict.word == "reject" and verdict.tell_server else ""
+    return msgspec.structs.replace(made, review=scene.verdict, reviewed=scene.reviewed, told=told)
+
+
+def _id(scene: Scene) -> str:
+    return scene.verdict.id if scene.verdict is not None else "unknown"
