@@ -22,11 +22,13 @@ EXIT_CODES = """\
 exit codes:
   0  it worked; for run: we ended the server after the client's end of input
   1  what was looked at failed: a problem in a policy, a failing case, a malformed request, a demo that went wrong,
-     a decision that changed, for replay --fail-on-change
+     a decision that changed, for replay --fail-on-change; a verdict that is refused or comes too late, for reviews
   2  wrong usage, or a file that cannot be read or written; for run: anything that keeps it from starting the server
   3  run --strict: a request ended denied or unanswered
   run gives the server's own code where the server ended by itself
 """
+
+HEADER_FROM = "a header of every request to --url, such as Authorization, with the file that holds its value; may be given again"
 
 Subparsers: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 
@@ -47,6 +49,8 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
         parser.error("run: no command to wrap; put the server's command behind --, as in: samplegate run --policy FILE -- python server.py")
     if command and args.url is not None:
         parser.error(f"{args.name}: a command and --url; give one of them")
+    if args.header_from and args.url is None:
+        parser.error(f"{args.name}: --header-from without --url; it is for a server at a URL")
     args.command = command
     return args
 
@@ -84,7 +88,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"samplegate {__version__}")
     commands = parser.add_subparsers(dest="name", metavar="COMMAND", required=True)
-    for add in (_run, _serve, _demo, _check, _test, _explain, _replay, _report, _token, _schema, _init):
+    for add in (_run, _serve, _demo, _check, _test, _explain, _replay, _report, _reviews, _token, _schema, _init):
         add(commands)
     return parser
 
@@ -107,7 +111,7 @@ def _run(commands: Subparsers) -> None:
     usage = (
         "samplegate run --policy FILE [--server NAME] [--settings FILE] [--env-file FILE] [--state DIR]\n"
         "                      [--decision-log PATH|sqlite:PATH|none] [--metrics-file PATH] [--metrics-port PORT]\n"
-        "                      [--record FILE] [--strict] (--url URL | -- CMD ARGS...)"
+        "                      [--record FILE] [--strict] (--url URL [--header-from NAME=FILE]... | -- CMD ARGS...)"
     )
     run = _add(commands, "run", "samplegate.app:run_command", "wrap one stdio server", usage)
     run.add_argument("--policy", type=Path, required=True, metavar="FILE", help="the rules")
@@ -119,6 +123,7 @@ def _run(commands: Subparsers) -> None:
     run.add_argument("--metrics-file", metavar="PATH", help="write Prometheus metrics here now and then; {server} and {pid} are filled in")
     run.add_argument("--metrics-port", metavar="PORT", help="let Prometheus ask for the metrics at this port of 127.0.0.1 (0: any free one)")
     run.add_argument("--url", metavar="URL", help="wrap the server at this URL, over Streamable HTTP, in place of a command")
+    run.add_argument("--header-from", action="append", default=[], metavar="NAME=FILE", help=HEADER_FROM)
     run.add_argument("--record", type=Path, metavar="FILE", help="write what models and clients answer as scripted cases, contents and all")
     run.add_argument("--strict", action="store_true", help="leave with 3, and list them, where requests ended denied or unanswered")
 
@@ -126,7 +131,8 @@ def _run(commands: Subparsers) -> None:
 def _serve(commands: Subparsers) -> None:
     usage = (
         "samplegate serve [--settings FILE] [--policy FILE] [--listen HOST:PORT] [--admin-listen HOST:PORT] [--server NAME]\n"
-        "                        [--env-file FILE] [--state DIR] [--decision-log PATH|sqlite:PATH|none] [--url URL | -- CMD ARGS...]"
+        "                        [--env-file FILE] [--state DIR] [--decision-log PATH|sqlite:PATH|none]\n"
+        "                        [--url URL [--header-from NAME=FILE]... | -- CMD ARGS...]"
     )
     serve = _add(commands, "serve", "samplegate.daemon.serving:serve_command", "serve many servers to many clients over HTTP", usage)
     serve.add_argument("--settings", type=Path, metavar="FILE", help="settings of the process: servers, callers, listeners, bounds")
@@ -135,6 +141,7 @@ def _serve(commands: Subparsers) -> None:
     serve.add_argument("--admin-listen", metavar="HOST:PORT", help="where operators find metrics, health and reload (default: nowhere)")
     serve.add_argument("--server", metavar="NAME", help="what the rules and the URL call the server of the command line (default: default)")
     serve.add_argument("--url", metavar="URL", help="one server, at this URL, in place of the settings' servers")
+    serve.add_argument("--header-from", action="append", default=[], metavar="NAME=FILE", help=HEADER_FROM)
     serve.add_argument("--env-file", type=Path, metavar="FILE", help="NAME=value lines: keys for the models, values for ${VAR}")
     serve.add_argument("--state", type=Path, metavar="DIR", help="what outlives the process: limits, the decision log")
     serve.add_argument("--decision-log", metavar="PATH|sqlite:PATH|none", help="where the decisions are recorded")
@@ -209,9 +216,86 @@ def _report(commands: Subparsers) -> None:
     report.add_argument("--json", action="store_true", help="print one JSON object")
 
 
+def _reviews(commands: Subparsers) -> None:
+    reviews = _add(commands, "reviews", "samplegate.commands.reviews:command", "look at what waits for a person, and decide it")
+    whats = reviews.add_subparsers(dest="what", metavar="WHAT", required=True)
+    _review_list(_review(whats, "list", "list what waits"))
+    show = _review(whats, "show", "show one review with all that was asked", id=True)
+    show.add_argument("--json", action="store_true", help="print one JSON object")
+    _review_approve(_review_verdict(whats, "approve", "let a model be asked, or its answer be released"))
+    reject = _review_verdict(whats, "reject", "refuse it")
+    reject.add_argument("--reason", default="", metavar="TEXT", help="why, for the record")
+    reject.add_argument("--tell-server", action="store_true", help="the server is told the reason")
+    _review_answer(_review_verdict(whats, "answer", "answer it yourself"))
+    watch = _review(whats, "watch", "print reviews as they come and change, until interrupted")
+    watch.add_argument("--reviewer", metavar="NAME", help="only those for this reviewer of the policy")
+    watch.add_argument("--json", action="store_true", help="print a line of JSON for each")
+
+
+def _review(whats: Subparsers, name: str, summary: str, *, id: bool = False) -> argparse.ArgumentParser:
+    what = whats.add_parser(
+        name,
+        allow_abbrev=False,
+        help=summary,
+        description=f"{summary[0].upper()}{summary[1:]}.",
+        epilog=EXIT_CODES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    if id:
+        what.add_argument("id", metavar="ID", help="of the review, or as much of its beginning as no other has")
+    what.add_argument("--store", metavar="sqlite:PATH", help="where the gate keeps its reviews (default: in the state folder)")
+    what.add_argument("--state", type=Path, metavar="DIR", help="the state folder of the gate")
+    what.add_argument("--settings", type=Path, metavar="FILE", help="the settings of the gate, which say where its store is")
+    return what
+
+
+def _review_list(listing: argparse.ArgumentParser) -> None:
+    some = listing.add_mutually_exclusive_group()
+    some.add_argument("--all", action="store_true", help="also those that ended")
+    states = ("pending", "approved", "rejected", "answered", "expired", "withdrawn")
+    some.add_argument("--state-of", action="append", choices=states, metavar="STATE", help=f"{', '.join(states)}; may be given again")
+    listing.add_argument("--reviewer", metavar="NAME", help="only those for this reviewer of the policy")
+    listing.add_argument("--server", metavar="NAME", help="only what this server asked")
+    listing.add_argument("--limit", type=_some, default=50, metavar="N", help="how many, newest first (default: %(default)s)")
+    listing.add_argument("--json", action="store_true", help="print one JSON array, without content")
+
+
+def _some(text: str) -> int:
+    """1 to 999. Raises argparse.ArgumentTypeError."""
+    if not text.isdecimal() or not 1 <= int(text[:4]) <= 999:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number from 1 to 999")
+    return int(text)
+
+
+def _review_verdict(whats: Subparsers, name: str, summary: str) -> argparse.ArgumentParser:
+    verdict = _review(whats, name, summary, id=True)
+    verdict.add_argument("--digest", metavar="sha256:HEX", help="decide only if this is what was asked, as shown before")
+    verdict.add_argument("--as", dest="as_", metavar="NAME", help="who decides, for the record (default: the user of this session)")
+    return verdict
+
+
+def _review_approve(approve: argparse.ArgumentParser) -> None:
+    approve.add_argument("--model", metavar="M", help="ask this model of the rule's instead")
+    approve.add_argument("--max-tokens", type=int, metavar="N", help="let it write so many tokens at most")
+    approve.add_argument("--temperature", type=float, metavar="T", help="at this temperature")
+    approve.add_argument("--system-prompt", metavar="TEXT", help="with this system prompt; an empty one takes it away")
+    approve.add_argument("--messages", metavar="FILE", help="with these messages, a JSON array; - for stdin")
+
+
+def _review_answer(answer: argparse.ArgumentParser) -> None:
+    one = answer.add_mutually_exclusive_group(required=True)
+    one.add_argument("--accept", nargs="*", action="extend", metavar="name=value", help="a form, filled in; or an address, accepted")
+    one.add_argument("--json", metavar="FILE", help="the content of a form, or the content blocks of a message, as JSON; - for stdin")
+    one.add_argument("--text", metavar="TEXT", help="the text of a message, for sampling")
+    one.add_argument("--decline", action="store_true", help="say no to a form or an address")
+    one.add_argument("--cancel", action="store_true", help="leave a form or an address without an answer")
+
+
 def _token(commands: Subparsers) -> None:
-    token = _add(commands, "token", "samplegate.commands.token:command", "make a token for a caller of serve, and the hash that its settings keep")
-    token.add_argument("caller", metavar="NAME", help="what the rules and the limits call the caller")
+    token = _add(commands, "token", "samplegate.commands.token:command", "make a token for a caller, or for a person, and the hash for the settings")
+    token.add_argument("caller", metavar="NAME", help="what the rules and the limits call the caller, or histories the person")
+    token.add_argument("--role", choices=["viewer", "reviewer", "admin"], help="for a person of the reviews: what they may do there")
+    token.add_argument("--reviewers", metavar="NAME,NAME", help="the policy's reviewers in whose name the person acts; all by default")
 
 
 def _schema(commands: Subparsers) -> None:

@@ -12,23 +12,30 @@ from typing import Any, Final
 import anyio
 import anyio.abc
 import msgspec
+import msgspec.structs
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from samplegate.core.cases import Placed, load_cases
 from samplegate.core.decide import Rulebook
+from samplegate.core.decisions import Reason
 from samplegate.core.ledger import Draw, Refused, Reserved
 from samplegate.core.load import load
 from samplegate.core.matching.match import compile_policy
 from samplegate.core.policy import seconds
 from samplegate.core.record import Record
+from samplegate.core.review import states, verdicts
+from samplegate.core.review.review import Review, Stage, Verdict
 from samplegate.core.samples import Sampled, SampleFailed, SampleRequest, SampleResult
 from samplegate.core.session.rounds import Item, Reply, Round
 from samplegate.core.trials import scenes
 from samplegate.core.trials.accounts import Accounts
+from samplegate.core.trials.comparing import seen
 from samplegate.core.trials.play import Came, Play, Scenery, scenery
-from samplegate.core.trials.suite import FREE, START, Asked
+from samplegate.core.trials.suite import FREE, START, Asked, Said
+from samplegate.core.trials.suite import Verdict as Given
+from samplegate.core.trials.verdicts import Judged, written
 from samplegate.core.trials.wire import wire
 from samplegate.gate import Gate
 from samplegate.ports import Ports
@@ -49,6 +56,41 @@ class Held:
         self.open, self.told, self.over = anyio.Event(), anyio.Event(), anyio.Event()
 
 
+class People:
+    """The port to people: whoever is asked says what the case says, and lets through what it says nothing of."""
+
+    def __init__(self) -> None:
+        self.asked = Asked()
+        self.used = 0
+
+    async def find(self, lookup: str, *, stage: Stage) -> Review | None:
+        return None
+
+    async def open(self, review: Review, *, announce: bool) -> Review:
+        assert not announce, "no reviewer here has a webhook"
+        return msgspec.structs.replace(review, id="rv_case", waiter="case", held_until=float("inf"))
+
+    async def wait(self, review: Review, seconds: float, *, comes_back: bool = False) -> Review:
+        given = self.asked.verdict if review.stage == "request" else "approve"
+        if given == "none":
+            return review
+        passed: Given = "approve" if review.kind == "sampling" else "cancel"
+        if given is None and review.kind == "sampling" and review.bounds is None:
+            given = Said(answer="as you like")
+        read = verdicts.read(written(given or passed, review.kind), review, digest="optional")
+        assert isinstance(read, Verdict), read
+        decided = states.decided(review, read, who="somebody", door="api", now=review.created)
+        assert isinstance(decided, Review)
+        return decided
+
+    async def use(self, review: Review, decision_id: str) -> bool:
+        self.used += 1
+        return True
+
+    async def give_back(self, review: Review) -> None:
+        pass
+
+
 class Running:
     """A gate over accounts of its own, in the time of a case."""
 
@@ -57,6 +99,7 @@ class Running:
         self.now = 0.0
         self.records: list[Record] = []
         self.asked = Asked()
+        self.people = People()
         self._group = group
         self._held: list[Held] = []
         ports = Ports(
@@ -71,6 +114,7 @@ class Running:
             wall=lambda: self.now,
             random=bytes,
             log=Silent(),
+            reviews=self.people,
         )
         self.gate = Gate(book, "hash", ports)
 
@@ -108,7 +152,7 @@ class Running:
 
     async def ask(self, asked: Asked, scene: Scenery) -> Record | None:
         """The record of one request; None while it is open."""
-        self.asked = asked
+        self.asked = self.people.asked = asked
         method, params = wire(asked)
         item = Item(method, msgspec.json.encode(params), scene.request, True)
         client = scenes.capabilities(asked.client or [])
@@ -131,13 +175,24 @@ class Running:
 
 def said(came: Came) -> tuple[object, ...]:
     decision = came.decision
-    return decision.effect, decision.rule, decision.reason, came.limit, [shadow.rule for shadow in decision.shadows]
+    reason = came.judged.reason if isinstance(came.judged, Judged) else decision.reason
+    return decision.effect, decision.rule, reason, came.limit, [shadow.rule for shadow in decision.shadows]
 
 
 def recorded(record: Record, came: Came) -> tuple[object, ...]:
     """The reason of what was acted on is the act's own."""
-    reason = came.decision.reason if record.effect in ("allow", "forward") else record.reason
+    own = record.effect in ("allow", "forward") or (
+        record.effect == "escalate" and (not isinstance(came.judged, Judged) or came.judged.reason is Reason.RULE)
+    )
+    reason = came.decision.reason if own else record.reason
     return record.effect, record.rule, reason, record.refused_by, [shadow.rule for shadow in record.shadows]
+
+
+def outcome(came: Came) -> str | None:
+    """None: a model's answer or a client has a say in it."""
+    if isinstance(came.judged, Judged):
+        return came.judged.outcome
+    return None if came.decision.effect in ("allow", "forward", "escalate") else seen(came.decision)["outcome"]
 
 
 async def compare(book: Rulebook, placed: Placed) -> None:
@@ -155,6 +210,7 @@ async def compare(book: Rulebook, placed: Placed) -> None:
                 came = play.ask(scene, start + at)
                 record = await running.ask(step, scene)
                 assert record is None or said(came) == recorded(record, came)
+                assert record is None or outcome(came) in (None, record.outcome)
                 thought = {limit: play.drawn(limit, scene, came, start + at) for limit in book.terms}
                 play.accounts, own = running.accounts, play.accounts
                 assert thought == {limit: play.drawn(limit, scene, came, start + at) for limit in book.terms}
@@ -181,8 +237,23 @@ limits:
   day: {usd: 0.002, per: day, tz: Europe/Berlin}
   month: {usd: 0.003, per: month, tz: America/New_York, by: [rule]}
   open: {concurrent: 2, by: [session]}
+reviewers: {ops: {}, desk: {}}
 rules:
   - {name: looks on, match: {kind: sampling, caller: ann}, effect: deny, shadow: true}
+  - name: by a person
+    match: {kind: sampling, caller: bob, tool: [a, b]}
+    effect: escalate
+    reviewer: ops
+    with: {models: [main]}
+    limits: [read, wrote, open, month]
+    on_limit: next
+  - name: seen
+    match: {kind: sampling, caller: bob, server: db}
+    effect: escalate
+    reviewer: ops
+    with: {models: [spare]}
+    review_answer: desk
+    limits: [rate, day]
   - {name: first, match: {kind: sampling}, effect: allow, with: {models: [main]}, limits: [rate, read, open, day], on_limit: next}
   - name: second
     match: {kind: sampling, tool: ["*", none]}
@@ -205,6 +276,7 @@ STEPS: Final = st.lists(
             "client": st.just(["sampling"]),
             "usage": st.fixed_dictionaries({}, optional={"input_tokens": st.integers(0, 900), "output_tokens": st.integers(0, 2000)}),
             "fails": st.sampled_from(["timeout", "error", "refused", "rate_limited"]),
+            "verdict": st.sampled_from(["approve", "reject", "none", {"answer": "No"}, {"edits": {"maxTokens": 5}}]),
             "hold": st.sampled_from(["1s", "10s", "2m", "24h"]),
         },
     ),

@@ -12,9 +12,10 @@ import pytest
 from samplegate.book import compile_book, load_policy
 from samplegate.core.cases import Cases, load_cases
 from samplegate.core.matching.match import Rulebook
-from samplegate.core.policy import AllowRule, AnswerRule, ForwardRule, Match, RuleBase
+from samplegate.core.policy import AllowRule, AnswerRule, EscalateRule, ForwardRule, Match, RuleBase
 from samplegate.core.policyfile.nodes import compose
 from samplegate.core.trials.coverage import coverage
+from samplegate.core.trials.suite import Said
 from samplegate.core.trials.trial import Trial, run
 
 HERE: Final = Path(__file__).parent
@@ -68,13 +69,13 @@ def test_every_condition_has_a_case(condition: str) -> None:
     assert any(getattr(match, condition) is not None for rule in rules() for match in matches(rule.match)), "add tests/cases/match_*.yaml"
 
 
-@pytest.mark.parametrize("effect", ["allow", "answer", "forward", "deny", "none"])
+@pytest.mark.parametrize("effect", ["allow", "answer", "forward", "escalate", "deny", "none"])
 def test_every_effect_comes_of_a_case(effect: str) -> None:
     assert any(trial.case.expect.effect == effect for _, trial in TRIALS if trial.case.expect is not None)
 
 
 @pytest.mark.parametrize("otherwise", ["next", "unanswered", "deny"])
-@pytest.mark.parametrize("kind", [AllowRule, AnswerRule, ForwardRule])
+@pytest.mark.parametrize("kind", [AllowRule, AnswerRule, ForwardRule, EscalateRule])
 def test_every_otherwise_stands_in_a_case(kind: type[RuleBase], otherwise: str) -> None:
     assert any(isinstance(rule, kind) and rule.otherwise == otherwise for rule in rules())
 
@@ -86,6 +87,17 @@ def test_every_word_for_a_limit_without_room_stands_in_a_case() -> None:
     told = {name for step in moments if step.expect is not None for name in msgspec.to_builtins(step.expect)}
     assert {"limit", "waits", "limits", "cost"} <= told
     assert {"limit", "brake"} <= {step.expect.reason for step in moments if step.expect is not None}
+
+
+def test_every_verdict_and_every_outcome_of_one_stands_in_a_case() -> None:
+    moments = [moment.step for tests in TESTS for placed in cases_of(tests).cases for moment in placed.moments]
+    given = [step.verdict for step in moments if step.verdict is not None]
+    assert {word for word in given if isinstance(word, str)} == {"approve", "reject", "accept", "decline", "cancel", "none"}
+    assert any(isinstance(one, Said) and one.edits is not None for one in given)
+    assert any(isinstance(one, Said) and one.answer is not None for one in given)
+    told = {name for step in moments if step.expect is not None for name in msgspec.to_builtins(step.expect)}
+    assert {"reviewer", "review_answer", "outcome"} <= told
+    assert {"review", "timeout"} <= {step.expect.reason for step in moments if step.expect is not None}
 
 
 @pytest.mark.parametrize("tests", [tests for tests in TESTS if tests.parent == SHIPPED], ids=lambda path: path.name)

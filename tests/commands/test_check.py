@@ -55,6 +55,22 @@ def test_a_policy_whose_limits_must_last_says_that_it_needs_a_state(run: Run, wr
     assert "needs a state" not in run("check", "p.yaml").out
 
 
+REVIEWED = """\
+version: 1
+reviewers: {ops: {timeout: 1h}}
+rules: [{name: r, match: {kind: elicitation}, effect: escalate, reviewer: ops}]
+"""
+
+
+def test_how_long_a_reviewer_really_has_is_told(run: Run, write: Write) -> None:
+    write("p.yaml", REVIEWED)
+    time = "within 55s in the legacy eras and 8m15s in the modern era, of 1h; a later verdict answers the next same request for 24h"
+    assert f"p.yaml: rule 'r': reviewer ops decides {time}" == run("check", "p.yaml").out.splitlines()[1]
+    (told,) = json.loads(run("check", "--json", "p.yaml").out)["files"]
+    wait = {"rule": "r", "reviewer": "ops", "stage": "request", "timeout": 3600.0, "late": 86400.0, "legacy": [55.0, 55.0], "modern": 495.0}
+    assert [wait] == told["reviews"]
+
+
 def test_all_problems_of_all_files_are_told_at_once(run: Run, write: Write) -> None:
     write("a.yaml", BAD)
     write("b.yaml", "version: 1\nrule: []\n")
@@ -65,7 +81,7 @@ def test_all_problems_of_all_files_are_told_at_once(run: Run, write: Write) -> N
 
 def test_a_problem_reads_like_a_compilers(run: Run, write: Write) -> None:
     write("a.yaml", "version: 1\nrules:\n  - {name: x, effect: alow}\n")
-    assert "a.yaml:3:23: rules.0.effect: 'alow' is not one of allow, answer, forward, deny" in run("check", "a.yaml").out
+    assert "a.yaml:3:23: rules.0.effect: 'alow' is not one of allow, answer, forward, escalate, deny" in run("check", "a.yaml").out
 
 
 def test_a_variable_that_is_not_set_is_a_warning(run: Run, write: Write, monkeypatch: pytest.MonkeyPatch) -> None:

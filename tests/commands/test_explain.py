@@ -285,3 +285,72 @@ def test_the_outcome_of_a_rule_that_answers_from_a_file(run: Run, write: Write, 
     write("tape.yaml", f"cases: [{case}]\n")
     write("r.json", form(confirm="boolean"))
     assert f"outcome   {outcome}" == run("explain", "--policy", "p.yaml", "r.json").out.splitlines()[-1]
+
+
+PEOPLE = """\
+version: 1
+models: [{name: main, model: scripted, cases: talk.yaml}, {name: plain, model: scripted, cases: talk.yaml, accepts: []}]
+reviewers: {ops: {timeout: 10m}, desk: {late_verdict: 0s}}
+rules:
+  - {name: by hand, match: {kind: sampling, content_types: [image]}, effect: escalate, reviewer: ops, with: {models: [plain]}}
+  - name: asks
+    match: {kind: sampling, tools: false}
+    effect: escalate
+    reviewer: ops
+    with: {models: [main], max_tokens: 10}
+    review_answer: desk
+    on_timeout: deny
+  - {name: seen, match: {kind: sampling}, effect: allow, review_answer: desk}
+  - {name: forms, match: {kind: elicitation}, effect: escalate, reviewer: desk}
+"""
+
+
+@pytest.fixture
+def escalated(run: Run, write: Write) -> Run:
+    write("p.yaml", PEOPLE)
+    write("talk.yaml", "cases: [{answer: hi}]\n")
+
+    def explain(request: str, *options: str) -> Ended:
+        write("r.json", request)
+        return run("explain", "--policy", "p.yaml", *options, "r.json")
+
+    return explain
+
+
+def test_who_is_asked_for_how_long_and_what_a_model_would_be_is_told(escalated: Run) -> None:
+    told = escalated(SAMPLING).out.splitlines()
+    at = told.index("decision  escalate, by asks (rule)")
+    wire = "what main writes goes to the server as the reply to its request once ops has approved, or what ops answers"
+    assert [
+        'models    ["main"]',
+        "maxTokens 10",
+        'changed   ["maxTokens"]',
+        "reviewer  ops decides, within 55s, as long as its peers wait, of 10m; a later verdict answers the next same request for 24h",
+        "reviewer  desk sees the answer before the server does, within 55s, as long as its peers wait, of 15m",
+        "timeout   without a verdict it is denied",
+        "model     1 main  at worst 43 tokens in and 10 out, 0 USD",
+        "declared  yes",
+        f"outcome   escalated: {wire}; if rejected, the server gets error -1",
+    ] == told[at + 1 :]
+
+
+def test_a_form_that_a_person_fills_in_is_told_in_json_too(escalated: Run) -> None:
+    told = json.loads(escalated(form(confirm="boolean"), "--tool", "x", "--era", "modern", "--json").out)
+    asks = [{"reviewer": "desk", "stage": "request", "timeout": 900.0, "waits": 495.0, "late_verdict": 0.0}]
+    assert {"asks": asks, "on_timeout": "unanswered"} == told["review"]
+    assert "escalated: what desk answers goes to the server in the gate's retry of the call; if rejected, the server gets decline" == told["outcome"]
+
+
+def test_what_no_model_takes_is_told_to_be_a_persons_to_answer(escalated: Run) -> None:
+    image = SAMPLING.replace('{"type": "text", "text": "hi"}', '{"type": "image", "data": "aGk=", "mimeType": "image/png"}')
+    told = escalated(image).out
+    assert "for no model can be asked (no model takes images (plain: text only)); if rejected, the server gets error -1" in told
+    assert "reviewer  ops decides" in told
+    assert "at worst" not in told
+
+
+def test_an_answer_that_is_looked_at_is_told(escalated: Run) -> None:
+    request = SAMPLING.replace('"maxTokens": 50', '"maxTokens": 50, "tools": [{"name": "t", "inputSchema": {"type": "object"}}]')
+    told = escalated(request, "--server", "db").out
+    assert "reviewer  desk sees the answer before the server does, within 55s, as long as its peers wait, of 15m" in told.splitlines()
+    assert "what main writes goes to the server as the reply to its request once desk has let it; if not, the server gets error -1" in told

@@ -91,6 +91,19 @@ def test_less_than_a_cent_is_not_shown_as_nothing(run: Run, write: Write) -> Non
     assert "  b                 1             0              0  0.000013" in told
 
 
+def test_reviews_are_told(run: Run, write: Write) -> None:
+    at = {"reviewer": "ops", "review": "rv_1", "review_door": "page", "reviewed_ms": 1500.0}
+    write("log.jsonl", line(put=at) + line(put={**at, "outcome": "denied", "reason": "review"}) + line(put={"reviewer": "desk", "review": "rv_2"}))
+    told = run("report", "--log", "log.jsonl").out.splitlines()
+    start = next(number for number, row in enumerate(told) if row.split()[:1] == ["reviewer"])
+    assert ["reviewer", "reviews", "approved", "answered", "rejected", "undecided"] == told[start].split()
+    assert [["ops", "2", "0", "1", "1", "0"], ["desk", "1", "0", "0", "0", "1"]] == [row.split() for row in told[start + 1 : start + 3]]
+    assert any(row.startswith("  requests waited 1.") and row.endswith(" s at the 95th percentile") for row in told)
+    docs = json.loads(run("report", "--log", "log.jsonl", "--json").out)["servers"]["docs"]
+    assert {"ops": {"reviews": 2, "answered": 1, "rejected": 1}, "desk": {"reviews": 1, "undecided": 1}} == docs["reviews"]
+    assert {"page": 2} == docs["reviewed"]["doors"]
+
+
 def test_json_has_every_row(run: Run, write: Write) -> None:
     write("log.jsonl", LOG + "".join(line("hello", tool(f"tool {number}")) for number in range(30)))
     told = json.loads(run("report", "--log", "log.jsonl", "--json").out)

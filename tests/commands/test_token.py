@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import hashlib
+from pathlib import Path
 
 import pytest
 
 from samplegate.cli import main
+from samplegate.settings.serving import load_serve
 
 
 def test_the_hash_that_is_printed_is_that_of_the_token(capsys: pytest.CaptureFixture[str]) -> None:
@@ -28,3 +30,40 @@ def test_what_is_no_name_of_a_caller_makes_no_token(name: str, capsys: pytest.Ca
     out, said = capsys.readouterr()
     assert "" == out
     assert "is no name of a caller" in said
+
+
+@pytest.mark.parametrize(
+    ("given", "line"),
+    [
+        (["--role", "admin"], "ann admin {}"),
+        (["--role", "reviewer", "--reviewers", "ops,legal"], "ann reviewer {} ops,legal"),
+        (["--role", "viewer"], "ann viewer {}"),
+    ],
+)
+def test_the_line_for_a_person_is_one_that_the_settings_take(given: list[str], line: str, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    assert 0 == main(["token", "ann", *given])
+    token, said = capsys.readouterr()
+    assert line.format(hashlib.sha256(token.strip().encode()).hexdigest()) == said.splitlines()[0]
+    (tmp_path / "people").write_text(said.splitlines()[0])
+    (tmp_path / "s.yaml").write_text("policy: p\nservers: {docs: {command: x}}\npeople: {tokens_file: people}\n")
+    (found,) = load_serve({"HOME": "/srv/u"}, file=tmp_path / "s.yaml").settings.people.tokens
+    assert ("ann", given[1]) == (found.name, found.role)
+
+
+@pytest.mark.parametrize(
+    ("given", "why"),
+    [
+        (["--reviewers", "ops"], "--reviewers is for people"),
+        (["--role", "admin", "--reviewers", "ops"], "stands beside --role admin"),
+        (["--role", "reviewer", "--reviewers", "ops, legal"], "is no list of names"),
+        (["--role", "reviewer", "--reviewers", ""], "is no list of names"),
+        (["--role", "reviewer", "--reviewers", "ops,"], "is no list of names"),
+    ],
+)
+def test_what_no_person_can_be_makes_no_token(given: list[str], why: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert 2 == main(["token", "ann", *given])
+    out, said = capsys.readouterr()
+    assert "" == out
+    assert why in said
+    assert 2 == main(["token", "a b", "--role", "viewer"])
+    assert "is no name of a person" in capsys.readouterr().err

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from samplegate.core.matching.match import Rulebook, compile_policy
-from samplegate.core.policy import Model, Policy, Rule
+from samplegate.core.policy import Model, Policy, Reviewer, Rule
 from samplegate.core.requests import Call, ElicitationRequest, Origin, SamplingRequest
 
 LEGACY: Final = "2025-11-25"
@@ -14,6 +14,9 @@ MODELS: Final = (
     Model(name="cheap", model="openai/gpt-5-mini"),
     Model(name="local", model="openai/qwen3"),
 )
+
+
+REVIEWERS: Final = {"ops": Reviewer(timeout="30m", late_verdict="2h"), "desk": Reviewer()}
 
 
 def tool(name: str) -> Call:
@@ -50,5 +53,5 @@ def url(address: str, *calls: Call, server: str = "docs") -> ElicitationRequest:
 
 
 def book(*rules: Rule, environment: dict[str, str] | None = None, hints: dict[str, str | list[str]] | None = None) -> Rulebook:
-    policy = Policy(version=1, models=list(MODELS), hints=hints or {}, rules=list(rules))
+    policy = Policy(version=1, models=list(MODELS), hints=hints or {}, rules=list(rules), reviewers=dict(REVIEWERS))
     return compile_policy(policy, environment or {})

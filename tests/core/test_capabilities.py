@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 
 from samplegate.core.capabilities import Offer, can_forward, describe_offer, offer, unsolicited
 from samplegate.core.decide import compile_policy, decide
-from samplegate.core.decisions import Allowed, FixedAnswer, Forwarded, Situation
+from samplegate.core.decisions import Allowed, Escalated, FixedAnswer, Forwarded, Situation
 from samplegate.core.eras import Era
-from samplegate.core.policy import AllowRule, AnswerRule, DenyRule, ForwardRule, Kind, Match, Model, Policy, Range, Rule, Server, With
+from samplegate.core.policy import AllowRule, AnswerRule, DenyRule, EscalateRule, ForwardRule, Kind, Match, Model, Policy, Range, Rule, Server, With
 from samplegate.core.requests import Call, ClientCapabilities, Request
 from samplegate.core.session import doors
-from tests.core.asking import LEGACY, MODELS, PROMPT, book, form, origin, sampling, text, tool, url
+from tests.core.asking import LEGACY, MODELS, PROMPT, REVIEWERS, book, form, origin, sampling, text, tool, url
 from tests.core.matching.test_match import REQUESTS
 from tests.core.test_decide import RULES
 
@@ -36,7 +36,7 @@ def offered(
     plain: bool = False,
 ) -> Offer:
     era: Era = "modern" if revision >= "2026" else "legacy"
-    policy = Policy(version=1, models=list(models), rules=rules, servers={"docs": Server(plain_sampling=plain)})
+    policy = Policy(version=1, models=list(models), rules=rules, reviewers=dict(REVIEWERS), servers={"docs": Server(plain_sampling=plain)})
     return offer(compile_policy(policy, {}), server="docs", caller="local", era=era, revision=revision, client=client, call=call)
 
 
@@ -57,6 +57,9 @@ def offered(
         (Offer(url=True), [AnswerRule(name="a", cases="tape.yaml", match=Match(kind="elicitation", mode="url"))], NOTHING),
         (Offer(), [AnswerRule(name="a", content={}, match=Match(kind="elicitation", mode="url"))], NOTHING),
         (Offer(), [AllowRule(name="a", match=Match(kind="sampling", server="db"))], NOTHING),
+        (Offer(sampling=True, form=True), [EscalateRule(name="e", reviewer="ops")], NOTHING),
+        (Offer(form=True, url=True), [EscalateRule(name="e", reviewer="ops", match=Match(mode=["form", "url"]))], NOTHING),
+        (Offer(), [EscalateRule(name="e", reviewer="ops", shadow=True)], ALL),
         (Offer(sampling=True), [DenyRule(name="d", match=Match(text="x")), AllowRule(name="a", match=SAMPLING)], NOTHING),
         (Offer(), [DenyRule(name="d", match=Match(server="docs")), AllowRule(name="a", match=SAMPLING)], NOTHING),
         (Offer(), [ForwardRule(name="f"), AllowRule(name="a", match=SAMPLING)], NOTHING),
@@ -228,13 +231,13 @@ def test_whatever_is_answered_was_declared(rules: list[Rule], request: Request, 
     calls = request.origin.calls
     call = calls[0] if told and len(calls) == 1 else None
     models = [msgspec.structs.replace(model, accepts=["tools"]) for model in MODELS] if able else MODELS
-    rulebook = compile_policy(Policy(version=1, models=list(models), rules=rules), {})
+    rulebook = compile_policy(Policy(version=1, models=list(models), rules=rules, reviewers=dict(REVIEWERS)), {})
     made = decide(rulebook, request, Situation(can_forward(request, client)))
-    if isinstance(made.act, (Allowed, FixedAnswer, Forwarded)):
+    if isinstance(made.act, (Allowed, FixedAnswer, Forwarded, Escalated)):
         found = offer(rulebook, server="docs", caller="local", era="legacy", revision=LEGACY, client=client, call=call)
         if request.kind == "elicitation":
             assert found.url if request.mode == "url" else found.form
         elif not request.params.get("tools"):
             assert found.sampling
-        elif isinstance(made.act, (Allowed, Forwarded)):
+        elif isinstance(made.act, (Allowed, Forwarded)) or made.allowed is not None:
             assert found.sampling_tools

@@ -147,6 +147,13 @@ def test_a_file_without_cases_is_a_problem() -> None:
             "sampling: hi\n    revision: '2026-07-28'\n    era: legacy",
             "cases.0: era: legacy does not have revision 2026-07-28; leave one of them out",
         ),
+        ("sampling: hi\n    verdict: {}", "cases.0.verdict: a verdict has one of answer and edits, or is one of approve, reject, accept"),
+        ("sampling: hi\n    verdict: {answer: a, edits: {maxTokens: 5}}", "cases.0.verdict: a verdict has one of answer and edits"),
+        (
+            "sampling: hi\n    verdict: perhaps",
+            "cases.0.verdict: 'perhaps' is not one of accept, approve, cancel, decline, none, reject or a mapping",
+        ),
+        ("sampling: hi\n    verdict: {edits: {max_tokens: 5}}", "cases.0.verdict.edits.max_tokens: unknown key; did you mean 'maxTokens'?"),
         ("sampling: {text: a, max_tokens: 5}", "cases.0.sampling.max_tokens: unknown key; did you mean 'maxTokens'?"),
     ],
 )

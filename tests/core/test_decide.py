@@ -10,11 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from samplegate.core.decide import decide, explain
-from samplegate.core.decisions import Allowed, Decision, DenyAs, FixedAnswer, Forwarded, LeftOpen, Reason, Shadow, Situation, Step
+from samplegate.core.decisions import Allowed, Decision, DenyAs, Escalated, FixedAnswer, Forwarded, LeftOpen, Reason, Shadow, Situation, Step
 from samplegate.core.matching import facts
 from samplegate.core.matching.forms import Form, NotFlat, read_form
 from samplegate.core.matching.match import Rulebook
-from samplegate.core.policy import AllowRule, AnswerRule, DenyRule, ForwardRule, Match, Otherwise, Rule, With
+from samplegate.core.policy import AllowRule, AnswerRule, DenyRule, EscalateRule, ForwardRule, Match, Otherwise, Rule, With
 from samplegate.core.requests import Request
 from tests.core.asking import book, form, sampling, text, tool, url
 from tests.core.matching.test_match import REQUESTS, matches
@@ -51,6 +51,37 @@ def test_a_forwarded_request_keeps_the_rules_words() -> None:
     assert Decision(Forwarded(True, 120.0), "forward", "a", Reason.RULE, on_timeout="deny", index=0) == made(form(a="string"), rule)
 
 
+def test_an_escalated_request_says_who_is_asked_for_how_long_and_what_a_model_would_be() -> None:
+    rule = EscalateRule(
+        name="a", reviewer="ops", match=SAMPLING, with_=With(models=["cheap"], max_tokens=10), review_answer="desk", on_timeout="next"
+    )
+    asked = sampling()
+    decision = made(asked, rule)
+    params = {"messages": asked.params["messages"], "maxTokens": 10}
+    allowed = Allowed(("cheap",), params, None, ("maxTokens",), review_answer="desk")
+    assert Escalated("ops", allowed, 1800.0, 7200.0) == decision.act
+    assert ("escalate", "a", Reason.RULE, "next", 0) == (decision.effect, decision.rule, decision.reason, decision.on_timeout, decision.index)
+    assert allowed == decision.allowed
+
+
+def test_a_rules_own_time_goes_before_its_reviewers() -> None:
+    assert Escalated("ops", None, 5.0, 7200.0) == made(form(a="string"), EscalateRule(name="a", reviewer="ops", timeout="5s")).act
+
+
+def test_what_no_model_takes_a_person_is_asked_all_the_same() -> None:
+    decision = made(sampling([IMAGE]), EscalateRule(name="a", reviewer="ops", match=SAMPLING))
+    why = "no model takes images (smart, cheap, local: text only)"
+    assert Escalated("ops", None, 1800.0, 7200.0, why) == decision.act
+    assert f"reviewer 'ops'; no model: {why}" == decision.detail
+    assert decision.allowed is None
+
+
+def test_a_link_is_escalated_only_where_a_rule_says_so() -> None:
+    link = url("https://a.example/")
+    assert "none" == made(link, EscalateRule(name="a", reviewer="ops")).effect
+    assert Escalated("ops", None, 1800.0, 7200.0) == made(link, EscalateRule(name="a", reviewer="ops", match=Match(mode="url"))).act
+
+
 def test_an_answer_takes_variables_from_the_environment_of_the_policy() -> None:
     rules = book(AnswerRule(name="a", content="v ${X}"), environment={"X": "1", "PATH": "never kept"})
     decision = decide(rules, sampling(), ABLE)
@@ -65,6 +96,12 @@ CANNOT: list[tuple[Rule, Request, Situation, str]] = [
     (AllowRule(name="a", match=SAMPLING), sampling(tools=[{"name": "t"}]), ABLE, "no model takes tools (smart, cheap, local: text only)"),
     (AllowRule(name="a", match=SAMPLING, with_=With(models=["gone"])), sampling(), ABLE, "the policy has no model for it"),
     (AllowRule(name="a"), form(), ABLE, "a model answers sampling only"),
+    (
+        EscalateRule(name="a", reviewer="ops"),
+        form(a={"type": "object"}),
+        ABLE,
+        "the form is not flat: requestedSchema.properties.a: it has none of the types of a flat form",
+    ),
     (ForwardRule(name="a"), sampling(), UNABLE, "the client did not declare that it can be asked this"),
     (AnswerRule(name="a", content={}), form(a="string"), ABLE, "the required field 'a' is left open"),
     (AnswerRule(name="a", match=Match(mode="url"), content={}), url("https://a.example/"), ABLE, "a url is never accepted by a machine"),
@@ -215,14 +252,16 @@ def build(index: int, kind: str, match: Match, shadow: bool, otherwise: Otherwis
             return AnswerRule(name=name, match=match, content="x", shadow=shadow, otherwise=otherwise)
         case "forward":
             return ForwardRule(name=name, match=match, shadow=shadow, otherwise=otherwise)
+        case "escalate":
+            return EscalateRule(name=name, match=match, shadow=shadow, otherwise=otherwise, reviewer="ops")
         case _:
             return DenyRule(name=name, match=match, shadow=shadow, otherwise=otherwise)
 
 
 OTHERWISE: st.SearchStrategy[Otherwise] = st.sampled_from(["next", "unanswered", "deny"])
-RULES = st.lists(st.tuples(st.sampled_from(["allow", "answer", "forward", "deny"]), matches(1), st.booleans(), OTHERWISE), max_size=5).map(
-    lambda found: [build(index, *rule) for index, rule in enumerate(found)]
-)
+RULES = st.lists(
+    st.tuples(st.sampled_from(["allow", "answer", "forward", "escalate", "deny"]), matches(1), st.booleans(), OTHERWISE), max_size=5
+).map(lambda found: [build(index, *rule) for index, rule in enumerate(found)])
 
 
 @settings(max_examples=200)

@@ -12,7 +12,7 @@ from samplegate.core import replaying
 from samplegate.core.cases import load_cases
 from samplegate.core.decide import Rulebook, compile_policy
 from samplegate.core.load import load
-from samplegate.core.policy import AllowRule, AnswerRule, DenyRule, ForwardRule, Match
+from samplegate.core.policy import AllowRule, AnswerRule, DenyRule, EscalateRule, ForwardRule, Match
 from samplegate.core.replaying import Changed, Same, Told, Untold, replay
 from samplegate.core.requests import BadRequest, ClientCapabilities, Request
 from samplegate.core.trials.play import scenery
@@ -174,6 +174,23 @@ def test_what_was_not_offered_is_a_change_only_where_it_is_granted_now() -> None
     old = logged.line(logged.record(EMPTY, sampling()), reason="not_offered")
     assert [Same(), Same()] == [replay(EMPTY, old), replay(book(DENY), old)]
     assert isinstance(replay(book(ALLOW), old), Changed)
+
+
+@pytest.mark.parametrize("content", ["full", "none"])
+@pytest.mark.parametrize("outcome", [{"outcome": "denied", "reason": "review"}, {"outcome": "unanswered", "reason": "timeout"}, {}])
+def test_what_was_escalated_is_compared_by_its_rule_whatever_the_person_said(content: Any, outcome: dict[str, Any]) -> None:
+    asks = EscalateRule(name="asks", reviewer="ops", match=SAMPLING)
+    line = logged.line(logged.record(book(asks), sampling(), review="rv_1", reviewer="ops"), content, **outcome)
+    assert Same() == replay(book(asks), line)
+    assert Changed(Told("escalate", "asks"), (Told("deny", "no"),)) == replay(book(DENY, asks), line)
+
+
+@pytest.mark.parametrize("content", ["full", "hash"])
+def test_a_form_that_a_person_was_to_fill_in_is_compared_too(content: Any) -> None:
+    asks = EscalateRule(name="asks", reviewer="ops", otherwise="deny")
+    line = logged.line(logged.record(book(asks), form(a="string"), review="rv_1", reviewer="ops"), content)
+    told = replay(book(asks), line)
+    assert Same() == told if content == "full" else isinstance(told, Untold)
 
 
 def test_where_time_ran_out_the_first_rule_is_compared() -> None:

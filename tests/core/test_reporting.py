@@ -52,6 +52,22 @@ def test_rules_refusals_and_tools_are_counted() -> None:
     assert {"look": 2, "read": 1, NO_CALL: 1} == counts(server.tools)
 
 
+def test_reviews_are_counted_by_reviewer_and_what_came_of_them() -> None:
+    at: dict[str, Any] = {"reviewer": "ops", "review": "rv_1", "review_door": "page", "reviewed_ms": 2000.0}
+    server = docs(
+        asked(**at, attempts=(Attempt("smart", "ok"),)),
+        asked(**at),
+        asked(**at, outcome="denied", reason="review"),
+        asked(**{**at, "review_door": "cli"}, outcome="unanswered", reason="model", attempts=(Attempt("smart", "refused"),)),
+        asked(**{**at, "reviewer": "desk", "review_door": None, "reviewed_ms": 60_000.0}, outcome="unanswered", reason="timeout"),
+        asked(),
+    )
+    assert {"reviews": 4, "approved": 2, "answered": 1, "rejected": 1} == dict(server.reviews["ops"])
+    assert {"reviews": 1, "undecided": 1} == dict(server.reviews["desk"])
+    assert {"page": 3, "cli": 1} == counts(server.doors)
+    assert server.reviewed.quantile(1.0) == pytest.approx(2000, rel=0.02)
+
+
 def test_models_tokens_and_money_are_summed() -> None:
     paid: dict[str, Any] = {"model": "gpt-5", "input_tokens": 7, "output_tokens": 3}
     server = docs(asked(**paid, usd=None), *(asked(**paid, attempts=(Attempt("smart", "rate_limited"), Attempt("cheap", "ok"))) for _ in range(2)))

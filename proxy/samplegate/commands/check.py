@@ -24,6 +24,7 @@ from samplegate.core.policy import AnswerRule
 from samplegate.core.policyfile.nodes import compose
 from samplegate.core.policyfile.tree import Mark, dotted, find
 from samplegate.core.policyfile.tree import Path as Place
+from samplegate.core.policyfile.waits import Wait, waits
 
 
 @dataclass(slots=True)
@@ -111,6 +112,7 @@ def _report(checked: Checked) -> Iterator[str]:
     yield f"{checked.file}: ok{_size(checked)}"
     if state := _lasting(checked):
         yield f"{checked.file}: needs a state folder (--state) for the limits {', '.join(state)}: all gates that use one folder share them"
+    yield from (f"{checked.file}: {wait}" for wait in _waits(checked))
     for offered in checked.offers:
         yield from (f"{checked.file}: {offered}: {coverage}" for coverage in offered.requests)
 
@@ -118,6 +120,11 @@ def _report(checked: Checked) -> Iterator[str]:
 def _lasting(checked: Checked) -> list[str]:
     """The limits that are kept in the state folder."""
     return [] if checked.loaded is None else [name for name, one in claims.terms(checked.loaded.policy).items() if one.shared]
+
+
+def _waits(checked: Checked) -> list[Wait]:
+    """Who is asked by which rule, and how long they have."""
+    return [] if checked.loaded is None else list(waits(checked.loaded.policy))
 
 
 def _warning(problem: Problem) -> str:
@@ -141,6 +148,7 @@ def _json(checked: Checked) -> dict[str, Any]:
         "problems": [msgspec.to_builtins(problem) for problem in checked.problems],
         "warnings": [] if checked.loaded is None else [msgspec.to_builtins(warning) for warning in checked.loaded.warnings],
         "state": _lasting(checked),
+        "reviews": [msgspec.to_builtins(wait) for wait in _waits(checked)],
         "servers": [_offered_json(offered) for offered in checked.offers],
     }
 

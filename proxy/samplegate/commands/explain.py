@@ -13,16 +13,17 @@ from typing import Any, assert_never
 import msgspec
 
 from samplegate.book import compile_book, load_policy
-from samplegate.commands import FAILED, OK, spending
+from samplegate.commands import FAILED, OK, reviewing, spending
 from samplegate.commands.declared import declared
 from samplegate.commands.environment import environment
 from samplegate.commands.files import Unreadable, complain, read, refused
+from samplegate.commands.reviewing import Waiting
 from samplegate.commands.spending import Spending
 from samplegate.commands.steps import as_json, lines
 from samplegate.core import jsontext
 from samplegate.core.capabilities import Offer, can_forward, offer
 from samplegate.core.decide import Rulebook, explain
-from samplegate.core.decisions import Allowed, Decision, DenyAs, FixedAnswer, Forwarded, LeftOpen, Situation, Step
+from samplegate.core.decisions import Allowed, Decision, DenyAs, Escalated, FixedAnswer, Forwarded, LeftOpen, Situation, Step
 from samplegate.core.load import PolicyError
 from samplegate.core.requests import BadRequest, ClientCapabilities, Origin, Request
 from samplegate.core.session import doors
@@ -39,6 +40,8 @@ class Explained:
     declared: bool
     """Whether the server is told that it may ask this."""
     decision: Decision
+    waiting: Waiting | None
+    """Who is asked, if anybody."""
     steps: Sequence[Step]
     spending: Spending
 
@@ -95,7 +98,8 @@ def _explain(policy: Path, variables: Mapping[str, str], asked: tuple[str, bytes
     if isinstance(item.request, BadRequest):
         return item.request
     decision, steps = explain(book, item.request, Situation(can_forward=can_forward(item.request, client)))
-    return Explained(item.method, item.request, item.offered, decision, steps, spending.spending(book, item.request, decision))
+    waiting = reviewing.waiting(book, item.request, decision)
+    return Explained(item.method, item.request, item.offered, decision, waiting, steps, spending.spending(book, item.request, decision))
 
 
 def _offer(book: Rulebook, origin: Origin, client: ClientCapabilities) -> Offer:
@@ -113,6 +117,8 @@ def _report(explained: Explained) -> Iterator[str]:
         yield f"because   {decision.detail}"
     for name, value in _particulars(decision).items():
         yield f"{name:<9} {value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)}"
+    if explained.waiting is not None:
+        yield from reviewing.report(explained.waiting)
     yield from spending.report(explained.spending)
     yield from (f"shadow    {shadow.rule}: {shadow.effect}" for shadow in decision.shadows)
     yield f"declared  {'yes' if explained.declared else 'no: the server is not told that it may ask this, and so it should not'}"
@@ -128,6 +134,7 @@ def _json(explained: Explained) -> dict[str, Any]:
         "reason": decision.reason.value,
         "detail": decision.detail,
         **_particulars(decision),
+        "review": None if explained.waiting is None else reviewing.as_json(explained.waiting),
         **spending.as_json(explained.spending),
         "shadows": [{"rule": shadow.rule, "effect": shadow.effect} for shadow in decision.shadows],
         "declared": explained.declared,
@@ -144,12 +151,15 @@ def _where(origin: Origin) -> str:
 def _particulars(decision: Decision) -> Mapping[str, Any]:
     """What the act holds, without the request's own content."""
     match decision.act:
-        case Allowed(models=models, params=params, timeout=timeout, changed=changed):
+        case (
+            Allowed(models=models, params=params, timeout=timeout, changed=changed)
+            | Escalated(allowed=Allowed(models=models, params=params, timeout=timeout, changed=changed))
+        ):
             found = {"models": list(models), "maxTokens": params.get("maxTokens"), "timeout": timeout, "changed": list(changed)}
             return {name: value for name, value in found.items() if value}
         case FixedAnswer(result=result):
             return {"content": result["content"]} if "content" in result else {}
-        case DenyAs() | Forwarded() | LeftOpen():
+        case DenyAs() | Escalated() | Forwarded() | LeftOpen():
             return {}
         case _ as never:
             assert_never(never)
@@ -162,6 +172,8 @@ def outcome(explained: Explained) -> str:
     if not explained.declared:
         return f"Unanswered: {_ended_call(request.origin) if modern else 'the server gets error -32602'}, whatever the rule says"
     match explained.decision.act:
+        case Allowed(models=models, review_answer=str(reviewer)):
+            return f"Answered: what {models[0]} writes goes to the server {back} once {reviewer} has let it; if not, {_refused(request)}"
         case Allowed(models=models):
             return f"Answered: what {models[0]} writes goes to the server {back}; if it fails, {_refused(request)}"
         case FixedAnswer(result={"action": "decline" | "cancel" as action}):
@@ -172,6 +184,8 @@ def outcome(explained: Explained) -> str:
             return "forwarded: the call ends with input_required, and the client's retry of it brings the answer"
         case Forwarded():
             return "forwarded: the client is sent the request, and its reply goes to the server"
+        case Escalated():
+            return f"escalated: {reviewing.outcome(explained.decision, request, back, _refused)}"
         case DenyAs(as_=action):
             return f"Denied: {_refused(request, action)}"
         case LeftOpen():

@@ -26,6 +26,10 @@ version: 1
 # limits:
 #   a day: {{usd: 1.00, per: day, tz: UTC}}
 
+# People who decide what a rule escalates to them, with `samplegate reviews` or at the page of `samplegate serve`.
+# reviewers:
+#   me: {{timeout: 15m}}
+
 rules:
   # Whatever the client can answer it goes on answering. `otherwise: next` is for the client that cannot: the rules below are asked.
   - name: the client answers what it can
@@ -41,6 +45,11 @@ rules:
   #   match: {{kind: elicitation, mode: form, server: my-server, fields: [confirm]}}
   #   effect: answer
   #   content: {{confirm: true}}
+  # Or a person fills it in:
+  # - name: forms wait for me
+  #   match: {{kind: elicitation, mode: form}}
+  #   effect: escalate
+  #   reviewer: me
 """
 
 MODELS: Final = """\

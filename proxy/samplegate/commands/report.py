@@ -17,7 +17,7 @@ from samplegate.commands.logs import Logs
 from samplegate.core.ledger import SCALE
 from samplegate.core.matching.conditions import shown
 from samplegate.core.record import timestamp
-from samplegate.core.reporting import OTHER, OUTCOMES, Durations, Kind, Names, Report, Server
+from samplegate.core.reporting import OTHER, OUTCOMES, UNDECIDED, Durations, Kind, Names, Report, Server
 from samplegate.settings import state_folder
 
 ROWS: Final = 10  # of a table, for a person; --json has them all
@@ -78,6 +78,7 @@ def _report(report: Report, logs: Logs) -> Iterator[str]:
             yield from _ranked("for caller", server.callers, server.requests)
         yield from _ranked("not answered", server.refusals, server.requests)
         yield from _ranked("no room in limit", server.limits, server.requests)
+        yield from _reviews(server)
         yield from _models(server)
         yield from _attempts(server)
 
@@ -109,6 +110,16 @@ def _time(milliseconds: float | None) -> str:
 def _ranked(title: str, names: Names, total: int) -> Iterator[str]:
     rows = [[name, str(counts["requests"]), f"{counts['requests'] / max(total, 1):.0%}"] for name, counts in _most(names, "requests")]
     yield from _table([title, "requests", ""], rows)
+
+
+def _reviews(server: Server) -> Iterator[str]:
+    columns = ("reviews", "approved", "answered", "rejected", UNDECIDED)
+    rows = [[name, *(str(counts[column]) for column in columns)] for name, counts in _most(server.reviews, "reviews")]
+    yield from _table(["reviewer", *columns], rows)
+    yield from _ranked("decided at", server.doors, sum(counts["requests"] for counts in server.doors.values()))
+    if server.doors:
+        p50, p95 = server.reviewed.quantile(0.5), server.reviewed.quantile(0.95)
+        yield f"  requests waited {_time(p50)} for a verdict at the median, {_time(p95)} at the 95th percentile"
 
 
 def _models(server: Server) -> Iterator[str]:
@@ -191,6 +202,8 @@ def _server_json(server: Server) -> dict[str, Any]:
         "requests": server.requests,
         "kinds": kinds,
         **{name: {one: counts["requests"] for one, counts in _most(getattr(server, name), "requests")} for name in counted},
+        "reviews": {name: dict(counts) for name, counts in _most(server.reviews, "reviews")},
+        "reviewed": {"doors": {name: counts["requests"] for name, counts in _most(server.doors, "requests")}, **_times_json(server.reviewed)},
         "models": {name: dict(counts) for name, counts in _most(server.models, "requests")},
         "attempts": {name: _attempts_json(counts) for name, counts in _most(server.attempts, "calls")},
         "cost_usd": round(server.usd, 9),

@@ -1,4 +1,4 @@
-"""What an allowed request may come to, as `explain` shows it: which model and why, what each would cost at worst, and what limits it draws on.
+"""What a request may come to that a model answers, as `explain` shows it: which model and why, the worst case of each, what limits it draws on.
 
 Nothing is drawn: whether a limit has room at the moment is not looked at.
 """
@@ -15,11 +15,11 @@ from samplegate.core.admission import draws_of
 from samplegate.core.catalogue import Worst
 from samplegate.core.claims import Claimant
 from samplegate.core.decide import Rulebook
-from samplegate.core.decisions import Allowed, Decision
+from samplegate.core.decisions import Decision
 from samplegate.core.ledger import SCALE, Draw, Quantity, Terms
 from samplegate.core.matching.facts import Facts
 from samplegate.core.models import Choice
-from samplegate.core.policy import AllowRule
+from samplegate.core.policy import AllowRule, EscalateRule
 from samplegate.core.requests import Request
 
 _UNIT: Final[dict[Quantity, str]] = {
@@ -55,14 +55,16 @@ def spending(book: Rulebook, request: Request, decision: Decision) -> Spending:
     draws, untold = ((), made) if isinstance(made, str) else (made, None)
     drawn = [Drawn(book.terms[draw.limit], draw) for draw in draws]
     rule = book.policy.rules[decision.index] if decision.index >= 0 else None
-    if not isinstance(decision.act, Allowed) or not isinstance(rule, AllowRule):
+    allowed = decision.allowed
+    if allowed is None or not isinstance(rule, AllowRule | EscalateRule):
         return Spending(None, {}, drawn, untold)
     choice = models.choose(book, rule, Facts(request))
     worst = {}
     for model in choice.models:
         facts = book.catalogue[model.name]
         worst[model.name] = costs.worst(model, facts, models.bounded(rule.with_, model, facts, request.params).params)
-    worst[decision.act.models[0]] = costs.worst(book.model(decision.act.models[0]), book.catalogue[decision.act.models[0]], decision.act.params)
+    first = allowed.models[0]
+    worst[first] = costs.worst(book.model(first), book.catalogue[first], allowed.params)
     return Spending(choice, worst, drawn, untold)
 
 

@@ -1,4 +1,4 @@
-"""`samplegate token`: make a token for a caller of the daemon. The settings keep its hash only; the token itself is shown once and kept nowhere."""
+"""`samplegate token`: make a token for a caller of the daemon, or for a person who decides. The settings keep its hash only; it is shown once."""
 
 from __future__ import annotations
 
@@ -8,21 +8,37 @@ import secrets
 import sys
 from typing import Final
 
-from samplegate.settings.callers import NAME
+from samplegate.settings import callers, people
 
 BYTES: Final = 32  # of randomness: nobody guesses it, so a plain hash of it is enough
 
 
 def command(args: argparse.Namespace) -> int:
     """The token on stdout, and on stderr the line that the settings need."""
-    if NAME.match(args.caller) is None:
-        print(
-            f"samplegate: token: {args.caller!r} is no name of a caller; use at most 64 letters, digits and . _ @ -, but not local", file=sys.stderr
-        )
+    why = _wrong(args.caller, args.role, args.reviewers)
+    if why is not None:
+        print(f"samplegate: token: {why}", file=sys.stderr)
         return 2
     token = f"sg_{secrets.token_urlsafe(BYTES)}"
     digest = hashlib.sha256(token.encode()).hexdigest()
+    words = [args.caller, digest] if args.role is None else [args.caller, args.role, digest, *([args.reviewers] if args.reviewers else [])]
+    whose, section = ("caller", "callers") if args.role is None else ("person", "people")
     print(token)
-    print(f"{args.caller} {digest}", file=sys.stderr)
-    print("the first line is the caller's, and is shown only now; put the second into callers.tokens_file of the settings", file=sys.stderr)
+    print(" ".join(words), file=sys.stderr)
+    print(f"the first line is the {whose}'s, and is shown only now; put the second into {section}.tokens_file of the settings", file=sys.stderr)
     return 0
+
+
+def _wrong(name: str, role: str | None, reviewers: str | None) -> str | None:
+    """Why there is no token for these, None if there is."""
+    if role is None:
+        if reviewers is not None:
+            return "--reviewers is for people; give --role too"
+        return None if callers.NAME.match(name) else f"{name!r} is no name of a caller; use at most 64 letters, digits and . _ @ -, but not local"
+    if people.NAME.match(name) is None:
+        return f"{name!r} is no name of a person; use at most 64 letters, digits and . _ @ -"
+    if reviewers is not None and role == "admin":
+        return "--reviewers stands beside --role admin, which is for all reviewers; leave it out, or give another role"
+    if reviewers is not None and (not all(reviewers.split(",")) or reviewers.split() != [reviewers]):
+        return f"--reviewers {reviewers!r} is no list of names; write them with commas and without blanks"
+    return None

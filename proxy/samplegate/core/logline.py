@@ -63,6 +63,11 @@ class Line(msgspec.Struct, frozen=True):
     limits: tuple[str, ...] = ()
     refused_by: str | None = None
     redacted: dict[str, int] = {}
+    review: str | None = None
+    reviewer: str | None = None
+    review_door: str | None = None
+    """By what way a person decided; None where nobody has."""
+    reviewed_ms: float | None = None
     request: msgspec.Raw = msgspec.Raw(b"")
     """The params as JSON, empty where the log was not to keep contents."""
     result: msgspec.Raw = msgspec.Raw(b"")

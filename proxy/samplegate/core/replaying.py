@@ -22,7 +22,7 @@ from samplegate.core.matching.facts import ABSENT, UNKNOWN, Calls, Known
 from samplegate.core.matching.secrecy import REMOVED, secret_fields, without_secrets
 from samplegate.core.parsing.parse import ELICITATION, SAMPLING, parse
 from samplegate.core.parsing.strictjson import Fault, decode
-from samplegate.core.policy import AllowRule, AnswerRule, DenyRule, ForwardRule, Rule
+from samplegate.core.policy import AllowRule, AnswerRule, DenyRule, EscalateRule, ForwardRule, Rule
 from samplegate.core.record import MAX_CALLS
 from samplegate.core.requests import BadRequest, Call, ClientCapabilities, Origin, Request
 
@@ -38,7 +38,7 @@ UNASKED: Final = "the client answered unasked, and no request was decided"
 _OF_SAMPLING: Final = ("max_tokens", "messages", "content_types", "tools", "system_prompt", "hints")
 _OF_FORMS: Final = ("fields", "field_names", "field_types")
 _OF_URLS: Final = ("host", "scheme")
-_GRANTS: Final = frozenset({"allow", "answer", "forward"})
+_GRANTS: Final = frozenset({"allow", "answer", "forward", "escalate"})
 _user: Final = re.compile(r"^([^/?#]*//)\[removed\]@")
 _QUERY: Final = "?[removed]"
 _STAND_INS: Final[tuple[Mapping[str, Any], ...]] = (
@@ -257,6 +257,8 @@ def _ways(rule: Rule, line: Line, client: ClientCapabilities | None) -> tuple[se
             can = None if answers.can_answer(rule, _class(line)) else False
         case ForwardRule():
             can = True if line.effect == "forward" else None if client is None else _could(line, client)
+        case EscalateRule():  # a person may be asked anything but a form that is not flat
+            can = None if _class(line) == "elicitation by form" else True
         case _ as never:
             assert_never(never)
     ways = set() if can is False else {Told(effect_of(rule), rule.name)}

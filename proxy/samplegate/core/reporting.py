@@ -20,6 +20,7 @@ OTHERS: Final = "(others)"
 OTHER: Final = "other"
 OUTCOMES: Final = get_args(Released)
 NO_CALL: Final = "(no call)"
+UNDECIDED: Final = "undecided"
 MAX_HANDED_ON: Final = 100_000  # forwards whose second record is still to come
 _CLASS: Final = math.log(1.02)
 _LEAST: Final = 0.001  # milliseconds
@@ -84,6 +85,12 @@ class Server:
         """Models that answered, as their providers call them: requests, input_tokens, output_tokens."""
         self.attempts = Names()
         """Calls of models, by our names: calls, input_tokens, output_tokens, units (of ``ledger.SCALE``), unpriced, and failures by their names."""
+        self.reviews = Names()
+        """What came of reviews, by reviewer: reviews, and of them approved, answered, rejected and without a verdict as UNDECIDED."""
+        self.doors = Names()
+        """By what ways people decided."""
+        self.reviewed = Durations()
+        """How long requests waited for a verdict that came in time, or had come before."""
         self.usd = 0.0
         self.unpriced = 0
         """Requests for which a model was called at a price nobody knows."""
@@ -151,8 +158,27 @@ def _came(server: Server, line: Line) -> None:
         server.limits.of(line.refused_by)["requests"] += 1
     for tried in line.attempts:
         _called(server.attempts.of(tried.model), tried)
+    if line.reviewer is not None:
+        _reviewed(server, line, line.reviewer)
     if line.effect == "allow" or line.attempts:  # a model whose time ran out was paid too, whoever answered then
         _spent(server, line)
+
+
+def _reviewed(server: Server, line: Line, reviewer: str) -> None:
+    server.reviews.of(reviewer).update({"reviews": 1, _verdict(line): 1})
+    if line.review_door is not None:
+        server.doors.of(line.review_door)["requests"] += 1
+        if line.reviewed_ms is not None:
+            server.reviewed.add(line.reviewed_ms)
+
+
+def _verdict(line: Line) -> str:
+    """What a person said, as far as a record tells it; an approved request may have failed all the same."""
+    if line.review_door is None:
+        return UNDECIDED
+    if line.outcome == "denied" and line.reason == "review":
+        return "rejected"
+    return "answered" if line.outcome == "answered" and not line.attempts else "approved"
 
 
 def _called(counts: Counter[str], tried: Try) -> None:
@@ -171,7 +197,7 @@ def _spent(server: Server, line: Line) -> None:
     server.usd += sum(cost for cost in costs if cost is not None and _is_known(cost))
     if not all(map(_is_known, costs)):
         server.unpriced += 1
-    if line.effect == "allow" and line.outcome == "answered" and line.model is not None:
+    if line.effect in ("allow", "escalate") and line.outcome == "answered" and line.model is not None:
         found = server.models.of(line.model)
         found.update({"requests": 1, "input_tokens": line.input_tokens or 0, "output_tokens": line.output_tokens or 0})
 

@@ -41,6 +41,7 @@ def said(limit: str, rule: str, catalogue: Catalogue) -> list[str]:
 
 ANY: Final = "}, effect: allow"
 BIG: Final = "}, effect: allow, with: {models: [big]}"
+ASKS: Final = "}, effect: escalate, reviewer: ops"
 LONG: Final = ", max_tokens: {min: 1000}}, effect: allow"
 
 
@@ -54,6 +55,11 @@ def test_an_unknown_price_under_a_dollar_limit_names_limit_models_and_remedy() -
     assert "the price of models 'big', 'small' are not known" in both
 
 
+def test_what_a_person_may_approve_needs_a_price_too() -> None:
+    (what,) = said("{usd: 5, per: day, tz: UTC}", ASKS, {"small": CHEAP})
+    assert "the price of model 'big' is not known, so the rule could not ask" in what
+
+
 @pytest.mark.parametrize(
     ("limit", "rule", "catalogue"),
     [
@@ -64,8 +70,20 @@ def test_an_unknown_price_under_a_dollar_limit_names_limit_models_and_remedy() -
         ("{output_tokens: 400, per: 1m}", LONG, {}),
         ("{concurrent: 1}", ANY, {}),
         ("{usd: 0.01, per: 1m}", ANY, KNOWN),
+        ("{requests: 1, per: 1m}", ASKS, {}),
+        ("{usd: 5, per: day, tz: UTC}", ASKS, KNOWN),
     ],
-    ids=["priced", "another model's price", "requests", "one token", "a model that writes no more", "slots", "one of the models is cheap enough"],
+    ids=[
+        "priced",
+        "another model's price",
+        "requests",
+        "one token",
+        "a model that writes no more",
+        "slots",
+        "one of the models is cheap enough",
+        "people and requests",
+        "people and prices that are known",
+    ],
 )
 def test_a_limit_that_some_request_fits_into_is_no_problem(limit: str, rule: str, catalogue: Catalogue) -> None:
     assert [] == said(limit, rule, catalogue)

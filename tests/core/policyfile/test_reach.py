@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from samplegate.core.decide import compile_policy, decide
 from samplegate.core.decisions import Situation
-from samplegate.core.policy import AllowRule, AnswerRule, DenyRule, ForwardRule, Match, Model, Policy, Range, Rule, With
+from samplegate.core.policy import AllowRule, AnswerRule, DenyRule, EscalateRule, ForwardRule, Match, Model, Policy, Range, Reviewer, Rule, With
 from samplegate.core.policyfile import reach
 from samplegate.core.policyfile.draft import Draft
 from samplegate.core.policyfile.tree import Mapping, Mark
@@ -43,6 +43,7 @@ RULES: Final = st.one_of(
     st.builds(lambda match: AllowRule(name="r", match=match, with_=With()), MATCHES),
     st.builds(lambda match, otherwise: AnswerRule(name="r", match=match, content={"f": "x"}, otherwise=otherwise), MATCHES, OTHERWISE),
     st.builds(lambda match, otherwise: ForwardRule(name="r", match=match, otherwise=otherwise), MATCHES, OTHERWISE),
+    st.builds(lambda match, otherwise: EscalateRule(name="r", reviewer="ops", match=match, otherwise=otherwise), MATCHES, OTHERWISE),
     st.builds(lambda match, shadow: DenyRule(name="r", match=match, shadow=shadow), MATCHES, st.booleans()),
 )
 CALLS: Final = st.lists(st.sampled_from([Call("tools/call", "a"), Call("tools/call", "b"), Call("prompts/get", None)]), max_size=2, unique=True)
@@ -85,7 +86,7 @@ REQUESTS: Final[st.SearchStrategy[Request]] = st.one_of(
 @given(st.lists(RULES, min_size=2, max_size=4), st.lists(REQUESTS, min_size=3, max_size=8), st.booleans())
 def test_an_unreachable_rule_never_takes_a_request(rules: list[Rule], requests: list[Request], can_forward: bool) -> None:
     named = [msgspec.structs.replace(rule, name=f"r{index}") for index, rule in enumerate(rules)]
-    policy = Policy(version=1, models=[Model(name="m", model="a/b")], rules=named)
+    policy = Policy(version=1, reviewers={"ops": Reviewer()}, models=[Model(name="m", model="a/b")], rules=named)
     draft = Draft(policy, Mapping(Mark(1, 1)), set())
     reach.check(draft)
     unreachable = {f"r{fault.path[1]}" for fault in draft.warnings}

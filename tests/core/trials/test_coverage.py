@@ -17,12 +17,22 @@ IMAGE = "{messages: [{role: user, content: {type: image, data: aGVsbG8=, mimeTyp
 
 def reached(rules: str, *cases: str) -> Coverage:
     """Cases without their names; expectations are of no account."""
-    text = HEAD + "".join(f"  - {{{rule}}}\n" for rule in rules.splitlines())
+    text = HEAD + "".join(f"  - {{{rule}}}\n" for rule in rules.splitlines()) + "reviewers: {ops: {}}\n"
     book = compile_policy(load(text, file="p.yaml", environment={}).policy, {})
     suite = "cases:\n" + "".join(f"  - {{name: c{number}, expect: {{effect: none}}, {case}}}\n" for number, case in enumerate(cases))
     suite = suite if "steps:" not in suite else suite.replace("expect: {effect: none}, ", "", 1)
     trials = run(load_cases(suite, file="p_test.yaml").cases, book) if cases else ()
     return coverage(book, (walk for trial in trials for walk in trial.walks), compose(text)[0])
+
+
+def test_a_verdict_that_is_missing_follows_the_on_timeout_of_a_rule_that_escalates() -> None:
+    rule = "name: a, match: {kind: sampling}, effect: escalate, reviewer: ops, on_timeout: deny"
+    without = reached(rule, "sampling: hi")
+    assert (1, 1, 0, 1) == sums(without)
+    assert ["on_timeout: deny is never followed; add a case with `verdict: none`"] == [missing.what for missing in without.missing]
+    assert () == without.uncounted
+    found = reached(rule, "sampling: hi, verdict: none")
+    assert (1, 1, 1, 1) == sums(found)
 
 
 def sums(found: Coverage) -> tuple[int, int, int, int]:

@@ -19,7 +19,10 @@ models: [{name: main, model: openai/none}]
 rules:
   - {name: model, match: {kind: sampling}, effect: allow, with: {max_tokens: 10}}
   - {name: fixed, match: {kind: elicitation, mode: form, server: db}, effect: answer, content: {count: 1, confirm: true, who: "${WHO}"}}
+  - {name: links, match: {mode: url, host: id.example}, effect: escalate, reviewer: ops}
+  - {name: people, match: {kind: elicitation, mode: form, server: people}, effect: escalate, reviewer: ops}
   - {name: refused, effect: deny, as: decline}
+reviewers: {ops: {}}
 """
 
 
@@ -142,7 +145,8 @@ def test_everything_that_differs_is_told() -> None:
 
 def test_a_trial_brings_the_rules_that_were_looked_at() -> None:
     (trial,) = trials("  - {name: one, elicitation: {fields: {}}, expect: {effect: deny}}\n")
-    assert [("model", False), ("fixed", False), ("refused", True)] == [(step.rule, step.taken) for step in trial.steps]
+    looked_at = [("model", False), ("fixed", False), ("links", False), ("people", False), ("refused", True)]
+    assert looked_at == [(step.rule, step.taken) for step in trial.steps]
 
 
 def test_of_a_malformed_request_it_brings_the_fault() -> None:
@@ -283,3 +287,35 @@ def test_an_environment_of_a_step_is_its_own() -> None:
     case = f"  - {{name: one, server: db, elicitation: {{fields: {{who: string}}}}, steps: [{step % ('a', 'a')}, {step % ('b', 'b')}]}}"
     (trial,) = run(load_cases(f"cases:\n{case}\n", file="p_test.yaml").cases, book)
     assert () == trial.mismatches
+
+
+PEOPLE = "server: people, elicitation: {fields: {count: {type: integer, maximum: 9}}}"
+
+
+@pytest.mark.parametrize(
+    ("case", "said", "why"),
+    [
+        (f"{PEOPLE}, verdict: approve", "approve", "verdict: must be answer or reject: to approve a form or an address is to answer it"),
+        (f"{PEOPLE}, verdict: {{answer: {{count: 10}}}}", {"answer": {"count": 10}}, "content.count: "),
+        (f"{PEOPLE}, verdict: accept", "accept", "content.count: "),
+        (f"{PEOPLE}, verdict: {{edits: {{maxTokens: 5}}}}", {"edits": {"maxTokens": 5}}, "verdict: must be answer or reject"),
+        ("elicitation: {url: 'https://id.example/'}, verdict: {answer: {a: 1}}", {"answer": {"a": 1}}, "content: does not belong to the acceptance"),
+        ("sampling: hi, verdict: approve", "approve", "nobody is asked for one: the effect is allow"),
+        ("sampling: {text: hi, maxTokens: 0}, verdict: approve", "approve", "nobody is asked for one: the effect is none"),
+    ],
+)
+def test_a_verdict_that_nobody_could_give_fails_the_case(case: str, said: Any, why: str) -> None:
+    (trial,) = trials(f"  - {{name: one, {case}, expect: {{effect: escalate}}}}\n")
+    (mismatch,) = [mismatch for mismatch in trial.mismatches if mismatch.what == "verdict"]
+    assert said == mismatch.expected
+    assert why in mismatch.got
+
+
+def test_without_a_verdict_the_case_ends_with_the_question() -> None:
+    assert () == mismatches(f"{PEOPLE}, expect: {{effect: escalate, rule: people, reviewer: ops}}")
+    assert (Mismatch("outcome", "answered", None),) == mismatches(f"{PEOPLE}, expect: {{effect: escalate, outcome: answered}}")
+
+
+def test_what_is_told_of_a_case_says_what_the_person_did() -> None:
+    (trial,) = trials(f"  - {{name: one, {PEOPLE}, verdict: none, expect: {{effect: deny}}}}\n")
+    assert "reviewer 'ops'; reviewer ops gave no verdict within 900 s; on_timeout: unanswered" == trial.steps[-1].why

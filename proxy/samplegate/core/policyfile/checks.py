@@ -7,7 +7,7 @@ from typing import Final
 
 from samplegate.core.matching.conditions import is_glob
 from samplegate.core.policy import Peer
-from samplegate.core.policyfile import limitchecks, modelchecks, reach, rulechecks, secretchecks, timechecks, variables
+from samplegate.core.policyfile import limitchecks, modelchecks, reach, reviewchecks, rulechecks, secretchecks, timechecks, variables
 from samplegate.core.policyfile.answerchecks import texts
 from samplegate.core.policyfile.draft import Draft
 from samplegate.core.policyfile.tree import UNSEEN, Path, plain, quoted
@@ -24,6 +24,7 @@ def check(draft: Draft) -> None:
     _names(draft, "models", [model.name for model in draft.policy.models])
     _names(draft, "rules", [rule.name for rule in draft.policy.rules])
     _keys(draft, "limits", draft.policy.limits)
+    _keys(draft, "reviewers", draft.policy.reviewers)
     modelchecks.check(draft)
     _variables(draft)
     _peer(draft, ("client",), draft.policy.client)
@@ -36,6 +37,7 @@ def check(draft: Draft) -> None:
         draft.warn(("rules",), "there are no rules, so every request stays unanswered; add one", key=True)
     rulechecks.check(draft)
     limitchecks.check(draft)
+    reviewchecks.check(draft)
     secretchecks.check(draft)
     reach.check(draft)
 

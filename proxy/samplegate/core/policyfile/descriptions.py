@@ -16,6 +16,7 @@ KEYS: Final[Mapping[str, Mapping[str, str]]] = {
         "rules": "Who may ask what, and who answers: the first rule that matches wins, and no match means that nobody answers.",
         "client": "What is known of the client.",
         "servers": "What is known of servers, by their configured names.",
+        "reviewers": "Who decides what rules escalate to people, by names that rules refer to.",
     },
     "Model": {
         "name": "Your name of the model, used in rules and hints.",
@@ -50,6 +51,8 @@ KEYS: Final[Mapping[str, Mapping[str, str]]] = {
         "on_timeout": "What happens when the model takes too long.",
         "limits": "The limits that a request draws on, all or none, before anything is done.",
         "on_limit": "What happens when one of the limits has no room.",
+        "review_answer": "The reviewer who sees the model's answer before the server does.",
+        "show": "What of the contents the reviewer's webhook or command is told; the page has them whole.",
     },
     "AnswerRule": {
         "content": "What is answered: text or a list of content blocks for sampling, values by field name for a form.",
@@ -63,6 +66,16 @@ KEYS: Final[Mapping[str, Mapping[str, str]]] = {
         "timeout": "How long the client may take; without it, as long as the peers wait.",
         "on_timeout": "What happens when the client takes longer than `timeout`.",
         "limits": "The limits that a request draws on, all or none, before anything is done.",
+        "on_limit": "What happens when one of the limits has no room.",
+    },
+    "EscalateRule": {
+        "reviewer": "Who decides: one of `reviewers`.",
+        "with": "Sampling: how the model is asked once a person has approved; the person's edits keep to it too.",
+        "show": "What of the contents the reviewer's webhook or command is told; the page has them whole.",
+        "review_answer": "Sampling: the reviewer who sees the model's answer before the server does.",
+        "timeout": "How long the review waits for a verdict, in place of the reviewer's own `timeout`.",
+        "on_timeout": "What happens when no verdict has come in time, or the model takes too long.",
+        "limits": "The limits that a request draws on, all or none, before anybody is asked.",
         "on_limit": "What happens when one of the limits has no room.",
     },
     "DenyRule": {
@@ -126,6 +139,22 @@ KEYS: Final[Mapping[str, Mapping[str, str]]] = {
     },
     "StopSequences": {
         "max": "How many are passed on; the rest is dropped and logged.",
+    },
+    "Reviewer": {
+        "timeout": "How long a review waits for a verdict; its request waits only as long as its peers do.",
+        "late_verdict": "How long a verdict that came after its request had ended answers the next same one, once; `0s` for never.",
+        "webhook": "Where the reviewer is told of reviews, and may answer.",
+        "command": "A program and its arguments that gets a review as JSON on its standard input and prints the verdict.",
+    },
+    "Webhook": {
+        "url": "The address.",
+        "url_file": "The file that holds the address, relative to the policy: for addresses that are secrets, such as Slack's.",
+        "url_env": "The name of the environment variable that holds the address.",
+        "format": "What is sent: Standard Webhooks, or a message for Slack.",
+        "secret_file": "The file that holds the key of the signatures, relative to the policy; `standard` needs one.",
+        "secret_env": "The name of the environment variable that holds it.",
+        "old_secret_file": "While keys are changed, the file of the one before: both sign.",
+        "old_secret_env": "The name of the environment variable that holds that one.",
     },
     "Limit": {
         "requests": "How many requests.",

@@ -7,21 +7,22 @@ into, but for ``UTC``.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Final, TypeAlias
+from typing import Final, TypeAlias, TypeGuard
 
 from samplegate.core import costs
 from samplegate.core.bounds import most_tokens
 from samplegate.core.catalogue import Catalogue, ModelFacts
 from samplegate.core.claims import amounts, units
 from samplegate.core.ledger import MOST, SCALE
-from samplegate.core.policy import AllowRule, AnswerRule, ForwardRule, Limit, Model
+from samplegate.core.policy import AllowRule, AnswerRule, EscalateRule, ForwardRule, Limit, Model, ModelRule, Rule
 from samplegate.core.policyfile import timechecks
 from samplegate.core.policyfile.draft import Draft
 from samplegate.core.policyfile.leaves import did_you_mean
+from samplegate.core.policyfile.reviewchecks import asks_no_model
 from samplegate.core.policyfile.tree import Path, quoted
 from samplegate.core.windows import Window, zone
 
-Drawing: TypeAlias = AllowRule | AnswerRule | ForwardRule
+Drawing: TypeAlias = AllowRule | AnswerRule | ForwardRule | EscalateRule
 
 AMOUNTS: Final = tuple(SCALE)
 CALENDAR: Final[tuple[Window, ...]] = ("day", "month")
@@ -46,7 +47,7 @@ def check(draft: Draft) -> None:
 def check_prices(draft: Draft, catalogue: Catalogue) -> None:
     """That every request that a rule allows can be held against its limits, and that the smallest one fits."""
     for index, rule in enumerate(draft.policy.rules):
-        if not isinstance(rule, AllowRule) or not draft.sound("rules", index, "limits") or not draft.sound("models"):
+        if not _asks_a_model(rule) or not draft.sound("rules", index, "limits") or not draft.sound("models"):
             continue
         models = _models(draft, rule)
         for path, name in _listed(draft, ("rules", index), rule):
@@ -54,7 +55,13 @@ def check_prices(draft: Draft, catalogue: Catalogue) -> None:
             if limit is None or not models or not draft.sound("limits", name):
                 continue
             _priced(draft, path, name, limit, [model for model in models if catalogue.get(model.name, _NOTHING).rates is None])
-            _fits(draft, path, name, limit, [_least(rule, model, catalogue.get(model.name, _NOTHING)) for model in models])
+            if rule.match.kind == "sampling":
+                _fits(draft, path, name, limit, [_least(rule, model, catalogue.get(model.name, _NOTHING)) for model in models])
+
+
+def _asks_a_model(rule: Rule) -> TypeGuard[ModelRule]:
+    """Whether tokens and dollars may come of it."""
+    return isinstance(rule, AllowRule) or (isinstance(rule, EscalateRule) and not asks_no_model(rule.match))
 
 
 def _limit(draft: Draft, path: Path, limit: Limit) -> None:
@@ -130,7 +137,7 @@ def _rule(draft: Draft, path: Path, rule: Drawing) -> None:
                 f"; the limits are {', '.join(map(quoted, list(limits)[:20]))}" if limits else "; add it under limits"
             )
             draft.problem(at, f"{quoted(name)} is no limit of this policy{there}")
-        elif name in limits and not isinstance(rule, AllowRule):
+        elif name in limits and not _asks_a_model(rule):
             _of_no_model(draft, at, name, limits[name])
         seen.add(name)
     _on_limit(draft, path, rule)
@@ -178,12 +185,12 @@ def _unused(draft: Draft) -> None:
 _NOTHING: Final = ModelFacts()
 
 
-def _models(draft: Draft, rule: AllowRule) -> list[Model]:
+def _models(draft: Draft, rule: ModelRule) -> list[Model]:
     """The models that a rule may ask."""
     return [model for model in draft.policy.models if not rule.with_.models or model.name in rule.with_.models]
 
 
-def _least(rule: AllowRule, model: Model, facts: ModelFacts) -> dict[str, int | None]:
+def _least(rule: ModelRule, model: Model, facts: ModelFacts) -> dict[str, int | None]:
     """The least that a request which the rule matches can be reserved as for a model, in units; None where it is not known."""
     asked = rule.match.max_tokens.min if rule.match.max_tokens is not None else None
     output = most_tokens(rule.with_, model, facts, max(asked or 1, 1))

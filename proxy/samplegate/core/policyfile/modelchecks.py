@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 from samplegate.core.catalogue import SCRIPTED, Catalogue
 from samplegate.core.models import candidates
-from samplegate.core.policy import AllowRule, Model, Weights
+from samplegate.core.policy import AllowRule, EscalateRule, Model, ModelRule, Weights
 from samplegate.core.policyfile.draft import Draft
 from samplegate.core.policyfile.leaves import did_you_mean
 from samplegate.core.policyfile.tree import UNSEEN, Path, quoted
@@ -29,7 +29,7 @@ def check(draft: Draft) -> None:
         _model(draft, ("models", index), model)
     _hints(draft)
     for index, rule in enumerate(draft.policy.rules):
-        if isinstance(rule, AllowRule) and draft.sound("rules", index, "with"):
+        if isinstance(rule, AllowRule | EscalateRule) and draft.sound("rules", index, "with"):
             _prefer(draft, ("rules", index, "with", "prefer"), rule)
 
 
@@ -37,16 +37,17 @@ def check_catalogue(draft: Draft, catalogue: Catalogue) -> None:
     """What a rule's match demands against what its models take; ``catalogue`` has litellm's table in it."""
     for index, rule in enumerate(draft.policy.rules):
         path: Path = ("rules", index)
-        if not isinstance(rule, AllowRule) or not (draft.sound(*path) and draft.sound("models")):
+        if not isinstance(rule, AllowRule | EscalateRule) or not (draft.sound(*path) and draft.sound("models")):
             continue
         takes = {model.name: catalogue[model.name].accepts for model in candidates(draft.policy, rule) if model.name in catalogue}
         for extra, place in _demanded(rule):
             if takes and not any(extra in accepted for accepted in takes.values()):
                 given = f"add `accepts: [{extra}]` to one that does, or name another"
-                draft.warn((*path, *place), f"none of the rule's models ({', '.join(takes)}) takes {extra}, so this is never answered; {given}")
+                so = "this is never answered" if isinstance(rule, AllowRule) else "a person can answer it, but approve nothing"
+                draft.warn((*path, *place), f"none of the rule's models ({', '.join(takes)}) takes {extra}, so {so}; {given}")
 
 
-def _demanded(rule: AllowRule) -> Iterator[tuple[str, Path]]:
+def _demanded(rule: ModelRule) -> Iterator[tuple[str, Path]]:
     """What every request that the rule matches holds, and where the match says so. A list of types with text in it demands none of them."""
     types = rule.match.content_types or []
     for extra in ("image", "audio"):
@@ -56,7 +57,7 @@ def _demanded(rule: AllowRule) -> Iterator[tuple[str, Path]]:
         yield "tools", ("match", "tools")
 
 
-def _prefer(draft: Draft, path: Path, rule: AllowRule) -> None:
+def _prefer(draft: Draft, path: Path, rule: ModelRule) -> None:
     prefer = rule.with_.prefer
     if prefer is None or not draft.sound(*path):
         return

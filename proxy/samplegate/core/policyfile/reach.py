@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from samplegate.core.matching.conditions import globs, is_glob, listed
-from samplegate.core.policy import AllowRule, DenyRule, ForwardRule, Match, Range, Rule
+from samplegate.core.policy import AllowRule, DenyRule, EscalateRule, ForwardRule, Match, Range, Rule
 from samplegate.core.policyfile.draft import Draft
 from samplegate.core.policyfile.tree import quoted
 
@@ -81,7 +81,7 @@ def _takes_all(rule: Rule) -> bool:
         return False
     if isinstance(rule, DenyRule):
         return True
-    timed = isinstance(rule, (AllowRule, ForwardRule)) and rule.on_timeout == "next"
+    timed = isinstance(rule, AllowRule | ForwardRule | EscalateRule) and rule.on_timeout == "next"
     limited = bool(rule.limits) and rule.on_limit == "next"
     return rule.otherwise != "next" and not timed and not limited
 

@@ -6,7 +6,20 @@ from typing import Any, Final
 
 from samplegate.core.eras import CALLS
 from samplegate.core.matching.conditions import NO_CALL_NAME, globs
-from samplegate.core.policy import AllowRule, AnswerRule, DenyRule, ForwardRule, Match, Range, RuleBase, StopSequences, Temperature, With
+from samplegate.core.policy import (
+    AllowRule,
+    AnswerRule,
+    DenyRule,
+    EscalateRule,
+    ForwardRule,
+    Match,
+    ModelRule,
+    Range,
+    RuleBase,
+    StopSequences,
+    Temperature,
+    With,
+)
 from samplegate.core.policyfile import modelchecks, timechecks
 from samplegate.core.policyfile.answerchecks import check_answer
 from samplegate.core.policyfile.draft import Draft
@@ -40,6 +53,11 @@ def _effect(draft: Draft, path: Path, rule: RuleBase) -> None:
             timechecks.check(draft, path, rule.match, rule.timeout, (*path, "timeout"))
             if rule.timeout is None and draft.says(*path, "on_timeout") and draft.sound(*path, "timeout"):
                 draft.warn((*path, "on_timeout"), "the rule gives no timeout, so this never happens; add one or remove the key", key=True)
+        case EscalateRule():
+            if rule.with_.models or draft.policy.models:
+                _with(draft, path, rule)
+            elif draft.says(*path, "with") and draft.sound("models"):
+                draft.warn((*path, "with"), "the policy has no models, so nothing can be approved; add one under models or remove the key", key=True)
         case DenyRule():
             if draft.says(*path, "as") and rule.match.kind == "sampling":
                 draft.problem((*path, "as"), "the key is for elicitations, and the match says kind: sampling; remove one of the two", key=True)
@@ -52,8 +70,13 @@ def _allow(draft: Draft, path: Path, rule: AllowRule) -> None:
         draft.problem((*path, "match"), "an allow is for sampling only; add `kind: sampling` to the match")
     if not draft.policy.models and draft.sound("models"):
         draft.problem((*path, "effect"), "the policy has no models, so nothing can be allowed; add one under models")
+    _with(draft, path, rule)
+
+
+def _with(draft: Draft, path: Path, rule: ModelRule) -> None:
     with_: Path = (*path, "with")
-    modelchecks.known_models(draft, (*with_, "models"), rule.with_.models if draft.policy.models else ())
+    if draft.policy.models or isinstance(rule, EscalateRule):
+        modelchecks.known_models(draft, (*with_, "models"), rule.with_.models)
     if not rule.with_.models and draft.says(*with_, "models") and draft.sound(*with_, "models"):
         draft.problem((*with_, "models"), "the list is empty; name models, or remove the key for all of them")
     _bounds(draft, with_, rule.with_)

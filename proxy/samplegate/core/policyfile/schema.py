@@ -13,6 +13,7 @@ from samplegate.core.policyfile.descriptions import describe
 from samplegate.core.policyfile.limitchecks import AMOUNTS, CALENDAR
 from samplegate.core.policyfile.modelchecks import VARIABLE_NAME
 from samplegate.core.policyfile.rulechecks import ELICITATION_ONLY, FORM_ONLY, MAY_BE_EMPTY, SAMPLING_ONLY, URL_ONLY
+from samplegate.core.policyfile.webhookchecks import ADDRESSES, KEYS, OLD_KEYS
 
 _DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
 
@@ -30,6 +31,7 @@ def json_schema() -> dict[str, Any]:
     _rules(structs)
     _models(structs["Model"])
     _limits(structs)
+    _reviewers(structs)
     return {"$schema": _DIALECT, "title": "samplegate policy", **schema}
 
 
@@ -48,12 +50,13 @@ def without_null(schema: Any) -> Any:
 
 
 def _names(structs: dict[str, Any]) -> None:
-    for name in ("Model", "AllowRule", "AnswerRule", "ForwardRule", "DenyRule"):
+    for name in ("Model", "AllowRule", "AnswerRule", "ForwardRule", "EscalateRule", "DenyRule"):
         structs[name]["properties"]["name"] |= {"minLength": 1, "maxLength": MAX_NAME}
     policy = structs["Policy"]["properties"]
     policy["rules"]["maxItems"] = MAX_RULES
     policy["hints"]["propertyNames"] = {"minLength": 1}
-    policy["limits"]["propertyNames"] = {"minLength": 1, "maxLength": MAX_NAME}
+    for table in ("limits", "reviewers"):
+        policy[table]["propertyNames"] = {"minLength": 1, "maxLength": MAX_NAME}
     policy["servers"]["propertyNames"] = {"minLength": 1, "maxLength": MAX_NAME, "pattern": r"^[^*?\[]*$"}
     policy["hints"]["additionalProperties"] = _filled(policy["hints"]["additionalProperties"])
     structs["With"]["properties"]["models"]["minItems"] = 1
@@ -103,6 +106,9 @@ def _asks(kind: str) -> dict[str, Any]:
 
 def _rules(structs: dict[str, Any]) -> None:
     structs["AllowRule"]["allOf"] = [{"properties": _asks("sampling"), "required": ["match"]}]
+    elicitation: dict[str, Any] = {"match": {"anyOf": [_asks("elicitation")["match"], {"required": ["mode"]}]}}
+    structs["EscalateRule"]["allOf"] = [{"if": {"properties": elicitation, "required": ["match"]}, "then": _without(("with", "review_answer"))}]
+    structs["AllowRule"]["dependentRequired"] = {"show": ["review_answer"]}
     structs["DenyRule"]["allOf"] = [_if(_asks("sampling"), _without(("as",)))]
     block = {"type": "object", "required": ["type"], "properties": {"type": {"enum": ["text", "image", "audio", "tool_use"]}}}
     text_or_blocks = {"anyOf": [{"type": "string"}, {"type": "array", "minItems": 1, "items": block}]}
@@ -139,5 +145,17 @@ def _limits(structs: dict[str, Any]) -> None:
         {**_if({"per": {"enum": list(CALENDAR)}}, {"required": ["tz"]}), "else": _without(("tz",))},
     ]
     structs["Brakes"]["anyOf"] = [{"required": [name]} for name in ("requests_per_call", "repeats")]
-    for rule in ("AllowRule", "AnswerRule", "ForwardRule"):
+    for rule in ("AllowRule", "AnswerRule", "ForwardRule", "EscalateRule"):
         structs[rule]["properties"]["limits"] |= {"minItems": 1, "uniqueItems": True}
+
+
+def _reviewers(structs: dict[str, Any]) -> None:
+    structs["Reviewer"]["properties"]["command"] |= {"minItems": 1}
+    webhook = structs["Webhook"]
+    for key in ("url_env", "secret_env", "old_secret_env"):
+        webhook["properties"][key]["pattern"] = f"^{VARIABLE_NAME.pattern.removesuffix(chr(92) + 'Z')}$"
+    for key in ("url_file", "secret_file", "old_secret_file"):
+        webhook["properties"][key]["minLength"] = 1
+    webhook["oneOf"] = [{"required": [key]} for key in ADDRESSES]
+    signed = {"oneOf": [{"required": [key]} for key in KEYS], "not": {"required": list(OLD_KEYS)}}
+    webhook["allOf"] = [{**_if({"format": {"const": "slack"}}, _without((*KEYS, *OLD_KEYS))), "else": signed}]

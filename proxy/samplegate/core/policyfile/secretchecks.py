@@ -6,7 +6,7 @@ import re
 from typing import Final
 
 from samplegate.core.matching.patterns import searcher
-from samplegate.core.policy import AllowRule
+from samplegate.core.policy import AllowRule, EscalateRule
 from samplegate.core.policyfile.draft import Draft
 from samplegate.core.policyfile.tree import Path, quoted
 from samplegate.core.redaction import looks, seeks
@@ -24,7 +24,7 @@ def check(draft: Draft) -> None:
         _secret(draft, ("secrets", name), name, pattern)
     for index, rule in enumerate(draft.policy.rules):
         path: Path = ("rules", index, "with", "secrets")
-        if isinstance(rule, AllowRule) and rule.with_.secrets is not None and not seeks(rule.with_.secrets) and draft.sound(*path):
+        if isinstance(rule, AllowRule | EscalateRule) and rule.with_.secrets is not None and not seeks(rule.with_.secrets) and draft.sound(*path):
             draft.warn(path, "secrets are kept in prompt and answer, as without the key; say redact or stop for one of them, or remove it", key=True)
     if draft.policy.secrets and not looks(draft.policy) and draft.sound("rules"):
         draft.warn(

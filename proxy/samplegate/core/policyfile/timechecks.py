@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from typing import Final
 
-from samplegate.core.matching.conditions import globs, is_glob
-from samplegate.core.patience import DEFAULT, within
-from samplegate.core.policy import Match, Peer, seconds
+from samplegate.core.policy import Match, seconds
 from samplegate.core.policyfile.draft import Draft
 from samplegate.core.policyfile.tree import Path, quoted
+from samplegate.core.policyfile.waits import left, peers
 
 LONGEST: Final = 366 * 24 * 3600.0  # a longer time-out is a typing error
 
@@ -32,24 +30,9 @@ def check(draft: Draft, rule: Path, match: Match, timeout: str | None, path: Pat
         )
 
 
-def left(peer: Peer) -> float:
-    """Seconds that a peer's time-out leaves for a round; infinity where it has none or progress resets it."""
-    if peer.peer_timeout == "none" or peer.extends_on_progress:
-        return math.inf
-    return within(seconds(peer.peer_timeout))
-
-
 def _most_patient(draft: Draft, match: Match) -> float:
-    """What the most patient of the servers that the match can hold for leaves; one without settings of its own counts as the default."""
-    servers = draft.policy.servers
-    if match.server is None:
-        return max(left(peer) for peer in (DEFAULT, *servers.values()))
-    named = [match.server] if isinstance(match.server, str) else match.server
-    test, _ = globs(named)
-    peers: list[Peer] = [peer for name, peer in servers.items() if test(name)]
-    if any(is_glob(name) or name not in servers for name in named):
-        peers.append(DEFAULT)
-    return max((left(peer) for peer in peers), default=math.inf)
+    """What the most patient of the servers that the match can hold for leaves."""
+    return max(left(peer) for peer in peers(draft.policy, match))
 
 
 def _said(span: float) -> str:

@@ -11,6 +11,7 @@ from collections.abc import Mapping as Mapping_
 from typing import Any, Final
 
 import msgspec
+import msgspec.structs
 from msgspec import inspect
 
 from samplegate.core.policyfile.leaves import Type, asked, bad_pattern, described, did_you_mean, fits, is_regex, members, nearest, placeholder
@@ -112,6 +113,8 @@ class Walk:
     def _any_of(self, node: Mapping, structs: list[inspect.StructType], path: Path) -> dict[str, Any]:
         """A mapping whose tag is broken: its keys are still held against all that any of the structs has."""
         known = {f.encode_name: f for struct in reversed(structs) for f in struct.fields}
+        shared = set.intersection(*({f.encode_name for f in struct.fields if f.required} for struct in structs))
+        known = {name: field if name in shared else msgspec.structs.replace(field, required=False) for name, field in known.items()}
         stand_in = structs[-1]
         out = self._fields(node, _Keys(known, str(stand_in.tag_field)), path)
         kept = {f.encode_name for f in stand_in.fields}

@@ -7,12 +7,14 @@ from typing import Any, Final, TypeAlias, assert_never
 
 import msgspec
 
-from samplegate.core.decisions import Allowed, Decision, DenyAs, FixedAnswer, Forwarded, LeftOpen
+from samplegate.core.decisions import Allowed, Decision, DenyAs, Escalated, FixedAnswer, Forwarded, LeftOpen
 from samplegate.core.policy import seconds
 from samplegate.core.trials.suite import Expect
 
 Object: TypeAlias = dict[str, Any]
 
+_OUTCOMES: Final = {FixedAnswer: "answered", DenyAs: "denied", LeftOpen: "unanswered"}
+"""Where no model, no client and no person has a say."""
 _EXACT: Final = 1e-6  # of the amount: what is lost where amounts are whole numbers of small units
 _DECIMALS: Final = 9  # a thousandth of what one token costs at the least
 _MOMENT: Final = 0.001  # seconds by which a wait may differ
@@ -35,9 +37,14 @@ def seen(decision: Decision) -> Object:
         "reason": decision.reason.value,
         "shadows": [shadow.rule for shadow in decision.shadows],
     }
+    if (asked := decision.allowed) is not None:
+        found |= {"models": list(asked.models), "model": asked.models[0], "params": dict(asked.params), "max_tokens": asked.params.get("maxTokens")}
+    found["outcome"] = _OUTCOMES.get(type(decision.act))
     match decision.act:
-        case Allowed(models=models, params=params):
-            found |= {"models": list(models), "model": models[0] if models else None, "params": dict(params), "max_tokens": params.get("maxTokens")}
+        case Allowed(review_answer=reviewer):
+            found["review_answer"] = reviewer
+        case Escalated(reviewer=reviewer, allowed=allowed):
+            found |= {"reviewer": reviewer, "review_answer": None if allowed is None else allowed.review_answer}
         case FixedAnswer(result=result):
             found["content"] = result.get("content")
         case DenyAs(as_=as_):

@@ -9,10 +9,10 @@ from typing import Final
 from samplegate.core.policy import seconds
 from samplegate.core.policyfile import tree
 from samplegate.core.trials import scenes
-from samplegate.core.trials.suite import FREE, Asked, Case, Elicitation, Sampling, Step
+from samplegate.core.trials.suite import FREE, Asked, Case, Elicitation, Said, Sampling, Step
 
 REQUESTS: Final = ("request", "sampling", "elicitation")
-OF_STEPS: Final = ("at", "call", "usage", "fails", "hold", "expect")
+OF_STEPS: Final = ("at", "call", "usage", "fails", "verdict", "hold", "expect")
 """What a case with steps leaves to them."""
 _LONGEST: Final = 8784 * 3600.0
 """Seconds of a leap year: nothing in a policy lasts longer."""
@@ -92,6 +92,7 @@ def _faults(asked: Asked, what: str) -> Iterator[tuple[tree.Path, str]]:
         (("call",), _call_fault(asked)),
         (("hold",), _hold_fault(asked)),
         (("usage",), _usage_fault(asked)),
+        (("verdict",), _verdict_fault(asked)),
         (("at",), _span_fault(asked.at)),
         (("hold",), _span_fault(asked.hold)),
     )
@@ -134,6 +135,12 @@ def _hold_fault(asked: Asked) -> str | None:
 def _usage_fault(asked: Asked) -> str | None:
     if asked.fails in FREE and asked.usage is not None:
         return f"a request that fails as {asked.fails} is not charged, so it has no usage; leave one of them out"
+    return None
+
+
+def _verdict_fault(asked: Asked) -> str | None:
+    if isinstance(asked.verdict, Said) and (asked.verdict.answer is None) == (asked.verdict.edits is None):
+        return "a verdict has one of answer and edits, or is one of approve, reject, accept, decline, cancel and none"
     return None
 
 

@@ -6,7 +6,7 @@ A rule is reached by a request that it really took: within its limits, or on tri
 - its ``not``: the only reason why it did not take a request;
 - an ``otherwise`` or ``on_limit`` that is not the default: followed.
 
-``on_timeout`` is no arm: no case takes time.
+``on_timeout`` is one of a rule that escalates, where a case may say that no verdict comes; else it is none, as no case takes time.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import msgspec
 from samplegate.core.matching.conditions import conditions, listed
 from samplegate.core.matching.facts import ABSENT, UNKNOWN, Facts
 from samplegate.core.matching.match import Entry, Matcher, Negation, Rulebook
-from samplegate.core.policy import DenyRule, Match
+from samplegate.core.policy import DenyRule, EscalateRule, Match
 from samplegate.core.policyfile import tree
 from samplegate.core.trials.contradictions import mark
 from samplegate.core.trials.play import Walk
@@ -72,7 +72,7 @@ class _Way:
         """Whether the rule took the request, or would have."""
         if entry.rule.shadow:
             return entry.rule.name in self.shadows
-        return self.walk.place == place and self.walk.end == "taken"
+        return self.walk.place == place and self.walk.end in ("taken", "timeout")
 
     def came_to(self, place: int) -> bool:
         return self.walk.first <= place < self.walk.first + self.walk.looked
@@ -112,7 +112,7 @@ def _untaken(entry: Entry, arms: int) -> str:
 def _uncounted(entries: Sequence[Entry], root: tree.Node) -> Iterator[Missing]:
     for place, entry in enumerate(entries):
         on_timeout = getattr(entry.rule, "on_timeout", "unanswered")
-        if on_timeout != "unanswered" and not entry.rule.shadow:
+        if on_timeout != "unanswered" and not entry.rule.shadow and not isinstance(entry.rule, EscalateRule):
             what = f"on_timeout: {on_timeout} is not counted: no case takes time"
             yield Missing(mark(root, ("rules", place, "on_timeout")).line, entry.rule.name, what)
 
@@ -129,6 +129,9 @@ def _arms(place: int, entry: Entry) -> Iterator[_Arm]:
     if otherwise != "unanswered":
         what = f"otherwise: {otherwise} is never followed; add a case that it matches and cannot carry out"
         yield _Arm(("otherwise",), what, lambda way: way.came_to(place) and _fails(way, place, entry))
+    if isinstance(entry.rule, EscalateRule) and entry.rule.on_timeout != "unanswered":
+        what = f"on_timeout: {entry.rule.on_timeout} is never followed; add a case with `verdict: none`"
+        yield _Arm(("on_timeout",), what, lambda way: way.walk.place == place and way.walk.end == "timeout")
     if on_limit != "unanswered":
         what = f"on_limit: {on_limit} is never followed; add a case with steps in which a limit has no room"
         yield _Arm(("on_limit",), what, lambda way: way.walk.place == place and way.walk.end == "limit")

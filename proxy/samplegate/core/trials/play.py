@@ -17,7 +17,7 @@ from samplegate.core.capabilities import can_forward
 from samplegate.core.catalogue import Worst
 from samplegate.core.claims import Claimant
 from samplegate.core.decide import Rulebook, explain
-from samplegate.core.decisions import Allowed, Decision, LeftOpen, Reason, Shadow, Situation, Step
+from samplegate.core.decisions import Decision, Escalated, LeftOpen, Reason, Shadow, Situation, Step
 from samplegate.core.ledger import Refused
 from samplegate.core.parsing.parse import parse
 from samplegate.core.policy import seconds
@@ -26,9 +26,11 @@ from samplegate.core.trials import scenes
 from samplegate.core.trials.accounts import Accounts
 from samplegate.core.trials.charges import actual
 from samplegate.core.trials.suite import Asked
+from samplegate.core.trials.verdicts import Judged, judge
 from samplegate.core.trials.wire import wire
 
-End: TypeAlias = Literal["taken", "otherwise", "limit", "none"]
+End: TypeAlias = Literal["taken", "timeout", "otherwise", "limit", "none"]
+"""``timeout``: taken, and no verdict came."""
 
 
 class Walk(msgspec.Struct, frozen=True):
@@ -54,6 +56,8 @@ class Came(msgspec.Struct, frozen=True):
     waits: float | None = None
     cost: int | None = None
     """At worst, in units of a dollar; None where no model is asked or its price is unknown."""
+    judged: Judged | str | None = None
+    """What the case's verdict made of it, or why it is none on this request."""
 
 
 class Scenery(msgspec.Struct, frozen=True):
@@ -80,6 +84,13 @@ class Play:
 
     def ask(self, scenery: Scenery, now: float) -> Came:
         """Put one request; ``now`` is in Unix seconds and never goes back."""
+        came = self._asked(scenery, now)
+        unused = came.judged is None and all(walk.end != "timeout" for walk in came.walks)
+        if scenery.asked.verdict is None or not unused:
+            return came
+        return msgspec.structs.replace(came, judged=f"nobody is asked for one: the effect is {came.decision.effect}")
+
+    def _asked(self, scenery: Scenery, now: float) -> Came:
         self.accounts.advance(now)
         if isinstance(scenery.request, BadRequest):
             return Came(Decision(LeftOpen(), "none", None, Reason.MALFORMED, scenery.request.message))
@@ -92,21 +103,40 @@ class Play:
         return came
 
     def _once(self, scenery: Scenery, request: Request, before: Came, first: int, now: float) -> tuple[Came, int]:
-        """One walk from rule ``first`` on. Where a limit sends the request on, the second value is the rule to go on with, else -1."""
+        """One walk from rule ``first`` on. Where a limit or a verdict that is missing sends the request on, the second value is the rule to go on
+        with, else -1."""
         decision, steps = explain(scenery.book, request, scenery.situation, first)
         decision = msgspec.structs.replace(decision, shadows=(*before.decision.shadows, *decision.shadows))
-        if before.steps:
+        if before.walks and before.walks[-1].end == "limit":
             decision = unless_taken(decision, before.decision, before.steps[-1].why)
-        refused = self._charge(scenery, decision, now)
-        walk = Walk(request, first, len(steps), _end(decision, refused), decision.index, decision.shadows)
+        judged = _judged(scenery, request, decision)
+        refused = self._charge(scenery, decision, judged, now)
+        walk = Walk(request, first, len(steps), _end(decision, refused, judged), decision.index, decision.shadows)
         cost = _cost(scenery.book, decision)
         came = Came(decision, (*before.steps, *steps), (*before.walks, walk), before.limit, before.waits, before.cost if cost is None else cost)
-        if refused is None:
-            return came, -1
-        return _refused(scenery, request, came, refused)
+        if refused is not None:
+            return _refused(scenery, request, came, refused)
+        return self._told(scenery, came, judged, now)
 
-    def _charge(self, scenery: Scenery, decision: Decision, now: float) -> Refused | str | None:
-        """Reserve what it draws; None if there was room, else which limit had none, or why that cannot be told."""
+    def _told(self, scenery: Scenery, came: Came, judged: Judged | str | None, now: float) -> tuple[Came, int]:
+        """What a verdict makes of it."""
+        if not isinstance(judged, Judged):
+            return msgspec.structs.replace(came, judged=judged), -1
+        steps = (*came.steps[:-1], msgspec.structs.replace(came.steps[-1], why=f"{came.steps[-1].why}; {judged.detail}"))
+        if judged.decision is not came.decision:  # by the person's edits: it is admitted once more, as what it has become
+            came = msgspec.structs.replace(came, decision=judged.decision, cost=_cost(scenery.book, judged.decision))
+            refused = self._charge(scenery, judged.decision, judged, now, known=True)
+            if refused is not None:
+                judged = msgspec.structs.replace(judged, outcome="unanswered", reason=Reason.LIMIT, act="nothing", detail=_sentence(refused))
+            if isinstance(refused, Refused):
+                came = msgspec.structs.replace(came, limit=refused.limit)
+        came = msgspec.structs.replace(came, steps=steps)
+        if judged.reason is Reason.TIMEOUT and came.decision.on_timeout == "next":
+            return came, came.decision.index + 1
+        return msgspec.structs.replace(came, judged=judged), -1
+
+    def _charge(self, scenery: Scenery, decision: Decision, judged: Judged | str | None, now: float, *, known: bool = False) -> Refused | str | None:
+        """Reserve what it draws; None if there was room, else which limit had none, or why that cannot be told. ``known``: it was counted before."""
         draws = draws_of(scenery.book, decision, scenery.who)
         if isinstance(draws, str):
             return draws
@@ -115,8 +145,14 @@ class Play:
         reserved = self.accounts.reserve(draws, now)
         if isinstance(reserved, Refused):
             return reserved
-        truth = actual(scenery.book, decision, scenery.asked, draws)
-        hold = scenery.asked.hold
+        if isinstance(judged, Judged) and judged.decision is not decision:
+            self.accounts.settle(reserved, actual(scenery.book, decision, scenery.asked, draws, "nothing"), now)  # edited: all but the request
+            return None
+        act = judged.act if isinstance(judged, Judged) else "ask"
+        truth = actual(scenery.book, decision, scenery.asked, draws, act)
+        if known:
+            truth = tuple(draw for draw in truth if scenery.book.terms[draw.limit].quantity != "requests")
+        hold = scenery.asked.hold if act == "ask" else None  # with a person's answer, or without one, the request is over
         if hold:
             self.accounts.hold(reserved, truth, None if hold is True else now + seconds(hold))
         else:
@@ -127,7 +163,7 @@ class Play:
         """How much of a limit is drawn for whoever asked; of several candidate calls the most. Text where there is nothing to tell."""
         if limit not in scenery.book.terms:
             return "no limit of that name in the policy"
-        model = came.decision.act.models[0] if isinstance(came.decision.act, Allowed) else None
+        model = None if came.decision.allowed is None else came.decision.allowed.models[0]
         who = msgspec.structs.replace(scenery.who, rule=came.decision.rule or "", model=model)
         draws = claims.claim([limit], scenery.book.terms, who, _NOTHING)
         if isinstance(draws, str):
@@ -159,23 +195,34 @@ def _claimant(asked: Asked, origin: Origin) -> Claimant:
     return Claimant(origin, tuple(names) or (session,), session, "")
 
 
-def _end(decision: Decision, refused: Refused | str | None) -> End:
+def _judged(scenery: Scenery, request: Request, decision: Decision) -> Judged | str | None:
+    if scenery.asked.verdict is None or not isinstance(decision.act, Escalated):
+        return None
+    return judge(scenery.book, request, decision, scenery.asked)
+
+
+def _end(decision: Decision, refused: Refused | str | None, judged: Judged | str | None) -> End:
     if refused is not None:
         return "limit"
+    if isinstance(judged, Judged) and judged.reason is Reason.TIMEOUT:
+        return "timeout"
     if decision.reason is Reason.RULE:
         return "taken"
     return "otherwise" if decision.reason is Reason.CANNOT else "none"
 
 
 def _cost(book: Rulebook, decision: Decision) -> int | None:
-    if not isinstance(decision.act, Allowed) or not decision.act.models:
-        return None
-    return worst_of(book, decision.act.models[0], decision.act.params).usd
+    allowed = decision.allowed
+    return None if allowed is None else worst_of(book, allowed.models[0], allowed.params).usd
+
+
+def _sentence(refused: Refused | str) -> str:
+    return refused if isinstance(refused, str) else refused.detail or f"limit {refused.limit} has no room"
 
 
 def _refused(scenery: Scenery, request: Request, came: Came, refused: Refused | str) -> tuple[Came, int]:
     decision = came.decision
-    what = refused if isinstance(refused, str) else refused.detail or f"limit {refused.limit} has no room"
+    what = _sentence(refused)
     goes_on = decision.on_limit == "next"
     steps = (*came.steps[:-1], msgspec.structs.replace(came.steps[-1], taken=not goes_on, why=f"{what}; on_limit: {decision.on_limit}"))
     limit = came.limit if isinstance(refused, str) else refused.limit

@@ -25,6 +25,7 @@ def json_schema() -> dict[str, Any]:
     _case(structs["Case"])
     structs["Step"]["allOf"] = [_at_most_one(REQUESTS)]
     structs["Sampling"]["allOf"] = [{"oneOf": _required("text", "messages")}, _at_most_one(("hints", "modelPreferences"))]
+    structs["Said"]["oneOf"] = _required("answer", "edits")
     structs["Elicitation"]["allOf"] = [_at_most_one(("url", "fields")), _at_most_one(("url", "required"))]
     return {"$schema": _DIALECT, "title": "samplegate policy tests", **schema}
 

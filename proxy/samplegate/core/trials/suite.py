@@ -60,12 +60,41 @@ class Usage(Strict, frozen=True):
     output_tokens: Count | None = None
 
 
+class Edited(Strict, frozen=True):
+    """What a person changes of a sampling request, by MCP's names but for ``model``, which is ours. What is left out stays."""
+
+    messages: list[dict[str, Any]] | None = None
+    system_prompt: str | None = msgspec.field(default=None, name="systemPrompt")
+    model: str | None = None
+    max_tokens: int | None = msgspec.field(default=None, name="maxTokens")
+    temperature: float | int | None = None
+
+
+class Said(Strict, frozen=True):
+    """A person's own answer, or an approval with changes: one of the two."""
+
+    answer: Any = None
+    """Text or content blocks in place of a model's, or the values of a form."""
+    edits: Edited | None = None
+
+
+Word: TypeAlias = Literal["approve", "reject", "accept", "decline", "cancel", "none"]
+"""``none``: nobody decides in time."""
+Verdict: TypeAlias = Word | Said
+
+
 class Expect(Strict, frozen=True, rename={"as_": "as"}):
     """What must come of a request; only what is given is compared."""
 
-    effect: Literal["allow", "answer", "forward", "deny", "none"]
+    effect: Literal["allow", "answer", "forward", "escalate", "deny", "none"]
     rule: str | None = None
-    reason: Literal["rule", "no_rule", "cannot", "malformed", "limit", "brake"] | None = None
+    reason: Literal["rule", "no_rule", "cannot", "malformed", "limit", "brake", "review", "timeout"] | None = None
+    reviewer: str | None = None
+    """Whom the request is escalated to."""
+    review_answer: str | None = None
+    """Who sees the model's answer before the server does."""
+    outcome: Literal["answered", "denied", "unanswered"] | None = None
+    """What comes of it, where no model and no client has a say."""
     model: str | None = None
     """The model that is asked first."""
     models: list[str] | None = None
@@ -103,6 +132,8 @@ class Asked(Scene, frozen=True, kw_only=True):
     """What the model reports; default: it stays at the worst case."""
     fails: Failure | None = None
     """The model fails like this, and no other stands in for it."""
+    verdict: Verdict | None = None
+    """What the person says whom the request is escalated to; default: the case ends with the question."""
     hold: bool | Duration | None = None
     """The request stays open: to the case's end, or so long."""
     expect: Expect | None = None

@@ -16,6 +16,7 @@ from samplegate.core.policy import Policy, seconds
 from samplegate.core.trials.comparing import Mismatch, Object, differences, same, seen
 from samplegate.core.trials.play import Came, Play, Scenery, Walk, scenery
 from samplegate.core.trials.suite import START
+from samplegate.core.trials.verdicts import Judged
 from samplegate.core.trials.wire import wire
 
 __all__ = ["Mismatch", "Trial", "Walk", "run", "same", "wire"]
@@ -76,9 +77,19 @@ def _play(told: _Told, play: Play, scene: Scenery, moment: Moment, now: float) -
             told.came = came
         if expect is not None and not found:
             wanted = expect if turn == last else msgspec.structs.replace(expect, limits=None)
-            found = list(differences(wanted, _got(play, scene, came, wanted, now)))
+            found = [*_misread(scene, came), *differences(wanted, _got(play, scene, came, wanted, now))]
             told.settled = told.settled or bool(found)
             told.mismatches += [msgspec.structs.replace(one, where=_where(moment, turn)) for one in found]
+
+
+def _misread(scene: Scenery, came: Came) -> Iterator[Mismatch]:
+    """A verdict that is none on what was asked, or that nobody was asked for."""
+    if isinstance(came.judged, str):
+        yield Mismatch("verdict", msgspec.to_builtins(scene.asked.verdict), came.judged)
+
+
+def _by_verdict(judged: Judged) -> Object:
+    return {"outcome": judged.outcome, "reason": judged.reason.value, "content": judged.content, "as": judged.as_}
 
 
 def _where(moment: Moment, turn: int) -> str:
@@ -90,8 +101,10 @@ def _where(moment: Moment, turn: int) -> str:
 
 def _got(play: Play, scene: Scenery, came: Came, expect: Expect, now: float) -> Object:
     """What came of it, by the names of ``Expect``; what is drawn on limits only where ``expect`` asks for it."""
+    judged = {} if not isinstance(came.judged, Judged) else _by_verdict(came.judged)
     return {
         **seen(came.decision),
+        **judged,
         "limit": came.limit,
         "waits": came.waits,
         "cost": None if came.cost is None else came.cost / SCALE["usd"],

@@ -1,0 +1,189 @@
+"""A review on a terminal, with all that a person needs to decide it. Says nothing to anybody and decides nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from samplegate.commands.reviewtext import MARK, as_json, content, harmless, moment, quoted, short, span
+from samplegate.core.ledger import SCALE
+from samplegate.core.matching.forms import Field, NotFlat, read_form
+from samplegate.core.matching.secrecy import secret_fields
+from samplegate.core.review import addresses
+from samplegate.core.review.cleared import cleared
+from samplegate.core.review.edits import changes
+from samplegate.core.review.review import Bounds, Review
+from samplegate.core.review.telling import notes, said
+
+_TOLD: Final = frozenset({"messages", "systemPrompt", "maxTokens", "temperature"})
+_BOUNDS: Final = {
+    "minLength": "at least {} characters",
+    "maxLength": "at most {} characters",
+    "minimum": "at least {}",
+    "maximum": "at most {}",
+    "exclusiveMinimum": "more than {}",
+    "exclusiveMaximum": "less than {}",
+    "multipleOf": "a multiple of {}",
+    "minItems": "at least {} of them",
+    "maxItems": "at most {} of them",
+    "format": "of the format {}",
+    "pattern": "matching {}",
+}
+
+
+def lines(review: Review, now: float) -> Iterator[str]:
+    """All of it, but what secret-looking fields were filled in with. What stands behind a mark is the server's, the caller's or a model's."""
+    review = cleared(review)
+    yield f"review {review.id}: {review.state}"
+    yield from _facts(review, now)
+    for note in notes(review, now):
+        yield f"  note       {note}"
+    if review.arguments is not None:
+        yield "arguments of the call:"
+        yield from as_json(review.arguments)
+    yield from _sampling(review) if review.kind == "sampling" else _url(review) if review.mode == "url" else _form(review)
+    if review.answer is not None:
+        yield "the model's answer, which would be released:"
+        yield from content(review.answer.get("content"))
+    yield from _verdict(review)
+
+
+def during(review: Review) -> str:
+    """The call in flight, or the candidates."""
+    calls = [f"{call.method} {call.tool}" if call.tool else call.method for call in review.calls]
+    return harmless(" or ".join(calls)) if calls else "no call"
+
+
+def _facts(review: Review, now: float) -> Iterator[str]:
+    what = "a model's answer before the server sees it" if review.stage == "answer" else "a request before anything is done about it"
+    yield f"  asked      {review.method}: {what}"
+    yield f"  by server  {harmless(review.server)}, for caller {harmless(review.caller)}, during {during(review)}"
+    yield f"  reviewer   {harmless(review.reviewer)}, by rule {harmless(review.rule)}"
+    yield f"  opened     {moment(review.created)}, {span(now - review.created)} ago"
+    if review.state == "pending":
+        yield f"  time left  {span(review.expires - now)}, until {moment(review.expires)}"
+        yield f"  answers    {_answers(review, now)}"
+    if review.worst_usd is not None:
+        yield f"  costs      ${review.worst_usd / SCALE['usd']:.4f} at worst"
+    if review.why:
+        yield f"  beware     it cannot be approved, only answered or rejected: {harmless(review.why)}"
+    if review.changed:
+        yield f"  changed    by the rule: {harmless(', '.join(review.changed))}"
+    yield f"  digest     {harmless(review.digest)}"
+
+
+def _answers(review: Review, now: float) -> str:
+    late = f"the next same request, once, within {span(review.late)} of the verdict" if review.late else "nothing"
+    if review.answers_until is not None and now >= review.answers_until:
+        return f"{late}: its own has ended"
+    if review.waiter is None or now >= review.held_until:
+        return f"{late}: nobody waits at this moment"
+    until = "as long as the review does" if review.answers_until is None else f"{span(review.answers_until - now)} more"
+    return f"the request that waits, {until}; after that {late}"
+
+
+# -- what is asked ---------------------------------------------------------------------------------------------------------------------------------
+
+
+def _sampling(review: Review) -> Iterator[str]:
+    params = review.params
+    if isinstance(params.get("systemPrompt"), str):
+        yield "system prompt:"
+        yield from quoted(params["systemPrompt"])
+    messages = params.get("messages")
+    for number, message in enumerate(messages if isinstance(messages, list) else [], 1):
+        role = "assistant" if message.get("role") == "assistant" else "user"
+        yield f"message {number} of {len(messages or ())}, of the {role}:"
+        yield from content(message.get("content"))
+    rest = {name: value for name, value in params.items() if name not in _TOLD}
+    settings = [f"{name} {params[name]}" for name in ("maxTokens", "temperature") if isinstance(params.get(name), int | float)]
+    yield f"settings: {', '.join(settings) or 'none'}"
+    if rest:
+        yield "other params:"
+        yield from as_json(rest)
+    if review.bounds is not None:
+        yield f"edits may say: {'; '.join(_edits(review.bounds))}"
+
+
+def _edits(bounds: Bounds) -> Iterator[str]:
+    yield "model " + " or ".join(f"{harmless(name)} with at most {bounds.max_tokens.get(name, 'any')} tokens" for name in bounds.models)
+    low, high = bounds.temperature_min, bounds.temperature_max
+    if low is not None or high is not None:
+        yield f"temperature {low or 0:g} to {'any' if high is None else f'{high:g}'}"
+    if bounds.prepended:
+        yield "the system prompt must begin with what the rule puts before it"
+
+
+def _url(review: Review) -> Iterator[str]:
+    """R41: the whole address as text, its host apart, and nothing to click on."""
+    url = str(review.params.get("url", ""))
+    address = addresses.read(url)
+    yield "it says:"
+    yield from quoted(str(review.params.get("message", "")))
+    yield f"the host that it leads to: {harmless(address.host) or 'none that all programs agree on'}"
+    if address.host_unicode != address.host:
+        yield f"  which looks like: {harmless(address.host_unicode)}"
+    for warning in address.warnings:
+        yield f"  BEWARE: {harmless(warning)}"
+    yield "the address, not to be opened by whoever decides:"
+    yield from quoted(url)
+
+
+def _form(review: Review) -> Iterator[str]:
+    yield "it says:"
+    yield from quoted(str(review.params.get("message", "")))
+    schema = review.params.get("requestedSchema")
+    form = read_form(schema, review.revision)
+    if isinstance(form, NotFlat):
+        yield f"it asks for what no form can show ({harmless(form.why)}); it can be declined or cancelled:"
+        yield from as_json(schema)
+        return
+    yield "it asks for:" if form.fields else "it asks for a yes, and no fields"
+    secret = secret_fields(schema)
+    for field in form.fields:
+        yield from _field(field, field.name in secret)
+
+
+def _field(field: Field, secret: bool) -> Iterator[str]:
+    kind = {"multi_enum": "some of a list", "enum": "one of a list"}.get(field.type, field.type)
+    yield f"{MARK}{harmless(field.name)} ({kind}{', required' if field.required else ''}{', looks like a secret' if secret else ''})"
+    for name in ("title", "description"):
+        if isinstance(field.schema.get(name), str):
+            yield f"{MARK}    {name}: {harmless(field.schema[name])}"
+    bounds = [words.format(short(str(field.schema[name]), 200)) for name, words in _BOUNDS.items() if name in field.schema]
+    if bounds:
+        yield f"{MARK}    must be {', '.join(bounds)}"
+    if "default" in field.schema and not secret:
+        yield f"{MARK}    proposes {short(str(field.schema['default']), 200)}"
+    for value, title in choices(field.schema):
+        yield f"{MARK}    - {harmless(value)}{f': {harmless(title)}' if title not in ('', value) else ''}"
+
+
+def choices(schema: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """The values that an enum takes, each with its title or "", of all four ways to write one (R32)."""
+    listed = schema.get("items") if schema.get("type") == "array" else schema
+    if not isinstance(listed, dict):
+        return []
+    for name in ("oneOf", "anyOf"):
+        if isinstance(listed.get(name), list):
+            return [(str(one.get("const", "")), str(one.get("title", ""))) for one in listed[name] if isinstance(one, dict)]
+    values, titles = listed.get("enum"), listed.get("enumNames")
+    values, titles = (each if isinstance(each, list) else [] for each in (values, titles))
+    return [(str(value), str(titles[at]) if at < len(titles) else "") for at, value in enumerate(values)]
+
+
+def _verdict(review: Review) -> Iterator[str]:
+    if review.decided is None:
+        return
+    by = f" by {harmless(review.who)}" if review.who else ""
+    yield f"{review.state}{by} at {moment(review.decided)} ({review.door})"
+    if review.verdict is None:
+        return
+    for change in changes(review, review.verdict.edits):
+        yield f"  edited {harmless(change.path)}, now:"
+        yield from as_json(change.after)
+    told = {name: value for name, value in said(review.verdict, review).items() if name not in ("verdict", "edits")}
+    if told:
+        yield from as_json(told)
+    if review.used is not None:
+        yield f"used at {moment(review.used)}"

@@ -1,0 +1,99 @@
+"""How long a person really has for what a rule escalates: the reviewer's time, and what the peers' patience leaves of it. Not a clock."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+import msgspec
+
+from samplegate.core.matching.conditions import globs, is_glob
+from samplegate.core.patience import DEFAULT, PARKS, within
+from samplegate.core.policy import AllowRule, EscalateRule, Match, Peer, Policy, Rule, seconds
+from samplegate.core.requests import Origin
+from samplegate.core.review.review import Stage
+
+
+class Wait(msgspec.Struct, frozen=True):
+    """One rule that asks a reviewer. Seconds."""
+
+    rule: str
+    reviewer: str
+    stage: Stage
+    """``answer``: the model's answer is shown, and its time is taken from the same round."""
+    timeout: float
+    """How long the review waits for a verdict, whatever its round does."""
+    late: float
+    """How long a verdict answers the next same request. 0: never."""
+    legacy: tuple[float, float] | None
+    """The least and the most that a request waits for it, by server, up to 2025-11-25; None where the rule takes none there."""
+    modern: float | None
+    """The same from 2026-07-28 on, where a wait is parked and the client comes back."""
+
+    def __str__(self) -> str:
+        which = "sees the answer" if self.stage == "answer" else "decides"
+        eras = [f"{_span(self.legacy)} in the legacy eras"] if self.legacy else []
+        eras += [] if self.modern is None else [f"{said(self.modern)} in the modern era"]
+        late = f"a later verdict answers the next same request for {said(self.late)}" if self.late else "a later verdict answers nothing"
+        less = " less what the model took" if self.stage == "answer" else ""
+        return f"rule {self.rule!r}: reviewer {self.reviewer} {which} within {' and '.join(eras)}{less}, of {said(self.timeout)}; {late}"
+
+
+def waits(policy: Policy) -> Iterator[Wait]:
+    """Every review that the policy may ask for, in the order of its rules. Reviewers must be known."""
+    for rule in policy.rules:
+        if isinstance(rule, EscalateRule):
+            yield _wait(policy, rule, rule.reviewer, "request", rule.timeout)
+        if isinstance(rule, AllowRule | EscalateRule) and rule.review_answer is not None:
+            yield _wait(policy, rule, rule.review_answer, "answer", None)
+
+
+def _wait(policy: Policy, rule: Rule, name: str, stage: Stage, timeout: str | None) -> Wait:
+    reviewer, era = policy.reviewers[name], rule.match.era
+    whole, client = seconds(timeout or reviewer.timeout), left(policy.client)
+    servers = [left(peer) for peer in peers(policy, rule.match)]
+    legacy = None if era == "modern" else (min(whole, client, *servers), min(whole, client, max(servers)))
+    modern = None if era == "legacy" else min(whole, PARKS * client)
+    return Wait(rule.name, name, stage, whole, seconds(reviewer.late_verdict), legacy, modern)
+
+
+def here(policy: Policy, origin: Origin, timeout: float) -> float:
+    """How long one request really waits for a verdict."""
+    client = left(policy.client)
+    if origin.era == "modern":
+        return min(timeout, PARKS * client)
+    return min(timeout, client, left(policy.servers.get(origin.server, DEFAULT)))
+
+
+def left(peer: Peer) -> float:
+    """Seconds that a peer's time-out leaves for a round; infinity where it has none or progress resets it."""
+    if peer.peer_timeout == "none" or peer.extends_on_progress:
+        return math.inf
+    return within(seconds(peer.peer_timeout))
+
+
+def peers(policy: Policy, match: Match) -> list[Peer]:
+    """The servers that a match can hold for; one without settings of its own counts as the default."""
+    servers = policy.servers
+    if match.server is None:
+        return [DEFAULT, *servers.values()]
+    named = [match.server] if isinstance(match.server, str) else match.server
+    test, _ = globs(named)
+    found: list[Peer] = [peer for name, peer in servers.items() if test(name)]
+    if any(is_glob(name) or name not in servers for name in named):
+        found.append(DEFAULT)
+    return found or [DEFAULT]
+
+
+def _span(span: tuple[float, float]) -> str:
+    least, most = span
+    return said(most) if least == most else f"{said(least)} to {said(most)}"
+
+
+def said(span: float) -> str:
+    """Seconds as a policy writes them: ``55s``, ``8m15s``, ``24h``; to a tenth below a minute."""
+    if span < 60:
+        return f"{round(span, 1):g}s"
+    whole = round(span)
+    parts = (whole // 3600, "h"), (whole % 3600 // 60, "m"), (whole % 60, "s")
+    return "".join(f"{number}{unit}" for number, unit in parts if number)

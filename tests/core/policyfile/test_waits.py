@@ -1,0 +1,77 @@
+"""How long reviewers have: by the peers' patience, by era, and as it is said."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import pytest
+
+from samplegate.core.patience import PARKS
+from samplegate.core.policy import AllowRule, EscalateRule, Match, Peer, Policy, Reviewer, Rule, Server
+from samplegate.core.policyfile.waits import Wait, here, said, waits
+from samplegate.core.requests import Origin
+
+SAMPLING: Final = Match(kind="sampling")
+
+
+def wait(rule: Rule, client: Peer | None = None, servers: dict[str, Server] | None = None, **reviewer: Any) -> Wait:
+    policy = Policy(version=1, rules=[rule], reviewers={"ops": Reviewer(**reviewer)}, client=client or Peer(), servers=servers or {})
+    (found,) = waits(policy)
+    return found
+
+
+def escalate(**more: Any) -> EscalateRule:
+    return EscalateRule(**{"name": "r", "reviewer": "ops", "match": SAMPLING, **more})
+
+
+def test_in_the_legacy_eras_the_more_impatient_peer_counts_and_in_the_modern_one_the_client_comes_back() -> None:
+    found = wait(escalate(), Peer(peer_timeout="100s"), timeout="1h")
+    assert ((55.0, 55.0), 95.0 * PARKS) == (found.legacy, found.modern)
+    assert (3600.0, 86_400.0, "request") == (found.timeout, found.late, found.stage)
+
+
+def test_nobody_has_longer_than_the_review_waits() -> None:
+    found = wait(escalate(timeout="10s"), timeout="1h", late_verdict="0s")
+    assert ((10.0, 10.0), 10.0, 10.0, 0.0) == (found.legacy, found.modern, found.timeout, found.late)
+
+
+def test_patient_peers_leave_a_reviewer_all_of_its_time() -> None:
+    found = wait(escalate(match=Match(server="a")), Peer(peer_timeout="none"), {"a": Server(extends_on_progress=True)}, timeout="1h")
+    assert ((3600.0, 3600.0), 3600.0) == (found.legacy, found.modern)
+
+
+def test_servers_of_different_patience_make_a_span() -> None:
+    servers = {"quick": Server(peer_timeout="20s"), "slow": Server(peer_timeout="10m"), "other": Server(peer_timeout="1s")}
+    found = wait(escalate(match=Match(server=["quick", "slow"])), Peer(peer_timeout="5m"), servers)
+    assert (15.0, 295.0) == found.legacy
+    assert "within 15s to 4m55s in the legacy eras and 15m in the modern era, of 15m" in str(found)
+
+
+@pytest.mark.parametrize(("era", "legacy", "modern"), [("legacy", (55.0, 55.0), None), ("modern", None, 495.0)])
+def test_a_rule_for_one_era_has_the_time_of_that_era(era: Any, legacy: tuple[float, float] | None, modern: float | None) -> None:
+    found = wait(escalate(match=Match(era=era)))
+    assert (legacy, modern) == (found.legacy, found.modern)
+
+
+def test_an_answer_that_is_looked_at_is_told_beside_the_request() -> None:
+    rule = escalate(review_answer="ops", timeout="5s")
+    first, second = waits(Policy(version=1, rules=[rule, AllowRule(name="a")], reviewers={"ops": Reviewer(timeout="30s", late_verdict="0s")}))
+    assert ("request", 5.0) == (first.stage, first.timeout)
+    assert ("answer", 30.0) == (second.stage, second.timeout)
+    assert str(second).startswith(
+        "rule 'r': reviewer ops sees the answer within 30s in the legacy eras and 30s in the modern era less what the model took"
+    )
+    assert str(second).endswith("a later verdict answers nothing")
+
+
+@pytest.mark.parametrize(("era", "expected"), [("legacy", 15.0), ("modern", 495.0)])
+def test_one_request_has_the_time_of_its_own_server_and_era(era: Any, expected: float) -> None:
+    policy = Policy(version=1, servers={"docs": Server(peer_timeout="20s")})
+    assert expected == here(policy, Origin("docs", "local", era, ""), 900.0)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "expected"), [(0.5, "0.5s"), (55.0, "55s"), (60.0, "1m"), (495.0, "8m15s"), (900.0, "15m"), (86_400.0, "24h"), (3661.4, "1h1m1s")]
+)
+def test_a_time_is_said_as_a_policy_writes_it(seconds: float, expected: str) -> None:
+    assert expected == said(seconds)
