@@ -24,6 +24,7 @@ GOOD = [
     "policy: p\nservers: {a: {url: 'https://x', callers: [], share: all}}\nlog_format: json\nwatch: false\n",
     f"policy: p\nservers: {{a: {{command: x}}}}\ncallers: {{tokens: [{{name: ci, sha256: {A}}}], resource: 'https://x'}}\n",
     "policy: p\nservers: {a: {command: x}}\ncallers: {jwt: {issuer: 'https://x', audience: [a], algorithms: [PS256]}}\nallowed_hosts: [a, b]\n",
+    f"policy: p\nservers: {{a: {{command: x}}}}\npeople: {{tokens: [{{name: ann, role: viewer, sha256: {A}, reviewers: [ops]}}]}}\nkeep_reviews: 3\n",
 ]
 BAD = [
     "polcy: p\n",
@@ -37,6 +38,8 @@ BAD = [
     "policy: p\nservers: {a: {command: x}}\nallowed_hosts: a\n",
     "policy: p\nservers: {a: {command: x}}\ncallers: {jwt: {issuer: 'https://x', audience: [a], algorithms: [HS256]}}\n",
     f"policy: p\nservers: {{a: {{command: x}}}}\ncallers: {{tokens: [{{name: ci, sha: {A}}}]}}\n",
+    f"policy: p\nservers: {{a: {{command: x}}}}\npeople: {{tokens: [{{name: ann, role: owner, sha256: {A}}}]}}\n",
+    "policy: p\nservers: {a: {command: x}}\nwebhook_networks: 10.0.0.0/8\n",
 ]
 
 

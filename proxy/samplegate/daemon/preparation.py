@@ -12,8 +12,9 @@ import msgspec
 
 from samplegate.core.catalogue import SCRIPTED
 from samplegate.core.unnamed import unnamed
+from samplegate.daemon.people import misfits
 from samplegate.house import Rules
-from samplegate.preparation import check_state, read_rules
+from samplegate.preparation import check_state, read_rules, without_webhooks
 from samplegate.sampler.keys import child_environment
 from samplegate.settings.serving import ServeSettings, load_serve
 
@@ -31,6 +32,8 @@ class Wanted(msgspec.Struct, frozen=True, eq=False):
     rules: Rules
     environment: Mapping[str, str]
     """Of the servers' processes: ours, without the keys of models and without what is put into a server's own settings (``${VAR}``)."""
+    reviewers_see: Mapping[str, str]
+    """The whole of it with the env file, where webhooks find their secrets; nothing where the policy names no reviewer. Secret."""
     models_see: Mapping[str, str]
     """The environment as the models have it, with the env file; nothing where no model has a use for it. Secret."""
     warnings: tuple[str, ...]
@@ -39,10 +42,18 @@ class Wanted(msgspec.Struct, frozen=True, eq=False):
 
 
 def read_all(args: argparse.Namespace) -> Wanted:
-    """Read it. Raises SettingsError, PolicyError, Unavailable, OSError, and UnicodeDecodeError for the policy."""
+    """Read it. Raises SettingsError, PolicyError, Unavailable."""
     names = ("policy", "listen", "admin_listen", "state", "decision_log", "env_file")
     given = {name: getattr(args, name) for name in names}
-    loaded = load_serve(os.environ, file=args.settings, given=given, command=args.command, url=args.url, name=args.server or "default")
+    loaded = load_serve(
+        os.environ,
+        file=args.settings,
+        given=given,
+        command=args.command,
+        url=args.url,
+        headers_from=args.header_from,
+        name=args.server or "default",
+    )
     settings = loaded.settings
     assert settings.policy is not None
     rules = read_rules(settings.policy, loaded.environment)
@@ -52,7 +63,8 @@ def read_all(args: argparse.Namespace) -> Wanted:
     return Wanted(
         settings,
         rules,
-        child_environment(open_to_servers, models),
+        child_environment(without_webhooks(open_to_servers, rules), models),
+        loaded.environment if rules.policy.policy.reviewers else {},
         loaded.environment if any(model.model != SCRIPTED for model in models) else {},
         (*loaded.warnings, *_warnings(rules, settings)),
         tuple(dict.fromkeys([*loaded.files, settings.policy])),
@@ -65,4 +77,4 @@ def _warnings(rules: Rules, settings: ServeSettings) -> list[str]:
     found += [
         f"no rule can match a server named {name!r}; rename it, or write a rule for it" for name in settings.servers if unnamed(rules.book, name)
     ]
-    return found
+    return found + (misfits(settings.people, rules.policy.policy.reviewers) if settings.people.given else [])

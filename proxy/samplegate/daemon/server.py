@@ -228,7 +228,6 @@ class OfCaller:
         self._conversation = conversation
         self._caller = caller
         self.received = conversation.received
-        self.oversized = conversation.oversized
         self.close_lane = conversation.close_lane
         self.on_end = conversation.on_end
         self.aclose = conversation.aclose

@@ -16,6 +16,7 @@ from msgspec import Meta
 
 from samplegate.core.policyfile.tree import is_secret, quoted
 from samplegate.core.record import ContentMode
+from samplegate.settings.reviewing import why_no_networks, why_no_page, why_no_store
 
 MIB: Final = 1024 * 1024
 
@@ -54,6 +55,28 @@ class ProcessSettings(msgspec.Struct, frozen=True, kw_only=True):
     ] = 15
     log_level: Annotated[Literal["debug", "info", "warning", "error"], Meta(description="The least grave event that is told on stderr.")] = "info"
     log_format: Annotated[Literal["json", "text"] | None, Meta(description="Nothing: text where stderr is a terminal, else JSON.")] = None
+    store: Annotated[
+        str | None,
+        Meta(
+            description="Where reviews are kept: `sqlite:PATH`, or nothing for `reviews.db` in the state folder.",
+            extra={"path": True, "store": "sqlite:", "check": why_no_store},
+        ),
+    ] = None
+    reviews_url: Annotated[
+        str | None,
+        Meta(description="How people reach the page of `reviews_listen`, for links: `https://reviews.example.com`.", extra={"check": why_no_page}),
+    ] = None
+    webhook_networks: Annotated[
+        tuple[str, ...],
+        Meta(
+            description="Private networks that reviewers' webhooks may be in, such as `10.1.0.0/16`; none by default, so that nobody is led inside.",
+            extra={"check": why_no_networks},
+        ),
+    ] = ()
+    keep_reviews: Annotated[int, Meta(ge=1, le=36_500, description="Days that a review is kept after it ended.")] = 30
+    max_pending_reviews: Annotated[
+        int, Meta(ge=1, le=1_000_000, description="Reviews that may wait at a time; beyond it requests stay unanswered.")
+    ] = 10_000
     max_frame_bytes: Annotated[
         int,
         Meta(ge=64 * 1024, le=1024 * MIB, description="The longest line read from either side; images and sounds make tens of MiB."),

@@ -30,6 +30,16 @@ KEYS: Final[Mapping[str, Mapping[str, str]]] = {
         "name": "Whose it is: what the policy's `caller` and the limits go by. A name may have several, while they are rotated.",
         "sha256": "The SHA-256 of the token in hex; the token itself is kept nowhere.",
     },
+    "PeopleEntry": {
+        "tokens": "People and their tokens.",
+        "tokens_file": "A file with more: lines of a name, a role, a SHA-256 and, if need be, reviewers with commas between them.",
+    },
+    "PersonEntry": {
+        "name": "Who it is, as histories and the decision log say it. A name may have several tokens, while they are rotated.",
+        "role": "A `viewer` looks, a `reviewer` decides too, both for their `reviewers`; an `admin` sees and decides all.",
+        "sha256": "The SHA-256 of the token in hex; the token itself is kept nowhere.",
+        "reviewers": "The policy's reviewers in whose name they look and decide; without it all.",
+    },
     "JwtEntry": {
         "issuer": "Who issues the tokens: the URL in their `iss`.",
         "audience": "What their `aud` must name one of; by default `resource`, or the URL of the server that is called.",

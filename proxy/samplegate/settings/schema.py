@@ -9,6 +9,7 @@ import msgspec
 from samplegate.settings.callers import CallersEntry
 from samplegate.settings.definition import Setting
 from samplegate.settings.descriptions import KEYS
+from samplegate.settings.people import PeopleEntry
 from samplegate.settings.servers import NAME, ServerEntry
 from samplegate.settings.serving import SERVE_SETTINGS
 
@@ -17,12 +18,12 @@ _DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
 
 def json_schema() -> dict[str, Any]:
     """The schema of the file that ``serve --settings`` reads, as draft 2020-12."""
-    (server, callers), definitions = msgspec.json.schema_components([ServerEntry, CallersEntry], ref_template="#/$defs/{name}")
+    (server, callers, people), definitions = msgspec.json.schema_components([ServerEntry, CallersEntry, PeopleEntry], ref_template="#/$defs/{name}")
     for name, definition in definitions.items():
         written = definition["properties"]
         definition["properties"] = {key: {**_bare(written[key]), "description": KEYS[name][key]} for key in written}
     names = {"pattern": "^" + NAME.pattern.replace(r"\Z", "$")}
-    sections = {"servers": {"type": "object", "propertyNames": names, "additionalProperties": server}, "callers": callers}
+    sections = {"servers": {"type": "object", "propertyNames": names, "additionalProperties": server}, "callers": callers, "people": people}
     properties = {name: {**sections.get(name, _plain(setting)), "description": setting.meta.description} for name, setting in SERVE_SETTINGS.items()}
     return {
         "$schema": _DIALECT,

@@ -16,10 +16,12 @@ from samplegate.settings.addresses import Address, address, why_no_address, why_
 from samplegate.settings.callers import CallerSettings, callers_of
 from samplegate.settings.definition import MIB, ProcessSettings, settings_of
 from samplegate.settings.gathering import Gathered, gather
+from samplegate.settings.people import PeopleSettings, people_of, shared_with
+from samplegate.settings.quick import at_url, headers_at
 from samplegate.settings.servers import NAME, ServerSettings, server_of
 from samplegate.settings.sources import PREFIX
 from samplegate.settings.trees import Part, tree_in, tree_of
-from samplegate.settings.urls import why_no_url
+from samplegate.settings.urls import is_open
 
 _SECTION: Final = {"section": True}
 _ADDRESS: Final = {"check": why_no_address}
@@ -63,6 +65,13 @@ class ServeSettings(ProcessSettings, frozen=True, kw_only=True):
         str | None, Meta(description="HOST:PORT of the operators' listener, for metrics, health and reload; none by default.", extra=_ADDRESS)
     ] = None
     admin_token_file: Annotated[Path | None, Meta(description="The file with the token that a reload over HTTP needs.")] = None
+    reviews_listen: Annotated[
+        str | None,
+        Meta(description="HOST:PORT of the reviewers' listener, for the page and the API; none by default. It needs `people`.", extra=_ADDRESS),
+    ] = None
+    people: Annotated[PeopleSettings, Meta(description="Who may look at reviews and decide them: tokens, and what they are for.", extra=_SECTION)] = (
+        PeopleSettings()
+    )
     seal_key_file: Annotated[
         Path | None,
         Meta(
@@ -81,6 +90,11 @@ class ServeSettings(ProcessSettings, frozen=True, kw_only=True):
     def admin_at(self) -> Address | None:
         """``admin_listen``, taken apart."""
         return None if self.admin_listen is None else address(self.admin_listen)
+
+    @property
+    def reviews_at(self) -> Address | None:
+        """``reviews_listen``, taken apart."""
+        return None if self.reviews_listen is None else address(self.reviews_listen)
 
 
 SERVE_SETTINGS: Final = settings_of(ServeSettings)
@@ -105,28 +119,34 @@ def load_serve(
     given: Mapping[str, str | Path | None] | None = None,
     command: Sequence[str] = (),
     url: str | None = None,
+    headers_from: Sequence[str] = (),
     name: str = "default",
 ) -> LoadedServe:
     """Read the settings of `serve`. ``given`` is the command line: None for what it does not say. Raises SettingsError with every problem.
 
-    ``command`` or ``url`` is the one server of the quick form, under ``name``.
+    ``command`` or ``url`` is the one server of the quick form, under ``name``; ``headers_from``: NAME=FILE, of that at a URL.
     """
     problems: list[str] = []
     warnings: list[str] = []
     found = gather(SERVE_SETTINGS, environ, file, given or {}, problems)
     values = dict(found.values)
-    quick = _quick(command, url, name, problems)
+    quick = _quick(command, url, headers_from, name=name, problems=problems, warnings=warnings)
     named: set[str] = set()
     values["servers"] = _servers(found, quick, problems, warnings, named)
     values["callers"] = _callers(found, problems, warnings)
+    values["people"] = _people(found, problems)
+    problems += shared_with(values["people"], values["callers"].tokens)
     _check(values, found, problems)
+    _check_reviews(values, found, problems, warnings)
     if problems:
         raise SettingsError(problems)
     settings = ServeSettings(**values)
     return LoadedServe(settings, found.environment, tuple(warnings), _files(settings, file), frozenset(named))
 
 
-def _quick(command: Sequence[str], url: str | None, name: str, problems: list[str]) -> ServerSettings | None:
+def _quick(
+    command: Sequence[str], url: str | None, headers_from: Sequence[str], *, name: str, problems: list[str], warnings: list[str]
+) -> ServerSettings | None:
     """The server of the command line."""
     if not command and url is None:
         return None
@@ -134,10 +154,11 @@ def _quick(command: Sequence[str], url: str | None, name: str, problems: list[st
         problems.append("--url: stands beside a command; give one of them")
     if NAME.match(name) is None:
         problems.append("--server: is no name of a server; use at most 64 letters, digits and . _ -, since it stands in the server's URL")
-    why = None if url is None else why_no_url(url, query=True)
-    if why is not None:
-        problems.append(f"--url: {why}")
-    return ServerSettings(name, tuple(command), url=url)
+    if url is None:
+        return ServerSettings(name, tuple(command))
+    server = at_url(name, url, headers_from, problems, warnings)
+    headers_at(server, problems)
+    return server
 
 
 def _servers(
@@ -194,6 +215,31 @@ def _callers(found: Gathered, problems: list[str], warnings: list[str]) -> Calle
     return callers
 
 
+def _people(found: Gathered, problems: list[str]) -> PeopleSettings:
+    part = _section("people", found, problems)
+    return PeopleSettings(given="people" in found.said) if part is None else people_of(part)
+
+
+def _check_reviews(values: Mapping[str, Any], found: Gathered, problems: list[str], warnings: list[str]) -> None:
+    """The reviewers' listener is of use only to people, whose tokens should not travel unencrypted."""
+    listen, url = values.get("reviews_listen"), values.get("reviews_url")
+    if listen is None:
+        if values["people"].given and "reviews_listen" not in found.said:
+            warnings.append(f"{found.said['people'].where}: nobody can sign in, since there is no reviews_listen")
+        return
+    where = found.said["reviews_listen"].where
+    if not values["people"].given:
+        problems.append(f"{where}: nobody could sign in; write `people:`, or leave it out")
+    if url is None and not address(listen).is_loopback:
+        warnings.append(
+            f"{where}: {listen} can be reached from other machines; give reviews_url, the https address of a proxy before it that does TLS"
+        )
+    if url is not None and is_open(url):
+        warnings.append(
+            f"{found.said['reviews_url'].where}: is plain http, so tokens and answers travel unencrypted; put a proxy that does TLS before it"
+        )
+
+
 def _check(values: Mapping[str, Any], found: Gathered, problems: list[str]) -> None:
     """What no single setting can tell."""
     if "policy" not in values and "policy" not in found.said:
@@ -209,7 +255,7 @@ def _check(values: Mapping[str, Any], found: Gathered, problems: list[str]) -> N
 
 def _files(settings: ServeSettings, file: Path | None) -> tuple[Path, ...]:
     """Every file that was read, and the policy's, for who watches them."""
-    named = [file, settings.policy, settings.servers_file, settings.env_file, *settings.callers.files]
+    named = [file, settings.policy, settings.servers_file, settings.env_file, *settings.callers.files, *settings.people.files]
     return tuple(dict.fromkeys(path for path in named if path is not None))
 
 

@@ -109,9 +109,11 @@ def accepted(setting: Setting, said: Said, check: Callable[[Any], Any], problems
     try:
         if setting.is_path:
             path = _path(said, setting.no_path, setting.store)
-            return check(path if setting.kind is Path else str(path))
-        value = check(_read(setting, said))
-        why = None if setting.check is None else setting.check(value)
+            value = check(path if setting.kind is Path else str(path))
+            why = None if setting.check is None else setting.check(str(said.value))
+        else:
+            value = check(_read(setting, said))
+            why = None if setting.check is None else setting.check(value)
         if why is None:
             return value
         problems.append(f"{said.where}: {why}")

@@ -1,0 +1,48 @@
+"""Whose a token is, of the people that the settings name: by its hash, at one cost whether there is such a token or not. No token is kept."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from collections.abc import Collection
+from typing import Final
+
+from samplegate.settings.people import PeopleSettings
+from samplegate.web.context import Person
+
+_NOBODY: Final = bytes(32)  # no token's hash: somebody would have to find a text with it
+
+
+class People:
+    """The people in force. ``put`` replaces them: from the next question on the others hold."""
+
+    def __init__(self, settings: PeopleSettings) -> None:
+        self._people: dict[bytes, Person] = {}
+        self.put(settings)
+
+    def put(self, settings: PeopleSettings) -> None:
+        """Others, at a reload: a session or a stream of whoever is gone ends with it."""
+        self._people = {token.sha256: Person(token.name, token.role, token.reviewers) for token in settings.tokens}
+
+    def person(self, token: str) -> Person | None:
+        """Whose token it is."""
+        return self.known(hashlib.sha256(token.encode("utf-8", "surrogatepass")).digest())
+
+    def known(self, digest: bytes) -> Person | None:
+        """Whose token has this SHA-256.
+
+        The look-up is by a digest, which nobody who does not know a token can bring near to a stored one step by step; the comparison is of
+        constant time all the same.
+        """
+        known = digest if digest in self._people else _NOBODY
+        same = hmac.compare_digest(digest, known)
+        return self._people.get(known) if same else None
+
+
+def misfits(settings: PeopleSettings, reviewers: Collection[str]) -> list[str]:
+    """What does not go together between the people and the policy's ``reviewers``, for warnings."""
+    named = {name for token in settings.tokens for name in token.reviewers or ()}
+    may = [token for token in settings.tokens if token.role != "viewer"]
+    found = [f"people: {name} is no reviewer of the policy, so nobody answers in that name" for name in sorted(named - set(reviewers))]
+    alone = [name for name in sorted(reviewers) if not any(token.reviewers is None or name in token.reviewers for token in may)]
+    return found + [f"people: nobody may decide for the reviewer {name}, but by webhook, command or `samplegate reviews`" for name in alone]

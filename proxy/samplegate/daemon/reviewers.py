@@ -1,0 +1,78 @@
+"""Reviews in the daemon: the office beside all conversations, and the listener at which people see and decide them. It reads no frame."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import Final
+
+import anyio.abc
+
+from samplegate import __version__
+from samplegate.daemon.listeners import Listeners
+from samplegate.daemon.people import People
+from samplegate.daemon.preparation import Wanted
+from samplegate.house import House
+from samplegate.links.front.bounds import Bounds
+from samplegate.office import Office
+from samplegate.settings.serving import ServeSettings
+from samplegate.web.app import ReviewsApp, reviews_app
+from samplegate.web.context import Web
+
+NAME: Final = "reviews"
+"""The listener's name."""
+BOUNDS: Final = Bounds(connections=512, head=16 * 1024)
+"""People are few, but each open page holds a stream."""
+
+
+class Reviewers:
+    """One daemon's. To be made before any conversation begins."""
+
+    def __init__(self, house: House, settings: ServeSettings, wanted: Wanted, listeners: Listeners) -> None:
+        self._house = house
+        self._settings = settings
+        self._listeners = listeners
+        self._people = People(settings.people)
+        self._app: ReviewsApp | None = None
+        self._url = settings.reviews_url or (f"http://{listeners.at(NAME)}" if NAME in listeners else None)
+        assert settings.policy is not None
+        self.office = Office(house, settings, folder=settings.policy.parent, environment=wanted.reviewers_see, url=self._url)
+
+    def listen(self, group: anyio.abc.TaskGroup, *, refused: Callable[[], object]) -> None:
+        """Begin."""
+        here = NAME in self._listeners
+        group.start_soon(partial(self.office.run, at_once=here))
+        if here:
+            self._app = reviews_app(self._web())
+            self._listeners.open(NAME, self._app, BOUNDS, group, refused=refused)
+
+    def put(self, wanted: Wanted) -> None:
+        """After a reload: other people, other secrets of webhooks."""
+        assert wanted.settings.policy is not None
+        self._people.put(wanted.settings.people)
+        self.office.amend(wanted.settings.policy.parent, wanted.reviewers_see)
+
+    def drain(self) -> None:
+        """The process ends: whoever waits may still be answered, and what is not is left to the next process."""
+        self.office.end()
+
+    def end(self) -> None:
+        """Close the page: its streams would hold the listener open."""
+        if self._app is not None:
+            self._app.end()
+
+    def _web(self) -> Web:
+        assert self._url is not None
+        return Web(
+            store=self.office.store(),
+            person=self._people.person,
+            known=self._people.known,
+            url=self._url,
+            wall=time.time,
+            random=secrets.token_bytes,
+            log=self._house.log,
+            version=__version__,
+            hosts=self._settings.allowed_hosts,
+        )
