@@ -1,0 +1,123 @@
+"""One run of a reviewer's command: the review as JSON on its standard input, the verdict on its standard output, as a value. It reads no verdict.
+
+No shell reads the command, none of the gate's secrets are in its environment, and what it writes to stderr goes nowhere, since it may hold content.
+Nothing of its process group outlives the run. Not tested on Windows, where only the program itself is ended.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Final, cast
+
+from samplegate.review.answers import Again, Answered, Delivered, Refused, Said
+
+MAX_OUTPUT: Final = 1024 * 1024  # bytes of a verdict
+LAST_WORDS: Final = 1.0  # seconds from the program's end to that of its output, which something it left behind may hold open
+_PASSED: Final = frozenset(
+    "PATH HOME USER LOGNAME SHELL LANG LANGUAGE TZ TMPDIR TEMP TMP XDG_CONFIG_HOME XDG_DATA_HOME XDG_CACHE_HOME XDG_RUNTIME_DIR "
+    "SYSTEMROOT SYSTEMDRIVE COMSPEC PATHEXT USERPROFILE APPDATA LOCALAPPDATA PROGRAMDATA".split()
+)
+
+
+def environment_of(environment: Mapping[str, str]) -> dict[str, str]:
+    """The few variables that any program needs. A key that the command needs stands in a file of its own."""
+    return {name: value for name, value in environment.items() if name.upper() in _PASSED or name.startswith("LC_")}
+
+
+async def run(argv: Sequence[str], told: bytes, *, environment: Mapping[str, str], folder: Path, seconds: float, output: int = MAX_OUTPUT) -> Said:
+    """Run it once, at most so long. Empty output and code 0: a verdict may come later by another door. Cancelled: it is killed.
+
+    ``environment`` is the gate's; ``folder`` is where it runs, and what a relative path of a program is below. Raises nothing else.
+    """
+    try:
+        transport, talk = await asyncio.get_running_loop().subprocess_exec(
+            lambda: _Talk(told, output),
+            *argv,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            cwd=folder,
+            env=environment_of(environment),
+            start_new_session=True,
+        )
+    except (OSError, ValueError) as problem:
+        return Refused(f"it cannot be started: {type(problem).__name__}")
+    try:
+        async with asyncio.timeout(seconds):
+            return await _heard(transport, talk)
+    except TimeoutError:
+        return Again("it was killed: its time was over")
+    finally:
+        _kill(transport)
+        await asyncio.wait([talk.exited], timeout=LAST_WORDS)
+        transport.close()
+
+
+async def _heard(transport: asyncio.SubprocessTransport, talk: _Talk) -> Said:
+    await asyncio.wait([talk.exited, talk.too_much], return_when=asyncio.FIRST_COMPLETED)
+    if talk.exited.done():
+        await asyncio.wait([talk.closed, talk.too_much], timeout=LAST_WORDS, return_when=asyncio.FIRST_COMPLETED)
+    if talk.too_much.done():
+        return Again(f"it printed more than {talk.most} bytes")
+    return _said(bytes(talk.heard), transport.get_returncode())
+
+
+def _said(raw: bytes, code: int | None) -> Said:
+    """Fails closed: whatever it printed, only a program that ended well has given a verdict."""
+    if code != 0:
+        return Again(f"it was ended by signal {-code}" if code is not None and code < 0 else f"it ended with code {code}")
+    return Answered(raw, "code 0") if raw.strip() else Delivered("code 0, nothing said")
+
+
+class _Talk(asyncio.SubprocessProtocol):
+    """Writes to the program and hears it. Not asyncio's streams: with those its end is told only after that of its output."""
+
+    def __init__(self, told: bytes, most: int) -> None:
+        new = asyncio.get_running_loop().create_future
+        self.exited: asyncio.Future[None] = new()
+        self.closed: asyncio.Future[None] = new()
+        self.too_much: asyncio.Future[None] = new()
+        self.heard = bytearray()
+        self.most = most
+        self._told = told
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        # cast, since uvloop's transports have the shape and not the class
+        entry = cast("asyncio.WriteTransport", cast("asyncio.SubprocessTransport", transport).get_pipe_transport(0))
+        with suppress(RuntimeError):  # it need not read, and may have ended before this: uvloop has closed the pipe then
+            entry.write(self._told)
+        entry.close()
+
+    def pipe_data_received(self, fd: int, data: bytes | str) -> None:
+        assert isinstance(data, bytes)
+        self.heard += data[: self.most + 1 - len(self.heard)]
+        if len(self.heard) > self.most:
+            _done(self.too_much)
+
+    def pipe_connection_lost(self, fd: int, exc: Exception | None) -> None:
+        if fd == 1:
+            _done(self.closed)
+
+    def process_exited(self) -> None:
+        _done(self.exited)
+
+
+def _done(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)
+
+
+def _kill(transport: asyncio.SubprocessTransport) -> None:
+    """The program and all that it started, also when it has ended by itself: its group is empty then, or holds what it left behind."""
+    with suppress(ProcessLookupError, PermissionError):
+        if sys.platform == "win32":
+            transport.kill()
+        else:
+            os.killpg(transport.get_pid(), signal.SIGKILL)

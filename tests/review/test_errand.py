@@ -1,0 +1,358 @@
+"""What becomes of one delivery: the hook's or the command's answer, and the verdict in it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+from msgspec.structs import replace
+
+from samplegate.core.policy import Reviewer, Webhook
+from samplegate.core.review import callbacks
+from samplegate.core.review.review import Verdict
+from samplegate.review.errand import HOLD, LEASE, OVER
+from tests.core.review.made import NOW, form
+from tests.review.endpoint import Behave, answer, endpoint, ok
+from tests.review.outside import Outside, running
+
+pytestmark = pytest.mark.anyio
+
+APPROVE: Final = b'{"verdict":"approve"}'
+
+
+@pytest.fixture
+async def out(tmp_path: Path) -> Outside:
+    return Outside(tmp_path)
+
+
+def script(text: str) -> list[str]:
+    return [sys.executable, "-Ic", text]
+
+
+async def test_the_hook_s_own_answer_decides(out: Outside) -> None:
+    async with endpoint(ok(b'{"verdict":"approve","edits":{"maxTokens":50},"reason":"fine"}')) as hook:
+        out.tell(hook)
+        asked = await out.ask()
+        async with running(out.outbox()):
+            await out.store.until(lambda: out.store.one.state == "done")
+    decided = out.store.reviews[asked.id]
+    assert ("approved", "ops", "webhook", "fine") == (decided.state, decided.who, decided.door, decided.verdict and decided.verdict.reason)
+    assert ("200, approve", [("ops", "answered")]) == (out.store.one.said, out.counted[:1])
+
+
+@pytest.mark.parametrize(
+    ("by", "who"), [("ann", "ann"), ("", "ops"), ("  ", "ops"), ("a\u202e\nb\x07", "ab"), ("x" * 10_000, "x" * 100), ("\x00" * 500, "ops")]
+)
+async def test_who_answered_may_be_said_and_is_cut_to_a_name(out: Outside, by: str, who: str) -> None:
+    async with endpoint(ok(json.dumps({"verdict": "reject", "by": by}).encode())) as hook:
+        out.tell(hook)
+        asked = await out.ask()
+        async with running(out.outbox()):
+            await out.store.until(lambda: out.store.reviews[asked.id].state == "rejected")
+    assert who == out.store.reviews[asked.id].who
+
+
+BAD: Final = {
+    "another word": b'{"verdict":"yes"}',
+    "twin members": b'{"verdict":"reject","verdict":"approve"}',
+    "another's digest": b'{"verdict":"approve","digest":"sha256:00"}',
+    "over the limit": b'{"verdict":"approve","edits":{"maxTokens":100000}}',
+    "unknown members": b'{"verdict":"approve","force":true}',
+    "cut off": b'{"verdict":"approve"',
+    "odd name": b'{"verdict":"approve","by":["ann"]}',
+    "too deep": b'{"verdict":"approve","edits":' + b"[" * 100 + b"]" * 100 + b"}",
+}
+
+
+@pytest.mark.parametrize("raw", BAD.values(), ids=BAD)
+async def test_a_verdict_that_does_not_read_changes_nothing_and_is_asked_for_again(out: Outside, raw: bytes) -> None:
+    async with endpoint(ok(raw)) as hook:
+        out.tell(hook)
+        asked = await out.ask()
+        async with running(out.outbox()):
+            await out.store.until(lambda: out.store.one.tries == 1)
+            assert "pending" == out.store.reviews[asked.id].state
+            assert ["review.verdict_unread", "review.delivery_failed"] == out.log.events()
+            said = out.log.lines[0][2]
+            assert said["problems"]
+            assert said["places"]
+            assert "force" not in str(said)
+            hook.says = ok(APPROVE)
+            out.clock.move(2)
+            await out.store.until(lambda: out.store.reviews[asked.id].state == "approved")
+    assert 1 == len({seen.headers["webhook-id"] for seen in hook.seen})
+
+
+async def test_an_answer_to_a_form_that_breaks_its_schema_is_none(out: Outside) -> None:
+    asked = replace(form(port={"type": "integer", "minimum": 1}), expires=NOW + 900)
+    await out.store.open(asked, announce=True, most=9)
+    async with endpoint(ok(b'{"verdict":"answer","action":"accept","content":{"port":"hunter2"}}')) as hook:
+        out.tell(hook)
+        async with running(out.outbox()):
+            await out.store.until(lambda: out.store.one.tries == 1)
+    assert "pending" == out.store.reviews[asked.id].state
+    assert "content.port" in str(out.log.lines)
+    assert "hunter2" not in str(out.log.lines)
+
+
+async def test_a_verdict_that_comes_too_late_is_no_fault_of_the_hook(out: Outside) -> None:
+    async with endpoint() as hook:
+        asked = await out.ask()
+
+        async def first(_reader: Any, writer: Any) -> None:
+            await out.store.decide(asked.id, Verdict(word="reject"), who="ann", door="page", now=NOW)
+            writer.write(ok(APPROVE))
+
+        hook.behave = first
+        out.tell(hook)
+        async with running(out.outbox()):
+            await out.store.until(lambda: out.store.one.state == "done")
+    assert ("rejected", "ann") == (out.store.reviews[asked.id].state, out.store.reviews[asked.id].who)
+    assert "200, approve, too late: rejected" == out.store.one.said
+
+
+async def test_a_202_leaves_it_to_the_callback_whose_token_holds(out: Outside) -> None:
+    async with endpoint(answer("202 Accepted")) as hook:
+        out.tell(hook)
+        asked = await out.ask()
+        async with running(out.outbox()):
+            await out.store.until(lambda: out.store.one.state == "done")
+    callback = json.loads(hook.seen[0].body)["data"]["callback"]
+    assert callbacks.fault(await out.store.key(), callback["token"], asked.id, asked.digest, NOW) is None
+    assert "pending" == out.store.reviews[asked.id].state
+
+
+async def test_the_answer_to_news_decides_nothing(out: Outside) -> None:
+    async with endpoint() as hook:
+        out.tell(hook)
+        asked = await out.ask()
+        async with running(out.outbox()):
+            await out.store.until(lambda: out.store.one.state == "done")
+            hook.says = ok(APPROVE)
+            await out.store.withdraw(asked.id, waiter="w", now=NOW, why="")
+            await out.store.until(lambda: all(one.state == "done" for one in out.store.deliveries.values()))
+    assert "withdrawn" == out.store.reviews[asked.id].state
+    assert [] == out.log.lines
+
+
+async def test_slack_is_told_in_its_own_form_unsigned_and_answers_nothing(out: Outside) -> None:
+    async with endpoint(ok(APPROVE)) as hook:
+        (out.folder / "url").write_text(hook.url + "\n")
+        out.reviewers = {"ops": Reviewer(webhook=Webhook(url_file="url", format="slack"))}
+        asked = await out.ask()
+        async with running(out.outbox()):
+            await out.store.until(lambda: out.store.one.state == "done")
+    assert {"text", "blocks"} <= json.loads(hook.seen[0].body).keys()
+    assert "webhook-signature" not in hook.seen[0].headers
+    assert "pending" == out.store.reviews[asked.id].state
+
+
+@pytest.mark.parametrize("show", ["none", "redacted", "full"])
+async def test_content_is_told_as_the_rule_says(out: Outside, show: str) -> None:
+    out.clean = lambda text: text.replace("T-1", "[secret]")
+    async with endpoint() as hook:
+        out.tell(hook)
+        await out.ask(show=show)
+        async with running(out.outbox()):
+            await hook.requests(1)
+    body = hook.seen[0].body
+    assert {"none": (False, False), "redacted": (True, False), "full": (True, True)}[show] == (b"Classify" in body, b"T-1" in body)
+
+
+async def _silence(reader: asyncio.StreamReader, _writer: asyncio.StreamWriter) -> None:
+    await reader.read()
+
+
+@pytest.mark.parametrize(
+    ("says", "behave", "why"),
+    [
+        (answer("302 Found", Location="http://169.254.169.254/"), None, "302, a redirect, which is not followed"),
+        (answer("404 Not Found"), None, "404"),
+        (b"\x00\x00\r\n\r\n", None, "the connection failed: "),
+        (b"", _silence, "no answer in time"),
+    ],
+)
+async def test_whatever_is_wrong_with_the_hook_is_told_once_and_the_review_waits_on(
+    out: Outside, says: bytes, behave: Behave | None, why: str
+) -> None:
+    async with endpoint(says) as hook:
+        hook.behave = behave
+        out.tell(hook)
+        asked = await out.ask()
+        way = out.world().way
+        async with running(out.outbox(way=replace(way, bounds=replace(way.bounds, total=0.3)))):
+            for tries in (1, 2):
+                await out.store.until(lambda tries=tries: out.store.one.tries == tries)  # type: ignore[misc]
+                out.clock.move(10)
+    told = [fields["why"] for _, event, fields in out.log.lines if event == "review.delivery_failed"]
+    assert 1 == len(told)
+    assert str(told[0]).startswith(why)
+    assert "pending" == out.store.reviews[asked.id].state
+
+
+async def test_a_hook_inside_is_not_told_unless_its_network_is_listed(out: Outside) -> None:
+    async with endpoint() as hook:
+        out.tell(hook)
+        await out.ask()
+        async with running(out.outbox(way=replace(out.world().way, networks=()))):
+            await out.store.until(lambda: out.store.one.tries == 1)
+        assert 0 == hook.connections
+    assert "127.0.0.1 is no public address and in no network of webhook_networks" == out.log.lines[0][2]["why"]
+
+
+async def test_a_command_decides(out: Outside) -> None:
+    out.run_by("ops", *script("import json, sys; d = json.load(sys.stdin); print(json.dumps({'verdict': 'reject', 'reason': d['server']}))"))
+    asked = await out.ask()
+    async with running(out.outbox()):
+        await out.store.until(lambda: out.store.one.state == "done")
+    decided = out.store.reviews[asked.id]
+    assert ("rejected", "ops", "command", "docs") == (decided.state, decided.who, decided.door, decided.verdict and decided.verdict.reason)
+
+
+async def test_a_command_that_says_nothing_leaves_it_to_others_and_has_the_callback(out: Outside) -> None:
+    out.run_by("ops", *script("import json, sys; open('told', 'w').write(json.load(sys.stdin)['callback']['token'])"))
+    asked = await out.ask()
+    async with running(out.outbox()):
+        await out.store.until(lambda: out.store.one.state == "done")
+    assert "pending" == out.store.reviews[asked.id].state
+    assert (out.folder / "told").read_text().startswith("cb1.")
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("""print('{"verdict":"approve"}'); raise SystemExit(3)""", "it ended with code 3"),
+        ("print('approve')", "code 0, with a verdict that does not read"),
+        ("print('{}')", "code 0, with a verdict that does not read"),
+        ("""print('{"verdict":"approve","edits":{"maxTokens":99999}}')""", "code 0, with a verdict that does not read"),
+    ],
+)
+async def test_a_command_that_fails_decides_nothing_and_is_run_again(out: Outside, text: str, why: str) -> None:
+    out.run_by("ops", *script(text))
+    asked = await out.ask()
+    async with running(out.outbox()):
+        await out.store.until(lambda: out.store.one.tries == 1)
+        out.clock.move(2)
+        await out.store.until(lambda: out.store.one.tries == 2)
+    assert "pending" == out.store.reviews[asked.id].state
+    assert why == out.store.one.said
+
+
+async def test_what_became_of_it_is_no_command_s_business(out: Outside) -> None:
+    out.run_by("ops", *script("open('ran', 'a').write('x')"))
+    asked = await out.ask()
+    async with running(out.outbox()):
+        await out.store.until(lambda: out.store.one.state == "done")
+        await out.store.withdraw(asked.id, waiter="w", now=NOW, why="")
+        await out.store.until(lambda: all(one.state == "done" for one in out.store.deliveries.values()))
+    assert "x" == (out.folder / "ran").read_text()
+
+
+class Long:
+    """A command that waits until somebody writes into its FIFO; it says when it is there, and its end can be waited for."""
+
+    def __init__(self, out: Outside) -> None:
+        self.here, self.go = out.folder / "here", out.folder / "go"
+        for path in (self.here, self.go):
+            os.mkfifo(path)
+        out.run_by(
+            "ops", *script(f"f = open({str(self.here)!r}, 'w'); f.write('up'); f.flush(); open({str(self.go)!r}).read(); print({APPROVE.decode()!r})")
+        )
+        self._fd = os.open(self.here, os.O_RDONLY | os.O_NONBLOCK)
+
+    def again(self) -> None:
+        """It is to be run once more."""
+        os.close(self._fd)
+        self._fd = os.open(self.here, os.O_RDONLY | os.O_NONBLOCK)
+
+    async def said(self) -> bytes:
+        """``up`` once it runs, b"" once it has ended."""
+        readable, loop = asyncio.Event(), asyncio.get_running_loop()
+        loop.add_reader(self._fd, readable.set)
+        try:
+            async with asyncio.timeout(20):
+                await readable.wait()
+            return os.read(self._fd, 10)
+        finally:
+            loop.remove_reader(self._fd)
+
+    def close(self) -> None:
+        os.close(self._fd)
+
+
+@pytest.fixture
+async def long(out: Outside) -> Any:
+    one = Long(out)
+    yield one
+    one.close()
+
+
+async def test_a_command_is_its_process_s_for_as_long_as_it_runs(out: Outside, long: Long) -> None:
+    asked = await out.ask(expires=NOW + 900)
+    async with running(out.outbox()), running(out.outbox(random=lambda n: b"\x01" * n)):
+        assert b"up" == await long.said()
+        for _ in range(20):
+            out.clock.move(HOLD)
+            held = out.clock.now + LEASE
+            await out.store.until(lambda held=held: out.store.one.held_until >= held)  # type: ignore[misc]
+        assert [("ops", 1)] == out.store.taken
+        await asyncio.to_thread(long.go.write_text, "")
+        await out.store.until(lambda: out.store.one.state == "done")
+    assert ("approved", "command") == (out.store.reviews[asked.id].state, out.store.reviews[asked.id].door)
+
+
+@pytest.mark.parametrize("how", ["withdrawn", "decided", "expired"])
+async def test_a_command_that_nobody_waits_for_any_more_is_killed(out: Outside, long: Long, how: str) -> None:
+    asked = await out.ask(expires=NOW + 900)
+    async with running(out.outbox()):
+        assert b"up" == await long.said()
+        match how:
+            case "withdrawn":
+                await out.store.withdraw(asked.id, waiter="w", now=NOW, why="")
+            case "decided":
+                await out.store.decide(asked.id, Verdict(word="reject"), who="ann", door="page", now=NOW)
+            case _:
+                out.clock.move(901)
+        assert b"" == await long.said()
+        await out.store.until(lambda: out.store.one.state == "failed")
+    assert OVER == out.store.one.said
+
+
+async def test_a_command_is_killed_at_shutdown_and_run_again_by_the_next_process(out: Outside, long: Long) -> None:
+    asked = await out.ask(expires=NOW + 900)
+    async with running(out.outbox()):
+        assert b"up" == await long.said()
+    assert b"" == await long.said()
+    assert "waiting" == out.store.one.state
+    long.again()
+    async with running(out.outbox(random=lambda n: b"\x01" * n)):
+        out.clock.move(LEASE)
+        assert b"up" == await long.said()
+        await asyncio.to_thread(long.go.write_text, "")
+        await out.store.until(lambda: out.store.reviews[asked.id].state == "approved")
+
+
+async def test_a_reviewer_with_both_is_told_by_both(out: Outside) -> None:
+    async with endpoint(answer("202 Accepted")) as hook:
+        out.tell(hook)
+        out.reviewers = {"ops": replace(out.reviewers["ops"], command=script(f"print({APPROVE.decode()!r})"))}
+        asked = await out.ask()
+        async with running(out.outbox()):
+            await out.store.until(lambda: out.store.one.state == "done")
+    assert 1 == len(hook.seen)
+    assert "command" == out.store.reviews[asked.id].door
+
+
+async def test_a_hook_that_is_down_does_not_keep_the_command_from_deciding(out: Outside) -> None:
+    async with endpoint(answer("503 Unavailable")) as hook:
+        out.tell(hook)
+        out.reviewers = {"ops": replace(out.reviewers["ops"], command=script(f"print({APPROVE.decode()!r})"))}
+        asked = await out.ask()
+        async with running(out.outbox()):
+            await out.store.until(lambda: out.store.one.state == "done")
+    assert "approved" == out.store.reviews[asked.id].state

@@ -1,0 +1,99 @@
+"""An outbox over the real store, in processes that are killed without a word."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from samplegate.core.review.review import Delivery, Review
+from samplegate.review.errand import LEASE
+from samplegate.store.threads import KeptReviews
+from tests.core.review.made import review
+from tests.review.endpoint import answer, endpoint, ok
+from tests.review.outside import Outside, running
+
+pytestmark = pytest.mark.anyio
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+async def kept(url: str) -> tuple[KeptReviews, Review]:
+    store, now = KeptReviews(url), time.time()
+    asked = review(created=now, expires=now + 900)
+    assert await store.open(asked, announce=True, most=10)
+    return store, asked
+
+
+@pytest.mark.timeout(120)
+async def test_what_a_killed_process_had_taken_is_told_again_with_the_same_id(tmp_path: Path) -> None:
+    url = f"sqlite:{tmp_path / 'reviews.db'}"
+    store, asked = await kept(url)
+    out = Outside(tmp_path)
+    async with endpoint(ok(b'{"verdict":"approve"}')) as hook:
+
+        async def silence(reader: Any, _writer: Any) -> None:
+            await reader.read()
+
+        hook.behave = silence
+        program = [sys.executable, "-m", "tests.review.programs.teller", url, hook.url]
+        process = await asyncio.create_subprocess_exec(*program, cwd=ROOT, env={"PYTHONPATH": f"{ROOT / 'proxy'}:{ROOT}"})
+        async with asyncio.timeout(60):
+            while not hook.seen:
+                hook.came.clear()
+                await hook.came.wait()
+        process.kill()
+        await process.wait()
+        hook.behave = None
+
+        decided = asyncio.Event()
+        stop = store.watch(decided.set)
+        out.tell(hook)
+        async with running(out.outbox(store=store, wall=lambda: time.time() + LEASE + 1)):
+            async with asyncio.timeout(60):
+                while (found := await store.get(asked.id)) is None or found.state == "pending":
+                    decided.clear()
+                    await decided.wait()
+        stop()
+    assert ("approved", "webhook") == (found.state, found.door)
+    assert 2 == len(hook.seen)
+    assert 1 == len({seen.headers["webhook-id"] for seen in hook.seen})
+    store.close()
+
+
+class Putting(KeptReviews):
+    """The real store; it says when something is put off."""
+
+    def __init__(self, url: str) -> None:
+        super().__init__(url)
+        self.put_off = asyncio.Event()
+
+    async def postpone(self, delivery: Delivery, **values: Any) -> None:
+        await super().postpone(delivery, **values)
+        self.put_off.set()
+
+
+async def test_the_real_store_keeps_what_is_tried_again(tmp_path: Path) -> None:
+    first, asked = await kept(f"sqlite:{tmp_path / 'reviews.db'}")
+    first.close()
+    store, out = Putting(f"sqlite:{tmp_path / 'reviews.db'}"), Outside(tmp_path)
+    out.clock.now = asked.created
+    told = asyncio.Event()
+    stop = store.watch(told.set)
+    async with endpoint(answer("503 Unavailable")) as hook, asyncio.timeout(30):
+        out.tell(hook)
+        async with running(out.outbox(store=store)):
+            await store.put_off.wait()
+            hook.says = answer()
+            out.clock.move(2)
+            while not any(event.what == "told" for event in await store.history(asked.id)):
+                told.clear()
+                await told.wait()
+    stop()
+    assert 2 == len(hook.seen)
+    assert 1 == len({seen.headers["webhook-id"] for seen in hook.seen})
+    store.close()
