@@ -45,7 +45,9 @@ class Room:
         self._ids = 0
 
     def new_desk(self) -> Desk:
-        return Desk(lambda: self.store, wall=time.time, random=self._random, log=self.world.log, counts=Counts(self.metrics), most=10)
+        return Desk(
+            lambda: self.store, wall=time.time, clock=time.monotonic, random=self._random, log=self.world.log, counts=Counts(self.metrics), most=10
+        )
 
     def _random(self, size: int) -> bytes:
         self._ids += 1

@@ -60,6 +60,7 @@ class Office:
         self.desk = Desk(
             self.store,
             wall=time.time,
+            clock=time.monotonic,
             random=secrets.token_bytes,
             log=house.log,
             counts=self.counts,
