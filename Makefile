@@ -14,7 +14,7 @@ PYTEST := -m pytest -n $(WORKERS)
 SOURCES := proxy tests $(wildcard bench)
 ENVS := tests/real/.envs
 
-.PHONY: help install dev counterparts packages demo test unit conformance check format lint types coverage bench lock lock-npm build clean
+.PHONY: help install dev counterparts packages demo demo-review test unit conformance check format lint types coverage bench lock lock-npm build clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -66,6 +66,9 @@ tests/real/node_modules/.installed: tests/real/package.json tests/real/package-l
 
 demo: install ## a server that samples and elicits, a client that can do neither, and the gate between them
 	@$(BIN)/samplegate demo
+
+demo-review: install ## a server that asks, and a page and commands where you decide (ARGS=--answer-by-itself decides for you)
+	@$(BIN)/python -m samplegate.demo.review $(ARGS)
 
 bench: dev $(ENVS)/node/.installed ## what the gate costs, beside the floor, the bare server and other proxies
 	@$(BIN)/python bench/run.py

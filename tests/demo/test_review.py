@@ -1,0 +1,131 @@
+"""`make demo-review` as somebody starts it: real processes, the real gate, and a person played by the REST API."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator, Mapping
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from samplegate.demo import review, review_gate
+from samplegate.demo.client import MODES
+from samplegate.demo.review_api import Api, Refused
+
+ROOT: Final = Path(__file__).resolve().parents[2]
+COMMAND: Final = [sys.executable, "-m", "samplegate.demo.review"]
+BOUND: Final = 220
+
+
+@pytest.fixture
+def environment(tmp_path: Path) -> dict[str, str]:
+    return os.environ | {"PYTHONPATH": str(ROOT / "proxy"), "TMPDIR": str(tmp_path)}
+
+
+@pytest.mark.timeout(240)
+@pytest.mark.parametrize("era", MODES)
+def test_both_questions_wait_are_decided_and_reach_the_server(environment: Mapping[str, str], era: str) -> None:
+    command = [*COMMAND, "--era", era, "--answer-by-itself"]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=BOUND, check=False)
+    assert (0, "") == (done.returncode, done.stderr)
+    lines = dict(line.strip().split(": ", 1) for line in done.stdout.splitlines() if "): " in line)
+    summary = json.loads(lines["summarize_incident(INC-7)"])
+    assert "scripted" == summary["model"]
+    assert "INC-7" in summary["text"]
+    assert {"action": "accept", "form": review.FORM} == json.loads(lines["restart_service(checkout)"])
+    for told in ("/reviews/rv_", "sign in with       sg_", "samplegate reviews list --state ", "/reviews\n"):
+        assert told in done.stdout
+
+
+@pytest.mark.timeout(240)
+def test_who_breaks_off_leaves_no_process(environment: Mapping[str, str]) -> None:
+    with subprocess.Popen(COMMAND, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=dict(environment)) as started:
+        assert started.stdout is not None
+        said = ""
+        for line in started.stdout:
+            said += line
+            if line.startswith("Waiting until both are decided"):
+                break
+        started.send_signal(signal.SIGINT)
+        rest, errors = started.communicate(timeout=BOUND)
+    assert (0, "") == (started.returncode, errors), said
+    assert "ended before both were decided" in rest
+
+
+def test_a_gate_that_does_not_start_says_why(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(review_gate, "POLICY", tmp_path / "none.yaml")
+    monkeypatch.setenv("PYTHONPATH", str(ROOT / "proxy"))
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    assert review.FAILED == review.main(["--answer-by-itself"])
+    said = capsys.readouterr().err
+    assert "samplegate demo-review: the gate did not start: " in said
+    assert "none.yaml" in said
+
+
+class Listener:
+    """Answers every request alike, and keeps what was asked."""
+
+    def __init__(self, status: int, body: bytes) -> None:
+        asked = self.asked = list[tuple[str, str, str | None, Any]]()
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                self._answer()
+
+            def do_POST(self) -> None:
+                self._answer()
+
+            def _answer(self) -> None:
+                length = int(self.headers.get("content-length", 0))
+                asked.append((self.command, self.path, self.headers["authorization"], json.loads(self.rfile.read(length) or b"null")))
+                self.send_response(status)
+                self.end_headers()
+                self.wfile.write(body)
+
+            def log_message(self, format: str, *args: Any) -> None:
+                pass
+
+        self.server = HTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self.server.server_port}"
+        self.thread = threading.Thread(target=self.server.serve_forever, daemon=True)
+        self.thread.start()
+
+
+@pytest.fixture
+def listener(request: pytest.FixtureRequest) -> Iterator[Listener]:
+    made = Listener(*request.param)
+    yield made
+    made.server.shutdown()
+    made.server.server_close()
+    made.thread.join(10)
+
+
+@pytest.mark.parametrize("listener", [(200, b'{"reviews": [], "next": null}')], indirect=True)
+def test_a_verdict_is_given_with_the_digest_that_was_shown(listener: Listener) -> None:
+    api = Api(listener.url, "sg_x")
+    assert [] == api.waiting()
+    api.decide({"id": "rv_1", "digest": "sha256:0"}, verdict="approve")
+    assert [
+        ("GET", "/v1/reviews?state=pending", "Bearer sg_x", None),
+        ("POST", "/v1/reviews/rv_1/verdict", "Bearer sg_x", {"digest": "sha256:0", "verdict": "approve"}),
+    ] == listener.asked
+
+
+@pytest.mark.parametrize("listener", [(409, b'{"detail": "too late"}'), (200, b"<html>")], indirect=True)
+def test_an_error_is_told_and_is_no_answer(listener: Listener) -> None:
+    with pytest.raises(Refused, match="/v1/reviews: "):
+        Api(listener.url, "sg_x").waiting()
+
+
+@pytest.mark.parametrize("said", [None, {"failure": "refused"}, {"result": {"text": "hi"}}])
+def test_what_the_server_got_is_told_whatever_it_was(said: dict[str, Any] | None, capsys: pytest.CaptureFixture[str]) -> None:
+    review._tell_got([said, said])
+    expected = {"null": "nobody decided in time", "failure": "the call failed: refused", "result": '{"text": "hi"}'}
+    assert 2 == capsys.readouterr().out.count(expected[next(iter(said or {"null": 0}))])
