@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Coroutine
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import anyio
 import anyio.lowlevel
@@ -13,7 +13,7 @@ import pytest
 
 from samplegate.core.decisions import Answered, Denied, Reason, Unanswered
 from samplegate.core.ledger import SCALE
-from samplegate.core.review.review import MOST_REVIEWED, Edits, Filter, Review, Verdict
+from samplegate.core.review.review import MOST_REVIEWED, Door, Edits, Filter, Review, Verdict
 from samplegate.core.samples import Sampled, SampleFailed
 from samplegate.core.session.rounds import ForwardRound, Open, Release, Settled
 from samplegate.ports import Unavailable
@@ -412,3 +412,16 @@ async def test_a_request_that_is_put_off_counts_once() -> None:
         assert SCALE["requests"] == room.world.purse.drawn("rate")
         state = json.loads(d.take(d.session.round_done(round.id, parked, d.now))[0].line)["result"]["requestState"]
         round = one(d.client(modern(9, "tools/call", name="x", requestState=state)), Open).round
+
+
+@pytest.mark.parametrize(("door", "by"), [("page", "human"), ("callback", "human"), ("command", "policy"), ("webhook", "policy")])
+@pytest.mark.parametrize("word", ["approve", "reject"])
+async def test_a_program_that_answers_for_a_reviewer_is_not_said_to_be_a_person(door: Door, by: str, word: Literal["approve", "reject"]) -> None:
+    room = Room()
+
+    async def decide() -> None:
+        review = await room.pending()
+        await room.store.decide(review.id, Verdict(word=word), who="x", door=door, now=time.time())
+
+    await room.settled(*pushed(ASK, policy=POLICY), decide)
+    assert (by, door) == (room.world.records[0].decided_by, room.world.records[0].review_door)

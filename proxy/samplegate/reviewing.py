@@ -13,11 +13,11 @@ import msgspec
 from samplegate.admit import admit
 from samplegate.consulting import ask, consult, context_of, find, nobody
 from samplegate.core import answers
-from samplegate.core.decisions import Allowed, Answered, Decision, Denied, Escalated, Outcome, Reason, Unanswered
+from samplegate.core.decisions import Allowed, Answered, DecidedBy, Decision, Denied, Escalated, Outcome, Reason, Unanswered
 from samplegate.core.parsing import strictjson
 from samplegate.core.recording import Done
 from samplegate.core.review import editing, opening
-from samplegate.core.review.review import MOST_REVIEWED, Review, Verdict
+from samplegate.core.review.review import MOST_REVIEWED, PROGRAMS, Review, Verdict
 from samplegate.ports import Unavailable
 from samplegate.sampling import sample, shaped
 from samplegate.scene import Scene
@@ -90,7 +90,7 @@ async def _approved(scene: Scene, decision: Decision, escalated: Escalated, verd
     done = await sample_seen(scene, decision, allowed) if allowed.review_answer else await sample(scene, decision, allowed)
     outcome = done.outcome
     if isinstance(outcome, Answered) and outcome.decided_by == "policy":
-        outcome = Answered(outcome.result, "human")
+        outcome = Answered(outcome.result, _whose(scene.verdict))
     return _done(scene, outcome, decision, done)
 
 
@@ -111,13 +111,14 @@ async def _admit_again(scene: Scene, decision: Decision, escalated: Escalated, e
 
 
 def _rejected(review: Review) -> Denied:
-    return Denied(Reason.REVIEW, "decline", detail=f"reviewer {review.reviewer}: rejected by {review.who or 'nobody known'} ({review.id})")
+    detail = f"reviewer {review.reviewer}: rejected by {review.who or 'nobody known'} ({review.id})"
+    return Denied(Reason.REVIEW, "decline", detail=detail, decided_by=_whose(review))
 
 
 def _answered(scene: Scene, verdict: Verdict) -> Outcome:
     """A person's own answer, held against the request once more: nothing that does not fit is released (R36)."""
     result: dict[str, Any] = dict(verdict.result or {})
-    outcome = shaped(scene, result, "human")
+    outcome = shaped(scene, result, _whose(scene.verdict))
     if not isinstance(outcome, Answered):
         return outcome
     problem = answers.fits(scene.request, strictjson.decode(outcome.result))
@@ -142,6 +143,11 @@ def _done(scene: Scene, outcome: Outcome, decision: Decision, done: Done | None 
     verdict = None if scene.verdict is None else scene.verdict.verdict
     told = verdict.reason if verdict is not None and verdict.word == "reject" and verdict.tell_server else ""
     return msgspec.structs.replace(made, review=scene.verdict, reviewed=scene.reviewed, told=told)
+
+
+def _whose(review: Review | None) -> DecidedBy:
+    """A program that answers for a reviewer is the operator's, as the policy is: a machine never poses as a person."""
+    return "policy" if review is None or review.door in PROGRAMS else "human"
 
 
 def _id(scene: Scene) -> str:

@@ -208,6 +208,8 @@ async def test_pages_go_from_new_to_old_and_each_review_is_on_one(store: ReviewS
     pages = [await ids(store, limit=3), await ids(store, limit=3, before="rv_4"), await ids(store, limit=3, before="rv_1")]
     assert [["rv_6", "rv_5", "rv_4"], ["rv_3", "rv_2", "rv_1"], ["rv_0"]] == pages
     assert [[], [], []] == [await ids(store, before="rv_0"), await ids(store, before="rv_none"), await ids(store, limit=0)]
+    assert ["rv_0", "rv_1"] == await ids(store, limit=2, oldest_first=True)
+    assert ["rv_2", "rv_3", "rv_4"] == await ids(store, limit=3, before="rv_1", oldest_first=True)
 
 
 async def test_lists_are_of_what_was_asked_for(store: ReviewStore) -> None:

@@ -44,6 +44,7 @@ def filled(path: Path, pending: int, ended: int) -> Reviews:
 
 CALLS: dict[str, Callable[[Reviews], object]] = {
     "list what is pending": lambda store: store.list(Filter(states=("pending",))),
+    "list the oldest that is pending": lambda store: store.list(Filter(states=("pending",), limit=5, oldest_first=True)),
     "list what ended": lambda store: store.list(Filter(states=("withdrawn",), server="db")),
     "list all": lambda store: store.list(Filter()),
     "list one reviewer's history": lambda store: store.list(Filter(states=ENDS, reviewers=("dba",))),

@@ -146,6 +146,7 @@ class Denied(msgspec.Struct, frozen=True):
     error: bytes | None = None
     """The client's own error object, released verbatim (R118)."""
     detail: str = ""
+    decided_by: DecidedBy = "policy"
 
 
 class Unanswered(msgspec.Struct, frozen=True):

@@ -147,8 +147,8 @@ def _decided_by(outcome: Outcome) -> DecidedBy | None:
             return by
         case Denied(reason=Reason.CLIENT) | Unanswered(reason=Reason.CLIENT):
             return "client"
-        case Denied(reason=Reason.REVIEW):
-            return "human"
+        case Denied(reason=Reason.REVIEW, decided_by=by):
+            return by
         case Unanswered(reason=Reason.TIMEOUT):
             return "timeout"
         case Withdrawn():

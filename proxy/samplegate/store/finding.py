@@ -44,30 +44,35 @@ def free(connection: Connection, lookup: str, *, stage: Stage, waiter: str, now:
 
 
 def listed(connection: Connection, filter: Filter) -> Sequence[Review]:
-    """A page, newest first. Each state is walked along its own index, so that few of many are found as fast as many of few."""
+    """A page. Each state is walked along its own index, so that few of many are found as fast as many of few."""
     limit = min(max(filter.limit, 0), MOST_LISTED)
     beyond = None if filter.before is None else connection.execute(select(_c.created, _c.id).where(_c.id == rows.plain(filter.before))).first()
     if limit == 0 or (filter.before is not None and beyond is None):
         return ()
     states: Sequence[str | None] = sorted(set(filter.states)) or (None,)
     pages = [connection.execute(page(filter, state, beyond, limit)).all() for state in states]
-    ids = [id for _, id in sorted(((found.created, found.id) for some in pages for found in some), reverse=True)[:limit]]
+    ids = [id for _, id in sorted(((found.created, found.id) for some in pages for found in some), reverse=not filter.oldest_first)[:limit]]
     found = {row.id: rows.review(row) for row in connection.execute(select(REVIEWS).where(_c.id.in_(ids)))}
     return [found[id] for id in ids]
 
 
 def page(filter: Filter, state: str | None, beyond: Any, limit: int) -> Select[float, str]:
-    """When the newest of one state were created, and their ids: from an index alone."""
+    """When the first of one state were created, and their ids: from an index alone."""
     said: list[ColumnElement[bool]] = [] if state is None else [_c.state == state]
     if beyond is not None:
-        said += [_c.created <= beyond.created, or_(_c.created < beyond.created, _c.id < beyond.id)]
+        # the first of the two is for the index
+        if filter.oldest_first:
+            said += [_c.created >= beyond.created, or_(_c.created > beyond.created, _c.id > beyond.id)]
+        else:
+            said += [_c.created <= beyond.created, or_(_c.created < beyond.created, _c.id < beyond.id)]
     if filter.reviewers is not None:
         said.append(_c.reviewer.in_(rows.plains(filter.reviewers)))
     if filter.server is not None:
         said.append(_c.server == rows.plain(filter.server))
     if filter.kind is not None:
         said.append(_c.kind == filter.kind)
-    return select(_c.created, _c.id).where(*said).order_by(_c.created.desc(), _c.id.desc()).limit(limit)
+    order = (_c.created, _c.id) if filter.oldest_first else (_c.created.desc(), _c.id.desc())
+    return select(_c.created, _c.id).where(*said).order_by(*order).limit(limit)
 
 
 def over(connection: Connection, now: float) -> Sequence[str]:

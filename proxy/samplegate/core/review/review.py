@@ -23,6 +23,10 @@ MOST_REVIEWED: Final = 8 * 1024 * 1024  # bytes of a request or an answer that i
 ENDED: Final[frozenset[State]] = DECIDED | {"expired", "withdrawn"}
 
 
+PROGRAMS: Final[frozenset[Door]] = frozenset({"webhook", "command"})
+"""Doors at which a program answers at once: no person stands behind what it says, as far as anybody can know."""
+
+
 class Bounds(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What edits of a sampling request must keep to: the policy's hard limits, as far as they can be told at a form's field."""
 
@@ -139,7 +143,7 @@ class Event(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Filter(msgspec.Struct, frozen=True, kw_only=True):
-    """Which reviews are listed, newest first. ``before`` is the id of the last one of the page before."""
+    """Which reviews are listed, newest first. ``before`` is the id of the last one of the page before; ``oldest_first`` turns the order round."""
 
     states: tuple[State, ...] = ()
     """Empty: all."""
@@ -149,6 +153,7 @@ class Filter(msgspec.Struct, frozen=True, kw_only=True):
     kind: Kind | None = None
     before: str | None = None
     limit: int = 50
+    oldest_first: bool = False
 
 
 class Delivery(msgspec.Struct, frozen=True, kw_only=True):

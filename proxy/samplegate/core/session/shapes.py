@@ -121,7 +121,7 @@ def _error(id: frames.FrameId, code: int, kind: str, release: Release) -> bytes:
 def _decided_by(outcome: object) -> str:
     reason = outcome.reason if isinstance(outcome, Denied | Unanswered) else None
     if reason is Reason.REVIEW and isinstance(outcome, Denied):
-        return "human"
+        return outcome.decided_by
     return "timeout" if reason is Reason.TIMEOUT else "client" if reason is Reason.CLIENT else "policy"
 
 
