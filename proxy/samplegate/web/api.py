@@ -1,0 +1,179 @@
+"""The REST API: what waits and what became of it, and verdicts. A bearer token says who asks; no cookie is ever looked at, and no GET decides.
+
+Not the page, and not what a verdict may say: that is ``core/review/verdicts.py`` for every door.
+"""
+
+from __future__ import annotations
+
+from typing import Final, Literal
+
+import msgspec
+from anyio import to_thread
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from samplegate.core.policy import Show
+from samplegate.core.review import callbacks, states, verdicts
+from samplegate.core.review.review import Review, Verdict
+from samplegate.core.review.states import Conflict
+from samplegate.core.review.telling import told
+from samplegate.web import asking
+from samplegate.web.asked import bearer, media_type, sender
+from samplegate.web.context import Person, Web
+from samplegate.web.events import Feed, Stream, last_seen, shown
+from samplegate.web.openapi import document
+from samplegate.web.problems import CHALLENGE, missing, problem, unfit, unknown
+from samplegate.web.slowing import Mistakes, Pace
+
+EACH: Final = Pace(burst=100, rate=5.0)
+ALL: Final = Pace(burst=1_000, rate=50.0)
+"""Wrong tokens that are answered 401 before 429: more than a program with an old token makes, which is not to lock its neighbours out."""
+
+
+class Giver(msgspec.Struct, frozen=True):
+    """Who may give a verdict on one review, and by what door. ``show``: what they are told of the review afterwards."""
+
+    who: str
+    door: Literal["api", "callback"]
+    show: Show
+
+
+class Api:
+    """The routes over one store. ``feed``: its changes."""
+
+    def __init__(self, web: Web, feed: Feed) -> None:
+        self._web = web
+        self._feed = feed
+        self._mistakes = Mistakes(EACH, ALL, web.wall)
+        self._document = document(web.version)
+
+    def routes(self) -> list[Route]:
+        return [
+            Route("/v1/openapi.json", self._openapi),
+            Route("/v1/reviews", self._list),
+            Route("/v1/reviews/events", self._events),
+            Route("/v1/reviews/{id}", self._one),
+            Route("/v1/reviews/{id}/history", self._history),
+            Route("/v1/reviews/{id}/verdict", self._verdict, methods=["POST"]),
+        ]
+
+    async def _openapi(self, request: Request) -> Response:
+        """Public: it says what any release says."""
+        return JSONResponse(self._document)
+
+    async def _list(self, request: Request) -> Response:
+        person = self._person(request)
+        if isinstance(person, Response):
+            return person
+        wanted = asking.read(request.query_params.multi_items(), person)
+        if isinstance(wanted, list):
+            return unfit(wanted)
+        found = await self._web.store.list(wanted)
+        more = found[-1].id if len(found) == wanted.limit else None
+        return JSONResponse({"reviews": [self._told(review, "none") for review in found], "next": more})
+
+    async def _one(self, request: Request) -> Response:
+        review = await self._seen(request)
+        return review if isinstance(review, Response) else await self._shown(review, "full")
+
+    async def _history(self, request: Request) -> Response:
+        review = await self._seen(request)
+        if isinstance(review, Response):
+            return review
+        events = await self._web.store.history(review.id)
+        return JSONResponse({"events": [shown(event) for event in events]})
+
+    async def _events(self, request: Request) -> Response:
+        person = self._person(request)
+        if isinstance(person, Response):
+            return person
+        token = bearer(request.scope) or ""
+        return Stream(self._feed, lambda: self._web.person(token), last_seen(request))
+
+    async def _verdict(self, request: Request) -> Response:
+        found = await self._to_decide(request)
+        if isinstance(found, Response):
+            return found
+        review, giver = found
+        if media_type(request.scope) != "application/json":
+            return problem(415, "send the verdict as application/json in UTF-8")
+        verdict = verdicts.read(await request.body(), review, digest="needed")
+        if not isinstance(verdict, Verdict):
+            return unfit([(each.path, each.what) for each in verdict])
+        return await self._decide(review, verdict, giver)
+
+    async def _decide(self, review: Review, verdict: Verdict, giver: Giver) -> Response:
+        """The first verdict wins; a later one is told what came of it."""
+        outcome = await self._web.store.decide(review.id, verdict, who=giver.who, door=giver.door, now=self._web.wall())
+        if outcome is None:
+            return missing()
+        if isinstance(outcome, Conflict):
+            stands = outcome.review
+            return await to_thread.run_sync(
+                lambda: problem(409, f"it is not pending any more: {stands.state}", review=self._told(stands, giver.show))
+            )
+        self._web.log.info("verdict.given", review=review.id, verdict=verdict.word, who=giver.who, door=giver.door)
+        return await self._shown(outcome, giver.show)
+
+    async def _to_decide(self, request: Request) -> tuple[Review, Giver] | Response:
+        """A review and who may decide it: a person of its reviewer, or who shows the token that was made for it."""
+        token = bearer(request.scope)
+        if token is not None and token.startswith(callbacks.PREFIX):
+            return await self._by_callback(request, token)
+        person = self._person(request)
+        if isinstance(person, Response):
+            return person
+        review = await self._get(request)
+        if review is None or not person.sees(review):
+            return missing()
+        if not person.decides(review):
+            return problem(403, "this token may look at reviews, not decide them")
+        return review, Giver(person.name, "api", "full")
+
+    async def _by_callback(self, request: Request, token: str) -> tuple[Review, Giver] | Response:
+        """Whether there is such a review is told to nobody whose token does not open it."""
+        slow = self._slowed(request)
+        if slow is not None:
+            return slow
+        key, review = await self._web.store.key(), await self._get(request)
+        why = callbacks.fault(key, token, review.id if review else "", review.digest if review else "", self._web.wall())
+        if review is not None and why is None:
+            return review, Giver("callback", "callback", "none")
+        self._mistakes.made(sender(request.scope))
+        return problem(401, f"the token {why}", headers=CHALLENGE)
+
+    async def _seen(self, request: Request) -> Review | Response:
+        """The review of the path, if this person may see it."""
+        person = self._person(request)
+        if isinstance(person, Response):
+            return person
+        review = await self._get(request)
+        return missing() if review is None or not person.sees(review) else review
+
+    async def _get(self, request: Request) -> Review | None:
+        id = request.path_params["id"]
+        return await self._web.store.get(id) if asking.ID.fullmatch(id) else None
+
+    def _person(self, request: Request) -> Person | Response:
+        """Who asks: by a token in the one header for it."""
+        slow = self._slowed(request)
+        if slow is not None:
+            return slow
+        token = bearer(request.scope)
+        person = None if token is None else self._web.person(token)
+        if person is None and token is not None:
+            self._mistakes.made(sender(request.scope))
+        return person or unknown()
+
+    def _slowed(self, request: Request) -> Response | None:
+        wait = self._mistakes.wait(sender(request.scope))
+        return problem(429, "too many wrong tokens came from here", headers={"retry-after": str(wait)}) if wait else None
+
+    async def _shown(self, review: Review, show: Show) -> Response:
+        """In a thread: one with many pictures takes a tenth of a second, in which others are served."""
+        return await to_thread.run_sync(lambda: JSONResponse(self._told(review, show)))
+
+    def _told(self, review: Review, show: Show) -> dict[str, object]:
+        now = self._web.wall()
+        return told(states.expired(review, now) or review, show=show, now=now, url=self._web.url)

@@ -1,0 +1,132 @@
+// What the pages do better with script: count down, follow what changes, show edits as they are typed. All of it works without.
+"use strict";
+
+const skew = Number(document.documentElement.dataset.now) - Date.now() / 1000;
+
+function span(seconds) {
+  const units = [["d", 86400], ["h", 3600], ["min", 60], ["s", 1]];
+  let left = Math.max(0, Math.floor(seconds));
+  const parts = [];
+  for (const [name, size] of units) {
+    const count = Math.floor(left / size);
+    left %= size;
+    if (count || (parts.length && left)) parts.push([count, name]);
+    if (parts.length === 2) break;
+  }
+  return parts.filter(([count]) => count).map(([count, name]) => `${count} ${name}`).join(" ") || "0 s";
+}
+
+function tick() {
+  const now = Date.now() / 1000 + skew;
+  let over = false;
+  for (const clock of document.querySelectorAll(".countdown")) {
+    const left = Number(clock.dataset.until) - now;
+    const said = span(left);
+    if (clock.textContent !== said) clock.textContent = said;
+    clock.classList.toggle("soon", left < 30);
+    if (left <= 0 && !clock.dataset.over) over = clock.dataset.over = "yes";
+  }
+  return over;
+}
+
+async function load(address, options) {
+  const answer = await fetch(address, { credentials: "same-origin", redirect: "error", ...options });
+  return new DOMParser().parseFromString(await answer.text(), "text/html");
+}
+
+// Only ever what our own server rendered, and its forms keep what is being typed: a list and a notice are swapped, a form never is.
+function swap(id, from) {
+  const [ours, theirs] = [document.getElementById(id), from.getElementById(id)];
+  if (ours && theirs) ours.replaceWith(document.adoptNode(theirs));
+  return theirs;
+}
+
+function later(action, wait) {
+  let timer;
+  return () => {
+    clearTimeout(timer);
+    timer = setTimeout(() => action().catch(() => {}), wait);
+  };
+}
+
+const list = document.getElementById("list");
+const review = document.querySelector("[data-review]");
+
+async function reloadList() {
+  const focused = document.activeElement?.closest("[data-id]")?.dataset.id;
+  const before = Number(document.getElementById("list").dataset.count);
+  const page = await load("/reviews");
+  const fresh = swap("list", page);
+  if (!fresh) return;
+  document.title = page.title;
+  const count = Number(fresh.dataset.count);
+  if (count !== before) document.getElementById("told").textContent = count === 1 ? "1 review waits" : `${count} reviews wait`;
+  if (focused) document.querySelector(`[data-id="${CSS.escape(focused)}"] a`)?.focus();
+  tick();
+}
+
+async function reloadStanding() {
+  const page = await load(location.pathname);
+  const fresh = page.querySelector("[data-review]");
+  if (!fresh) return;
+  swap("standing", page);
+  tick();
+  if (fresh.dataset.state === review.dataset.state) return;
+  review.dataset.state = fresh.dataset.state;
+  const standing = document.getElementById("standing");
+  standing.setAttribute("role", "alert");
+  const again = document.createElement("p");
+  again.innerHTML = '<a href="">Load the page again to see what was said</a>';
+  standing.append(again);
+  for (const button of document.querySelectorAll(".review button")) button.disabled = true;
+}
+
+if (list || review?.dataset.state === "pending") {
+  const reload = later(list ? reloadList : reloadStanding, 150);
+  const source = new EventSource("/reviews/events");
+  const light = document.querySelector(".live");
+  source.addEventListener("open", () => {
+    light?.classList.add("on");
+    reload(); // what happened since the page was made, or since the stream broke
+  });
+  source.addEventListener("error", () => light?.classList.remove("on"));
+  source.addEventListener("change", (event) => {
+    if (list || JSON.parse(event.data).review === review.dataset.review) reload();
+  });
+  setInterval(() => tick() && reload(), 1000);
+}
+tick();
+
+for (const form of document.querySelectorAll('form[data-live="changes"]')) {
+  let turn = 0;
+  const show = later(async () => {
+    const mine = ++turn;
+    const body = new URLSearchParams(new FormData(form));
+    body.set("do", "preview");
+    const page = await load(form.action, { method: "POST", body });
+    if (mine === turn) swap(form.dataset.shows, page);
+  }, 400);
+  form.addEventListener("input", show);
+}
+
+// A verdict is given once: a second press while the first is on its way changes nothing.
+for (const form of document.querySelectorAll(".review form")) {
+  form.addEventListener("submit", (event) => {
+    if (form.dataset.sent) event.preventDefault();
+    form.dataset.sent = "yes";
+    setTimeout(() => delete form.dataset.sent, 4000);
+  });
+}
+
+// A link to a folded form opens it.
+function unfold() {
+  const target = location.hash && document.getElementById(decodeURIComponent(location.hash.slice(1)));
+  if (!target) return;
+  const folded = target.closest("details") ?? target.querySelector("details");
+  if (folded) folded.open = true;
+  (target.matches("details") ? target.querySelector("summary") : target).focus();
+}
+addEventListener("hashchange", unfold);
+unfold();
+
+document.getElementById("problems")?.focus();

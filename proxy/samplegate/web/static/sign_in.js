@@ -1,0 +1,10 @@
+// Takes a token from the address, where only this browser sees it, and takes it out of there at once.
+"use strict";
+
+const field = document.getElementById("token");
+if (location.hash.length > 1 && field) {
+  const found = new URLSearchParams(location.hash.slice(1));
+  field.value = found.get("token") ?? decodeURIComponent(location.hash.slice(1));
+  history.replaceState(null, "", location.pathname + location.search);
+  field.form.querySelector("button").focus();
+}

@@ -1,0 +1,170 @@
+"""Chromium in front of the reviewers' listener: one listener for all tests, a browser for each module, a new store for each test."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from collections.abc import Callable, Coroutine, Iterator
+from typing import Any, Final
+
+import pytest
+import uvicorn
+from playwright.sync_api import Browser, BrowserContext, Dialog, Page, sync_playwright
+
+from samplegate.core.review.review import Review
+from samplegate.web.app import reviews_app
+from tests.deploy.programs import program
+from tests.web.listener import ADMIN, OPS, House
+
+ARGUMENTS: Final = ("--disable-dev-shm-usage", "--disable-gpu", "--font-render-hinting=none")
+SECONDS: Final = 10.0
+
+
+class Site:
+    """The listener over a store in dicts, in a thread with a loop of its own."""
+
+    def __init__(self) -> None:
+        self.house = House()
+        self._loop = asyncio.new_event_loop()
+        self._ready = threading.Event()
+        self._thread = threading.Thread(target=self._loop.run_until_complete, args=(self._serve(),), daemon=True)
+        self.url = ""
+
+    def begin(self) -> None:
+        self._thread.start()
+        assert self._ready.wait(SECONDS)
+
+    def end(self) -> None:
+        self._server.should_exit = True
+        self._loop.call_soon_threadsafe(self._app.end)
+        self._thread.join(SECONDS)
+        self._loop.close()
+
+    def run(self, what: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
+        """Something that is awaited over there."""
+        return asyncio.run_coroutine_threadsafe(what(), self._loop).result(SECONDS)
+
+    def open(self, *reviews: Review) -> None:
+        for review in reviews:
+            self.run(lambda review=review: self.house.open(review))  # type: ignore[misc]
+
+    def get(self, id: str) -> Review:
+        found: Review | None = self.run(lambda: self.house.store.get(id))
+        assert found is not None
+        return found
+
+    async def _serve(self) -> None:
+        config = uvicorn.Config(self._dispatch, host="127.0.0.1", port=0, log_level="error", lifespan="off", interface="asgi3", ws="none")
+        self._server = uvicorn.Server(config)
+        serving = asyncio.ensure_future(self._server.serve())
+        async with asyncio.timeout(SECONDS):
+            while not self._server.started:  # noqa: ASYNC110 - uvicorn has no event for it
+                await asyncio.sleep(0)
+        port = self._server.servers[0].sockets[0].getsockname()[1]
+        self.url = f"http://127.0.0.1:{port}"
+        self.house = House(self.url)
+        self._app = self.house.app(poll=0.05)
+        self._ready.set()
+        await serving
+
+    async def _dispatch(self, scope: Any, receive: Any, send: Any) -> None:
+        await self._app(scope, receive, send)
+
+    def anew(self) -> None:
+        """Another store, and nothing remembered."""
+
+        async def swap() -> None:
+            self._app.end()
+            self.house = House(self.url)
+            self._app = reviews_app(self.house.web, poll=0.05)
+
+        self.run(swap)
+
+
+@pytest.fixture(scope="session")
+def _site() -> Iterator[Site]:
+    site = Site()
+    site.begin()
+    yield site
+    site.end()
+
+
+@pytest.fixture
+def site(_site: Site) -> Site:
+    _site.anew()
+    return _site
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    """For one module's tests: while it is open its event loop runs in this thread, and no test that awaits could."""
+    arguments = [*ARGUMENTS, "--no-sandbox"] if hasattr(os, "geteuid") and os.geteuid() == 0 else [*ARGUMENTS]
+    with sync_playwright() as playwright:
+        found = playwright.chromium.launch(executable_path=program("chromium"), args=arguments)
+        yield found
+        found.close()
+
+
+class Watched:
+    """What a browser did beside what it was asked for."""
+
+    def __init__(self, context: BrowserContext, url: str) -> None:
+        self.requests: list[str] = []
+        self.said: list[str] = []
+        context.on("request", lambda request: self.requests.append(request.url))
+        context.on("console", lambda message: self.said.append(message.text) if message.type in ("error", "warning") else None)
+        context.on("weberror", lambda error: self.said.append(str(error.error)))
+        context.on("dialog", self._asked)
+        self._url = url
+
+    def _asked(self, dialog: Dialog) -> None:
+        self.said.append(f"a dialog: {dialog.message}")
+        dialog.dismiss()
+
+    @property
+    def elsewhere(self) -> list[str]:
+        """Requests to anybody but the listener."""
+        return [url for url in self.requests if not url.startswith((f"{self._url}/", "data:", "about:"))]
+
+
+@pytest.fixture
+def context_of(browser: Browser, site: Site) -> Iterator[Callable[..., BrowserContext]]:
+    """A new browser context: nobody is signed in."""
+    made: list[BrowserContext] = []
+
+    def make(**more: Any) -> BrowserContext:
+        context = browser.new_context(base_url=site.url, **more)
+        context.set_default_timeout(SECONDS * 1000)
+        made.append(context)
+        return context
+
+    yield make
+    for context in made:
+        context.close()
+
+
+@pytest.fixture
+def page_of(context_of: Callable[..., BrowserContext], site: Site) -> Callable[..., Page]:
+    """A page of somebody who is signed in."""
+
+    def make(token: str = OPS, **more: Any) -> Page:
+        context = context_of(**more)
+        page = context.new_page()
+        page.goto("/reviews/sign-in")
+        page.get_by_label("Token").fill(token)
+        page.get_by_role("button", name="Sign in").click()
+        page.wait_for_url("**/reviews")
+        return page
+
+    return make
+
+
+@pytest.fixture
+def page(page_of: Callable[..., Page]) -> Page:
+    return page_of()
+
+
+@pytest.fixture
+def admin(page_of: Callable[..., Page]) -> Page:
+    return page_of(ADMIN)

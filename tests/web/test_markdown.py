@@ -1,0 +1,149 @@
+"""A peer's Markdown on the page: everything that is written can be read, nothing of it does anything."""
+
+from __future__ import annotations
+
+import re
+import time
+from html import unescape
+from html.parser import HTMLParser
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from samplegate.web.markdown import MAX_CHARACTERS, rendered
+
+HOSTILE = (
+    "<script>alert(1)</script>",
+    "<img src=x onerror=alert(1)>",
+    "[a](javascript:alert(1))",
+    "![a](http://evil.example/?leak)",
+    "<https://evil.example/>",
+    '```"><script>alert(1)</script>\n</code></pre><script>alert(1)</script>\n```',
+    "[a](http://x/\"onmouseover=alert(1)> '<script>')",
+    "<svg/onload=alert(1)>",
+    "&lt;script&gt;alert(1)&lt;/script&gt;",
+    "[a](data:text/html,<script>alert(1)</script>)",
+    "<style>*{display:none}</style>",
+    "<base href=//evil.example>",
+    "# <iframe srcdoc='<script>alert(1)</script>'>",
+)
+
+
+class Tags(HTMLParser):
+    """Which tags and attributes a browser would see, and the text."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.found: set[tuple[str, tuple[str, ...]]] = set()
+        self.text = ""
+        self.feed(str(html))  # a Markup would escape what is added to it
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.found.add((tag, tuple(name for name, _ in attrs)))
+
+    def handle_data(self, data: str) -> None:
+        self.text += str(data)
+
+
+def shown(text: str) -> str:
+    html = rendered(text)
+    return text if html is None else Tags(html).text.strip()
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+def test_nothing_that_is_written_becomes_a_tag_that_does_something(text: str) -> None:
+    html = rendered(text)
+    assert html is not None
+    assert {tag for tag, _ in Tags(html).found} <= set("p br hr h3 h4 h5 h6 ul ol li blockquote pre code em strong span".split())
+    assert {attrs for _, attrs in Tags(html).found} <= {(), ("class",), ("start",)}
+
+
+def test_a_link_is_its_text_with_its_address_beside_it() -> None:
+    html = rendered('See [the runbook](https://evil.example/a?b=1 "a title") now')
+    assert html is not None
+    assert 'See the runbook <https://evil.example/a?b=1> "a title" now' == Tags(html).text.strip()
+    assert "<a" not in html
+
+
+def test_a_picture_is_not_fetched_and_its_address_stands_there() -> None:
+    assert "alt <image, not fetched: https://evil.example/p.png>" == shown("![alt](https://evil.example/p.png)")
+
+
+def test_what_markdown_would_swallow_stays() -> None:
+    assert "[x]: http://evil.example 'hidden'" == shown("[x]: http://evil.example 'hidden'")
+    assert "hidden" in shown("```python hidden\nx\n```")
+    assert "&#105;gnore" in shown("&#105;gnore")
+    assert "<!-- hidden -->" in shown("<!-- hidden -->")
+
+
+def test_what_turns_others_around_is_written_out_within_markdown() -> None:
+    assert "aU+202Eb" == shown("a\u202eb")
+    assert "U+200B" in shown("`a\u200bb`")
+
+
+WORDS = st.sampled_from("alpha beta gamma delta epsilon zeta eta theta iota kappa".split())
+MARKS = st.sampled_from(
+    [
+        "# ",
+        "> ",
+        "- ",
+        "1. ",
+        "*",
+        "**",
+        "`",
+        "```",
+        "[",
+        "](",
+        ")",
+        "![",
+        "|",
+        "\n",
+        "\n\n",
+        "    ",
+        "<",
+        ">",
+        "&amp;",
+        "\\",
+        ":",
+        '"',
+        "~~~",
+        "---",
+        "\t",
+    ]
+)
+
+
+@given(st.lists(st.one_of(WORDS, MARKS), max_size=60))
+@settings(max_examples=300, deadline=None)
+def test_every_word_that_is_written_is_shown(parts: list[str]) -> None:
+    text = "".join(parts)
+    words = re.findall("[a-z]{3,}", re.sub("[^a-z]", " ", text))
+    seen = re.sub("[^a-z]", " ", shown(text).replace("image, not fetched", ""))
+    assert [] == [word for word in words if word not in seen]
+
+
+@given(st.text(max_size=300))
+@settings(max_examples=200, deadline=None)
+def test_any_text_is_rendered_or_left_as_it_is(text: str) -> None:
+    html = rendered(text)
+    assert html is None or {tag for tag, _ in Tags(html).found} <= set("p br hr h3 h4 h5 h6 ul ol li blockquote pre code em strong span".split())
+
+
+@pytest.mark.parametrize("seed", ["[", ">", "*a **a ", "![", "[a](", "<", "`a", "- ", "1. a\n", "**x* ", "\\[", "[]", "a**b", "> > > a\n", "_a"])
+def test_what_is_written_to_hurt_the_parser_takes_seconds_at_most(seed: str) -> None:
+    began = time.process_time()
+    rendered((seed * MAX_CHARACTERS)[:MAX_CHARACTERS])
+    assert time.process_time() - began < 5
+
+
+def test_a_text_that_nests_too_deep_is_not_rendered_rather_than_shown_in_part() -> None:
+    assert None is rendered("\n".join("  " * n + f"- word{n}" for n in range(60)))
+
+
+def test_a_long_text_is_not_parsed() -> None:
+    assert None is rendered("a" * (MAX_CHARACTERS + 1))
+
+
+def test_entities_that_are_written_are_no_entities() -> None:
+    assert "&lt;b&gt;" == unescape(str(rendered("&lt;b&gt;")).removeprefix("<p>").removesuffix("</p>\n"))
