@@ -115,7 +115,8 @@ class MemoryReviews:
         found = sorted((review for review in self.reviews.values() if _fits(review, filter)), key=_age, reverse=not filter.oldest_first)
         if filter.before is not None:
             last = self.reviews.get(filter.before)
-            found = [] if last is None else [review for review in found if (_age(review) > _age(last) if filter.oldest_first else _age(review) < _age(last))]
+            past = (lambda one, other: one > other) if filter.oldest_first else (lambda one, other: one < other)
+            found = [] if last is None else [review for review in found if past(_age(review), _age(last))]
         return found[: filter.limit]
 
     async def history(self, id: str) -> Sequence[Event]:

@@ -62,54 +62,70 @@ class ReviewStore(Protocol):
 
     async def seek(self, lookup: str, *, stage: Stage, waiter: str, now: float, seconds: float) -> Review | None:
         """The oldest verdict that this waiter may take, else the oldest pending review that it may wait for, held for it from here on; else None."""
+        ...
 
     async def open(self, review: Review, *, announce: bool, most: int) -> bool:
         """Keep a new one. ``announce``: put its first delivery into the outbox. False where ``most`` are pending already."""
+        ...
 
     async def renew(self, waiters: Sequence[str], *, now: float, seconds: float) -> None:
         """These waiters are there: what they hold is theirs for so long again."""
+        ...
 
     async def leave(self, id: str, *, waiter: str, now: float) -> None:
         """The waiter goes; review and verdict stay."""
+        ...
 
     async def withdraw(self, id: str, *, waiter: str, now: float, why: str) -> bool:
         """Take it back while it is pending; else only leave it."""
+        ...
 
     async def use(self, id: str, *, waiter: str, decision_id: str, now: float) -> bool:
         """The verdict is released by this waiter: once, or False."""
+        ...
 
     async def decide(self, id: str, verdict: Verdict, *, who: str, door: Door, now: float) -> Review | Conflict | None:
         """Give a verdict; None where there is no such review."""
+        ...
 
     def watch(self, nudge: Callable[[], None]) -> Callable[[], None]:
         """Be told in the event loop of every change that this process makes; what is returned ends it. Others' changes: ``last_change``."""
+        ...
 
     async def key(self) -> bytes:
         """32 random bytes, made with the store: for what its processes sign."""
+        ...
 
     async def get(self, id: str) -> Review | None: ...
     async def list(self, filter: Filter) -> Sequence[Review]: ...
     async def history(self, id: str) -> Sequence[Event]: ...
     async def last_change(self) -> int:
         """The number of the newest event, 0 for none: a cheap look whether anything has happened."""
+        ...
 
     async def changes(self, after: int, limit: int) -> Sequence[Event]:
         """Events with a higher number, in order."""
+        ...
 
     async def expire(self, now: float) -> Sequence[Review]:
         """Those whose time is over become ``expired``; which."""
+        ...
 
     async def pending(self) -> Mapping[str, tuple[int, float]]:
         """By reviewer: how many are pending, and when the oldest was created."""
+        ...
 
     async def purge(self, before: float) -> int:
         """Forget those that ended before; how many."""
+        ...
 
     async def take_deliveries(self, reviewers: Sequence[str], *, taker: str, now: float, seconds: float, limit: int) -> Sequence[Delivery]:
         """Deliveries to these reviewers that are due and nobody's, held for the taker."""
+        ...
 
     async def hold_delivery(self, delivery: Delivery, *, now: float, seconds: float) -> bool:
         """Its taker is still at it, for so long again; False: it is not this taker's any more. No event."""
+        ...
 
     async def delivered(self, delivery: Delivery, *, said: str, now: float) -> None: ...
     async def postpone(self, delivery: Delivery, *, due: float, said: str, now: float) -> None: ...
@@ -121,18 +137,23 @@ class Reviews(Protocol):
 
     async def find(self, lookup: str, *, stage: Stage) -> Review | None:
         """A verdict that was given for the same before, or a review of the same that still waits and nobody waits for. Raises Unavailable."""
+        ...
 
     async def open(self, review: Review, *, announce: bool) -> Review:
         """Ask a person; the review with its id and times. ``announce``: there is a webhook or a command. Raises Unavailable."""
+        ...
 
     async def wait(self, review: Review, seconds: float, *, comes_back: bool = False) -> Review:
         """Until there is a verdict or the review is over, at most so long; how it stands then. Raises Unavailable. Cancelled: it is withdrawn.
 
         ``comes_back``: whoever asked can be put off, so that the process need not wait with its end.
         """
+        ...
 
     async def use(self, review: Review, decision_id: str) -> bool:
         """The verdict is about to be released: True at most once ever. Raises Unavailable."""
+        ...
 
     async def give_back(self, review: Review) -> None:
         """We do not wait any more, or did not use the verdict: the next same request may. Never raises."""
+        ...

@@ -121,7 +121,6 @@ class Decision(msgspec.Struct, frozen=True):
     """The limits that carrying it out draws on."""
     on_limit: Literal["next", "unanswered", "deny", "wait"] = "unanswered"
 
-
     @property
     def allowed(self) -> Allowed | None:
         """What a model is to be asked, now or once a person has approved."""
