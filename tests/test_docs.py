@@ -16,7 +16,7 @@ from samplegate.core.load import json_schema, load
 from samplegate.core.policyfile.descriptions import KEYS
 from samplegate.core.policyfile.nodes import compose
 from samplegate.core.policyfile.tree import plain
-from samplegate.core.trials import trial
+from samplegate.core.trials import suite, trial
 from samplegate.core.trials.descriptions import KEYS as SAID_OF_TESTS
 from samplegate.settings import SettingsError
 from samplegate.settings.serving import load_serve
@@ -35,12 +35,15 @@ TABLES: Final[dict[str, tuple[str, ...]]] = {
     "allow": ("AllowRule",),
     "answer": ("AnswerRule",),
     "forward": ("ForwardRule",),
+    "escalate": ("EscalateRule",),
     "deny": ("DenyRule",),
     "Conditions": ("Match",),
     "With: how a model is asked": ("With",),
     "Which model is asked": ("Weights",),
     "Bounds": ("Temperature", "StopSequences", "Prepend"),
     "Secrets in prompts and answers": ("Secrets",),
+    "Reviewers": ("Reviewer",),
+    "Webhooks": ("Webhook",),
     "Limits": ("Limit",),
     "Brakes": ("Brakes",),
     "Client and servers": ("Peer", "Server"),
@@ -50,6 +53,8 @@ OTHER_TABLES: Final[dict[str, tuple[type[msgspec.Struct], ...]]] = {
     "A test file": (cases.Suite,),
     "A case": (cases.Case, cases.Step),
     "What is expected": (cases.Expect,),
+    "Verdicts": (suite.Said,),
+    "Edits": (suite.Edited,),
     "Sampling in short": (cases.Sampling,),
     "Elicitation in short": (cases.Elicitation,),
     "A request as written": (cases.Raw,),
@@ -164,7 +169,7 @@ def test_every_example_loads(sort: str, text: str, tmp_path: Path) -> None:
             pytest.fail(f"an example is of sort {sort!r}; write ```yaml with one of policy, rules, settings, tests, script")
 
 
-@pytest.mark.parametrize(("heading", "policies"), [("Tests of a policy", "The policy, whole"), ("Steps", "Limits")])
+@pytest.mark.parametrize(("heading", "policies"), [("Tests of a policy", "The policy, whole"), ("Steps", "Limits"), ("Verdicts", "People")])
 def test_the_cases_of_the_reference_hold_for_its_policies(heading: str, policies: str) -> None:
     book = load(example_under(policies, "policy"), file="policy", environment={}).policy
     tested = cases.load_cases(example_under(heading, "tests"), file="tests").cases

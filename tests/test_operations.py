@@ -14,6 +14,7 @@ from samplegate.records.metrics import METRICS
 from samplegate.settings import ProcessSettings, RunSettings, SettingsError
 from samplegate.settings.callers import CallersEntry, JwtEntry, TokenEntry
 from samplegate.settings.descriptions import KEYS
+from samplegate.settings.people import PeopleEntry, PersonEntry
 from samplegate.settings.servers import ServerEntry
 from samplegate.settings.serving import ServeSettings, load_serve
 
@@ -51,7 +52,9 @@ def test_every_setting_of_the_daemon_stands_there() -> None:
 
 
 @pytest.mark.parametrize(
-    ("title", "structs"), [("A server", [ServerEntry]), ("Callers", [CallersEntry, TokenEntry, JwtEntry])], ids=["servers", "callers"]
+    ("title", "structs"),
+    [("A server", [ServerEntry]), ("Callers", [CallersEntry, TokenEntry, JwtEntry]), ("People", [PeopleEntry, PersonEntry])],
+    ids=["servers", "callers", "people"],
 )
 def test_every_key_of_a_section_stands_there_as_it_is_described(title: str, structs: list[type[msgspec.Struct]]) -> None:
     rows = [[(key.strip("`"), said) for key, said in table] for table in tables(title)]

@@ -411,3 +411,10 @@ def test_a_store_is_found_without_a_home_folder(store: Reviews, process: Command
     put(store, made.review())
     ended = process("list", "--store", f"sqlite:{tmp_path / 'reviews.db'}", SAMPLEGATE_STATE="", HOME="")
     assert (0, "") == (ended.code, ended.err)
+
+
+def test_what_was_said_of_it_so_far_is_shown_with_who_said_it(store: Reviews, reviews: Command) -> None:
+    put(store, made.review())
+    assert 0 == reviews("reject", "aaa", "--as", "ann").code
+    shown = reviews("show", "aaa").out.split("so far:\n")[1]
+    assert [" opened", " rejected by ann (cli)"] == [line[len("  2027-01-15 08:00:00 UTC ") :] for line in shown.splitlines()]

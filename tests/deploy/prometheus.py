@@ -65,31 +65,32 @@ async def scraping(folder: Path, target: str) -> AsyncIterator[Prometheus]:
     """A Prometheus that is ready and scrapes ``target`` (HOST:PORT), with its data in ``folder``."""
     (folder / "prometheus.yml").write_text(config(target), "utf-8")
     at = f"127.0.0.1:{free_port()}"
-    with (folder / "prometheus.log").open("wb") as log:
-        process = await asyncio.create_subprocess_exec(
-            program("prometheus"), f"--config.file={folder}/prometheus.yml", f"--storage.tsdb.path={folder}/data", f"--web.listen-address={at}",
-            "--log.level=warn", stdin=asyncio.subprocess.DEVNULL, stdout=log, stderr=asyncio.subprocess.STDOUT,
-        )  # fmt: skip
+    process = await asyncio.create_subprocess_exec(
+        program("prometheus"), f"--config.file={folder}/prometheus.yml", f"--storage.tsdb.path={folder}/data", f"--web.listen-address={at}",
+        stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.PIPE,
+    )  # fmt: skip
+    ready = asyncio.Event()
+    reading = asyncio.ensure_future(_log(process, folder / "prometheus.log", ready))
     try:
+        async with asyncio.timeout(BOUND):
+            await ready.wait()
+        assert not reading.done(), f"prometheus has ended; {folder}/prometheus.log has why"
         async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=BOUND)) as http:
-            await _ready(process, http, f"http://{at}", folder / "prometheus.log")
             yield Prometheus(f"http://{at}", http)
     finally:
         if process.returncode is None:
             process.terminate()
         async with asyncio.timeout(BOUND):
             await process.wait()
+            await reading
 
 
-async def _ready(process: asyncio.subprocess.Process, http: aiohttp.ClientSession, url: str, log: Path) -> None:
-    """It has no way to tell but to be asked."""
-    async with asyncio.timeout(BOUND):
-        while True:
-            assert process.returncode is None, f"prometheus has ended; {log} has why"
-            try:
-                async with http.get(f"{url}/-/ready") as response:
-                    if response.status == 200:
-                        return
-            except aiohttp.ClientError:
-                pass
-            await asyncio.sleep(0.1)
+async def _log(process: asyncio.subprocess.Process, file: Path, ready: asyncio.Event) -> None:
+    """Keep what it says. ``ready`` is set once it says that it is, or that nothing more comes."""
+    assert process.stderr is not None
+    with file.open("wb") as log:
+        async for line in process.stderr:
+            log.write(line)
+            if b"Server is ready" in line:
+                ready.set()
+    ready.set()

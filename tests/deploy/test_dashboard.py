@@ -8,7 +8,8 @@ import json
 import re
 import time
 from collections import Counter
-from contextlib import AsyncExitStack, suppress
+from collections.abc import AsyncGenerator
+from contextlib import AsyncExitStack, aclosing, suppress
 from itertools import count
 from pathlib import Path
 from typing import Any, Final
@@ -29,12 +30,16 @@ models: [{name: m, model: scripted, cases: answers.yaml, price: {input: 1, outpu
 limits:
   rate: {requests: 1000, per: 1m}
   cost: {usd: 1, per: process}
+reviewers:
+  ops: {command: [python3, -c, "print('{\\"verdict\\": \\"reject\\"}')"]}
 rules:
   - {name: models, match: {kind: sampling}, effect: allow, with: {models: [m]}, limits: [rate, cost]}
   - {name: no secrets, match: {kind: elicitation, mode: form, text: secret}, effect: deny}
+  - {name: people, match: {kind: elicitation, mode: form, text: somebody}, effect: escalate, reviewer: ops}
   - {name: forms, match: {kind: elicitation, mode: form}, effect: answer, content: {confirm: true}}
 """
 ASK_SECRET: Final = {"ask": {"method": "elicitation/create", "params": {**FORM, "message": "what is the secret?"}}}
+ASK_PERSON: Final = {"ask": {"method": "elicitation/create", "params": {**FORM, "message": "is there somebody?"}}}
 MAY_BE_EMPTY: Final = {
     "How long requests wait for room",  # nobody waits here
     "Time to the first token",  # nothing streams here
@@ -117,8 +122,8 @@ def write(folder: Path) -> Path:
     return at
 
 
-async def use(gate: Gate, folder: Path) -> None:
-    """What clients and operators do, again and again, until cancelled: calls in both eras, answered, denied and lost; a reload, taken or refused."""
+async def use(gate: Gate, folder: Path) -> AsyncGenerator[None]:
+    """What clients and operators do, a turn each time: calls in both eras, answered, denied and lost; a reload, taken or refused."""
     async with AsyncExitStack() as stack:
         legacy, modern, broken, stranger = [
             await stack.enter_async_context(client(gate, f"/servers/{name}/mcp", token=token))
@@ -134,15 +139,16 @@ async def use(gate: Gate, folder: Path) -> None:
                 await modern.call("modern", turn, exit=3)
             (folder / "policy.yaml").write_text(POLICY + f"# {turn}\n")
             await admin(gate, "/reload", "POST", authorization=f"Bearer {TOKEN}")
-            await asyncio.sleep(0.3)
+            yield
 
 
 async def answered(c: Client, era: str, turn: int) -> None:
-    """A model's answer, a form that is filled in and one that is denied; a server that has just died is not asked."""
+    """A model's answer, a form that is filled in, one that is denied and one that a person refuses; a server that has just died is not asked."""
     sampled = await c.call(era, f"{turn}a", **ASK_SAMPLE)
     if "from a model" in str(sampled):
         await c.call(era, f"{turn}b", **ASK_FORM)
         await c.call(era, f"{turn}c", **ASK_SECRET)
+        await c.call(era, f"{turn}d", **ASK_PERSON)
 
 
 async def refused(c: Client) -> None:
@@ -164,20 +170,15 @@ async def test_a_real_prometheus_answers_every_query_and_shows_what_must_be_seen
     settings = write(tmp_path)
     async with serving(tmp_path, "--settings", str(settings)) as gate, scraping(tmp_path, gate.admin.removeprefix("http://")) as prometheus:
         missing = [query for query in queries() if not {query.panel, (query.panel, query.ref)} & MAY_BE_EMPTY]
-        using = asyncio.ensure_future(use(gate, tmp_path))
         try:
-            async with asyncio.timeout(BOUND):
-                while missing and not using.done():
-                    await asyncio.sleep(1.0)  # the rhythm of the scrapes
+            async with asyncio.timeout(BOUND), aclosing(use(gate, tmp_path)) as turns:
+                async for _ in turns:
                     missing = await without_data(prometheus, missing)
+                    if not missing:
+                        break
         except TimeoutError:
             said = "\n".join(gate.lines[-40:])
             pytest.fail(f"no data came for {[(query.panel, query.ref, filled(query.text)) for query in missing]}; the daemon said:\n{said}")
-        finally:
-            using.cancel()
-            await asyncio.wait([using])
-        if not using.cancelled():
-            await using
         await without_data(prometheus, queries())
         await the_rules_are_well(prometheus)
         await the_variables_have_values(prometheus)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
@@ -19,7 +20,8 @@ from tests.core.review.made import NOW, review
 from tests.review.endpoint import LOOPBACK, Endpoint
 from tests.review_store import MemoryReviews
 
-SECRET: Final = "a plain secret"
+KEY: Final = bytes(range(24))
+SECRET: Final = "whsec_" + base64.b64encode(KEY).decode()
 DAY: Final = 86_400.0
 
 

@@ -16,13 +16,13 @@ from tests.core.review.made import NOW, review
 @pytest.fixture
 def place(tmp_path: Path) -> Place:
     (tmp_path / "key").write_text("whsec_a2V5\n")
-    (tmp_path / "old").write_text("the old one")
+    (tmp_path / "old").write_text("dGhlIG9sZCBvbmU=")
     (tmp_path / "empty").write_text(" \n")
     (tmp_path / "large").write_text("x" * (MAX_BYTES + 1))
     (tmp_path / "binary").write_bytes(b"\xff\xfe")
     (tmp_path / "url").write_text("https://hooks.example/T1\n")
     (tmp_path / "urls").write_text("https://hooks.example/T1\nhttps://hooks.example/T2\n")
-    return Place(tmp_path, {"KEY": "from a variable", "NONE": " ", "HOOK": "https://hooks.example/T3"})
+    return Place(tmp_path, {"KEY": "ZnJvbSBhIHZhcmlhYmxl", "NONE": " ", "HOOK": "https://hooks.example/T3"})
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ from samplegate.commands import reviewsaid as saying
 from samplegate.commands.files import Unreadable, complain
 from samplegate.commands.reviewlist import as_json, table, today, what
 from samplegate.commands.reviewplace import meant, store
-from samplegate.commands.reviewshow import lines
+from samplegate.commands.reviewshow import history, lines
 from samplegate.commands.reviewtext import harmless, moment, span
 from samplegate.core.review.review import Filter, Review, Verdict
 from samplegate.core.review.states import Conflict
@@ -69,7 +69,7 @@ def _show(args: argparse.Namespace, kept: Reviews) -> int:
     if args.json:
         print(json.dumps(told(review, show="full", now=now, url=None), indent=2))
     else:
-        print("\n".join(lines(review, now)))
+        print("\n".join([*lines(review, now), *history(kept.history(review.id))]))
     return OK
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from samplegate.commands.reviewtext import MARK, as_json, content, harmless, moment, quoted, short, span
@@ -12,7 +12,7 @@ from samplegate.core.matching.secrecy import secret_fields
 from samplegate.core.review import addresses
 from samplegate.core.review.cleared import cleared
 from samplegate.core.review.edits import changes
-from samplegate.core.review.review import Bounds, Review
+from samplegate.core.review.review import Bounds, Event, Review
 from samplegate.core.review.telling import notes, said
 
 _TOLD: Final = frozenset({"messages", "systemPrompt", "maxTokens", "temperature"})
@@ -46,6 +46,14 @@ def lines(review: Review, now: float) -> Iterator[str]:
         yield "the model's answer, which would be released:"
         yield from content(review.answer.get("content"))
     yield from _verdict(review)
+
+
+def history(events: Iterable[Event]) -> Iterator[str]:
+    """What was said of it so far, by whom and by what way."""
+    yield "so far:"
+    for event in events:
+        by = f" by {harmless(event.who)} ({event.door})" if event.who else "" if event.door == "gate" else f" ({event.door})"
+        yield f"  {moment(event.at)}  {event.what}{by}{f': {harmless(event.detail)}' if event.detail else ''}"
 
 
 def during(review: Review) -> str:

@@ -185,7 +185,7 @@ class Webhook(Strict, frozen=True):
     url_env: str | None = None
     format: Literal["standard", "slack"] = "standard"
     secret_file: str | None = None
-    """``standard``: the key of its signatures (Standard Webhooks: ``whsec_`` and base64, or plain text)."""
+    """``standard``: the key of its signatures (Standard Webhooks: base64, with ``whsec_`` before it or without)."""
     secret_env: str | None = None
     old_secret_file: str | None = None
     """While keys are changed: both sign."""

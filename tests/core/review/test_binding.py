@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from samplegate.core.requests import Call
-from samplegate.core.review.binding import digest
+from samplegate.core.review.binding import call_digest, digest
 from tests.core.review.made import said
 
 GIVEN: dict[str, Any] = {
@@ -36,6 +36,7 @@ def bound(**other: Any) -> str:
         {"calls": ()},
         {"calls": (Call("tools/call", "other"),)},
         {"calls": (Call("prompts/get", "purge"),)},
+        {"during": call_digest(b'{"name":"purge","arguments":{"what":"production"}}')},
         {"reviewer": "other"},
         {"params": {"messages": [said("b")], "maxTokens": 5}},
         {"params": {"messages": [said("a")], "maxTokens": 6}},
@@ -64,3 +65,15 @@ def test_half_a_character_is_no_fault() -> None:
 
 def test_no_two_requests_are_one_by_where_their_texts_end() -> None:
     assert bound(server="a", caller="bc") != bound(server="ab", caller="c")
+
+
+def test_a_call_is_known_by_what_it_was_made_with_and_not_by_what_differs_from_try_to_try() -> None:
+    first = call_digest(b'{"name":"purge","arguments":{"what":"staging"},"_meta":{"progressToken":1}}')
+    assert first == call_digest(b'{"arguments":{"what":"staging"},"name":"purge","requestState":"s","_meta":{"progressToken":2}}')
+    assert first != call_digest(b'{"name":"purge","arguments":{"what":"production"}}')
+
+
+def test_a_call_without_a_canonical_form_is_bound_as_it_stands() -> None:
+    deep = b'{"a":' + b"[" * 100_000 + b"]" * 100_000 + b"}"
+    assert call_digest(deep) not in ("", call_digest(deep + b" "))
+    assert "" == call_digest(None)

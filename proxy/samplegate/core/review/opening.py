@@ -15,7 +15,7 @@ from samplegate.core.decisions import Allowed, Decision, Escalated
 from samplegate.core.parsing.strictjson import Fault, decode
 from samplegate.core.policy import AllowRule, EscalateRule, ModelRule, Prepend, seconds
 from samplegate.core.requests import Request
-from samplegate.core.review.binding import digest
+from samplegate.core.review.binding import call_digest, digest
 from samplegate.core.review.review import Bounds, Review
 from samplegate.core.session.rounds import Round
 
@@ -104,8 +104,9 @@ def _digest(
     method = "sampling/createMessage" if request.kind == "sampling" else "elicitation/create"
     origin = round.origin
     return digest(
-        server=origin.server, caller=origin.caller, method=method, calls=origin.calls, reviewer=reviewer, params=params, models=models, answer=answer
-    )
+        server=origin.server, caller=origin.caller, method=method, calls=origin.calls, during=call_digest(round.arguments),
+        reviewer=reviewer, params=params, models=models, answer=answer,
+    )  # fmt: skip
 
 
 def _bounds(book: Rulebook, rule: ModelRule, allowed: Allowed) -> Bounds:

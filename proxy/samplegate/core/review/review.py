@@ -20,7 +20,7 @@ Door: TypeAlias = Literal["gate", "webhook", "callback", "command", "api", "page
 DECIDED: Final[frozenset[State]] = frozenset({"approved", "rejected", "answered"})
 MOST_REVIEWED: Final = 8 * 1024 * 1024  # bytes of a request or an answer that is put before a person: some pictures; each is kept for days
 
-ENDED: Final[frozenset[State]] = DECIDED | {"expired", "withdrawn"}
+ENDED: Final[frozenset[State]] = frozenset({"approved", "rejected", "answered", "expired", "withdrawn"})
 
 
 PROGRAMS: Final[frozenset[Door]] = frozenset({"webhook", "command"})

@@ -23,11 +23,8 @@ _seconds: Final = re.compile(r"[0-9]{1,12}\Z")
 
 
 def key_of(secret: str) -> bytes | None:
-    """The key in a secret: base64 behind ``whsec_``, with or without padding, else the text itself. None: there is none in it."""
-    text = secret.strip()
-    if not text.startswith(PREFIX):
-        return text.encode() or None
-    coded = text.removeprefix(PREFIX).rstrip("=")
+    """The key in a secret: base64, behind ``whsec_`` or without it, as the reference libraries read it. None: there is none in it."""
+    coded = secret.strip().removeprefix(PREFIX).rstrip("=")
     try:
         return base64.b64decode(coded + "=" * (-len(coded) % 4), validate=True) or None
     except (binascii.Error, ValueError):
