@@ -28,6 +28,7 @@ def test_a_plain_address_has_nothing_to_warn_of() -> None:
         ("https://[2001:db8::1]/", "2001:db8::1", "2001:db8::1", "is a number"),
         ("https://stra\u00dfe.example/", "", "", "none that all programs read alike"),
         ("https://good.example?@evil.example/", "good.example", "good.example", "read its host differently"),
+        ("https://good.example\\@evil.example/", "", "", "none that all programs read alike"),
         ("mailto:a@b.example", "", "", "no web address"),
         ("https://a.example:99999/", "", "", "cannot be read"),
     ],

@@ -46,6 +46,8 @@ def read(url: str) -> Address:
     except ValueError:
         return Address("", "", "", None, "", ("it cannot be read as an address",))
     ascii_host = hosts.ascii_host(f"[{name}]" if ":" in name else name) if name else ""
+    if "\\" in parts.netloc:  # browsers take it for a slash, and everybody else for a letter
+        ascii_host = None
     host = ascii_host or ""
     shown = ".".join(_unicode(label) for label in host.split("."))
     own = None if port == _PORTS.get(parts.scheme) else port
