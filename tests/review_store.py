@@ -75,14 +75,24 @@ class MemoryReviews:
         return True
 
     async def use(self, id: str, *, waiter: str, decision_id: str, now: float) -> bool:
+        return await self.use_all([(id, waiter, decision_id)], now=now)
+
+    async def use_all(self, uses: Sequence[tuple[str, str, str]], *, now: float) -> bool:
         self._check()
-        review = self.reviews.get(id)
-        spent = None if review is None else states.used(review, waiter=waiter, decision_id=decision_id, now=now)
-        if spent is None:
+        found = [(self.reviews.get(id), waiter, decision_id) for id, waiter, decision_id in uses]
+        spent = [None if r is None else states.used(r, waiter=waiter, decision_id=name, now=now) for r, waiter, name in found]
+        if any(after is None for after in spent):
             return False
-        self._put(cleared(spent))
-        self._tell(spent, "used", now, detail=decision_id)
+        for after in spent:
+            assert after is not None
+            self._put(cleared(after))
+            self._tell(after, "used", now, detail=after.used_by or "")
         return True
+
+    async def ready(self, lookup: str, *, stage: Stage, waiter: str, now: float) -> bool:
+        self._check()
+        of_it = [review for review in self.reviews.values() if (review.lookup, review.stage) == (lookup, stage)]
+        return any(states.standing(review, waiter, now) == "decided" for review in of_it)
 
     async def decide(self, id: str, verdict: Verdict, *, who: str, door: Door, now: float) -> Review | Conflict | None:
         self._check()
@@ -115,8 +125,8 @@ class MemoryReviews:
         found = sorted((review for review in self.reviews.values() if _fits(review, filter)), key=_age, reverse=not filter.oldest_first)
         if filter.before is not None:
             last = self.reviews.get(filter.before)
-            past = (lambda one, other: one > other) if filter.oldest_first else (lambda one, other: one < other)
-            found = [] if last is None else [review for review in found if past(_age(review), _age(last))]
+            later = filter.oldest_first
+            found = [] if last is None else [one for one in found if one.id != last.id and (_age(one) > _age(last)) is later]
         return found[: filter.limit]
 
     async def history(self, id: str) -> Sequence[Event]:

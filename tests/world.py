@@ -8,6 +8,7 @@ from typing import Any
 
 import anyio
 
+from samplegate.core.decide import Rulebook
 from samplegate.core.record import Record
 from samplegate.core.samples import Sampled, SampleRequest, SampleResult
 from samplegate.core.session.rounds import Note, Open, Release, Reply, Round, Settled
@@ -48,6 +49,8 @@ class World:
     reviews: Reviews | None = None
     clock: Callable[[], float] | None = None
     wall: Callable[[], float] = lambda: 1e9
+    in_force: Callable[[], Rulebook] | None = None
+    realm: str = ""
 
     async def sample(self, request: SampleRequest, heard: Callable[[int], None]) -> SampleResult:
         self.asked.append(request)
@@ -80,6 +83,8 @@ class World:
             random=bytes,
             log=self.log,
             reviews=self.reviews,
+            in_force=self.in_force,
+            realm=self.realm,
         )
         return Gate(d.book, "hash", ports)
 

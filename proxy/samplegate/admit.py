@@ -32,7 +32,7 @@ class Hold:
 
     def __init__(self, book: Rulebook, ports: Ports, server: str, reserved: Reserved, slots: Slots | None = None) -> None:
         self._book, self._ports, self._server = book, ports, server
-        self._begun = self._asked = self._known = False
+        self._begun = self._asked = False
         self.take(reserved, slots)
 
     def take(self, reserved: Reserved, slots: Slots | None = None) -> None:
@@ -57,10 +57,6 @@ class Hold:
         """A person is asked: that counts as a request, whatever they say; what a model may come to does not yet."""
         self._asked = True
 
-    def known(self) -> None:
-        """The same request was counted before: when its person was asked, and it was put off or edited since."""
-        self._known = True
-
     async def next_try(self, draws: Sequence[Draw]) -> Refused | None:
         """Reserve what another model comes to; what the request holds already is not drawn twice."""
         answer = await self._ports.reserve(claims.carried(draws, self._request.draws), None)
@@ -82,7 +78,7 @@ class Hold:
             return
         self.closed = True
         request = self._request if self._slots is None else self._slots.closed(self._request, self._book.terms)
-        counts = (self._begun or self._asked) and not self._known
+        counts = self._begun or self._asked
         for reserved, stays in ((request, counts), *([] if self._try is None else [(self._try, self._begun)])):
             if reserved.draws:
                 await self._settle(reserved, reserved.draws if stays else ())
@@ -121,11 +117,14 @@ class Admitted(msgspec.Struct, frozen=True):
     """Seconds that it waited for room."""
 
 
-async def admit(book: Rulebook, ports: Ports, round: Round, request: Request, decision: Decision, *, beside: Sequence[Hold] = ()) -> Admitted:
+async def admit(
+    book: Rulebook, ports: Ports, round: Round, request: Request, decision: Decision, *, beside: Sequence[Hold] = (), counted: bool = False
+) -> Admitted:
     """Charge a decision's limits; where one has no room, go on as ``on_limit`` says.
 
     ``beside`` is what the other requests of the round hold, none of them begun. Whoever waits holds nothing meanwhile, or two rounds could each
     wait for what the other holds: they are given back, waited for together and taken again, or, where there was no room, are ``closed``.
+    ``counted``: it was put off, and its decision drew on limits of requests when it came first.
     """
     who = Claimant(round.origin, round.call_ids, round.session, "")
     situation = Situation(can_forward=can_forward(request, round.client))
@@ -136,6 +135,8 @@ async def admit(book: Rulebook, ports: Ports, round: Round, request: Request, de
         draws = draws_of(book, decision, who)
         what = draws if isinstance(draws, str) else ""
         if not isinstance(draws, str):
+            if counted:
+                draws = tuple(draw for draw in draws if book.terms[draw.limit].quantity != "requests")
             if not draws:
                 break
             wait = _patience(book, ports, round, decision) if decision.on_limit == "wait" else None
@@ -146,6 +147,7 @@ async def admit(book: Rulebook, ports: Ports, round: Round, request: Request, de
             refused_by, what = answer.limit, sentence(answer)
         if decision.on_limit == "next":
             tried.append(f"{decision.rule}: {what}")
+        counted = False  # another rule has limits of its own
         decision = after_refusal(book, request, situation, decision, what)
     return Admitted(decision, None, refused_by, tuple(tried))
 

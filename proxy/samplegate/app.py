@@ -26,7 +26,7 @@ from samplegate.ports import Unavailable
 from samplegate.preparation import Run, loop_options, prepare, warnings
 from samplegate.records.metricsfile import MetricsFile, file_path
 from samplegate.say import say
-from samplegate.wiring import Wires
+from samplegate.wiring import Wires, realm_of
 
 if TYPE_CHECKING:
     from samplegate.office import Office
@@ -59,7 +59,7 @@ async def _main(run: Run) -> int:
     house = House(run.rules, state=run.settings.state, decisions=run.decisions, log=run.log, tape=run.tape)
     run.log.count_dropped(house.metrics)
     office = _office(run, house)
-    wires = Wires(house, run.settings.server, streams=run.url is not None, session=Opening)
+    wires = Wires(house, run.settings.server, realm=realm_of(run.settings.server, run.command, run.url), streams=run.url is not None, session=Opening)
     metrics = _metrics_file(run, wires)
     codes: list[int] = []
     failed: list[CannotStart] = []

@@ -5,13 +5,15 @@ A verdict that came after its request had ended answers the next same request; w
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 import anyio
 import msgspec
 
-from samplegate.core.decisions import Decision, Escalated, Outcome, Reason, Unanswered
+from samplegate.core.capabilities import can_forward
+from samplegate.core.decide import decide
+from samplegate.core.decisions import Decision, Escalated, Outcome, Reason, Situation, Unanswered
 from samplegate.core.patience import hold, left
 from samplegate.core.review import opening
 from samplegate.core.review.review import DECIDED, Review, Stage
@@ -27,7 +29,7 @@ LONGEST: Final = 86_400.0  # seconds that one wait for a person may take where n
 async def ask_first(plans: Mapping[str, Plan], parks: int) -> bool:
     """Before anything is done in a round: the verdicts of people. True where one still waits and the client can be made to come back (T10).
 
-    A refusal that ends the call ends its siblings' waiting: their reviews are withdrawn. A fault in asking is met again by the act, which tells it.
+    What ends the call ends its siblings' waiting: their reviews are withdrawn. A fault in asking is met again by the act, which tells it.
     """
     asked = [plan for plan in plans.values() if isinstance(plan.decision.act, Escalated)]
     put_off = False
@@ -36,24 +38,29 @@ async def ask_first(plans: Mapping[str, Plan], parks: int) -> bool:
         nonlocal put_off
         assert isinstance(plan.decision.act, Escalated)
         try:
-            outcome = await consult(plan.scene, plan.decision, plan.decision.act)
+            outcome = await consult(plan.scene, plan.decision, plan.decision.act, comes_back=parks > 0)
         except Exception:
             plan.scene.ports.log.error("request.failed", decision_id=plan.decision_id, exc_info=True)  # noqa: G201
             return
-        put_off = put_off or (parks > 0 and _waits(plan.scene, outcome))
-        if _ends_the_call(plan):
+        later = parks > 0 and (_waits(plan.scene, outcome) or _is_late(plan))
+        put_off = put_off or later
+        if not later and refuses(plan):
             group.cancel_scope.cancel()
 
     async with anyio.create_task_group() as group:
         for plan in asked:
             group.start_soon(one, plan)
-    return put_off and not any(_ends_the_call(plan) for plan in asked)
+    return put_off and not any(refuses(plan) and not _waits(plan.scene, plan.scene.missed) for plan in asked)
 
 
-def _ends_the_call(plan: Plan) -> bool:
-    """A person refused what has no milder form than an error (R70)."""
-    verdict = None if plan.scene.verdict is None else plan.scene.verdict.verdict
-    return plan.item.method == SAMPLING and verdict is not None and verdict.word == "reject"
+def refuses(plan: Plan) -> bool:
+    """Whether what a person said, or that nobody could be asked, ends the call (R70): sampling has no milder form than an error."""
+    scene, decision = plan.scene, plan.decision
+    if plan.item.method != SAMPLING or not isinstance(decision.act, Escalated):
+        return False
+    if scene.missed is not None:
+        return not (isinstance(scene.missed, Unanswered) and scene.missed.reason is Reason.TIMEOUT and decision.on_timeout == "next")
+    return scene.verdict is not None and scene.verdict.verdict is not None and scene.verdict.verdict.word == "reject"
 
 
 def _waits(scene: Scene, outcome: Outcome | None) -> bool:
@@ -61,17 +68,19 @@ def _waits(scene: Scene, outcome: Outcome | None) -> bool:
     return isinstance(outcome, Unanswered) and outcome.reason is Reason.TIMEOUT and scene.verdict is not None and scene.verdict.state == "pending"
 
 
-async def consult(scene: Scene, decision: Decision, escalated: Escalated) -> Outcome | None:
+def _is_late(plan: Plan) -> bool:
+    """Whether a model is to be asked and most of this try is over: the next one has its whole time for it."""
+    scene = plan.scene
+    tried, rest = hold(scene.book.policy), left(scene.book.policy, scene.round, None, scene.ports.clock())
+    approved = scene.verdict is not None and scene.verdict.verdict is not None and scene.verdict.verdict.word == "approve"
+    return approved and tried is not None and rest is not None and rest < tried / 2
+
+
+async def consult(scene: Scene, decision: Decision, escalated: Escalated, *, comes_back: bool = False) -> Outcome | None:
     """Ask a person about the request and wait; the verdict is in ``scene.verdict`` then. The outcome where there is none."""
     wanted = opening.of_request(context_of(scene, decision), escalated)
-    scene.missed = await ask(scene, wanted, escalated.reviewer, escalated.timeout)
+    scene.missed = await ask(scene, wanted, escalated.reviewer, escalated.timeout, comes_back=comes_back)
     return scene.missed
-
-
-def _put_off(scene: Scene) -> bool:
-    """Whether it comes back for the verdict of a person who was asked before."""
-    returned = scene.round.returned
-    return returned is not None and scene.key in returned.ids and scene.key not in returned.seen
 
 
 def _until(scene: Scene, wanted: Review, seconds: float | None) -> float | None:
@@ -83,21 +92,35 @@ def _until(scene: Scene, wanted: Review, seconds: float | None) -> float | None:
     return until if until < wanted.expires else None
 
 
-async def spend(scene: Scene) -> bool:
-    """What people said is spent with the release: once ever, whoever asks for the same meanwhile. False: it is not ours any more."""
-    reviews = scene.ports.reviews
-    for review in [held for held in scene.held if held.state in DECIDED]:
-        assert reviews is not None
-        try:
-            spent = await reviews.use(review, scene.decision_id)
-        except Unavailable as problem:
-            scene.ports.log.error("review.unused", decision_id=scene.decision_id, problem=str(problem))
-            spent = False
-        if not spent:
-            scene.held.clear()  # not to be given back: somebody may have it
-            return False
-        scene.held.remove(review)
-    return True
+async def spend(scenes: Sequence[Scene]) -> bool:
+    """What people said is spent with the release, all of it or nothing: once ever, whoever asks for the same meanwhile. False: it is not ours."""
+    spent = [(review, scene.decision_id) for scene in scenes for review in scene.held if review.state in DECIDED]
+    if not spent:
+        return True
+    ports = scenes[0].ports
+    assert ports.reviews is not None
+    for scene in scenes:
+        scene.held[:] = [review for review in scene.held if review.state not in DECIDED]  # not to be given back: somebody may have it
+    try:
+        return await ports.reviews.use(spent)
+    except Unavailable as problem:
+        ports.log.error("review.unused", decision_id=scenes[0].decision_id, problem=str(problem))
+        return False
+
+
+def withdrawn_by_policy(scene: Scene) -> str | None:
+    """Why a verdict that is held does not count any more: the policy that is in force by now would not ask for it. None: it counts."""
+    book = None if scene.ports.in_force is None else scene.ports.in_force()
+    if book is None or book is scene.book or not scene.held:
+        return None
+    decision = decide(book, scene.request, Situation(can_forward=can_forward(scene.request, scene.round.client)))
+    at = msgspec.structs.replace(context_of(scene, decision), book=book)
+    said = {review.stage: review.lookup for review in scene.held}
+    asks: dict[Stage, str] = {"request": opening.of_request(at, decision.act).lookup} if isinstance(decision.act, Escalated) else {}
+    if decision.allowed is not None and decision.allowed.review_answer is not None:
+        asks["answer"] = opening.lookup_of_answer(at, decision.allowed)
+    stage: Stage = "request" if "request" in said else "answer"  # an edited request has another answer: what it began with counts
+    return None if asks.get(stage) == said[stage] else "the policy has changed meanwhile, and does not ask for this verdict any more"
 
 
 async def find(scene: Scene, lookup: str, stage: Stage) -> Review | None:
@@ -110,26 +133,26 @@ async def find(scene: Scene, lookup: str, stage: Stage) -> Review | None:
     return found
 
 
-async def ask(scene: Scene, wanted: Review, reviewer: str, timeout: float) -> Outcome | None:
+async def ask(scene: Scene, wanted: Review, reviewer: str, timeout: float, *, comes_back: bool = False) -> Outcome | None:
     """Take an earlier verdict on the same, or wait for one as long as the peers do; ``scene.verdict`` is how the review stands then."""
     reviews, started = scene.ports.reviews, scene.ports.clock()
     seconds = left(scene.book.policy, scene.round, timeout, started)
     try:
         review = wanted if wanted.waiter else await find(scene, wanted.lookup, wanted.stage)
         assert reviews is not None or review is None
+        if review is None and scene.was_put_off and wanted.stage == "request":
+            return late(f"reviewer {reviewer} gave no verdict in time")  # what was asked before is over, and nobody is asked again for one request
         if review is None:
             assert reviews is not None
             people = scene.book.policy.reviewers[reviewer]
             fresh = msgspec.structs.replace(wanted, answers_until=_until(scene, wanted, seconds))
             review = await reviews.open(fresh, announce=people.webhook is not None or people.command is not None)
             scene.held.append(review)
-            scene.ask(anew=True)
-        elif _put_off(scene):
-            scene.ask(anew=False)
+            scene.ask()
         if review.state not in DECIDED:
             assert reviews is not None
             scene.verdict = review  # who is asked, also where the wait is cancelled
-            waited = await reviews.wait(review, LONGEST if seconds is None else max(seconds, 0.0), comes_back=scene.round.parks > 0)
+            waited = await reviews.wait(review, LONGEST if seconds is None else max(seconds, 0.0), comes_back=comes_back)
             scene.held[:] = [held for held in scene.held if held.id != review.id] + ([] if waited.waiter is None else [waited])
             review = waited
     except Unavailable as problem:
@@ -148,7 +171,8 @@ async def ask(scene: Scene, wanted: Review, reviewer: str, timeout: float) -> Ou
 
 def context_of(scene: Scene, decision: Decision) -> opening.Context:
     """What a review of this request is opened in."""
-    return opening.Context(scene.book, scene.policy_hash, scene.round, scene.request, decision, scene.decision_id, scene.ports.wall())
+    ports = scene.ports
+    return opening.Context(scene.book, scene.policy_hash, scene.round, scene.request, decision, scene.decision_id, ports.wall(), ports.realm)
 
 
 def nobody(problem: Unavailable) -> Unanswered:

@@ -14,11 +14,11 @@ import msgspec.structs
 
 from samplegate.acts import act
 from samplegate.admit import Hold, admit
-from samplegate.consulting import ask_first, spend
+from samplegate.consulting import ask_first, refuses, spend
 from samplegate.core.brakes import Brakes, asker, digest
 from samplegate.core.capabilities import can_forward
 from samplegate.core.decide import Rulebook, decide
-from samplegate.core.decisions import Answered, Decision, Denied, DenyAs, Forwarded, Reason, Situation, Unanswered, Withdrawn
+from samplegate.core.decisions import Answered, Decision, Denied, DenyAs, Escalated, Forwarded, Reason, Situation, Unanswered, Withdrawn
 from samplegate.core.recording import Done, describe, detail_of
 from samplegate.core.redaction import clean_params
 from samplegate.core.requests import BadRequest, Request, SamplingRequest
@@ -27,6 +27,7 @@ from samplegate.plans import Plan, blocks, ends_the_call, left_open, one_for_all
 from samplegate.ports import Ports, Unavailable
 from samplegate.scene import Scene
 
+SPENDING: Final = 8.0  # seconds that marking verdicts as used may take; the store gives up earlier
 RECORDING: Final = 10.0  # seconds that the records of a round may take; the log gives up earlier where the end of the process has begun
 
 
@@ -72,6 +73,9 @@ class Gate:
             raise
         if put_off:
             return self._put_off(round, plans)
+        refused = next((key for key, plan in plans.items() if refuses(plan)), None)
+        if refused is not None:  # nothing is spent on the others (T7)
+            return Settled(await self._record_all(round, plans, {refused: await self._act(round, refused, plans[refused])}))
         return Settled(await self._act_and_record(round, plans))
 
     # -- decide ----------------------------------------------------------------------------------------------------------------------------
@@ -147,7 +151,7 @@ class Gate:
             left = [*again, *left]
 
     async def _admitted(self, round: Round, plan: Plan, beside: Sequence[Hold]) -> Plan:
-        admitted = await admit(self.book, self.ports, round, plan.scene.request, plan.decision, beside=beside)
+        admitted = await admit(self.book, self.ports, round, plan.scene.request, plan.decision, beside=beside, counted=_counted(plan))
         plan.scene.hold, plan.scene.waited = admitted.hold, plan.scene.waited + admitted.waited
         tried = (*plan.tried, *admitted.tried)
         return msgspec.structs.replace(plan, decision=admitted.decision, refused_by=admitted.refused_by or plan.refused_by, tried=tried)
@@ -238,7 +242,24 @@ class Gate:
                 out[key] = await self._record(round, key, plan, done.get(key))
         for key, plan in plans.items():
             out.setdefault(key, Release(_UNRECORDED, plan.decision_id))
+        lost = await self._unspent(round, plans, done, out)
+        with anyio.move_on_after(RECORDING, shield=True):
+            for key in lost:
+                out[key] = Release(_LOST, plans[key].decision_id)
+                await self._record(round, key, plans[key], msgspec.structs.replace(done[key], outcome=_LOST, told="", revokes=True))
         return out
+
+    async def _unspent(self, round: Round, plans: Mapping[str, Plan], done: Mapping[str, Done], out: Mapping[str, Release]) -> list[str]:
+        """Spend the verdicts that were carried out; the keys that are not released after all, where one is not ours any more."""
+        spends = [key for key, one in done.items() if _spends(one, plans[key].scene) and out[key].outcome is one.outcome]
+        released = [key for key in spends if isinstance(done[key].outcome, Answered | Denied)]
+        ended = round.door == "input_required" and any(blocks(plans[key].item, release.outcome) for key, release in out.items())
+        if ended:  # of all that people said only what ends the call reaches the server
+            spends = [key for key in spends if not isinstance(done[key].outcome, Answered)]
+        with anyio.move_on_after(SPENDING, shield=True):
+            if await spend([plans[key].scene for key in spends]):
+                return [key for key in released if key not in spends]
+        return released
 
     async def _record(self, round: Round, key: str, plan: Plan, done: Done | None) -> Release:
         """The record stands before the release; one that cannot be written makes the outcome Unanswered."""
@@ -255,15 +276,8 @@ class Gate:
         except Exception:
             self.ports.log.error("record.failed", decision_id=plan.decision_id, exc_info=True)  # noqa: G201
         else:
-            return await self._released(round, key, plan, done, release)
-        return release if isinstance(done.outcome, Withdrawn) else Release(_UNRECORDED, plan.decision_id)
-
-    async def _released(self, round: Round, key: str, plan: Plan, done: Done, release: Release) -> Release:
-        """The record stands. A verdict that is not ours any more releases nothing, and the log is told under the same name."""
-        if not isinstance(done.outcome, Answered | Denied) or await spend(plan.scene):
             return release
-        lost = Unanswered(Reason.REVIEW, detail="the verdict was lost to another, or could not be marked as used")
-        return await self._record(round, key, plan, msgspec.structs.replace(done, outcome=lost))
+        return release if isinstance(done.outcome, Withdrawn) else Release(_UNRECORDED, plan.decision_id)
 
     def _accounted(self, done: Done, plan: Plan) -> Done:
         """With what was drawn, tried and spent, however it ended; and without the secrets that a rule of the policy would find in its prompt."""
@@ -290,4 +304,15 @@ class Gate:
         return said if rule is None or rule in said else f"rule {rule!r}" + (f": {said}" if said else "")
 
 
+def _counted(plan: Plan) -> bool:
+    """Whether it was put off after its person was asked, which counted as a request."""
+    return plan.scene.was_put_off and isinstance(plan.decision.act, Escalated)
+
+
+def _spends(done: Done, scene: Scene) -> bool:
+    """Whether verdicts that are held are spent with this: what a person said reaches the server, or is good for nothing."""
+    return scene.unfit or isinstance(done.outcome, Answered) or (isinstance(done.outcome, Denied) and done.outcome.reason is Reason.REVIEW)
+
+
+_LOST: Final = Unanswered(Reason.REVIEW, detail="the verdict was lost to another, or could not be marked as used")
 _UNRECORDED: Final = Unanswered(Reason.RECORDS, detail="the decision log could not be written")

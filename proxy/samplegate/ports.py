@@ -7,6 +7,7 @@ from typing import Protocol
 
 import msgspec
 
+from samplegate.core.decide import Rulebook
 from samplegate.core.ledger import Draw, Refused, Reserved
 from samplegate.core.record import Record
 from samplegate.core.review.review import Delivery, Door, Event, Filter, Review, Stage, Verdict
@@ -50,6 +51,10 @@ class Ports(msgspec.Struct, frozen=True):
     """Unix seconds."""
     random: Callable[[int], bytes]
     log: Log
+    in_force: Callable[[], Rulebook] | None = None
+    """The policy in force by now; a round runs under the one it began with."""
+    realm: str = ""
+    """What tells apart servers of one name that share a store, as wrapped ones do that nobody named."""
     reviews: Reviews | None = None
     """Where there is no store for reviews: None, and what is escalated stays Unanswered."""
 
@@ -82,6 +87,14 @@ class ReviewStore(Protocol):
 
     async def use(self, id: str, *, waiter: str, decision_id: str, now: float) -> bool:
         """The verdict is released by this waiter: once, or False."""
+        ...
+
+    async def use_all(self, uses: Sequence[tuple[str, str, str]], *, now: float) -> bool:
+        """The verdicts of these (review, waiter, decision_id) are released, all of them or none."""
+        ...
+
+    async def ready(self, lookup: str, *, stage: Stage, waiter: str, now: float) -> bool:
+        """Whether there is a verdict that this waiter may take. Changes nothing, and costs little."""
         ...
 
     async def decide(self, id: str, verdict: Verdict, *, who: str, door: Door, now: float) -> Review | Conflict | None:
@@ -150,8 +163,8 @@ class Reviews(Protocol):
         """
         ...
 
-    async def use(self, review: Review, decision_id: str) -> bool:
-        """The verdict is about to be released: True at most once ever. Raises Unavailable."""
+    async def use(self, spent: Sequence[tuple[Review, str]]) -> bool:
+        """The verdicts of these are about to be released under these decision_ids, all or none: True at most once ever. Raises Unavailable."""
         ...
 
     async def give_back(self, review: Review) -> None:

@@ -10,10 +10,13 @@ from typing import Any
 
 import msgspec
 
-from samplegate.admit import admit
-from samplegate.consulting import ask, consult, context_of, find, nobody
+from samplegate.admit import sentence
+from samplegate.consulting import ask, consult, context_of, find, nobody, withdrawn_by_policy
 from samplegate.core import answers
-from samplegate.core.decisions import Allowed, Answered, DecidedBy, Decision, Denied, Escalated, Outcome, Reason, Unanswered
+from samplegate.core.admission import draws_of
+from samplegate.core.capabilities import can_forward
+from samplegate.core.claims import Claimant
+from samplegate.core.decisions import Allowed, Answered, DecidedBy, Decision, Denied, Escalated, Outcome, Reason, Situation, Unanswered
 from samplegate.core.parsing import strictjson
 from samplegate.core.recording import Done
 from samplegate.core.review import editing, opening
@@ -29,9 +32,11 @@ async def escalate(scene: Scene, decision: Decision, escalated: Escalated) -> Do
         await consult(scene, decision, escalated)
     if scene.missed is not None:
         return _done(scene, scene.missed, decision)
-    assert scene.verdict is not None
-    verdict = scene.verdict.verdict
-    assert verdict is not None
+    verdict = None if scene.verdict is None else scene.verdict.verdict
+    if scene.verdict is None or verdict is None:
+        return _done(scene, Unanswered(Reason.REVIEW, detail="nobody has decided it"), decision)
+    if (changed := withdrawn_by_policy(scene)) is not None:
+        return _done(scene, Unanswered(Reason.REVIEW, detail=changed), decision)
     match verdict.word:
         case "reject":
             return _done(scene, _rejected(scene.verdict), decision)
@@ -47,7 +52,7 @@ async def escalate(scene: Scene, decision: Decision, escalated: Escalated) -> Do
 async def sample_seen(scene: Scene, decision: Decision, allowed: Allowed) -> Done:
     """A model answers, and a person sees the answer before the server does. A verdict on an answer of before is taken without asking a model."""
     assert allowed.review_answer is not None
-    lookup = opening.lookup_of_answer(scene.round, scene.request, allowed)
+    lookup = opening.lookup_of_answer(context_of(scene, decision), allowed)
     try:
         found = await find(scene, lookup, "answer")
     except Unavailable as problem:
@@ -77,10 +82,13 @@ def _model_of(review: Review) -> str | None:
 async def _approved(scene: Scene, decision: Decision, escalated: Escalated, verdict: Verdict) -> Done:
     allowed = escalated.allowed
     if allowed is None:
+        scene.unfit = True
         return _done(scene, Unanswered(Reason.REVIEW, detail=f"it was approved, but {escalated.why or 'no model can be asked'}"), decision)
     if verdict.edits is not None:
-        again = editing.decided_again(scene.book, scene.request, decision, allowed, verdict.edits)
+        situation = Situation(can_forward=can_forward(scene.request, scene.round.client))
+        again = editing.decided_again(scene.book, scene.request, situation, decision, verdict.edits)
         if isinstance(again, str):
+            scene.unfit = True
             return _done(scene, Unanswered(Reason.REVIEW, detail=f"the edits of review {_id(scene)} cannot be carried out: {again}"), decision)
         refused = await _admit_again(scene, decision, escalated, again)
         if refused is not None:
@@ -95,19 +103,19 @@ async def _approved(scene: Scene, decision: Decision, escalated: Escalated, verd
 
 
 async def _admit_again(scene: Scene, decision: Decision, escalated: Escalated, edited: Allowed) -> tuple[Outcome, str | None] | None:
-    """Reserve what the edited request may come to, in place of what was reserved; the outcome where a limit has no room for it, and which."""
-    if not decision.limits:
+    """Reserve what the edited request may come to, in place of what was reserved; the outcome where a limit has no room for it, and which.
+
+    The request itself and its slot stay: it is the same one.
+    """
+    if scene.hold is None:
         return None
-    if scene.hold is not None:
-        await scene.hold.close()
-    asked = msgspec.structs.replace(decision, act=msgspec.structs.replace(escalated, allowed=edited), on_limit="unanswered")
-    admitted = await admit(scene.book, scene.ports, scene.round, scene.request, asked)
-    scene.hold = admitted.hold
-    if scene.hold is not None:
-        scene.hold.known()
-    if admitted.refused_by is None and admitted.decision.act == asked.act:
-        return None
-    return Unanswered(Reason.LIMIT, detail=admitted.decision.detail), admitted.refused_by
+    asked = msgspec.structs.replace(decision, act=msgspec.structs.replace(escalated, allowed=edited))
+    draws = draws_of(scene.book, asked, Claimant(scene.round.origin, scene.round.call_ids, scene.round.session, ""))
+    if isinstance(draws, str):
+        return Unanswered(Reason.LIMIT, detail=draws), None
+    await scene.hold.tried(None)
+    refused = await scene.hold.next_try(draws)
+    return None if refused is None else (Unanswered(Reason.LIMIT, detail=f"rule {decision.rule}: {sentence(refused)}"), refused.limit)
 
 
 def _rejected(review: Review) -> Denied:
@@ -120,9 +128,13 @@ def _answered(scene: Scene, verdict: Verdict) -> Outcome:
     result: dict[str, Any] = dict(verdict.result or {})
     outcome = shaped(scene, result, _whose(scene.verdict))
     if not isinstance(outcome, Answered):
+        scene.unfit = True
         return outcome
     problem = answers.fits(scene.request, strictjson.decode(outcome.result))
-    return outcome if problem is None else Unanswered(Reason.REVIEW, detail=f"the answer of review {_id(scene)} does not fit: {problem}")
+    if problem is None:
+        return outcome
+    scene.unfit = True
+    return Unanswered(Reason.REVIEW, detail=f"the answer of review {_id(scene)} does not fit: {problem}")
 
 
 def _looked_at(scene: Scene, review: Review) -> Outcome:

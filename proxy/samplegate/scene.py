@@ -41,6 +41,8 @@ class Scene(msgspec.Struct, eq=False):
 
     verdict: Review | None = None
     """What a person said of the request, held for us; or the review that still waits for it."""
+    unfit: bool = False
+    """The verdict cannot be carried out, now or ever: it is spent though nothing comes of it, so that the next same request is asked about anew."""
     missed: Outcome | None = None
     """Why there is none."""
     reviewed: float = 0.0
@@ -60,11 +62,17 @@ class Scene(msgspec.Struct, eq=False):
         if self.hold is not None:
             self.hold.begin()
 
-    def ask(self, *, anew: bool) -> None:
-        """A person is asked, or (not ``anew``) was before this request was put off, which counted it already."""
+    @property
+    def was_put_off(self) -> bool:
+        """Whether it comes back for the verdict of a person who was asked before."""
+        returned = self.round.returned
+        return returned is not None and self.key in returned.ids and self.key not in returned.seen
+
+    def ask(self) -> None:
+        """A person is asked: that counts as a request."""
         self.begun = True
         if self.hold is not None:
-            self.hold.asked() if anew else self.hold.known()
+            self.hold.asked()
 
     async def close(self) -> None:
         """Give back what it still holds."""

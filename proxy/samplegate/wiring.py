@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import secrets
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 from samplegate.core.bridge.conversing import Converses
 from samplegate.core.decisions import Reason
@@ -24,6 +25,9 @@ from samplegate.records.notes import Notes
 from samplegate.relay import Relay
 from samplegate.sampler.client import Models
 
+UNNAMED: Final = "default"
+"""What a wrapped server is called where nobody gave it a name."""
+
 
 class Wires:
     """One conversation's session, gate and relay, wired together. ``leave`` ends its part in the house."""
@@ -34,6 +38,7 @@ class Wires:
         server: str,
         *,
         caller: str = "local",
+        realm: str = "",
         maps_ids: bool = False,
         streams: bool = False,
         outlived: bool = False,
@@ -41,6 +46,7 @@ class Wires:
     ) -> None:
         self.house = house
         self.server = server
+        self._realm = realm
         self.notes = Notes(house.log, house.metrics, server)
         self.state = State(
             house.rules.book,
@@ -86,6 +92,8 @@ class Wires:
             wall=time.time,
             random=secrets.token_bytes,
             log=house.log,
+            in_force=lambda: house.rules.book,
+            realm=self._realm,
             reviews=house.reviews,
         )
         return Gate(rules.book, rules.hash, ports, house.brakes)
@@ -182,3 +190,8 @@ class Wires:
 def _told(record: Record) -> dict[str, Any]:
     fields = ("decision_id", "server", "kind", "effect", "rule", "outcome", "reason", "detail", "model", "refused_by")
     return {name: value for name in fields if (value := getattr(record, name))}
+
+
+def realm_of(server: str, command: Sequence[str], url: str | None) -> str:
+    """What tells servers that nobody named apart: a verdict on what one asked is none on what another asks in the same words."""
+    return "" if server != UNNAMED else json.dumps([list(command), url])

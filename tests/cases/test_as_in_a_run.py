@@ -83,7 +83,7 @@ class People:
         assert isinstance(decided, Review)
         return decided
 
-    async def use(self, review: Review, decision_id: str) -> bool:
+    async def use(self, spent: Sequence[tuple[Review, str]]) -> bool:
         self.used += 1
         return True
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -23,6 +24,10 @@ def test_every_line_that_the_gate_writes_is_read(content: ContentMode) -> None:
     assert ("docs", "none", "no_rule", "unanswered", 1.5) == (line.server, line.effect, line.reason, line.outcome, line.duration_ms)
     assert ["smart"] == [tried.model for tried in line.attempts]
     assert bool(bytes(line.request)) is (content == "full")
+
+
+def test_a_line_that_revokes_another_says_so() -> None:
+    assert [False, True] == [logged.line(replace(RECORD, revokes=revokes)).revokes for revokes in (False, True)]
 
 
 def test_members_of_a_later_version_are_left_aside() -> None:

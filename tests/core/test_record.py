@@ -73,6 +73,7 @@ def test_a_full_line_names_everything() -> None:
         limits=("team-day", "loop"),
         refused_by="team-day",
         redacted={"aws-key": 2},
+        revokes=True,
     )
     assert {
         **line(PLAIN),
@@ -101,6 +102,7 @@ def test_a_full_line_names_everything() -> None:
         "limits": ["team-day", "loop"],
         "refused_by": "team-day",
         "redacted": {"aws-key": 2},
+        "revokes": True,
     } == line(full)
 
 

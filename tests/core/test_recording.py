@@ -69,3 +69,20 @@ def test_a_secret_that_was_found_in_the_prompt_is_not_kept() -> None:
     cleaned = {"messages": [], "maxTokens": 1}
     assert cleaned == recorded(Answered(b"{}", "policy"), cleaned=cleaned).request
     assert sample() == recorded(Answered(b"{}", "policy")).request
+
+
+def test_a_record_that_revokes_another_leaves_what_was_spent_to_that_one() -> None:
+    spent = {
+        "attempts": ATTEMPTS,
+        "usd": 4_200,
+        "reserved_usd": 9_000,
+        "limits": ("day",),
+        "refused_by": "rate",
+        "input_tokens": 12,
+        "output_tokens": 7,
+    }
+    lost = Unanswered(Reason.REVIEW, detail="why")
+    record = recorded(lost, **spent, revokes=True)
+    assert recorded(lost, revokes=True) == record
+    assert ("unanswered", Reason.REVIEW, "why", True) == (record.outcome, record.reason, record.detail, record.revokes)
+    assert (False, spent) == ((kept := recorded(lost, **spent)).revokes, {name: getattr(kept, name) for name in spent})

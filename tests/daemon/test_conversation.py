@@ -45,6 +45,7 @@ class Behind:
     """A server's side that fails before it is open, or when it is told to."""
 
     streams = False
+    realm = ""
 
     def __init__(self, *, at_once: bool) -> None:
         self.at_once = at_once

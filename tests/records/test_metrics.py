@@ -27,7 +27,7 @@ REQUEST: dict[str, Any] = {
     "reason": Reason.RULE,
     "decided_by": None,
 }
-ENDINGS = {"counter": "total", "gauge": "ratio|seconds|info|open|success|failing|draining", "histogram": "seconds"}
+ENDINGS = {"counter": "total", "gauge": "ratio|seconds|info|open|pending|success|failing|draining", "histogram": "seconds"}
 
 
 def test_a_counter_counts_by_its_labels() -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from samplegate.core.decisions import Reason, Shadow
 from samplegate.core.record import Attempt, Record
+from samplegate.records import tally as tallying
 from samplegate.records.metrics import Metrics
 from samplegate.records.tally import Tally, dollars
 
@@ -113,6 +114,50 @@ def test_the_two_records_of_a_modern_forward_are_one_request() -> None:
     assert "1 request: 1 answered" == taken(away, back)[0].summary()
     urls = replace(away, door="url_error")
     assert "2 requests: 2 forwarded" == taken(urls, replace(urls, decision_id="d2"))[0].summary()
+
+
+REVIEWED = replace(
+    PLAIN, effect="escalate", review="rv_1", decided_by="human", attempts=(CHEAP, SMART), usd=SMART.usd, refused_by="rate", duration_ms=10.0
+)
+LOST = replace(PLAIN, effect="escalate", review="rv_1", outcome="unanswered", reason=Reason.REVIEW, refused_by=None, duration_ms=12.0, revokes=True)
+
+
+def test_a_revoked_request_is_one_and_paid_once() -> None:
+    tally, metrics = taken(REVIEWED, replace(PLAIN, decision_id="d2"), LOST)
+    assert "2 requests: 1 answered, 1 unanswered; 0.0042 USD; limit rate refused 1" == tally.summary()
+    assert 1 == tally.failed == len(tally.failures())
+    assert (0.0042, 2, 1) == tuple(
+        metrics.value(f"samplegate_{name}") for name in ("cost_usd_total", "model_calls_total", "request_duration_seconds")
+    )
+
+
+def test_a_counter_never_goes_down_so_a_revoked_request_is_counted_under_both() -> None:
+    _, metrics = taken(replace(REVIEWED, shadows=(Shadow("trial", "deny"),)), replace(LOST, shadows=(Shadow("trial", "deny"),)))
+    assert [1, 1] == [metrics.value("samplegate_requests_total", outcome=outcome) for outcome in ("answered", "unanswered")]
+    assert 1 == metrics.value("samplegate_requests_total", outcome="unanswered", reason="review")
+    assert 1 == metrics.value("samplegate_shadow_decisions_total")
+
+
+def test_a_denied_request_that_was_revoked_is_listed_once() -> None:
+    tally, _ = taken(replace(REVIEWED, outcome="denied", reason=Reason.REVIEW), LOST)
+    assert "1 request: 1 unanswered; 0.0042 USD; limit rate refused 1" == tally.summary()
+    (line,) = tally.failures()
+    assert "unanswered (review, " in line
+    assert 1 == tally.failed
+
+
+def test_a_revoking_record_whose_first_is_not_known_is_a_request() -> None:
+    assert "1 request: 1 unanswered" == taken(LOST)[0].summary()
+
+
+def test_records_of_reviews_push_no_forward_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tallying, "MAX_HANDED_ON", 2)
+    monkeypatch.setattr(tallying, "MAX_REVIEWED", 2)
+    away = replace(PLAIN, effect="forward", outcome="forwarded", decided_by=None, door="input_required")
+    reviewed = [replace(REVIEWED, decision_id=f"r{number}", attempts=(), refused_by=None) for number in range(5)]
+    lost = [replace(LOST, decision_id=one.decision_id) for one in reviewed]
+    back = replace(away, outcome="answered", decided_by="client")
+    assert "6 requests: 4 answered, 2 unanswered" == taken(away, *reviewed, *lost[3:], back)[0].summary()
 
 
 @pytest.mark.parametrize(

@@ -25,6 +25,7 @@ from samplegate.core.matching.conditions import shown
 from samplegate.core.matching.match import Rulebook
 from samplegate.core.replaying import Changed, Same, Told, Untold, replay
 from samplegate.core.requests import ClientCapabilities
+from samplegate.core.revoking import settled
 from samplegate.core.trials import scenes
 
 SHOWN: Final = 3  # ids of a group, for a person; each leads to its record
@@ -100,7 +101,7 @@ def command(args: argparse.Namespace) -> int:
 def _replay(logs: Logs, book: Rulebook, client: ClientCapabilities | None) -> Replayed:
     replayed = Replayed()
     handed_on: dict[str, None] = {}
-    for line in logs:
+    for line in settled(logs):
         if line.decision_id in handed_on:  # the second record of a forward in the modern era: the request was held against the policy before
             del handed_on[line.decision_id]
             continue

@@ -18,6 +18,7 @@ from samplegate.core.ledger import SCALE
 from samplegate.core.matching.conditions import shown
 from samplegate.core.record import timestamp
 from samplegate.core.reporting import OTHER, OUTCOMES, UNDECIDED, Durations, Kind, Names, Report, Server
+from samplegate.core.revoking import settled
 from samplegate.settings import state_folder
 
 ROWS: Final = 10  # of a table, for a person; --json has them all
@@ -31,7 +32,7 @@ def command(args: argparse.Namespace) -> int:
     try:
         logs = Logs(args.log or _default(os.environ))
         report = Report("" if args.since is None else _since(args.since))
-        for line in logs:
+        for line in settled(logs):
             report.take(line)
     except Unreadable as problem:
         complain(str(problem))

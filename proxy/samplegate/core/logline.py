@@ -68,6 +68,8 @@ class Line(msgspec.Struct, frozen=True):
     review_door: str | None = None
     """By what way a person decided; None where nobody has."""
     reviewed_ms: float | None = None
+    revokes: bool = False
+    """It revokes the record before of the same ``decision_id``."""
     request: msgspec.Raw = msgspec.Raw(b"")
     """The params as JSON, empty where the log was not to keep contents."""
     result: msgspec.Raw = msgspec.Raw(b"")

@@ -118,6 +118,8 @@ class Record:
     """By what way: ``page``, ``api``, ``cli``, ``webhook``, ``callback`` or ``command``."""
     reviewed_ms: float | None = None
     """What of ``duration_ms`` was spent waiting for people."""
+    revokes: bool = False
+    """The record before of the same ``decision_id`` says what was not released after all. What was spent stands there, and not here."""
     asked: Mapping[str, Any] | None = field(default=None, repr=False)
     """What a model was asked, within its rule's bounds: for the tape, never in the line."""
     request: Mapping[str, Any] | None = field(default=None, repr=False)
@@ -162,6 +164,7 @@ def to_json(record: Record, *, content: ContentMode = "none", key: bytes = b"") 
         "reviewed_by": _clipped(record.reviewed_by, MAX_NAME),
         "review_door": record.review_door,
         "reviewed_ms": None if record.reviewed_ms is None else round(record.reviewed_ms, 3),
+        "revokes": record.revokes or None,
         "duration_ms": None if record.duration_ms is None else round(record.duration_ms, 3),
         "outcome": record.outcome,
         "action": record.action,
@@ -171,6 +174,11 @@ def to_json(record: Record, *, content: ContentMode = "none", key: bytes = b"") 
         **_contents(record, content, key),
     }
     return _dump({name: value for name, value in line.items() if value is not None and value not in ("", [])})
+
+
+def may_be_revoked(outcome: str, review: str | None) -> bool:
+    """Whether a record that revokes one with these may follow: a verdict is marked as used once the record stands, and that may fail."""
+    return review is not None and outcome in ("answered", "denied")
 
 
 def timestamp(seconds: float) -> str:

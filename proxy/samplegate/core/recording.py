@@ -54,6 +54,8 @@ class Done(msgspec.Struct, frozen=True):
     """Seconds that were spent waiting for verdicts."""
     told: str = ""
     """What a person wants the server to see."""
+    revokes: bool = False
+    """The record of this request that stands already says what is not released after all."""
 
     @classmethod
     def handed_on(cls, decision: Decision) -> Done:
@@ -86,26 +88,29 @@ def describe(round: Round, key: str, item: Item, decision_id: str, done: Done, *
         detail=detail_of(done),
         shadows=decision.shadows,
         model=done.model,
-        input_tokens=done.input_tokens,
-        output_tokens=done.output_tokens,
         duration_ms=duration * 1000,
         action=_action(item, done),
         decided_by=None if done.handed_on_to_client else _decided_by(outcome),
         fits=done.fits,
         tried=done.tried,
         changed=(*(() if decision.allowed is None else decision.allowed.changed), *done.dropped),
-        attempts=done.attempts,
-        usd=done.usd,
-        reserved_usd=done.reserved_usd,
-        limits=done.limits,
-        refused_by=done.refused_by,
+        **_spent(done),
         redacted=done.redacted,
         asked=None if decision.allowed is None else decision.allowed.params,
         request=None if isinstance(request, BadRequest) else request.params if done.cleaned is None else done.cleaned,
         traceparent=origin.trace or None,
         **_reviewed(done),
+        revokes=done.revokes,
         result=outcome.result if isinstance(outcome, Answered) and not done.handed_on_to_client else None,
     )
+
+
+def _spent(done: Done) -> dict[str, Any]:
+    """What was drawn and spent. It stands once: a record that revokes another leaves it to that one."""
+    if done.revokes:
+        return {}
+    names = ("input_tokens", "output_tokens", "attempts", "usd", "reserved_usd", "limits", "refused_by")
+    return {name: getattr(done, name) for name in names}
 
 
 def _reviewed(done: Done) -> dict[str, Any]:

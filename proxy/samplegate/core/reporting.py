@@ -102,7 +102,7 @@ class Server:
 
 
 class Report:
-    """Takes every record of some logs."""
+    """Takes every record of some logs, those that were revoked as ``revoking.settled`` has them."""
 
     def __init__(self, since: str = "") -> None:
         """``since``: records before that moment, as their time is written, are left out."""
@@ -166,15 +166,15 @@ def _came(server: Server, line: Line) -> None:
 
 def _reviewed(server: Server, line: Line, reviewer: str) -> None:
     server.reviews.of(reviewer).update({"reviews": 1, _verdict(line): 1})
-    if line.review_door is not None:
+    if line.review_door is not None and not line.revokes:
         server.doors.of(line.review_door)["requests"] += 1
         if line.reviewed_ms is not None:
             server.reviewed.add(line.reviewed_ms)
 
 
 def _verdict(line: Line) -> str:
-    """What a person said, as far as a record tells it; an approved request may have failed all the same."""
-    if line.review_door is None:
+    """What a person said, as far as a record tells it; an approved request may have failed all the same. A verdict counts where it was used."""
+    if line.review_door is None or line.revokes:
         return UNDECIDED
     if line.outcome == "denied" and line.reason == "review":
         return "rejected"

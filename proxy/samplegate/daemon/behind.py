@@ -11,6 +11,7 @@ from samplegate.links.child import start_child
 from samplegate.links.failures import CannotStart
 from samplegate.relay import Relay
 from samplegate.settings.servers import ServerSettings, headers_of
+from samplegate.wiring import realm_of
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -23,6 +24,11 @@ Ended = Callable[[], Awaitable[object]]
 
 class Opens(Protocol):
     """Opens the server's side for a relay; what it gives waits for the server's end. Raises CannotStart."""
+
+    @property
+    def realm(self) -> str:
+        """What tells it apart where nobody named it."""
+        ...
 
     @property
     def streams(self) -> bool:
@@ -41,6 +47,7 @@ class Process:
         self._server = server
         self._environment = environment
         self._max_frame = max_frame
+        self.realm = realm_of(server.name, server.command, None)
 
     @asynccontextmanager
     async def open(self, relay: Relay) -> AsyncIterator[Ended]:
@@ -64,6 +71,7 @@ class Remote:
         self._server = server
         self._http = http
         self._max_frame = max_frame
+        self.realm = realm_of(server.name, (), server.url)
 
     @asynccontextmanager
     async def open(self, relay: Relay) -> AsyncIterator[Ended]:

@@ -159,6 +159,7 @@ class Server:
             self._house,
             self.name,
             caller=caller,
+            realm=self._behind.realm,
             maps_ids=modern,
             streams=self._behind.streams,
             outlived=True,

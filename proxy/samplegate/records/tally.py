@@ -11,10 +11,11 @@ from itertools import pairwise
 from typing import Final
 
 from samplegate.core.ledger import SCALE
-from samplegate.core.record import Record
+from samplegate.core.record import Record, Released, may_be_revoked
 from samplegate.records.metrics import Metrics
 
 MAX_HANDED_ON: Final = 10_000  # forwards whose second record is still to come
+MAX_REVIEWED: Final = 10_000  # outcomes by a verdict that may be revoked yet, within seconds
 MAX_LISTED: Final = 50  # what --strict lists; the decision log has them all
 
 
@@ -28,29 +29,35 @@ class Tally:
         self._spent = 0
         self._unpriced = 0
         self._refused_by: Counter[str] = Counter()
-        self._handed_on: dict[str, None] = {}
+        self._handed_on: dict[str, Released] = {}
+        self._reviewed: dict[str, Released] = {}
         self._faults = 0
         self._faulty: list[str] = []
 
     def take(self, record: Record) -> None:
-        """Count one record. The two of a forward in the modern era are one request, except in the metrics, where nothing is taken back."""
-        if record.decision_id in self._handed_on:
-            del self._handed_on[record.decision_id]
-            self._outcomes["forwarded"] -= 1
+        """Count one record. The two of a forward in the modern era are one request, and so are a record and the one that revokes it.
+
+        Except in the metrics, where nothing is taken back.
+        """
+        self._take_back(record)
         if record.outcome == "forwarded" and record.door != "url_error":
-            self._hand_on(record.decision_id)
+            _keep(self._handed_on, record, MAX_HANDED_ON)
+        elif may_be_revoked(record.outcome, record.review):
+            _keep(self._reviewed, record, MAX_REVIEWED)
         self._outcomes[record.outcome] += 1
         if record.outcome in ("denied", "unanswered"):
             self._failed.append(record) if len(self._failed) < MAX_LISTED else None
-        if record.refused_by is not None:
-            self._refused_by[record.refused_by] += 1
         self._count(record)
-        self._count_models(record)
+        if not record.revokes:  # what was spent and tried stands in the record before
+            self._count_once(record)
+            self._count_models(record)
 
-    def _hand_on(self, decision_id: str) -> None:
-        self._handed_on[decision_id] = None
-        if len(self._handed_on) > MAX_HANDED_ON:
-            del self._handed_on[next(iter(self._handed_on))]
+    def _take_back(self, record: Record) -> None:
+        before = (self._reviewed if record.revokes else self._handed_on).pop(record.decision_id, None)
+        if before is not None:
+            self._outcomes[before] -= 1
+        if record.revokes:
+            self._failed = [one for one in self._failed if one.decision_id != record.decision_id]
 
     def fault(self, round: str) -> None:
         """Count one round that a fault of the gate's own ended, which may have no record."""
@@ -95,6 +102,10 @@ class Tally:
             reason=record.reason.value,
             decided_by=record.decided_by,
         )
+
+    def _count_once(self, record: Record) -> None:
+        if record.refused_by is not None:
+            self._refused_by[record.refused_by] += 1
         if record.duration_ms is not None:
             seconds = record.duration_ms / 1000
             self._metrics.observe("samplegate_request_duration_seconds", seconds, server=record.server, kind=record.kind, effect=record.effect)
@@ -114,6 +125,12 @@ class Tally:
                 self._metrics.count("samplegate_cost_usd_total", attempt.usd / SCALE["usd"], **labels)
         for failed, following in pairwise(record.attempts):
             self._metrics.count("samplegate_fallbacks_total", model_from=failed.model, model_to=following.model, reason=failed.result)
+
+
+def _keep(outcomes: dict[str, Released], record: Record, most: int) -> None:
+    outcomes[record.decision_id] = record.outcome
+    if len(outcomes) > most:
+        del outcomes[next(iter(outcomes))]
 
 
 def dollars(units: int) -> str:

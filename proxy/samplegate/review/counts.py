@@ -26,6 +26,11 @@ class Counts:
         self._open: dict[str, tuple[str, float]] = {}
         self._seen: set[str] = set()
 
+    @property
+    def counting(self) -> bool:
+        """Whether the end of any is still to be counted."""
+        return bool(self._open)
+
     def opened(self, review: Review) -> None:
         """It was put before its reviewer."""
         self._open[review.id] = (review.reviewer, review.created)

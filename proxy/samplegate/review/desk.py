@@ -5,7 +5,7 @@ What a process holds is its own by a lease that it renews; a process that was ki
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 import anyio
@@ -18,6 +18,7 @@ from samplegate.review.counts import Counts
 LEASE: Final = 10.0  # seconds after which a process that says nothing is taken for dead
 POLL: Final = 0.5  # seconds between two looks at what other processes did, while somebody waits here
 CLOSING: Final = 6.0  # seconds that taking a review back may take while its request is being cancelled: a little over the store's own patience
+SELDOM: Final = 5.0  # the same while nobody waits, and only ends are to be counted
 MANY: Final = 1000  # events that are read at once
 
 
@@ -62,7 +63,7 @@ class Desk:
     async def find(self, lookup: str, *, stage: Stage) -> Review | None:
         """A verdict on the same that was given before, or a review of the same that nobody waits for."""
         waiter = self._name()
-        if self._seen is None:
+        if self._seen is None or not (self._waiters or self._counts.counting):
             self._seen = await self.store.last_change()
         found = await self.store.seek(lookup, stage=stage, waiter=waiter, now=self._wall(), seconds=LEASE)
         if found is not None:
@@ -89,20 +90,26 @@ class Desk:
         assert review.waiter is not None
         until = self._clock() + min(seconds, review.expires - self._wall())  # whatever becomes of the clock on the wall
         try:
-            return await self._waited(review, review.waiter, until, comes_back)
-        except BaseException:  # cancelled, or the store is gone: whoever asked has no use for a verdict now
+            found = await self._waited(review, review.waiter, until, comes_back)
+        except BaseException:  # cancelled: whoever asked has no use for a verdict now
             with anyio.move_on_after(CLOSING, shield=True):
                 await self._take_back(review)
             raise
         finally:
             self._bells.pop(review.id, None)
+        if found.waiter != review.waiter:  # it is over, or somebody else's
+            self._waiters.discard(review.waiter)
+        return found
 
-    async def use(self, review: Review, decision_id: str) -> bool:
-        """Its verdict is about to be released."""
-        assert review.waiter is not None
-        done = await self.store.use(review.id, waiter=review.waiter, decision_id=decision_id, now=self._wall())
-        self._waiters.discard(review.waiter)
-        return done
+    async def use(self, spent: Sequence[tuple[Review, str]]) -> bool:
+        """These verdicts are about to be released, all or none. Whatever comes of it, they are ours no more: a lease that is left runs out."""
+        uses = [(review.id, review.waiter or "", decision_id) for review, decision_id in spent]
+        try:
+            if len(uses) > 1:
+                return await self.store.use_all(uses, now=self._wall())
+            return all([await self.store.use(id, waiter=waiter, decision_id=name, now=self._wall()) for id, waiter, name in uses])
+        finally:
+            self._waiters.difference_update(waiter for _, waiter, _ in uses)
 
     async def give_back(self, review: Review) -> None:
         """Whatever was said stays for the next same request."""
@@ -113,6 +120,8 @@ class Desk:
                 await self.store.leave(review.id, waiter=review.waiter, now=self._wall())
             except Unavailable as problem:  # the lease runs out by itself
                 self._log.warning("review.not_left", review=review.id, problem=str(problem))
+            except Exception:
+                self._log.error("review.not_left", review=review.id, exc_info=True)
 
     def end(self) -> None:
         """The process ends: what still waits is left to the next one, not taken back."""
@@ -123,18 +132,29 @@ class Desk:
     # -- waiting ---------------------------------------------------------------------------------------------------------------------------
 
     async def _waited(self, review: Review, waiter: str, until: float, comes_back: bool) -> Review:
+        older = False
         while True:
             bell = self._bells[review.id] = anyio.Event()
-            found = await self.store.get(review.id)
-            if found is None or found.state != "pending":
-                return review if found is None else await self._over(found, waiter)
             rest = until - self._clock()
-            if rest <= 0 or (comes_back and self._ending):
-                return await self._expired(found)
+            last = rest <= 0 or (comes_back and self._ending)
+            try:
+                ended = await self._ended(review, waiter, older=older, last=last)
+            except Unavailable:  # for a moment, it may be: whoever waits goes on waiting, and a verdict that is there by then still counts
+                ended = review if last else None
+            if ended is not None:
+                return ended
             with anyio.move_on_after(min(rest, LEASE)) as slept:
                 await bell.wait()
-            if slept.cancelled_caught and (other := await self._older(review, waiter)) is not None:
-                return other
+            older = slept.cancelled_caught
+
+    async def _ended(self, review: Review, waiter: str, *, older: bool, last: bool) -> Review | None:
+        """What it came to; None as long as it is waited for."""
+        if older and (other := await self._older(review, waiter)) is not None:
+            return other
+        found = await self.store.get(review.id)
+        if found is None or found.state != "pending":
+            return review if found is None else await self._over(found, waiter)
+        return await self._expired(found) if last else None
 
     async def _expired(self, found: Review) -> Review:
         """It still waits for a verdict, or its own time is over too."""
@@ -147,11 +167,13 @@ class Desk:
     async def _over(self, found: Review, waiter: str) -> Review:
         """It left ``pending``: a verdict that is not ours to take any more is as good as taken back."""
         if found.state in DECIDED and (found.waiter != waiter or found.used_by is not None):
-            return msgspec.structs.replace(found, state="withdrawn", verdict=None)
+            return msgspec.structs.replace(found, state="withdrawn", verdict=None, waiter=None, held_until=0.0)
         return found
 
     async def _older(self, review: Review, waiter: str) -> Review | None:
         """A verdict on the same whose taker has died meanwhile; ours is then taken back."""
+        if not await self.store.ready(review.lookup, stage=review.stage, waiter=waiter, now=self._wall()):
+            return None
         found = await self.store.seek(review.lookup, stage=review.stage, waiter=waiter, now=self._wall(), seconds=LEASE)
         if found is None or found.id == review.id:
             return None
@@ -183,20 +205,23 @@ class Desk:
 
     async def run(self) -> None:
         """Renew what is held, and wake those for whom something has happened, also in other processes. Until cancelled."""
-        renewed = float("-inf")
+        renewed, failing = float("-inf"), False
         while True:
-            if not self._waiters:
+            if not (self._waiters or self._counts.counting):
                 await self._stirred.wait()
             try:
-                if self._clock() - renewed >= LEASE / 3:
+                if self._waiters and self._clock() - renewed >= LEASE / 3:
                     renewed = self._clock()
                     await self.store.renew(sorted(self._waiters), now=self._wall(), seconds=LEASE)
                 await self._look()
+                failing = False
             except Unavailable as problem:
-                self._log.warning("review.store_failed", problem=str(problem))
+                if not failing:  # it is told once, not twice a second
+                    self._log.warning("review.store_failed", problem=str(problem))
+                failing = True
             except Exception:  # nobody else would renew anything again
                 self._log.error("review.failed", exc_info=True)
-            with anyio.move_on_after(POLL):
+            with anyio.move_on_after(POLL if self._waiters else SELDOM):
                 await self._stirred.wait()
             self._stirred = anyio.Event()
 

@@ -65,9 +65,10 @@ class Reviews:
 
     def renew(self, waiters: Sequence[str], *, now: float, seconds: float) -> None:
         """These waiters are there: what they hold is theirs for so long again."""
-        if waiters:
-            theirs = update(REVIEWS).where(REVIEWS.c.waiter.in_(rows.plains(waiters)), REVIEWS.c.used_by.is_(None))
-            with self.database.writing() as db:
+        with self.database.writing() as db:
+            for first in range(0, len(waiters), AT_A_TIME):
+                some = rows.plains(waiters[first : first + AT_A_TIME])
+                theirs = update(REVIEWS).where(REVIEWS.c.waiter.in_(some), REVIEWS.c.used_by.is_(None))
                 db.execute(theirs.values(held_until=now + seconds))
 
     def leave(self, id: str, *, waiter: str, now: float) -> None:
@@ -100,18 +101,35 @@ class Reviews:
 
     def use(self, id: str, *, waiter: str, decision_id: str, now: float) -> bool:
         """The verdict is released by this waiter: once, or False. What was a secret in it is kept no longer."""
+        return self.use_all([(id, waiter, decision_id)], now=now)
+
+    def use_all(self, uses: Sequence[tuple[str, str, str]], *, now: float) -> bool:
+        """The verdicts of these (id, waiter, decision_id) are released, all of them or none."""
+        scrub = False
         with self.database.writing() as db:
-            review = finding.one(db, id)
-            spent = None if review is None else states.used(review, waiter=waiter, decision_id=decision_id, now=now)
-            if review is None or spent is None:
+            found = [(finding.one(db, id), waiter, decision_id) for id, waiter, decision_id in uses]
+            spent = [
+                (review, states.used(review, waiter=waiter, decision_id=decision_id, now=now), decision_id)
+                for review, waiter, decision_id in found
+                if review is not None
+            ]
+            if len(spent) < len(uses) or any(after is None for _, after, _ in spent):
                 return False
-            clean = cleared(spent)
-            _write(db, review, clean)
-            tell(db, spent, "used", now, detail=decision_id)
+            for review, after, decision_id in spent:
+                assert after is not None
+                clean = cleared(after)
+                scrub = scrub or clean != after
+                _write(db, review, clean)
+                tell(db, after, "used", now, detail=decision_id)
         self.changed += 1
-        if clean != spent:
+        if scrub:
             self.database.scrub()
         return True
+
+    def ready(self, lookup: str, *, stage: Stage, waiter: str, now: float) -> bool:
+        """Whether there is a verdict that this waiter may take. Changes nothing."""
+        with self.database.reading() as db:
+            return any(states.standing(review, waiter, now) == "decided" for review in finding.free(db, lookup, stage=stage, waiter=waiter, now=now))
 
     def decide(self, id: str, verdict: Verdict, *, who: str, door: Door, now: float) -> Review | Conflict | None:
         """Give a verdict; None where there is no such review. One that comes after its time leaves the review expired."""

@@ -103,6 +103,12 @@ class KeptReviews:
     async def use(self, id: str, *, waiter: str, decision_id: str, now: float) -> bool:
         return await self._write(lambda store: store.use(id, waiter=waiter, decision_id=decision_id, now=now))
 
+    async def use_all(self, uses: Sequence[tuple[str, str, str]], *, now: float) -> bool:
+        return await self._write(lambda store: store.use_all(uses, now=now))
+
+    async def ready(self, lookup: str, *, stage: Stage, waiter: str, now: float) -> bool:
+        return await self._reader.run(lambda store: store.ready(lookup, stage=stage, waiter=waiter, now=now))
+
     async def decide(self, id: str, verdict: Verdict, *, who: str, door: Door, now: float) -> Review | Conflict | None:
         return await self._write(lambda store: store.decide(id, verdict, who=who, door=door, now=now))
 

@@ -15,6 +15,7 @@ def digest(
     *,
     server: str,
     caller: str,
+    realm: str = "",
     method: str,
     calls: Sequence[Call],
     during: str = "",
@@ -25,11 +26,13 @@ def digest(
 ) -> str:
     """``sha256:`` and the hex of SHA-256 over canonical JSON (sorted keys, no blanks, ASCII). ``_meta`` and ``task`` differ from try to try.
 
-    ``during``: what the client's call was made with (``call_digest``): "Really delete?" is another question for another thing that is deleted.
+    ``realm`` tells apart servers of one name (``ports.Ports``). ``during``: what the client's call was made with (``call_digest``): "Really delete?"
+    is another question for another thing that is deleted.
     """
     bound = {
         "server": server,
         "caller": caller,
+        "realm": realm,
         "method": method,
         "calls": [[call.method, call.tool] for call in calls],
         "during": during,

@@ -99,6 +99,8 @@ def _blocks(content: Any) -> Any:
 
 
 def _prompt(bounds: Bounds, edits: Edits) -> list[Problem]:
+    if edits.system_prompt and bounds.drops_system_prompt:
+        return [Problem("edits.systemPrompt", "the rule takes system prompts away; leave it out")]
     if edits.system_prompt is None or edits.system_prompt.startswith(bounds.prepended):
         return []
     return [Problem("edits.systemPrompt", "must begin with what the rule puts before it")]

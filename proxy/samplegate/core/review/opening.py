@@ -9,7 +9,6 @@ import msgspec
 
 from samplegate.core.admission import worst_of
 from samplegate.core.bounds import most_tokens
-from samplegate.core.catalogue import MOST_TOKENS
 from samplegate.core.decide import Rulebook
 from samplegate.core.decisions import Allowed, Decision, Escalated
 from samplegate.core.parsing.strictjson import Fault, decode
@@ -35,26 +34,27 @@ class Context(msgspec.Struct, frozen=True):
     decision: Decision
     decision_id: str
     now: float
+    realm: str = ""
 
 
 def of_request(at: Context, escalated: Escalated) -> Review:
     """The review of a request before anything is done about it. Its id is given to it by whoever keeps it."""
     rule, allowed = _rule(at), escalated.allowed
     params = at.request.params if allowed is None else allowed.params
-    bound = _digest((at.round, at.request), escalated.reviewer, params, () if allowed is None else allowed.models)
+    bound = _digest(at, escalated.reviewer, params, () if allowed is None else allowed.models)
     return _review(
         at, reviewer=escalated.reviewer, timeout=escalated.timeout, late=escalated.late,
         stage="request", digest=bound, lookup=bound, params=params, show=rule.show, why=escalated.why,
-        bounds=None if allowed is None else _bounds(at.book, rule, allowed),
+        bounds=None if allowed is None else _bounds(at.book, rule, allowed, at.request.params),
         changed=() if allowed is None else allowed.changed,
         worst_usd=None if allowed is None else worst_of(at.book, allowed.models[0], allowed.params).usd,
     )  # fmt: skip
 
 
-def lookup_of_answer(round: Round, request: Request, allowed: Allowed) -> str:
+def lookup_of_answer(at: Context, allowed: Allowed) -> str:
     """What reviews of a model's answer to the same request have in common, whatever the model says."""
     assert allowed.review_answer is not None
-    return _digest((round, request), allowed.review_answer, allowed.params, ("answer", *allowed.models))
+    return _digest(at, allowed.review_answer, allowed.params, ("answer", *allowed.models))
 
 
 def of_answer(at: Context, allowed: Allowed, result: bytes) -> Review:
@@ -62,11 +62,11 @@ def of_answer(at: Context, allowed: Allowed, result: bytes) -> Review:
     rule, reviewer = _rule(at), allowed.review_answer
     assert reviewer is not None
     answer: Mapping[str, Any] = decode(result)
-    bound = _digest((at.round, at.request), reviewer, allowed.params, ("answer", *allowed.models), answer)
+    bound = _digest(at, reviewer, allowed.params, ("answer", *allowed.models), answer)
     return _review(
         at, reviewer=reviewer, timeout=timeout_of(at.book, reviewer),
         late=seconds(at.book.policy.reviewers[reviewer].late_verdict), stage="answer", digest=bound,
-        lookup=lookup_of_answer(at.round, at.request, allowed),
+        lookup=lookup_of_answer(at, allowed),
         params=allowed.params, show=rule.show, why="", bounds=None, changed=allowed.changed, worst_usd=None, answer=answer,
     )  # fmt: skip
 
@@ -97,26 +97,25 @@ def _review(at: Context, *, timeout: float, **values: Any) -> Review:
     )
 
 
-def _digest(
-    at: tuple[Round, Request], reviewer: str, params: Mapping[str, Any], models: tuple[str, ...], answer: Mapping[str, Any] | None = None
-) -> str:
-    round, request = at
-    method = "sampling/createMessage" if request.kind == "sampling" else "elicitation/create"
-    origin = round.origin
+def _digest(at: Context, reviewer: str, params: Mapping[str, Any], models: tuple[str, ...], answer: Mapping[str, Any] | None = None) -> str:
+    method = "sampling/createMessage" if at.request.kind == "sampling" else "elicitation/create"
+    origin = at.round.origin
     return digest(
-        server=origin.server, caller=origin.caller, method=method, calls=origin.calls, during=call_digest(round.arguments),
+        server=origin.server, caller=origin.caller, realm=at.realm, method=method, calls=origin.calls, during=call_digest(at.round.arguments),
         reviewer=reviewer, params=params, models=models, answer=answer,
     )  # fmt: skip
 
 
-def _bounds(book: Rulebook, rule: ModelRule, allowed: Allowed) -> Bounds:
+def _bounds(book: Rulebook, rule: ModelRule, allowed: Allowed, params: Mapping[str, Any]) -> Bounds:
     with_ = rule.with_
-    most = {name: most_tokens(with_, book.model(name), book.catalogue[name], MOST_TOKENS) for name in allowed.models}
+    asked = params["maxTokens"]  # more than the server asked for is not allowed (R3)
+    most = {name: most_tokens(with_, book.model(name), book.catalogue[name], asked) for name in allowed.models}
     return Bounds(
         models=allowed.models,
         max_tokens=most,
         temperature_min=None if with_.temperature is None else with_.temperature.min,
         temperature_max=None if with_.temperature is None else with_.temperature.max,
+        drops_system_prompt=with_.system_prompt == "drop",
         prepended=with_.system_prompt.prepend if isinstance(with_.system_prompt, Prepend) else "",
     )
 

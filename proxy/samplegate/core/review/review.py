@@ -36,6 +36,8 @@ class Bounds(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The most output tokens by model; no entry: no bound."""
     temperature_min: float | None = None
     temperature_max: float | None = None
+    drops_system_prompt: bool = False
+    """The rule takes it away, so there is none to edit."""
     prepended: str = ""
     """What the rule puts before the system prompt: an edited one must begin with it."""
 

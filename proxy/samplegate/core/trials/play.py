@@ -124,8 +124,8 @@ class Play:
             return msgspec.structs.replace(came, judged=judged), -1
         steps = (*came.steps[:-1], msgspec.structs.replace(came.steps[-1], why=f"{came.steps[-1].why}; {judged.detail}"))
         if judged.decision is not came.decision:  # by the person's edits: it is admitted once more, as what it has become
-            came = msgspec.structs.replace(came, decision=judged.decision, cost=_cost(scenery.book, judged.decision))
-            refused = self._charge(scenery, judged.decision, judged, now, known=True)
+            before, came = came.decision, msgspec.structs.replace(came, decision=judged.decision, cost=_cost(scenery.book, judged.decision))
+            refused = self._charge(scenery, judged.decision, judged, now, before=before)
             if refused is not None:
                 judged = msgspec.structs.replace(judged, outcome="unanswered", reason=Reason.LIMIT, act="nothing", detail=_sentence(refused))
             if isinstance(refused, Refused):
@@ -135,11 +135,18 @@ class Play:
             return came, came.decision.index + 1
         return msgspec.structs.replace(came, judged=judged), -1
 
-    def _charge(self, scenery: Scenery, decision: Decision, judged: Judged | str | None, now: float, *, known: bool = False) -> Refused | str | None:
-        """Reserve what it draws; None if there was room, else which limit had none, or why that cannot be told. ``known``: it was counted before."""
+    def _charge(
+        self, scenery: Scenery, decision: Decision, judged: Judged | str | None, now: float, *, before: Decision | None = None
+    ) -> Refused | str | None:
+        """Reserve what it draws; None if there was room, else which limit had none, or why that cannot be told.
+
+        ``before``: what it was before a person's edits, as which it counts already.
+        """
         draws = draws_of(scenery.book, decision, scenery.who)
-        if isinstance(draws, str):
-            return draws
+        counted = () if before is None else draws_of(scenery.book, before, scenery.who)
+        if isinstance(draws, str) or isinstance(counted, str):
+            return draws if isinstance(draws, str) else None
+        draws = claims.carried(draws, [draw for draw in counted if scenery.book.terms[draw.limit].quantity == "requests"])
         if not draws:
             return None
         reserved = self.accounts.reserve(draws, now)
@@ -150,8 +157,6 @@ class Play:
             return None
         act = judged.act if isinstance(judged, Judged) else "ask"
         truth = actual(scenery.book, decision, scenery.asked, draws, act)
-        if known:
-            truth = tuple(draw for draw in truth if scenery.book.terms[draw.limit].quantity != "requests")
         hold = scenery.asked.hold if act == "ask" else None  # with a person's answer, or without one, the request is over
         if hold:
             self.accounts.hold(reserved, truth, None if hold is True else now + seconds(hold))
@@ -198,7 +203,7 @@ def _claimant(asked: Asked, origin: Origin) -> Claimant:
 def _judged(scenery: Scenery, request: Request, decision: Decision) -> Judged | str | None:
     if scenery.asked.verdict is None or not isinstance(decision.act, Escalated):
         return None
-    return judge(scenery.book, request, decision, scenery.asked)
+    return judge(scenery.book, request, scenery.situation, decision, scenery.asked)
 
 
 def _end(decision: Decision, refused: Refused | str | None, judged: Judged | str | None) -> End:

@@ -8,7 +8,7 @@ import msgspec
 import msgspec.structs
 
 from samplegate.core.decide import Rulebook
-from samplegate.core.decisions import Decision, Escalated, Reason
+from samplegate.core.decisions import Decision, Escalated, Reason, Situation
 from samplegate.core.policy import Kind
 from samplegate.core.requests import ClientCapabilities, Request
 from samplegate.core.review import editing, opening, verdicts
@@ -46,13 +46,13 @@ def review_of(book: Rulebook, request: Request, decision: Decision) -> Review:
     return opening.of_request(opening.Context(book, "", round, request, decision, "", 0.0), decision.act)
 
 
-def judge(book: Rulebook, request: Request, decision: Decision, asked: Asked) -> Judged | str:
+def judge(book: Rulebook, request: Request, situation: Situation, decision: Decision, asked: Asked) -> Judged | str:
     """The outcome of the case's verdict on an escalated request; why it is none on it, as a sentence."""
     if asked.verdict == "none":
         assert isinstance(decision.act, Escalated)
         return _timed_out(decision, f"reviewer {decision.act.reviewer} gave no verdict within {decision.act.timeout:.3g} s", "nothing")
     read = verdicts.read(written(asked.verdict, request.kind), review_of(book, request, decision), digest="optional")
-    return _carried_out(book, request, decision, asked, read) if isinstance(read, Verdict) else "; ".join(map(str, read))
+    return _carried_out(book, request, situation, decision, (asked, read)) if isinstance(read, Verdict) else "; ".join(map(str, read))
 
 
 def written(given: Given | None, kind: Kind) -> dict[str, Any]:
@@ -75,7 +75,8 @@ def _timed_out(decision: Decision, what: str, act: Act) -> Judged:
     return Judged(decision, "denied" if denied else "unanswered", Reason.TIMEOUT, "cancel" if denied else None, detail=detail, act=act)
 
 
-def _carried_out(book: Rulebook, request: Request, decision: Decision, asked: Asked, verdict: Verdict) -> Judged | str:
+def _carried_out(book: Rulebook, request: Request, situation: Situation, decision: Decision, said: tuple[Asked, Verdict]) -> Judged | str:
+    asked, verdict = said
     assert isinstance(decision.act, Escalated)
     if verdict.word == "reject":
         return Judged(decision, "denied", Reason.REVIEW, "decline", detail="a person rejected it")
@@ -85,7 +86,7 @@ def _carried_out(book: Rulebook, request: Request, decision: Decision, asked: As
     allowed = decision.act.allowed
     assert allowed is not None, "what cannot be approved is not read as approved"
     if verdict.edits is not None:
-        again = editing.decided_again(book, request, decision, allowed, verdict.edits)
+        again = editing.decided_again(book, request, situation, decision, verdict.edits)
         if isinstance(again, str):
             return Judged(decision, "unanswered", Reason.REVIEW, detail=f"the edits cannot be carried out: {again}")
         decision = msgspec.structs.replace(decision, act=msgspec.structs.replace(decision.act, allowed=again))
