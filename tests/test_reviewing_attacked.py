@@ -1,4 +1,4 @@
-"""What somebody tried against reviews: rounds of several, edits that go too far, policies that change, verdicts that cannot be used, limits at their end."""
+"""What somebody tried against reviews: rounds of several, edits that go too far, policies that change, verdicts that cannot be used."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ async def test_a_verdict_that_could_not_be_marked_as_used_is_there_again_once_it
     async def fails(*_: Any, **__: Any) -> bool:
         raise Unavailable("store: locked")
 
-    real, room.store.use = room.store.use, fails  # type: ignore[method-assign, assignment]
+    real, room.store.use = room.store.use, fails  # type: ignore[method-assign]
     await room.settled(*pushed(ASK, policy=POLICY), room.says("approve"))
     room.store.use = real  # type: ignore[method-assign]
     (review,) = await room.store.list(Filter())
@@ -115,11 +115,12 @@ async def test_a_verdict_that_can_never_be_carried_out_is_spent_so_that_a_person
 async def test_a_verdict_counts_only_as_long_as_the_policy_in_force_asks_for_it(now: list[dict[str, Any]]) -> None:
     room = Room()
     d, round = pushed(ASK, policy=POLICY)
-    book = compile_policy(policy(*now, **POLICY), {})
+    books = [d.book, compile_policy(policy(*now, **POLICY), {})]
+    room.world.in_force = lambda: books[0]
 
     async def reload_and_approve() -> None:
         await room.pending()
-        room.world.in_force = lambda: book
+        del books[0]
         await room.says("approve")()
 
     release = await room.settled(d, round, reload_and_approve)

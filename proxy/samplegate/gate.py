@@ -22,6 +22,7 @@ from samplegate.core.decisions import Answered, Decision, Denied, DenyAs, Escala
 from samplegate.core.recording import Done, describe, detail_of
 from samplegate.core.redaction import clean_params
 from samplegate.core.requests import BadRequest, Request, SamplingRequest
+from samplegate.core.review.review import DECIDED
 from samplegate.core.session.rounds import Conclusion, ForwardRound, Item, Note, Release, Round, Seen, Settled
 from samplegate.plans import Plan, blocks, ends_the_call, left_open, one_for_all, refusal, stopped, timeout_of, verifies
 from samplegate.ports import Ports, Unavailable
@@ -311,6 +312,8 @@ def _counted(plan: Plan) -> bool:
 
 def _spends(done: Done, scene: Scene) -> bool:
     """Whether verdicts that are held are spent with this: what a person said reaches the server, or is good for nothing."""
+    if all(review.state not in DECIDED for review in scene.held):
+        return False
     return scene.unfit or isinstance(done.outcome, Answered) or (isinstance(done.outcome, Denied) and done.outcome.reason is Reason.REVIEW)
 
 
