@@ -6,7 +6,6 @@ Not the wire: rounds come from ``core.session`` and conclusions go back to it. W
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Final
 
 import anyio
 import msgspec
@@ -14,22 +13,18 @@ import msgspec.structs
 
 from samplegate.acts import act
 from samplegate.admit import Hold, admit
-from samplegate.consulting import ask_first, refuses, spend
+from samplegate.consulting import ask_first, refuses
 from samplegate.core.brakes import Brakes, asker, digest
 from samplegate.core.capabilities import can_forward
 from samplegate.core.decide import Rulebook, decide
-from samplegate.core.decisions import Answered, Decision, Denied, DenyAs, Escalated, Forwarded, Reason, Situation, Unanswered, Withdrawn
-from samplegate.core.recording import Done, describe, detail_of
-from samplegate.core.redaction import clean_params
-from samplegate.core.requests import BadRequest, Request, SamplingRequest
-from samplegate.core.review.review import DECIDED
+from samplegate.core.decisions import Answered, Decision, DenyAs, Escalated, Forwarded, Reason, Situation, Unanswered, Withdrawn
+from samplegate.core.recording import Done
+from samplegate.core.requests import BadRequest, Request
 from samplegate.core.session.rounds import Conclusion, ForwardRound, Item, Note, Release, Round, Seen, Settled
 from samplegate.plans import Plan, blocks, ends_the_call, left_open, one_for_all, refusal, stopped, timeout_of, verifies
-from samplegate.ports import Ports, Unavailable
+from samplegate.ports import Ports
+from samplegate.releasing import Releases
 from samplegate.scene import Scene
-
-SPENDING: Final = 8.0  # seconds that marking verdicts as used may take; the store gives up earlier
-RECORDING: Final = 10.0  # seconds that the records of a round may take; the log gives up earlier where the end of the process has begun
 
 
 class Gate:
@@ -39,6 +34,7 @@ class Gate:
         self.book = book
         self.policy_hash = policy_hash
         self.ports = ports
+        self._releases = Releases(book, policy_hash, ports)
         self._brakes = brakes if brakes is not None else Brakes(book.policy.brakes)
 
     async def run(self, round: Round) -> Conclusion:
@@ -70,13 +66,13 @@ class Gate:
         try:
             put_off = await ask_first(plans, round.parks)
         except anyio.get_cancelled_exc_class():
-            await self._record_all(round, plans, {})
+            await self._releases.record(round, plans, {})
             raise
         if put_off:
             return self._put_off(round, plans)
         refused = next((key for key, plan in plans.items() if refuses(plan)), None)
         if refused is not None:  # nothing is spent on the others (T7)
-            return Settled(await self._record_all(round, plans, {refused: await self._act(round, refused, plans[refused])}))
+            return Settled(await self._releases.record(round, plans, {refused: await self._act(round, refused, plans[refused])}))
         return Settled(await self._act_and_record(round, plans))
 
     # -- decide ----------------------------------------------------------------------------------------------------------------------------
@@ -139,7 +135,7 @@ class Gate:
             try:
                 plans[key] = await self._admitted(round, plans[key], list(holds.values()))
             except anyio.get_cancelled_exc_class():  # withdrawn while it waited for room
-                await self._record_all(round, plans, {})
+                await self._releases.record(round, plans, {})
                 raise
             except Exception:
                 self.ports.log.error("request.failed", decision_id=plans[key].decision_id, exc_info=True)  # noqa: G201
@@ -174,11 +170,11 @@ class Gate:
                     group.start_soon(one, key, plan)
         except anyio.get_cancelled_exc_class():
             taken_back = {key: msgspec.structs.replace(one_done, outcome=Withdrawn()) for key, one_done in done.items()}
-            await self._record_all(round, plans, taken_back)
+            await self._releases.record(round, plans, taken_back)
             raise
         if round.door == "input_required":
             done = one_for_all(plans, done)
-        return await self._record_all(round, plans, done)
+        return await self._releases.record(round, plans, done)
 
     async def _act(self, round: Round, key: str, plan: Plan) -> Done:
         try:
@@ -196,12 +192,12 @@ class Gate:
         """One key ends the call: nothing is spent on the others (T7)."""
         plan = plans[blocked]
         done = {blocked: Done(refusal(plan), plan.decision)}
-        return await self._record_all(round, plans, done)
+        return await self._releases.record(round, plans, done)
 
     async def _leave_to_client(self, round: Round, plans: Mapping[str, Plan]) -> dict[str, Release]:
         """The URLs of a -32042 error are all forwarded: the client has the error itself."""
         done = {key: Done.handed_on(plan.decision) for key, plan in plans.items()}
-        releases = await self._record_all(round, plans, done)
+        releases = await self._releases.record(round, plans, done)
         if not any(isinstance(release.outcome, Unanswered) for release in releases.values()):
             for plan in plans.values():
                 plan.scene.begin()  # the client has the URLs: that counts
@@ -212,12 +208,12 @@ class Gate:
         decision = Decision(Forwarded(False, None), "forward", None, Reason.RULE, "the client answered before it was asked")
         plans = {key: self._planned(round, key, decision) for key in round.items}
         done = {key: Done(Answered(item.answer or b"null", "client"), decision) for key, item in round.items.items()}
-        return await self._record_all(round, plans, done)
+        return await self._releases.record(round, plans, done)
 
     async def _hand_on(self, round: Round, plans: Mapping[str, Plan], away: frozenset[str]) -> Conclusion:
         """Modern forward: recorded now and again at the return, under one decision_id."""
         done = {key: Done.handed_on(plans[key].decision) for key in away}
-        releases = await self._record_all(round, {key: plans[key] for key in away}, done)
+        releases = await self._releases.record(round, {key: plans[key] for key in away}, done)
         if any(isinstance(release.outcome, Unanswered) for release in releases.values()):
             rest = {key: Release(Withdrawn(), plan.decision_id) for key, plan in plans.items() if key not in away}
             return Settled({**releases, **rest})
@@ -233,89 +229,7 @@ class Gate:
         }
         return ForwardRound(away, seen, self.policy_hash, self.ports.random(12))
 
-    # -- record and release ----------------------------------------------------------------------------------------------------------------
-
-    async def _record_all(self, round: Round, plans: Mapping[str, Plan], done: Mapping[str, Done]) -> dict[str, Release]:
-        """All of them or, with a log that does not answer, none: a withdrawal in the middle waits until the records stand."""
-        out: dict[str, Release] = {}
-        with anyio.move_on_after(RECORDING, shield=True):
-            for key, plan in plans.items():
-                out[key] = await self._record(round, key, plan, done.get(key))
-        for key, plan in plans.items():
-            out.setdefault(key, Release(_UNRECORDED, plan.decision_id))
-        lost = await self._unspent(round, plans, done, out)
-        with anyio.move_on_after(RECORDING, shield=True):
-            for key in lost:
-                out[key] = Release(_LOST, plans[key].decision_id)
-                await self._record(round, key, plans[key], msgspec.structs.replace(done[key], outcome=_LOST, told="", revokes=True))
-        return out
-
-    async def _unspent(self, round: Round, plans: Mapping[str, Plan], done: Mapping[str, Done], out: Mapping[str, Release]) -> list[str]:
-        """Spend the verdicts that were carried out; the keys that are not released after all, where one is not ours any more."""
-        spends = [key for key, one in done.items() if _spends(one, plans[key].scene) and out[key].outcome is one.outcome]
-        released = [key for key in spends if isinstance(done[key].outcome, Answered | Denied)]
-        ended = round.door == "input_required" and any(blocks(plans[key].item, release.outcome) for key, release in out.items())
-        if ended:  # of all that people said only what ends the call reaches the server
-            spends = [key for key in spends if not isinstance(done[key].outcome, Answered)]
-        with anyio.move_on_after(SPENDING, shield=True):
-            if await spend([plans[key].scene for key in spends]):
-                return [key for key in released if key not in spends]
-        return released
-
-    async def _record(self, round: Round, key: str, plan: Plan, done: Done | None) -> Release:
-        """The record stands before the release; one that cannot be written makes the outcome Unanswered."""
-        done = done if done is not None else Done(Withdrawn(), plan.decision, review=plan.scene.verdict, reviewed=plan.scene.reviewed)
-        duration, now = self.ports.clock() - plan.scene.started, self.ports.wall()
-        release = Release(done.outcome, plan.decision_id, self._explain(round, done))
-        try:
-            done = self._accounted(done, plan)
-            await self.ports.record(
-                describe(round, key, plan.item, plan.decision_id, done, policy_hash=self.policy_hash, time=now, duration=duration)
-            )
-        except Unavailable as problem:
-            self.ports.log.error("record.failed", decision_id=plan.decision_id, problem=str(problem))
-        except Exception:
-            self.ports.log.error("record.failed", decision_id=plan.decision_id, exc_info=True)  # noqa: G201
-        else:
-            return release
-        return release if isinstance(done.outcome, Withdrawn) else Release(_UNRECORDED, plan.decision_id)
-
-    def _accounted(self, done: Done, plan: Plan) -> Done:
-        """With what was drawn, tried and spent, however it ended; and without the secrets that a rule of the policy would find in its prompt."""
-        attempts, request, redactor = tuple(plan.scene.attempts), plan.item.request, self.book.redactor
-        known = [attempt.usd for attempt in attempts if attempt.usd is not None]
-        return msgspec.structs.replace(
-            done,
-            attempts=attempts,
-            usd=sum(known) if attempts and len(known) == len(attempts) else None,
-            limits=done.decision.limits if plan.scene.begun or done.handed_on_to_client else (),
-            reserved_usd=plan.scene.reserved_usd if attempts else None,
-            refused_by=done.refused_by or plan.refused_by,
-            tried=(*plan.tried, *done.tried),
-            cleaned=clean_params(redactor, request.params)[0] if redactor is not None and isinstance(request, SamplingRequest) else None,
-        )
-
-    def _explain(self, round: Round, done: Done) -> str:
-        if done.told:
-            return done.told
-        server = self.book.policy.servers.get(round.origin.server)
-        if server is None or not server.explain_to_server:
-            return ""
-        said, rule = detail_of(done), done.decision.rule
-        return said if rule is None or rule in said else f"rule {rule!r}" + (f": {said}" if said else "")
-
 
 def _counted(plan: Plan) -> bool:
     """Whether it was put off after its person was asked, which counted as a request."""
     return plan.scene.was_put_off and isinstance(plan.decision.act, Escalated)
-
-
-def _spends(done: Done, scene: Scene) -> bool:
-    """Whether verdicts that are held are spent with this: what a person said reaches the server, or is good for nothing."""
-    if all(review.state not in DECIDED for review in scene.held):
-        return False
-    return scene.unfit or isinstance(done.outcome, Answered) or (isinstance(done.outcome, Denied) and done.outcome.reason is Reason.REVIEW)
-
-
-_LOST: Final = Unanswered(Reason.REVIEW, detail="the verdict was lost to another, or could not be marked as used")
-_UNRECORDED: Final = Unanswered(Reason.RECORDS, detail="the decision log could not be written")

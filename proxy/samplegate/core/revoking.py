@@ -33,7 +33,7 @@ def settled(lines: Iterable[Line]) -> Iterator[Line]:
             continue
         if before is not None:
             yield before
-        if line.revokes or not may_be_revoked(line.outcome, line.review):
+        if not may_be_revoked(line.outcome, line.review):
             yield line
             continue
         held[line.decision_id] = (_alone(line), size := len(msgspec.json.encode(line)))
