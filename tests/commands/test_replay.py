@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from samplegate.core.policy import AllowRule, ForwardRule, Match
+from samplegate.records.table import Table
 from tests.commands.shell import Run, Write
 from tests.core import logged
 from tests.core.asking import book, form, sampling
@@ -90,6 +93,26 @@ def test_the_two_records_of_a_modern_forward_are_one_request(run: Run, write: Wr
     both = [logged.text(logged.record(OLD, form(a="string"), can=True, outcome=outcome)) for outcome in ("forwarded", "answered")]
     write("log.jsonl", log(*both))
     assert "1 request under same.yaml: 1 the same" in run("replay", "--log", "log.jsonl", "--policy", "same.yaml").out
+
+
+SEEN: dict[str, Any] = {"reviewer": "ops", "review": "rv_1", "review_door": "page"}
+
+
+@pytest.mark.parametrize("place", ["file", "database"])
+def test_a_revoked_request_is_one_and_stands_there_as_it_came_out(run: Run, write: Write, tmp_path: Path, place: str) -> None:
+    write("new.yaml", NEW)
+    lost: dict[str, Any] = {"outcome": "unanswered", "reason": "review", "revokes": True}
+    records = [logged.record(OLD, sampling("a secret"), decision_id="a", **SEEN, **more) for more in ({}, lost)]
+    log = "log.jsonl" if place == "file" else "sqlite:log.db"
+    if place == "file":
+        write(log, "".join(f"{logged.text(one)}\n" for one in records))
+    else:
+        table = Table(tmp_path / "log.db", content="full")
+        assert 2 == table.keep(records, lambda: 5.0)
+        table.close()
+    told = run("replay", "--log", log, "--policy", "new.yaml").out.splitlines()
+    assert "1 request under new.yaml: 0 the same, 1 changed, 0 cannot be told" == told[0]
+    assert "       1  sampling by 'docs': allow by 'models', unanswered -> deny by 'no secrets'" in told
 
 
 def test_the_client_may_be_told(run: Run, write: Write) -> None:

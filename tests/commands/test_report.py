@@ -10,6 +10,8 @@ import pytest
 
 from samplegate.commands import sources
 from samplegate.core.policy import AllowRule, DenyRule, ForwardRule, Match
+from samplegate.core.record import Attempt
+from samplegate.records.table import Table
 from tests.commands.shell import Run, Write
 from tests.core import logged
 from tests.core.asking import book, form, sampling, tool
@@ -102,6 +104,41 @@ def test_reviews_are_told(run: Run, write: Write) -> None:
     docs = json.loads(run("report", "--log", "log.jsonl", "--json").out)["servers"]["docs"]
     assert {"ops": {"reviews": 2, "answered": 1, "rejected": 1}, "desk": {"reviews": 1, "undecided": 1}} == docs["reviews"]
     assert {"page": 2} == docs["reviewed"]["doors"]
+
+
+SEEN: dict[str, Any] = {"reviewer": "ops", "review": "rv_1", "review_door": "page", "reviewed_ms": 1500.0}
+FIRST: dict[str, Any] = {**SEEN, **PAID, "attempts": (Attempt("smart", "ok", 70, 3, 10**12),), "usd": 10**12, "limits": ("day",)}
+LOST: dict[str, Any] = {**SEEN, "outcome": "unanswered", "reason": "review", "revokes": True, "time": 1_800_000_001.0}
+
+
+@pytest.mark.parametrize("place", ["file", "parts", "database"])
+def test_a_revoked_request_is_one(run: Run, tmp_path: Path, write: Write, place: str) -> None:
+    records = [logged.record(BOOK, sampling(), decision_id=name, **more) for name, more in (("a", FIRST), ("b", {}), ("a", LOST))]
+    texts = [logged.text(record, "hash") + "\n" for record in records]
+    log = "log.jsonl"
+    if place == "file":
+        write(log, "".join(texts))
+    elif place == "parts":
+        write("log.jsonl.000001", texts[0])
+        write(log, "".join(texts[1:]))
+    else:
+        log = "sqlite:log.db"
+        table = Table(tmp_path / "log.db")
+        assert 3 == table.keep(records, lambda: 5.0)
+        table.close()
+    told = json.loads(run("report", "--log", log, "--json").out)
+    docs = told["servers"]["docs"]
+    assert (2, {"answered": 1, "unanswered": 1}) == (told["requests"], docs["kinds"]["sampling"]["outcomes"])
+    assert ({"smart": {"calls": 1, "input_tokens": 70, "output_tokens": 3, "cost_usd": 1.0}}, 1.0) == (docs["attempts"], docs["cost_usd"])
+    assert {"ops": {"reviews": 1, "undecided": 1}} == docs["reviews"]
+    assert {"review: models": 1} == docs["refusals"]
+
+
+def test_the_two_records_of_a_modern_forward_are_one_request(run: Run, write: Write) -> None:
+    both = [logged.text(logged.record(BOOK, form(a="string"), can=True, outcome=outcome), "hash") for outcome in ("forwarded", "answered")]
+    write("log.jsonl", "\n".join(both) + "\n")
+    told = json.loads(run("report", "--log", "log.jsonl", "--json").out)
+    assert (1, {"answered": 1}) == (told["requests"], told["servers"]["docs"]["kinds"]["elicitation"]["outcomes"])
 
 
 def test_json_has_every_row(run: Run, write: Write) -> None:

@@ -112,6 +112,12 @@ def test_no_log_makes_it_hold_much(bound: str, monkeypatch: pytest.MonkeyPatch) 
     assert 20 == len(ahead)
 
 
+def test_what_was_revoked_takes_no_room_any_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(revoking, "MAX_BYTES", 2 * len(msgspec.json.encode(first())))
+    pairs = [line for number in range(10) for line in (first(f"d{number}"), revoking_one(f"d{number}"))]
+    assert [(f"d{number}", "unanswered") for number in range(10)] == ids(*pairs)
+
+
 def test_a_record_larger_than_all_that_is_held_passes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(revoking, "MAX_BYTES", 10)
     assert [("d1", "answered"), ("d2", "answered")] == ids(first(), other("d2"))

@@ -150,6 +150,13 @@ def test_a_revoking_record_whose_first_is_not_known_is_a_request() -> None:
     assert "1 request: 1 unanswered" == taken(LOST)[0].summary()
 
 
+def test_what_may_be_revoked_is_not_remembered_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tallying, "MAX_REVIEWED", 2)
+    reviewed = [replace(REVIEWED, decision_id=f"r{number}", attempts=(), refused_by=None) for number in range(3)]
+    lost = [replace(LOST, decision_id=one.decision_id) for one in reviewed]
+    assert "4 requests: 1 answered, 3 unanswered" == taken(*reviewed, *lost)[0].summary()
+
+
 def test_records_of_reviews_push_no_forward_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tallying, "MAX_HANDED_ON", 2)
     monkeypatch.setattr(tallying, "MAX_REVIEWED", 2)
