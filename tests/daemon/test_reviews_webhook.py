@@ -25,7 +25,7 @@ pytestmark = [pytest.mark.anyio, pytest.mark.timeout(150)]
 KEY: Final = "whsec_" + base64.b64encode(bytes(range(32))).decode()
 BOUND: Final = 60.0
 CONTENT: Final = {"confirm": True}
-ACCEPT: Final = {"verdict": "answer", "action": "accept", "content": CONTENT}
+ACCEPT: Final[dict[str, Any]] = {"verdict": "answer", "action": "accept", "content": CONTENT}
 POLICY: Final = """
 version: 1
 models: [{name: m, model: scripted, cases: answers.yaml}]
