@@ -29,7 +29,7 @@ class MemoryReviews:
         self._messages = itertools.count(1)
         self._nudges: list[Callable[[], None]] = []
 
-    async def seek(self, lookup: str, *, stage: Stage, waiter: str, now: float, seconds: float) -> Review | None:
+    async def seek(self, lookup: str, *, stage: Stage, waiter: str, now: float, seconds: float, until: float | None = 0.0) -> Review | None:
         self._check()
         of_it = [review for review in self.reviews.values() if (review.lookup, review.stage) == (lookup, stage)]
         verdicts = [review for review in of_it if states.standing(review, waiter, now) == "decided"]
@@ -39,7 +39,7 @@ class MemoryReviews:
         if best is None:
             return None
         joins = best.state == "pending" and best.waiter != waiter
-        best = self._put(states.held(best, waiter=waiter, now=now, seconds=seconds))
+        best = self._put(states.held(best, waiter=waiter, now=now, seconds=seconds, until=until))
         if joins:
             self._tell(best, "joined", now)
         return best

@@ -257,3 +257,28 @@ def returned(d: Any, round: Any, parked: Any) -> Any:
     assert isinstance(parked, ForwardRound), parked
     state = json.loads(d.take(d.session.round_done(round.id, parked, d.now))[0].line)["result"]["requestState"]
     return one(d.client(modern(9, "tools/call", name="x", requestState=state)), Open).round
+
+
+async def test_a_review_says_how_long_whoever_joined_it_last_will_wait() -> None:
+    room = Room()
+    await room.settled(*pushed(ASK, policy=IMPATIENT))
+    (before,) = await room.store.list(Filter())
+    await room.settled(*pushed(ASK, policy=IMPATIENT))
+    (after,) = await room.store.list(Filter())
+    assert before.answers_until is not None
+    assert after.answers_until is not None
+    assert before.answers_until < after.answers_until
+
+
+async def test_a_look_at_an_answer_is_not_said_to_be_put_off() -> None:
+    room = Room()
+    seen: list[Review] = []
+
+    async def look() -> None:
+        seen.append(await room.pending())
+        await room.says("approve")()
+
+    d, round = asked(LOOK, policy={**POLICY, "client": {"peer_timeout": "8s"}}, a=sample())
+    await room.run(d, round, look)
+    assert seen[0].answers_until is not None
+    assert seen[0].answers_until - seen[0].created < 8

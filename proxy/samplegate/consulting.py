@@ -88,7 +88,8 @@ def _until(scene: Scene, wanted: Review, seconds: float | None) -> float | None:
     tried = hold(scene.book.policy)
     if seconds is None or tried is None:
         return None
-    until = scene.ports.wall() + max(seconds, 0.0) + scene.round.parks * tried
+    parks = scene.round.parks if wanted.stage == "request" else 0  # a look at an answer is not put off
+    until = scene.ports.wall() + max(seconds, 0.0) + parks * tried
     return until if until < wanted.expires else None
 
 
@@ -123,11 +124,11 @@ def withdrawn_by_policy(scene: Scene) -> str | None:
     return None if asks.get(stage) == said[stage] else "the policy has changed meanwhile, and does not ask for this verdict any more"
 
 
-async def find(scene: Scene, lookup: str, stage: Stage) -> Review | None:
-    """An earlier verdict on the same, or a review of it that nobody waits for; held from here on. Raises Unavailable."""
+async def find(scene: Scene, lookup: str, stage: Stage, until: float | None = 0.0) -> Review | None:
+    """An earlier verdict on the same, or a review of it that nobody waits for; held from here on. ``until``: when we give up. Raises Unavailable."""
     if scene.ports.reviews is None:
         raise Unavailable("reviews: there is no store for them in this process")
-    found = await scene.ports.reviews.find(lookup, stage=stage)
+    found = await scene.ports.reviews.find(lookup, stage=stage, until=until)
     if found is not None:
         scene.held.append(found)
     return found
@@ -138,14 +139,15 @@ async def ask(scene: Scene, wanted: Review, reviewer: str, timeout: float, *, co
     reviews, started = scene.ports.reviews, scene.ports.clock()
     seconds = left(scene.book.policy, scene.round, timeout, started)
     try:
-        review = wanted if wanted.waiter else await find(scene, wanted.lookup, wanted.stage)
+        until = _until(scene, wanted, seconds)
+        review = wanted if wanted.waiter else await find(scene, wanted.lookup, wanted.stage, until)
         assert reviews is not None or review is None
         if review is None and scene.was_put_off and wanted.stage == "request":
             return late(f"reviewer {reviewer} gave no verdict in time")  # what was asked before is over, and nobody is asked again for one request
         if review is None:
             assert reviews is not None
             people = scene.book.policy.reviewers[reviewer]
-            fresh = msgspec.structs.replace(wanted, answers_until=_until(scene, wanted, seconds))
+            fresh = msgspec.structs.replace(wanted, answers_until=until)
             review = await reviews.open(fresh, announce=people.webhook is not None or people.command is not None)
             scene.held.append(review)
             scene.ask()

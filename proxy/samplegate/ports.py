@@ -65,8 +65,11 @@ class ReviewStore(Protocol):
     ``now`` is unix seconds. A waiter is a name of one wait in one process; what it holds is free again when ``held_until`` is over.
     """
 
-    async def seek(self, lookup: str, *, stage: Stage, waiter: str, now: float, seconds: float) -> Review | None:
-        """The oldest verdict that this waiter may take, else the oldest pending review that it may wait for, held for it from here on; else None."""
+    async def seek(self, lookup: str, *, stage: Stage, waiter: str, now: float, seconds: float, until: float | None = 0.0) -> Review | None:
+        """The oldest verdict that this waiter may take, else the oldest pending review that it may wait for, held for it from here on; else None.
+
+        ``until``: when whoever asks now gives up, which a pending review then says too; None: not before the review is over.
+        """
         ...
 
     async def open(self, review: Review, *, announce: bool, most: int) -> bool:
@@ -148,8 +151,11 @@ class ReviewStore(Protocol):
 class Reviews(Protocol):
     """The gate's port to the people: asks one and waits. A review that it returns is held for us until it is used or given back."""
 
-    async def find(self, lookup: str, *, stage: Stage) -> Review | None:
-        """A verdict that was given for the same before, or a review of the same that still waits and nobody waits for. Raises Unavailable."""
+    async def find(self, lookup: str, *, stage: Stage, until: float | None = 0.0) -> Review | None:
+        """A verdict that was given for the same before, or a review of the same that still waits and nobody waits for. Raises Unavailable.
+
+        ``until``: when whoever asks now gives up (unix seconds); None: not before the review is over.
+        """
         ...
 
     async def open(self, review: Review, *, announce: bool) -> Review:

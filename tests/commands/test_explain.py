@@ -336,7 +336,7 @@ def test_who_is_asked_for_how_long_and_what_a_model_would_be_is_told(escalated: 
 
 def test_a_form_that_a_person_fills_in_is_told_in_json_too(escalated: Run) -> None:
     told = json.loads(escalated(form(confirm="boolean"), "--tool", "x", "--era", "modern", "--json").out)
-    asks = [{"reviewer": "desk", "stage": "request", "timeout": 900.0, "waits": 495.0, "late_verdict": 0.0}]
+    asks = [{"reviewer": "desk", "stage": "request", "timeout": 900.0, "waits": 550.0, "late_verdict": 0.0}]
     assert {"asks": asks, "on_timeout": "unanswered"} == told["review"]
     assert "escalated: what desk answers goes to the server in the gate's retry of the call; if rejected, the server gets decline" == told["outcome"]
 

@@ -9,7 +9,7 @@ from typing import Any, Final
 from samplegate.core.decide import Rulebook
 from samplegate.core.decisions import Allowed, Decision, Escalated
 from samplegate.core.policy import Otherwise, seconds
-from samplegate.core.policyfile.waits import here, said
+from samplegate.core.policyfile.waits import can_be_late, here, said
 from samplegate.core.requests import Request
 from samplegate.core.review.review import Stage
 
@@ -50,7 +50,7 @@ def waiting(book: Rulebook, request: Request, decision: Decision) -> Waiting | N
 
 def _asking(book: Rulebook, request: Request, name: str, stage: Stage, timeout: float) -> Asking:
     late = seconds(book.policy.reviewers[name].late_verdict)
-    return Asking(name, stage, timeout, here(book.policy, request.origin, timeout), late)
+    return Asking(name, stage, timeout, here(book.policy, request.origin, timeout, stage), late)
 
 
 def report(waiting: Waiting) -> Iterator[str]:
@@ -58,7 +58,7 @@ def report(waiting: Waiting) -> Iterator[str]:
     for one in waiting.asking:
         what = "decides" if one.stage == "request" else "sees the answer before the server does"
         time = said(one.timeout) if one.here == one.timeout else f"{said(one.here)}, as long as its peers wait, of {said(one.timeout)}"
-        late = f"; a later verdict answers the next same request for {said(one.late)}" if one.late else ""
+        late = f"; a later verdict answers the next same request for {said(one.late)}" if one.late and can_be_late(one.stage, one.timeout, one.here) else ""
         yield f"reviewer  {one.reviewer} {what}, within {time}{late}"
     if waiting.otherwise is not None:
         yield f"timeout   without a verdict {_FOLLOWS[waiting.otherwise]}"

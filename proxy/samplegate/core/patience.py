@@ -14,6 +14,8 @@ MARGIN_SHARE: Final = 0.25  # but never more than this share of a short patience
 PARKS: Final = 9
 """How often one call of a client may be answered with an ``input_required`` result where the wait could go on: clients give the call up after 10
 of them (R66, T10), whether they carry questions or not, and one is left for what the server asks last."""
+TRIES: Final = PARKS + 1
+"""For how many tries a call that is put off can wait: those that end in being put off, and the last, which is held to its own end."""
 LONGEST: Final = 600.0  # seconds for a model, or for room under a limit, where neither the rule nor a peer sets an end: nothing may hang
 
 

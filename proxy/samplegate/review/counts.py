@@ -37,6 +37,10 @@ class Counts:
         while len(self._open) > MOST:
             del self._open[next(iter(self._open))]
 
+    def failed(self) -> None:
+        """The store could not be asked."""
+        self._meters.count("samplegate_review_store_failures_total")
+
     def waiting(self, pending: Mapping[str, tuple[int, float]], now: float) -> None:
         """How many wait in the store by reviewer, and when the oldest was opened. A reviewer once seen goes on being told of, with none."""
         self._seen.update(pending)

@@ -18,6 +18,7 @@ from samplegate.review.counts import Counts
 LEASE: Final = 10.0  # seconds after which a process that says nothing is taken for dead
 POLL: Final = 0.5  # seconds between two looks at what other processes did, while somebody waits here
 CLOSING: Final = 6.0  # seconds that taking a review back may take while its request is being cancelled: a little over the store's own patience
+RARELY: Final = 6  # leases between two looks for a verdict whose taker has died, once those of before a restart are over
 SELDOM: Final = 5.0  # the same while nobody waits, and only ends are to be counted
 MANY: Final = 1000  # events that are read at once
 
@@ -60,12 +61,12 @@ class Desk:
 
     # -- the gate's port -------------------------------------------------------------------------------------------------------------------
 
-    async def find(self, lookup: str, *, stage: Stage) -> Review | None:
+    async def find(self, lookup: str, *, stage: Stage, until: float | None = 0.0) -> Review | None:
         """A verdict on the same that was given before, or a review of the same that nobody waits for."""
         waiter = self._name()
         if self._seen is None or not (self._waiters or self._counts.counting):
             self._seen = await self.store.last_change()
-        found = await self.store.seek(lookup, stage=stage, waiter=waiter, now=self._wall(), seconds=LEASE)
+        found = await self.store.seek(lookup, stage=stage, waiter=waiter, now=self._wall(), seconds=LEASE, until=until)
         if found is not None:
             self._hold(waiter)
             self._counts.took(found)
@@ -132,7 +133,7 @@ class Desk:
     # -- waiting ---------------------------------------------------------------------------------------------------------------------------
 
     async def _waited(self, review: Review, waiter: str, until: float, comes_back: bool) -> Review:
-        older = False
+        older, looks = False, 0
         while True:
             bell = self._bells[review.id] = anyio.Event()
             rest = until - self._clock()
@@ -143,9 +144,10 @@ class Desk:
                 ended = review if last else None
             if ended is not None:
                 return ended
-            with anyio.move_on_after(min(rest, LEASE)) as slept:
+            with anyio.move_on_after(min(rest, LEASE if looks < 2 else RARELY * LEASE)) as slept:
                 await bell.wait()
             older = slept.cancelled_caught
+            looks += older
 
     async def _ended(self, review: Review, waiter: str, *, older: bool, last: bool) -> Review | None:
         """What it came to; None as long as it is waited for."""
@@ -216,6 +218,7 @@ class Desk:
                 await self._look()
                 failing = False
             except Unavailable as problem:
+                self._counts.failed()
                 if not failing:  # it is told once, not twice a second
                     self._log.warning("review.store_failed", problem=str(problem))
                 failing = True

@@ -35,18 +35,17 @@ class Reviews:
         """Close the database; a later call opens it again."""
         self.database.close()
 
-    def seek(self, lookup: str, *, stage: Stage, waiter: str, now: float, seconds: float) -> Review | None:
+    def seek(self, lookup: str, *, stage: Stage, waiter: str, now: float, seconds: float, until: float | None = 0.0) -> Review | None:
         """The oldest verdict that this waiter may take, else the oldest pending review that it may wait for, held for it from here on; else None."""
         with self.database.writing() as db:
             for found in finding.free(db, lookup, stage=stage, waiter=waiter, now=now):
                 if states.standing(found, waiter, now) != "none":
-                    return self._hold(db, found, waiter, now, seconds)
+                    return self._hold(db, found, states.held(found, waiter=waiter, now=now, seconds=seconds, until=until), now)
         return None
 
-    def _hold(self, db: Connection, found: Review, waiter: str, now: float, seconds: float) -> Review:
-        taken = states.held(found, waiter=waiter, now=now, seconds=seconds)
+    def _hold(self, db: Connection, found: Review, taken: Review, now: float) -> Review:
         _write(db, found, taken)
-        if found.state == "pending" and found.waiter != waiter:
+        if found.state == "pending" and found.waiter != taken.waiter:
             tell(db, taken, "joined", now)
             self.changed += 1
         return taken

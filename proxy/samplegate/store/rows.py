@@ -16,7 +16,7 @@ MOST_TEXT: Final = 1_000  # characters of a name or a reason in a column of its 
 _FIELDS: Final = frozenset(Review.__struct_fields__)
 _COLUMNS: Final = frozenset(name for name in _FIELDS if name in REVIEWS.columns)
 _BODY: Final = _FIELDS - _COLUMNS
-_CHANGING: Final = ("state", "decided", "who", "door", "waiter", "held_until", "used_by", "used")
+_CHANGING: Final = ("state", "decided", "who", "door", "waiter", "held_until", "answers_until", "used_by", "used")
 
 
 def row(review: Review, *, announced: bool) -> dict[str, Any]:

@@ -35,6 +35,7 @@ REVIEWS: Final = Table(
     Column("door", String),
     Column("waiter", String),
     Column("held_until", Double, nullable=False),
+    Column("answers_until", Double),
     Column("used_by", String),
     Column("used", Double),
     Column("verdict", Text),

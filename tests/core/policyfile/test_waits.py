@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, Final
 
 import pytest
 
-from samplegate.core.patience import PARKS
+from samplegate.core.patience import TRIES
 from samplegate.core.policy import AllowRule, EscalateRule, Match, Peer, Policy, Reviewer, Rule, Server
-from samplegate.core.policyfile.waits import Wait, here, said, waits
+from samplegate.core.policyfile.waits import Wait, can_be_late, here, said, waits
 from samplegate.core.requests import Origin
 
 SAMPLING: Final = Match(kind="sampling")
@@ -26,13 +27,13 @@ def escalate(**more: Any) -> EscalateRule:
 
 def test_in_the_legacy_eras_the_more_impatient_peer_counts_and_in_the_modern_one_the_client_comes_back() -> None:
     found = wait(escalate(), Peer(peer_timeout="100s"), timeout="1h")
-    assert ((55.0, 55.0), 95.0 * PARKS) == (found.legacy, found.modern)
+    assert ((55.0, 55.0), 95.0 * TRIES) == (found.legacy, found.modern)
     assert (3600.0, 86_400.0, "request") == (found.timeout, found.late, found.stage)
 
 
 def test_nobody_has_longer_than_the_review_waits() -> None:
     found = wait(escalate(timeout="10s"), timeout="1h", late_verdict="0s")
-    assert ((10.0, 10.0), 10.0, 10.0, 0.0) == (found.legacy, found.modern, found.timeout, found.late)
+    assert ((10.0, 10.0), 10.0, 10.0, None) == (found.legacy, found.modern, found.timeout, found.late)
 
 
 def test_patient_peers_leave_a_reviewer_all_of_its_time() -> None:
@@ -44,10 +45,10 @@ def test_servers_of_different_patience_make_a_span() -> None:
     servers = {"quick": Server(peer_timeout="20s"), "slow": Server(peer_timeout="10m"), "other": Server(peer_timeout="1s")}
     found = wait(escalate(match=Match(server=["quick", "slow"])), Peer(peer_timeout="5m"), servers)
     assert (15.0, 295.0) == found.legacy
-    assert "within 15s to 4m55s in the legacy eras and 15m in the modern era, of 15m" in str(found)
+    assert "within 15s to 4m55s in the legacy eras and 15m in the modern era, of 15m; a later verdict answers the next same request" in str(found)
 
 
-@pytest.mark.parametrize(("era", "legacy", "modern"), [("legacy", (55.0, 55.0), None), ("modern", None, 495.0)])
+@pytest.mark.parametrize(("era", "legacy", "modern"), [("legacy", (55.0, 55.0), None), ("modern", None, 550.0)])
 def test_a_rule_for_one_era_has_the_time_of_that_era(era: Any, legacy: tuple[float, float] | None, modern: float | None) -> None:
     found = wait(escalate(match=Match(era=era)))
     assert (legacy, modern) == (found.legacy, found.modern)
@@ -64,14 +65,39 @@ def test_an_answer_that_is_looked_at_is_told_beside_the_request() -> None:
     assert str(second).endswith("a later verdict answers nothing")
 
 
-@pytest.mark.parametrize(("era", "expected"), [("legacy", 15.0), ("modern", 495.0)])
-def test_one_request_has_the_time_of_its_own_server_and_era(era: Any, expected: float) -> None:
+@pytest.mark.parametrize(("era", "request_waits", "answer_waits"), [("legacy", 15.0, 15.0), ("modern", 550.0, 55.0)])
+def test_one_request_has_the_time_of_its_own_server_and_era(era: Any, request_waits: float, answer_waits: float) -> None:
     policy = Policy(version=1, servers={"docs": Server(peer_timeout="20s")})
-    assert expected == here(policy, Origin("docs", "local", era, ""), 900.0)
+    origin = Origin("docs", "local", era, "")
+    assert (request_waits, answer_waits) == (here(policy, origin, 900.0, "request"), here(policy, origin, 900.0, "answer"))
+
+
+def test_a_second_look_is_never_put_off() -> None:
+    found = wait(AllowRule(name="r", match=SAMPLING, review_answer="ops"), Peer(peer_timeout="100s"), timeout="1h")
+    assert ((55.0, 55.0), 95.0, 86_400.0) == (found.legacy, found.modern, found.late)
+    assert "and 1m35s in the modern era less what the model took, of 1h; a later verdict" in str(found)
 
 
 @pytest.mark.parametrize(
-    ("seconds", "expected"), [(0.5, "0.5s"), (55.0, "55s"), (60.0, "1m"), (495.0, "8m15s"), (900.0, "15m"), (86_400.0, "24h"), (3661.4, "1h1m1s")]
+    ("era", "timeout", "late"),
+    [("legacy", "56s", True), ("legacy", "55s", False), ("modern", "9m10s", False), ("modern", "9m11s", True), (None, "55s", False), (None, "1m", True)],
+)
+def test_a_later_verdict_is_spoken_of_only_where_there_can_be_one(era: Any, timeout: str, late: bool) -> None:
+    found = wait(escalate(match=Match(era=era)), timeout=timeout)
+    assert (86_400.0 if late else None) == found.late
+    assert late == ("later verdict" in str(found))
+
+
+@pytest.mark.parametrize(
+    ("stage", "timeout", "patience", "late"),
+    [("request", 30.0, 55.0, False), ("answer", 30.0, 55.0, True), ("request", 30.0, 15.0, True), ("answer", 30.0, math.inf, False)],
+)
+def test_a_model_takes_of_the_time_that_the_peers_have_for_its_answer(stage: Any, timeout: float, patience: float, late: bool) -> None:
+    assert late == can_be_late(stage, timeout, patience)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "expected"), [(0.5, "0.5s"), (55.0, "55s"), (60.0, "1m"), (550.0, "9m10s"), (900.0, "15m"), (86_400.0, "24h"), (3661.4, "1h1m1s")]
 )
 def test_a_time_is_said_as_a_policy_writes_it(seconds: float, expected: str) -> None:
     assert expected == said(seconds)

@@ -105,6 +105,19 @@ class TestPushed:
         assert "hush" not in json.dumps(pushed("sampling", outcome))
         assert "rule 'r': because" in pushed("sampling", outcome, explain="rule 'r': because")["error"]["message"]
 
+    @pytest.mark.parametrize(
+        ("outcome", "words"),
+        [
+            (Unanswered(Reason.TIMEOUT), "not answered in time"),
+            (Denied(Reason.TIMEOUT), "refused: nobody answered in time"),
+            (Denied(Reason.REVIEW), "refused by a reviewer"),
+            (Denied(Reason.LIMIT), "refused: a limit is reached"),
+            (Denied(Reason.RULE), "refused by policy"),
+        ],
+    )
+    def test_a_refusal_and_the_want_of_an_answer_are_told_apart(self, outcome: Outcome, words: str) -> None:
+        assert f"sampling request {words} [decision d1]" == pushed("sampling", outcome)["error"]["message"]
+
     @pytest.mark.parametrize("kind", ["sampling", "elicitation"])
     def test_our_answers_belong_to_the_task_of_their_request(self, kind: str) -> None:
         """R106."""

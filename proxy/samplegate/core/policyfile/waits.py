@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import msgspec
 
 from samplegate.core.matching.conditions import globs, is_glob
-from samplegate.core.patience import DEFAULT, PARKS, within
+from samplegate.core.patience import DEFAULT, TRIES, within
 from samplegate.core.policy import AllowRule, EscalateRule, Match, Peer, Policy, Rule, seconds
 from samplegate.core.requests import Origin
 from samplegate.core.review.review import Stage
@@ -23,20 +23,19 @@ class Wait(msgspec.Struct, frozen=True):
     """``answer``: the model's answer is shown, and its time is taken from the same round."""
     timeout: float
     """How long the review waits for a verdict, whatever its round does."""
-    late: float
-    """How long a verdict answers the next same request. 0: never."""
+    late: float | None
+    """How long a verdict answers the next same request. 0: never; None: no verdict can be late, for its peers wait as long as the review does."""
     legacy: tuple[float, float] | None
     """The least and the most that a request waits for it, by server, up to 2025-11-25; None where the rule takes none there."""
     modern: float | None
-    """The same from 2026-07-28 on, where a wait is parked and the client comes back."""
+    """The same from 2026-07-28 on, where a wait for the request, but not for a model's answer, is put off and the client comes back."""
 
     def __str__(self) -> str:
         which = "sees the answer" if self.stage == "answer" else "decides"
         eras = [f"{_span(self.legacy)} in the legacy eras"] if self.legacy else []
         eras += [] if self.modern is None else [f"{said(self.modern)} in the modern era"]
-        late = f"a later verdict answers the next same request for {said(self.late)}" if self.late else "a later verdict answers nothing"
         less = " less what the model took" if self.stage == "answer" else ""
-        return f"rule {self.rule!r}: reviewer {self.reviewer} {which} within {' and '.join(eras)}{less}, of {said(self.timeout)}; {late}"
+        return f"rule {self.rule!r}: reviewer {self.reviewer} {which} within {' and '.join(eras)}{less}, of {said(self.timeout)}{_later(self.late)}"
 
 
 def waits(policy: Policy) -> Iterator[Wait]:
@@ -50,19 +49,35 @@ def waits(policy: Policy) -> Iterator[Wait]:
 
 def _wait(policy: Policy, rule: Rule, name: str, stage: Stage, timeout: str | None) -> Wait:
     reviewer, era = policy.reviewers[name], rule.match.era
-    whole, client = seconds(timeout or reviewer.timeout), left(policy.client)
-    servers = [left(peer) for peer in peers(policy, rule.match)]
-    legacy = None if era == "modern" else (min(whole, client, *servers), min(whole, client, max(servers)))
-    modern = None if era == "legacy" else min(whole, PARKS * client)
-    return Wait(rule.name, name, stage, whole, seconds(reviewer.late_verdict), legacy, modern)
+    whole, quick, slow, back = seconds(timeout or reviewer.timeout), *legacy_patience(policy, rule.match), modern_patience(policy, stage)
+    legacy = None if era == "modern" else (min(whole, quick), min(whole, slow))
+    modern = None if era == "legacy" else min(whole, back)
+    least = back if era == "modern" else quick if era == "legacy" else min(quick, back)
+    late = seconds(reviewer.late_verdict) if can_be_late(stage, whole, least) else None
+    return Wait(rule.name, name, stage, whole, late, legacy, modern)
 
 
-def here(policy: Policy, origin: Origin, timeout: float) -> float:
+def here(policy: Policy, origin: Origin, timeout: float, stage: Stage) -> float:
     """How long one request really waits for a verdict."""
-    client = left(policy.client)
     if origin.era == "modern":
-        return min(timeout, PARKS * client)
-    return min(timeout, client, left(policy.servers.get(origin.server, DEFAULT)))
+        return min(timeout, modern_patience(policy, stage))
+    return min(timeout, left(policy.client), left(policy.servers.get(origin.server, DEFAULT)))
+
+
+def can_be_late(stage: Stage, timeout: float, patience: float) -> bool:
+    """Whether a review of ``timeout`` seconds may outlive its request. A model takes its time from the peers' patience too, however little."""
+    return patience < timeout or (stage == "answer" and patience < math.inf)
+
+
+def legacy_patience(policy: Policy, match: Match) -> tuple[float, float]:
+    """The least and the most patience of the peers in the legacy eras, by server. Seconds."""
+    client, servers = left(policy.client), [left(peer) for peer in peers(policy, match)]
+    return min(client, *servers), min(client, max(servers))
+
+
+def modern_patience(policy: Policy, stage: Stage) -> float:
+    """The patience of a modern client, who comes back to a review of a request; one of an answer is never put off. Seconds."""
+    return left(policy.client) * (TRIES if stage == "request" else 1)
 
 
 def left(peer: Peer) -> float:
@@ -85,13 +100,19 @@ def peers(policy: Policy, match: Match) -> list[Peer]:
     return found or [DEFAULT]
 
 
+def _later(late: float | None) -> str:
+    if late is None:
+        return ""
+    return f"; a later verdict answers the next same request for {said(late)}" if late else "; a later verdict answers nothing"
+
+
 def _span(span: tuple[float, float]) -> str:
     least, most = span
     return said(most) if least == most else f"{said(least)} to {said(most)}"
 
 
 def said(span: float) -> str:
-    """Seconds as a policy writes them: ``55s``, ``8m15s``, ``24h``; to a tenth below a minute."""
+    """Seconds as a policy writes them: ``55s``, ``9m10s``, ``24h``; to a tenth below a minute."""
     if span < 60:
         return f"{round(span, 1):g}s"
     whole = round(span)

@@ -53,9 +53,10 @@ def standing(review: Review, waiter: str, now: float) -> Literal["decided", "pen
     return "pending" if review.state == "pending" and now < review.expires else "none"
 
 
-def held(review: Review, *, waiter: str, now: float, seconds: float) -> Review:
-    """The waiter says that it is there, for as many seconds."""
-    return msgspec.structs.replace(review, waiter=waiter, held_until=now + seconds)
+def held(review: Review, *, waiter: str, now: float, seconds: float, until: float | None = 0.0) -> Review:
+    """The waiter says that it is there, for as many seconds; what it waits for it waits for until ``until`` (None: as long as the review does)."""
+    answers = None if review.answers_until is None or until is None else max(review.answers_until, until)
+    return msgspec.structs.replace(review, waiter=waiter, held_until=now + seconds, answers_until=answers)
 
 
 def left(review: Review, waiter: str) -> Review | None:

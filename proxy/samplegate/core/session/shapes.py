@@ -53,14 +53,16 @@ def sentence(kind: str, release: Release) -> str:
     """What a peer is told about a request that was not answered."""
     outcome = release.outcome
     assert isinstance(outcome, Denied | Unanswered)
-    said = f"{kind} request {_SAID[outcome.reason]}"
-    if isinstance(outcome, Denied):
-        said = said.replace("not answered", "refused")
+    said = f"{kind} request {_refused(outcome.reason) if isinstance(outcome, Denied) else _SAID[outcome.reason]}"
     if outcome.reason is Reason.MALFORMED and outcome.detail:
         said = f"{said}: {outcome.detail}"
     if release.explain:
         said = f"{said} ({release.explain})"
     return f"{said} [decision {release.decision_id}]" if release.decision_id else said
+
+
+def _refused(reason: Reason) -> str:
+    return "refused: nobody answered in time" if reason is Reason.TIMEOUT else _SAID[reason].replace("not answered", "refused")
 
 
 def sampling_result(result: Mapping[str, Any], revision: str) -> dict[str, Any] | None:

@@ -38,6 +38,7 @@ def _reviews() -> None:
         sa.Column("door", sa.String),
         sa.Column("waiter", sa.String),
         sa.Column("held_until", sa.Double, nullable=False),
+        sa.Column("answers_until", sa.Double),
         sa.Column("used_by", sa.String),
         sa.Column("used", sa.Double),
         sa.Column("verdict", sa.Text),
