@@ -118,7 +118,7 @@ def _run(commands: Subparsers) -> None:
     run.add_argument("--server", metavar="NAME", help="what the rules call this server (default: that of the settings, else default)")
     run.add_argument("--settings", type=Path, metavar="FILE", help="settings of the process: folders, records, secrets")
     run.add_argument("--env-file", type=Path, metavar="FILE", help="NAME=value lines: keys for the models, values for ${VAR} in the policy")
-    run.add_argument("--state", type=Path, metavar="DIR", help="what outlives the process: limits shared by several, the decision log")
+    run.add_argument("--state", type=Path, metavar="DIR", help="what outlives the process: limits shared by several, reviews, the decision log")
     run.add_argument("--decision-log", metavar="PATH|sqlite:PATH|none", help="where the decisions are recorded (default: a file in the state folder)")
     run.add_argument("--metrics-file", metavar="PATH", help="write Prometheus metrics here now and then; {server} and {pid} are filled in")
     run.add_argument("--metrics-port", metavar="PORT", help="let Prometheus ask for the metrics at this port of 127.0.0.1 (0: any free one)")
@@ -143,7 +143,7 @@ def _serve(commands: Subparsers) -> None:
     serve.add_argument("--url", metavar="URL", help="one server, at this URL, in place of the settings' servers")
     serve.add_argument("--header-from", action="append", default=[], metavar="NAME=FILE", help=HEADER_FROM)
     serve.add_argument("--env-file", type=Path, metavar="FILE", help="NAME=value lines: keys for the models, values for ${VAR}")
-    serve.add_argument("--state", type=Path, metavar="DIR", help="what outlives the process: limits, the decision log")
+    serve.add_argument("--state", type=Path, metavar="DIR", help="what outlives the process: limits, reviews, the decision log")
     serve.add_argument("--decision-log", metavar="PATH|sqlite:PATH|none", help="where the decisions are recorded")
 
 
@@ -256,7 +256,8 @@ def _review_list(listing: argparse.ArgumentParser) -> None:
     some.add_argument("--state-of", action="append", choices=states, metavar="STATE", help=f"{', '.join(states)}; may be given again")
     listing.add_argument("--reviewer", metavar="NAME", help="only those for this reviewer of the policy")
     listing.add_argument("--server", metavar="NAME", help="only what this server asked")
-    listing.add_argument("--limit", type=_some, default=50, metavar="N", help="how many, newest first (default: %(default)s)")
+    which = "how many: of what waits the oldest, else the newest (default: %(default)s)"
+    listing.add_argument("--limit", type=_some, default=50, metavar="N", help=which)
     listing.add_argument("--json", action="store_true", help="print one JSON array, without content")
 
 
@@ -284,7 +285,8 @@ def _review_approve(approve: argparse.ArgumentParser) -> None:
 
 def _review_answer(answer: argparse.ArgumentParser) -> None:
     one = answer.add_mutually_exclusive_group(required=True)
-    one.add_argument("--accept", nargs="*", action="extend", metavar="name=value", help="a form, filled in; or an address, accepted")
+    filled = "a form, filled in (a list as m=p,q or m=p m=q, a boolean as b=yes or b=no); or an address, accepted"
+    one.add_argument("--accept", nargs="*", action="extend", metavar="name=value", help=filled)
     one.add_argument("--json", metavar="FILE", help="the content of a form, or the content blocks of a message, as JSON; - for stdin")
     one.add_argument("--text", metavar="TEXT", help="the text of a message, for sampling")
     one.add_argument("--decline", action="store_true", help="say no to a form or an address")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -96,7 +97,7 @@ FORM: Final = made.form(
 )
 
 
-def test_what_waits_is_listed_newest_first(store: Reviews, reviews: Command) -> None:
+def test_what_waits_is_listed_oldest_first(store: Reviews, reviews: Command) -> None:
     put(store, made.review(), "aaa")
     put(store, made.form(a="string"), "bbb", created=time.time())
     put(store, made.review(), "ccc", expires=time.time() - 1)
@@ -105,10 +106,33 @@ def test_what_waits_is_listed_newest_first(store: Reviews, reviews: Command) -> 
     ended = reviews("list")
     head, *rows = ended.out.splitlines()
     assert (0, "") == (ended.code, ended.err)
-    assert ["id", "age", "left", "reviewer", "server", "kind", "what"] == head.split()
-    assert ["rv_bbbxxxxx", "rv_aaaxxxxx"] == [row.split()[0] for row in rows]
-    assert rows[0].endswith("form      purge: Really delete?")
-    assert rows[1].endswith("sampling  purge: Classify this")
+    assert ["id", "age", "waits", "left", "reviewer", "server", "kind", "what"] == head.split()
+    assert ["rv_aaaxxxxx", "rv_bbbxxxxx"] == [row.split()[0] for row in rows]
+    assert rows[0].endswith("sampling  purge: Classify this")
+    assert rows[1].endswith("form      purge: Really delete?")
+
+
+def test_a_list_says_how_long_the_request_waits_beside_how_long_a_verdict_is_taken(store: Reviews, reviews: Command) -> None:
+    now = time.time()
+    put(store, made.review(), "aaa", created=now - 9, answers_until=now + 600)
+    put(store, made.review(), "bbb", created=now - 8, answers_until=now - 1)
+    put(store, made.review(), "ccc", created=now - 7)
+    put(store, made.review(), "ddd", created=now - 6, answers_until=now + 600)
+    store.decide("rv_ddd".ljust(27, "x"), Verdict(word="approve"), who="bob", door="page", now=now)
+    rows = [[cell.strip() for cell in re.split(r"  +", row)] for row in reviews("list", "--all").out.splitlines()[1:]]
+    assert {"rv_aaaxxxxx": ["9 min", "14 min"], "rv_bbbxxxxx": ["-", "14 min"], "rv_cccxxxxx": ["14 min"] * 2, "rv_dddxxxxx": ["-", "approved"]} == {
+        row[0]: row[2:4] for row in rows
+    }
+
+
+def test_what_has_run_out_hides_nothing_that_waits(store: Reviews, reviews: Command) -> None:
+    for n in range(7):
+        put(store, made.review(), f"a{n}", created=time.time() - 90 + n, expires=time.time() - 1)
+    for n in range(3):
+        put(store, made.review(), f"b{n}", created=time.time() - 20 + n)
+    lines = reviews("list", "--limit", "2").out.splitlines()
+    assert ["rv_b0xxxxxx", "rv_b1xxxxxx", "these"] == [line.split()[0] for line in lines[1:]]
+    assert "these are the oldest 2; --limit shows more" == lines[-1]
 
 
 def test_lists_take_filters_and_are_json_for_programs(store: Reviews, reviews: Command) -> None:
@@ -154,12 +178,55 @@ def test_a_form_is_shown_with_its_constraints(store: Reviews, reviews: Command) 
         assert f"  | {text}" in shown or f"  |     {text}" in shown
 
 
+def test_a_field_is_shown_with_all_that_a_person_needs_to_fill_it_in(store: Reviews, reviews: Command) -> None:
+    many = [f"c{n}" for n in range(45)]
+    put(
+        store,
+        made.form(
+            ["e"],
+            e={"type": "string", "enum": many, "title": "Which", "description": "One of many", "default": "c1"},
+            m={"type": "array", "items": {"type": "string", "enum": ["p", "q"]}, "default": ["p", "q"]},
+            b={"type": "boolean", "default": True},
+            s={"type": "string", "format": "email", "pattern": "^a", "minLength": 2, "maxLength": 9},
+            token={"type": "string", "default": "hunter2"},
+        ),
+    )
+    shown = reviews("show", "aaa").out
+    for text in (
+        "e (one of a list, required)\n  |     title: Which\n  |     description: One of many\n  |     default: c1\n  |     - c0\n",
+        "    - c29\n  |     and 15 more\n",
+        "m (some of a list)\n  |     default: p, q\n  |     - p\n  |     - q\n",
+        "b (boolean)\n  |     default: true\n",
+        "s (string)\n  |     must be at least 2 characters, at most 9 characters, of the format email, matching ^a\n",
+        "token (string, looks like a secret)\n",
+    ):
+        assert f"  | {text}" in shown
+    assert "c30" not in shown
+    assert "hunter2" not in shown
+
+
+@pytest.mark.parametrize(
+    ("pairs", "tags"),
+    [(["m=p,q"], ["p", "q"]), (["m=p, q"], ["p", "q"]), (["m=x,y"], ["x,y"]), (["m=p,q", "m=x,y"], ["p", "q", "x,y"]), (["m="], [])],
+)
+def test_a_list_is_typed_with_commas_or_again(store: Reviews, reviews: Command, pairs: list[str], tags: list[str]) -> None:
+    id = put(store, made.form([], m={"type": "array", "items": {"type": "string", "enum": ["p", "q", "x,y"]}}))
+    assert 0 == reviews("answer", "aaa", "--accept", *pairs).code
+    assert Verdict(word="answer", result={"action": "accept", "content": {"m": tags}}) == verdict(store, id)
+
+
+def test_how_lists_and_booleans_are_written_is_told(reviews: Command) -> None:
+    told = " ".join(reviews("answer", "--help").out.split())
+    assert "a list as m=p,q or m=p m=q" in told
+    assert "a boolean as b=yes or b=no" in told
+
+
 def test_an_address_is_shown_with_its_host_apart_and_what_to_beware_of(store: Reviews, reviews: Command) -> None:
     put(store, made.address("https://xn--pypal-4ve.com/in?state=xyz"))
     shown = reviews("show", "aaa").out
     assert "the host that it leads to: xn--pypal-4ve.com\n  which looks like: pаypal.com\n  BEWARE: " in shown
     assert "  | https://xn--pypal-4ve.com/in?state=xyz\n" in shown
-    assert "whoever decides here is not that user" in shown
+    assert 1 == shown.count("whoever decides here is not that user")
 
 
 @pytest.mark.parametrize("hostile", ["\x1b]0;owned\x07\x1b[2J", "\u202etxt.exe", "a\rreview rv_b: approved", "\ud800", "\x9b31m", "\u2028x"])

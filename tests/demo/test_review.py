@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any, Final
@@ -18,6 +19,7 @@ import pytest
 from samplegate.demo import review, review_gate
 from samplegate.demo.client import MODES
 from samplegate.demo.review_api import Api, Refused
+from samplegate.demo.review_leaving import SIGNALS, Leaving
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 COMMAND: Final = [sys.executable, "-m", "samplegate.demo.review"]
@@ -33,6 +35,7 @@ def environment(tmp_path: Path) -> dict[str, str]:
 @pytest.mark.parametrize("era", MODES)
 def test_both_questions_wait_are_decided_and_reach_the_server(environment: Mapping[str, str], era: str) -> None:
     command = [*COMMAND, "--era", era, "--answer-by-itself"]
+    folder = Path(environment["TMPDIR"])
     done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=BOUND, check=False)
     assert (0, "") == (done.returncode, done.stderr)
     lines = dict(line.strip().split(": ", 1) for line in done.stdout.splitlines() if "): " in line)
@@ -42,21 +45,118 @@ def test_both_questions_wait_are_decided_and_reach_the_server(environment: Mappi
     assert {"action": "accept", "form": review.FORM} == json.loads(lines["restart_service(checkout)"])
     for told in ("/reviews/rv_", "sign in with       sg_", "samplegate reviews list --state ", "/reviews\n"):
         assert told in done.stdout
+    assert [] == list(folder.glob("samplegate-review-*"))
+
+
+def family(pid: int) -> set[tuple[int, str]]:
+    """All that a process started, and what they did: number and start of each."""
+    of: dict[int, list[tuple[int, str]]] = {}
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):
+            fields = path.read_text("utf-8", "replace").rpartition(")")[2].split()
+            of.setdefault(int(fields[1]), []).append((int(path.parent.name), fields[19]))
+    found: set[tuple[int, str]] = set()
+    todo = [pid]
+    while todo:
+        children = of.get(todo.pop(), [])
+        found.update(children)
+        todo += [child for child, _ in children]
+    return found
+
+
+def runs(process: tuple[int, str]) -> bool:
+    try:
+        fields = Path(f"/proc/{process[0]}/stat").read_text("utf-8", "replace").rpartition(")")[2].split()
+    except OSError:
+        return False
+    return fields[19] == process[1] and fields[0] != "Z"
+
+
+def until_it_waits(started: subprocess.Popen[str]) -> str:
+    assert started.stdout is not None
+    said = ""
+    for line in started.stdout:
+        said += line
+        if line.startswith("Waiting until both are decided"):
+            break
+    return said
 
 
 @pytest.mark.timeout(240)
-def test_who_breaks_off_leaves_no_process(environment: Mapping[str, str]) -> None:
-    with subprocess.Popen(COMMAND, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=dict(environment)) as started:
-        assert started.stdout is not None
-        said = ""
-        for line in started.stdout:
-            said += line
-            if line.startswith("Waiting until both are decided"):
-                break
-        started.send_signal(signal.SIGINT)
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="what runs is read from /proc")
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_who_breaks_off_leaves_no_process_and_no_file(environment: Mapping[str, str], tmp_path: Path, number: signal.Signals) -> None:
+    """As `timeout` does it, which signals the program and then the group that it is of."""
+    with subprocess.Popen(
+        COMMAND, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=dict(environment), start_new_session=True
+    ) as started:
+        said = until_it_waits(started)
+        children = family(started.pid)
+        assert len(children) >= 4, said  # the daemon, its server, two clients
+        started.send_signal(number)
+        os.killpg(started.pid, number)
         rest, errors = started.communicate(timeout=BOUND)
     assert (0, "") == (started.returncode, errors), said
     assert "ended before both were decided" in rest
+    assert [] == [child for child in children if runs(child)]
+    assert [] == list(tmp_path.glob("samplegate-review-*"))
+
+
+@pytest.mark.timeout(240)
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="what runs is read from /proc")
+def test_a_terminal_that_is_gone_keeps_nothing_alive(environment: Mapping[str, str], tmp_path: Path) -> None:
+    with subprocess.Popen(COMMAND, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=dict(environment)) as started:
+        until_it_waits(started)
+        children = family(started.pid)
+        assert started.stdout is not None
+        started.stdout.close()
+        started.send_signal(signal.SIGHUP)
+        started.wait(BOUND)
+    assert children
+    assert [] == [child for child in children if runs(child)]
+    assert [] == list(tmp_path.glob("samplegate-review-*"))
+
+
+def _hangs_up() -> None:
+    try:
+        signal.raise_signal(signal.SIGHUP)
+    finally:
+        signal.raise_signal(signal.SIGTERM)  # while it ends
+        signal.raise_signal(signal.SIGINT)
+
+
+def test_a_signal_leaves_only_where_it_may_and_once() -> None:
+    with Leaving() as leaving:
+        signal.raise_signal(signal.SIGTERM)
+        with pytest.raises(KeyboardInterrupt), leaving.may_leave():
+            raise AssertionError("it may not begin")
+        signal.raise_signal(signal.SIGINT)
+    with Leaving() as leaving, pytest.raises(KeyboardInterrupt), leaving.may_leave():
+        _hangs_up()
+
+
+def test_a_signal_that_was_ignored_stays_so_and_all_are_given_back() -> None:
+    before = [signal.getsignal(number) for number in SIGNALS]
+    hangup = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with Leaving() as leaving, leaving.may_leave():
+            signal.raise_signal(signal.SIGHUP)
+    finally:
+        signal.signal(signal.SIGHUP, hangup)
+    assert before == [signal.getsignal(number) for number in SIGNALS]
+
+
+@pytest.mark.parametrize("keep", [False, True])
+def test_what_the_gate_wrote_is_kept_on_request_only(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str], keep: bool
+) -> None:
+    monkeypatch.setattr(review_gate, "POLICY", tmp_path / "none.yaml")
+    monkeypatch.setenv("PYTHONPATH", str(ROOT / "proxy"))
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    review.main(["--keep"] if keep else [])
+    left = [str(path) for path in tmp_path.glob("samplegate-review-*")]
+    told = [line.rpartition(" ")[2] for line in capsys.readouterr().out.splitlines() if "are kept in" in line]
+    assert (left, keep) == (told, bool(left))
 
 
 def test_a_gate_that_does_not_start_says_why(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -48,6 +48,7 @@ MAY_BE_EMPTY: Final = {
     "Lost and left out",
     ("Not let in", "B"),
     ("Faults", "A"),
+    ("Faults", "C"),
     ("Decision log", "A"),
 }
 """What shows something only where something is wrong, or where a provider is asked: by panel, or by panel and query."""

@@ -195,6 +195,21 @@ async def test_whatever_is_wrong_with_the_hook_is_told_once_and_the_review_waits
     assert "pending" == out.store.reviews[asked.id].state
 
 
+async def test_an_answer_that_may_come_from_no_receiver_is_a_delivery_and_is_told_once_per_fault(out: Outside) -> None:
+    page = ok(b"<html>hunter2, sign in", Content_Type="text/html")
+    async with endpoint(page) as hook:
+        out.tell(hook)
+        async with running(out.outbox()):
+            for number, says in enumerate((page, page, ok(b"sign in", Content_Type="text/plain"), answer(), page), 1):
+                hook.says = says
+                await out.ask(number)
+                await out.store.until(lambda number=number: sum(one.state == "done" for one in out.store.deliveries.values()) == number)  # type: ignore[misc]
+    told = [("warning", "review.delivery_odd", {"reviewer": "ops", "review": f"rv_{n}", "content_type": kind}) for n, kind in
+            ((1, "text/html"), (3, "text/plain"), (5, "text/html"))]  # fmt: skip
+    assert told == out.log.lines
+    assert [("ops", "delivered")] * 5 == out.counted
+
+
 async def test_a_hook_inside_is_not_told_unless_its_network_is_listed(out: Outside) -> None:
     async with endpoint() as hook:
         out.tell(hook)

@@ -58,7 +58,8 @@ def report(waiting: Waiting) -> Iterator[str]:
     for one in waiting.asking:
         what = "decides" if one.stage == "request" else "sees the answer before the server does"
         time = said(one.timeout) if one.here == one.timeout else f"{said(one.here)}, as long as its peers wait, of {said(one.timeout)}"
-        late = f"; a later verdict answers the next same request for {said(one.late)}" if one.late and can_be_late(one.stage, one.timeout, one.here) else ""
+        may_come_late = one.late and can_be_late(one.stage, one.timeout, one.here)
+        late = f"; a later verdict answers the next same request for {said(one.late)}" if may_come_late else ""
         yield f"reviewer  {one.reviewer} {what}, within {time}{late}"
     if waiting.otherwise is not None:
         yield f"timeout   without a verdict {_FOLLOWS[waiting.otherwise]}"

@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
-from samplegate.commands.reviewtext import harmless, short, span
+from samplegate.commands.reviewtext import harmless, short
 from samplegate.core.review import addresses, states
 from samplegate.core.review.review import Review
+from samplegate.core.review.spans import span
 from samplegate.core.review.telling import told
 
 SHORT: Final = 11  # characters of an id: 8 random ones, of which no two people will see a pair
 WIDEST: Final = 24
-HEAD: Final = ("id", "age", "left", "reviewer", "server", "kind", "what")
+HEAD: Final = ("id", "age", "waits", "left", "reviewer", "server", "kind", "what")
+"""``waits``: how long the request itself still does; ``left``: how long a verdict is taken, for the next same request then."""
 
 
 def today(review: Review, now: float) -> Review:
@@ -30,7 +32,8 @@ def table(reviews: Sequence[Review], now: float) -> Iterator[str]:
 
 def line(review: Review, now: float) -> str:
     """One review, for `watch`."""
-    return "  ".join(_row(review, now))
+    id, age, _waits, *rest = _row(review, now)  # under no head, two times would be one too many
+    return "  ".join((id, age, *rest))
 
 
 def as_json(review: Review, now: float) -> dict[str, Any]:
@@ -42,7 +45,12 @@ def _row(review: Review, now: float) -> tuple[str, ...]:
     left = span(review.expires - now) if review.state == "pending" else review.state
     kind = {"form": "form", "url": "address"}.get(review.mode or "", "answer" if review.stage == "answer" else "sampling")
     names = (short(name, WIDEST) for name in (review.reviewer, review.server))
-    return (harmless(review.id)[:SHORT], span(now - review.created), left, *names, kind, what(review))
+    return (harmless(review.id)[:SHORT], span(now - review.created), _waits(review, now), left, *names, kind, what(review))
+
+
+def _waits(review: Review, now: float) -> str:
+    until = review.expires if review.answers_until is None else min(review.answers_until, review.expires)
+    return span(until - now) if review.state == "pending" and now < until else "-"
 
 
 def what(review: Review) -> str:

@@ -12,8 +12,11 @@ import json
 import os
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from itertools import islice
 from typing import Any, Final
+
+from msgspec.structs import replace
 
 from samplegate.commands import FAILED, OK, UNREADABLE
 from samplegate.commands import reviewsaid as saying
@@ -21,8 +24,9 @@ from samplegate.commands.files import Unreadable, complain
 from samplegate.commands.reviewlist import as_json, table, today, what
 from samplegate.commands.reviewplace import meant, store
 from samplegate.commands.reviewshow import history, lines
-from samplegate.commands.reviewtext import harmless, moment, span
+from samplegate.commands.reviewtext import harmless, moment
 from samplegate.core.review.review import Filter, Review, Verdict
+from samplegate.core.review.spans import span
 from samplegate.core.review.states import Conflict
 from samplegate.core.review.telling import told
 from samplegate.core.review.verdicts import read
@@ -52,15 +56,26 @@ def _list(args: argparse.Namespace, kept: Reviews) -> int:
     now = time.time()
     states = () if args.all else tuple(args.state_of or ("pending",))
     reviewers = None if args.reviewer is None else (args.reviewer,)
-    found = kept.list(Filter(states=states, reviewers=reviewers, server=args.server, limit=args.limit + 1))
-    shown = [review for review in (today(review, now) for review in found[: args.limit]) if not states or review.state in states]
+    oldest_first = states == ("pending",)
+    wanted = Filter(states=states, reviewers=reviewers, server=args.server, limit=args.limit + 1, oldest_first=oldest_first)
+    found = list(islice(_standing(kept, wanted, now), args.limit + 1))
+    shown = found[: args.limit]
     if args.json:
         print(json.dumps([as_json(review, now) for review in shown], indent=2))
         return OK
-    print("\n".join(table(shown, now)) if shown else "nothing waits" if states == ("pending",) else "there are none")
+    print("\n".join(table(shown, now)) if shown else "nothing waits" if oldest_first else "there are none")
     if len(found) > args.limit:
-        print(f"these are the newest {args.limit}; --limit shows more")
+        print(f"these are the {'oldest' if oldest_first else 'newest'} {args.limit}; --limit shows more")
     return OK
+
+
+def _standing(kept: Reviews, wanted: Filter, now: float) -> Iterator[Review]:
+    """Those that still stand so now, a page of the store after the other: what has run out since nobody noted it hides nothing behind it."""
+    while found := kept.list(wanted):
+        yield from (review for review in (today(each, now) for each in found) if not wanted.states or review.state in wanted.states)
+        if len(found) < wanted.limit:
+            return
+        wanted = replace(wanted, before=found[-1].id)
 
 
 def _show(args: argparse.Namespace, kept: Reviews) -> int:

@@ -16,8 +16,9 @@ from typing import Any, Final
 
 from samplegate.commands.files import Unreadable, read
 from samplegate.core.matching.conditions import shown
-from samplegate.core.matching.forms import NotFlat, read_form
+from samplegate.core.matching.forms import Field, NotFlat, read_form
 from samplegate.core.parsing.strictjson import Fault, decode
+from samplegate.core.review.fieldwords import choices
 from samplegate.core.review.review import Review
 from samplegate.core.review.verdicts import MAX_DEPTH, MOST_BYTES
 
@@ -64,21 +65,30 @@ def _content(args: argparse.Namespace, review: Review) -> Any:
 
 
 def fields(pairs: Sequence[str], review: Review) -> dict[str, Any]:
-    """``name=value`` in the types of the form; a name that is given again adds to a list where one is asked for. Raises Unreadable."""
+    """``name=value`` in the types of the form; a list is ``name=a,b``, or the name again. Raises Unreadable."""
     form = read_form(review.params.get("requestedSchema"), review.revision)
-    types: Mapping[str, str] = {} if isinstance(form, NotFlat) else {field.name: field.type for field in form.fields}
+    known: Mapping[str, Field] = {} if isinstance(form, NotFlat) else {field.name: field for field in form.fields}
     found: dict[str, Any] = {}
     for pair in pairs:
         name, equals, text = pair.partition("=")
         if not equals:
             raise Unreadable(f"--accept: {shown(pair)} is no name=value")
-        if types.get(name) == "multi_enum":
-            found.setdefault(name, []).extend([text] if text else [])
+        field = known.get(name)
+        if field is not None and field.type == "multi_enum":
+            found.setdefault(name, []).extend(listed(text, field))
         elif name in found:
             raise Unreadable(f"--accept: {shown(name)} is given twice")
         else:
-            found[name] = typed(text, types.get(name, "string"))
+            found[name] = typed(text, "string" if field is None else field.type)
     return found
+
+
+def listed(text: str, field: Field) -> list[str]:
+    """The values of a list: between commas, but for a choice that has commas in it."""
+    values = {value for value, _ in choices(field.schema)}
+    if not text or text in values:
+        return [text] if text else []
+    return [part if part in values else part.strip() for part in text.split(",")]
 
 
 def typed(text: str, kind: str) -> Any:

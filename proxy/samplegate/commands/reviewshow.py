@@ -2,33 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, Final
+from collections.abc import Iterable, Iterator
+from typing import Final
 
-from samplegate.commands.reviewtext import MARK, as_json, content, harmless, moment, quoted, short, span
+from samplegate.commands.reviewtext import MARK, as_json, content, harmless, moment, quoted
 from samplegate.core.ledger import SCALE
 from samplegate.core.matching.forms import Field, NotFlat, read_form
 from samplegate.core.matching.secrecy import secret_fields
-from samplegate.core.review import addresses
+from samplegate.core.review import addresses, fieldwords
 from samplegate.core.review.cleared import cleared
 from samplegate.core.review.edits import changes
 from samplegate.core.review.review import Bounds, Event, Review
+from samplegate.core.review.spans import span
 from samplegate.core.review.telling import notes, said
 
 _TOLD: Final = frozenset({"messages", "systemPrompt", "maxTokens", "temperature"})
-_BOUNDS: Final = {
-    "minLength": "at least {} characters",
-    "maxLength": "at most {} characters",
-    "minimum": "at least {}",
-    "maximum": "at most {}",
-    "exclusiveMinimum": "more than {}",
-    "exclusiveMaximum": "less than {}",
-    "multipleOf": "a multiple of {}",
-    "minItems": "at least {} of them",
-    "maxItems": "at most {} of them",
-    "format": "of the format {}",
-    "pattern": "matching {}",
-}
 
 
 def lines(review: Review, now: float) -> Iterator[str]:
@@ -153,31 +141,13 @@ def _form(review: Review) -> Iterator[str]:
 
 
 def _field(field: Field, secret: bool) -> Iterator[str]:
-    kind = {"multi_enum": "some of a list", "enum": "one of a list"}.get(field.type, field.type)
-    yield f"{MARK}{harmless(field.name)} ({kind}{', required' if field.required else ''}{', looks like a secret' if secret else ''})"
+    marks = f"{', required' if field.required else ''}{', looks like a secret' if secret else ''}"
+    yield f"{MARK}{harmless(field.name)} ({fieldwords.kind(field.schema)}{marks})"
     for name in ("title", "description"):
         if isinstance(field.schema.get(name), str):
             yield f"{MARK}    {name}: {harmless(field.schema[name])}"
-    bounds = [words.format(short(str(field.schema[name]), 200)) for name, words in _BOUNDS.items() if name in field.schema]
-    if bounds:
-        yield f"{MARK}    must be {', '.join(bounds)}"
-    if "default" in field.schema and not secret:
-        yield f"{MARK}    proposes {short(str(field.schema['default']), 200)}"
-    for value, title in choices(field.schema):
-        yield f"{MARK}    - {harmless(value)}{f': {harmless(title)}' if title not in ('', value) else ''}"
-
-
-def choices(schema: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """The values that an enum takes, each with its title or "", of all four ways to write one (R32)."""
-    listed = schema.get("items") if schema.get("type") == "array" else schema
-    if not isinstance(listed, dict):
-        return []
-    for name in ("oneOf", "anyOf"):
-        if isinstance(listed.get(name), list):
-            return [(str(one.get("const", "")), str(one.get("title", ""))) for one in listed[name] if isinstance(one, dict)]
-    values, titles = listed.get("enum"), listed.get("enumNames")
-    values, titles = (each if isinstance(each, list) else [] for each in (values, titles))
-    return [(str(value), str(titles[at]) if at < len(titles) else "") for at, value in enumerate(values)]
+    for line in fieldwords.lines(field.schema, secret=secret):
+        yield f"{MARK}    {harmless(line)}"
 
 
 def _verdict(review: Review) -> Iterator[str]:

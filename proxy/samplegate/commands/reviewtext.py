@@ -1,4 +1,4 @@
-"""Words of servers and models on a terminal: nothing in them drives it, hides, or passes for a line of ours. And times as people say them."""
+"""Words of servers and models on a terminal: nothing in them drives it, hides, or passes for a line of ours. And moments as people read them."""
 
 from __future__ import annotations
 
@@ -50,14 +50,6 @@ def content(found: Any) -> Iterator[str]:
     """A message's content, one block or several."""
     for one in found if isinstance(found, list) else [found]:
         yield from block(one)
-
-
-def span(seconds: float) -> str:
-    """Seconds, as people say them: 42 s, 13 min, 5 h, 3 d."""
-    for unit, size in (("d", 86_400), ("h", 3_600), ("min", 60)):
-        if seconds >= 2 * size:
-            return f"{int(seconds // size)} {unit}"
-    return f"{max(0, int(seconds))} s"
 
 
 def moment(seconds: float) -> str:

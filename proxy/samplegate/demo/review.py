@@ -9,19 +9,21 @@ import argparse
 import json
 import os
 import shlex
+import shutil
 import subprocess
 import sys
 import tempfile
 import textwrap
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
 
 from samplegate.demo.client import MODES, Era
 from samplegate.demo.review_api import Api, Refused
 from samplegate.demo.review_gate import PERSON, Gate, NotStarted
+from samplegate.demo.review_leaving import Leaving
 from samplegate.demo.review_server import RESTART, SUMMARIZE
 
 OK, FAILED = 0, 1
@@ -50,18 +52,31 @@ class Failed(Exception):
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run it. Returns 0, or 1 with a message on stderr where something went otherwise than told."""
+    """Run it. Returns 0, or 1 with a message on stderr where something went otherwise than told. Nothing that it started or wrote is left."""
     args = _parser().parse_args(arguments)
-    folder = Path(tempfile.mkdtemp(prefix="samplegate-review-"))
-    try:
-        with _gate(folder) as gate, _clients(gate, args.era) as clients:
-            return _shown(gate, clients, args)
-    except KeyboardInterrupt:
-        print("\nended before both were decided; whatever waited is withdrawn")
-        return OK
-    except (Failed, Refused, NotStarted) as problem:
-        print(f"samplegate demo-review: {problem}", file=sys.stderr)
-        return FAILED
+    with Leaving() as leaving:
+        folder = Path(tempfile.mkdtemp(prefix="samplegate-review-"))
+        code, last = OK, ""
+        try:
+            with _gate(folder, leaving) as gate, _clients(gate, args.era) as clients, leaving.may_leave():
+                code = _shown(gate, clients, args)
+        except KeyboardInterrupt:
+            last = "\nended before both were decided; whatever waited is withdrawn"
+        except (Failed, Refused, NotStarted) as problem:
+            code = FAILED
+            print(f"samplegate demo-review: {problem}", file=sys.stderr)
+        finally:
+            if not args.keep:
+                shutil.rmtree(folder, ignore_errors=True)
+        _say_last([last, f"The gate's state and log are kept in {folder}" if args.keep else ""])
+        return code
+
+
+def _say_last(lines: Sequence[str]) -> None:
+    """Unless the terminal is gone."""
+    with suppress(OSError):
+        for line in filter(None, lines):
+            print(line, flush=True)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -69,14 +84,16 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--era", choices=tuple(MODES), default="modern", help="of the protocol (default: modern)")
     parser.add_argument("--answer-by-itself", action="store_true", help="decide both over the REST API, for trials without a person")
     parser.add_argument("--seconds", type=float, default=900.0, help="how long to wait for somebody (default: 900)")
+    parser.add_argument("--keep", action="store_true", help="leave the gate's state and log where they are, and say where")
     return parser
 
 
 @contextmanager
-def _gate(folder: Path) -> Iterator[Gate]:
+def _gate(folder: Path, leaving: Leaving) -> Iterator[Gate]:
     gate = Gate(folder)
     try:
-        gate.wait()
+        with leaving.may_leave():
+            gate.wait()
         yield gate
     finally:
         gate.end()
@@ -85,8 +102,10 @@ def _gate(folder: Path) -> Iterator[Gate]:
 @contextmanager
 def _clients(gate: Gate, era: Era) -> Iterator[list[subprocess.Popen[str]]]:
     """A process for each call."""
-    started = [_client(gate, era, tool, arguments) for tool, arguments in CALLS]
+    started: list[subprocess.Popen[str]] = []
     try:
+        for tool, arguments in CALLS:
+            started.append(_client(gate, era, tool, arguments))
         yield started
     finally:
         for client in started:
@@ -118,7 +137,7 @@ def _both(gate: Gate, api: Api, clients: Sequence[subprocess.Popen[str]]) -> lis
     while len(found := api.waiting()) < len(CALLS):
         ended = [_seen(client, until) for client in clients if client.poll() is not None]
         if ended or time.monotonic() > until:
-            raise Failed(f"{len(found)} of {len(CALLS)} questions came up; calls that ended: {ended}; the gate's log is {gate.log}")
+            raise Failed(f"{len(found)} of {len(CALLS)} questions came up; calls that ended: {ended}; the gate said: {gate.said()}")
         time.sleep(GLANCE)
     return sorted((api.review(one["id"]) for one in found), key=lambda one: str(one["kind"]), reverse=True)
 

@@ -12,6 +12,7 @@ import socket
 import subprocess
 import sys
 import threading
+from contextlib import suppress
 from pathlib import Path
 from typing import Final, TextIO
 
@@ -86,8 +87,12 @@ class Gate:
         """Until it listens. Raises NotStarted."""
         self._said.wait(STARTS_WITHIN)
         if not self.endpoint:
-            said = self.log.read_text("utf-8").strip() if self.log.is_file() else ""
-            raise NotStarted(f"the gate did not start: {said[-2000:] or 'it said nothing'}")
+            raise NotStarted(f"the gate did not start: {self.said()}")
+
+    def said(self) -> str:
+        """The end of its log."""
+        said = self.log.read_text("utf-8").strip() if self.log.is_file() else ""
+        return said[-2000:] or "nothing"
 
     def end(self) -> None:
         """Let it end what is under way, and no longer than some seconds."""
@@ -96,7 +101,8 @@ class Gate:
         try:
             self.process.wait(ENDS_WITHIN)
         except subprocess.TimeoutExpired:
-            self.process.kill()
+            with suppress(ProcessLookupError):
+                os.killpg(self.process.pid, signal.SIGKILL)  # its own, by start_new_session
             self.process.wait(ENDS_WITHIN)
         self._reading.join(ENDS_WITHIN)
 

@@ -26,5 +26,10 @@ OF_REVIEWS: Final = (
         ("reviewer", "result"),
         "Tries to tell a reviewer by webhook or command: delivered, answered (with a verdict), again (it is tried once more), failed (given up).",
     ),
-    Metric("samplegate_review_store_failures_total", "counter", (), "Looks of this process at the store of reviews that failed; nothing is approved meanwhile."),
+    Metric(
+        "samplegate_review_store_failures_total",
+        "counter",
+        (),
+        "Looks of this process at the store of reviews that failed; nothing is approved meanwhile.",
+    ),
 )

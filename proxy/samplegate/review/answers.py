@@ -15,9 +15,13 @@ class Answered(msgspec.Struct, frozen=True):
 
 
 class Delivered(msgspec.Struct, frozen=True):
-    """Told; a verdict may come later by another door."""
+    """Told; a verdict may come later by another door.
+
+    ``odd``: the answer is neither JSON nor empty, as that of a sign-in page that stands before the receiver; this is its media type, "none" without.
+    """
 
     said: str
+    odd: str | None = None
 
 
 class Again(msgspec.Struct, frozen=True):

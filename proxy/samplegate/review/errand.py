@@ -93,11 +93,19 @@ class Errand:
         if isinstance(message, Unready):
             return message
         said = await send(message, self._world.way, now=self._world.wall())
+        if isinstance(said, Answered | Delivered):
+            self._look(review, said)
         if not isinstance(said, Answered):
             return said
         if self._delivery.event != "review.opened" or webhook.format not in hooks.ANSWERING:
             return Delivered(said.said)
         return await self._judged(review, said, "webhook")
+
+    def _look(self, review: Review, said: Answered | Delivered) -> None:
+        """Say once if it was taken by something that may show it to nobody."""
+        odd = said.odd if isinstance(said, Delivered) else None
+        if self._lane.is_news_odd(odd):
+            self._world.log.warning("review.delivery_odd", reviewer=self._lane.name, review=review.id, content_type=odd)
 
     async def _judged(self, review: Review, said: Answered, door: verdict.AnswerDoor) -> Said:
         world = self._world

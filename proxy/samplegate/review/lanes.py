@@ -25,6 +25,7 @@ class Lane:
         self._failures = 0
         self._not_before = 0.0
         self._said = ""
+        self._odd: str | None = None
 
     def room(self, now: float) -> int:
         """How many more may be taken."""
@@ -47,6 +48,11 @@ class Lane:
         """Whether this fault was not the last one that was told."""
         before, self._said = self._said, said
         return said != before
+
+    def is_news_odd(self, odd: str | None) -> bool:
+        """Whether an answer is odd in another way than the one before it; None: it is not odd."""
+        before, self._odd = self._odd, odd
+        return odd not in (None, before)
 
     def worked(self) -> bool:
         """It was reached. Whether that is news."""

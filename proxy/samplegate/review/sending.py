@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
+import re
 import socket
 import ssl
 from collections.abc import Mapping, Sequence
@@ -60,6 +61,7 @@ class Message(msgspec.Struct, frozen=True):
 
 MAX_HEADER: Final = 8 * 1024  # bytes of one line of an answer's head
 _AGAIN: Final = frozenset({408, 425, 429})
+_media: Final = re.compile(r"none|[a-z0-9][a-z0-9.+-]{0,49}/[a-z0-9][a-z0-9.+-]{0,99}")
 
 
 async def send(message: Message, way: Way, *, now: float) -> Said:
@@ -213,8 +215,28 @@ async def _read(answer: aiohttp.ClientResponse, bounds: Bounds, now: float) -> S
     async for piece in answer.content.iter_chunked(16 * 1024):
         body += piece
         if len(body) > bounds.body:
-            return Delivered(f"{status}, with more than {bounds.body} bytes, which are not read")
-    return Answered(bytes(body), str(status)) if holds_verdict(bytes(body)) else Delivered(str(status))
+            odd = None if status == 202 else _media_type(answer)
+            return Delivered(f"{status}, with more than {bounds.body} bytes, which are not read", odd=odd)
+    if holds_verdict(bytes(body)):
+        return Answered(bytes(body), str(status))
+    return Delivered(str(status), odd=None if status == 202 or _acknowledges(bytes(body)) else _media_type(answer))
+
+
+def _acknowledges(body: bytes) -> bool:
+    """Whether it may be a receiver's answer: JSON, nothing, or the "ok" of chats."""
+    if body.strip().lower() in (b"", b"ok"):
+        return True
+    try:
+        json.loads(body)
+    except (ValueError, RecursionError):
+        return False
+    return True
+
+
+def _media_type(answer: aiohttp.ClientResponse) -> str:
+    """As the peer names it, if that is a name."""
+    found = answer.headers.get("Content-Type", "none").partition(";")[0].strip().lower()
+    return found if _media.fullmatch(found) else "not a media type"
 
 
 def holds_verdict(body: bytes) -> bool:

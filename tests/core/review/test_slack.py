@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
@@ -24,7 +25,7 @@ URL: Final = "https://reviews.example.com"
 HOSTILE: Final = "<!channel> <@U1> <https://evil.example|click> *bold* ```\nout``` & https://evil.example/x \u202egnp.exe\x07"
 
 CASES: Final[dict[str, tuple[str, Review]]] = {
-    "sampling": ("review.opened", review(show="full", worst_usd=SCALE["usd"] // 80)),
+    "sampling": ("review.opened", review(show="full", worst_usd=SCALE["usd"] // 80, answers_until=NOW + 45)),
     "sampling_without_content": ("review.opened", review(show="none")),
     "form": ("review.opened", form(["confirm"], confirm={"type": "boolean", "title": "Sure"}, why={"type": "string", "description": "For the log"})),
     "url": ("review.opened", address("https://xn--pypal-4ve.example/in?state=xyz")),
@@ -115,6 +116,48 @@ def test_markup_of_a_server_is_text() -> None:
     ours = [text for text in shown if "<" in text.replace("<!date^", "")]
     assert [] == ours
     assert all(text.count("```") in (0, 2) for text in shown)
+
+
+FIELDS: Final[dict[str, Any]] = {
+    "color": {"type": "string", "oneOf": [{"const": "r", "title": "Red"}, {"const": "g", "title": "Green"}], "default": "r"},
+    "port": {"type": "integer", "title": "Port", "minimum": 1, "maximum": 9},
+    "password": {"type": "string", "default": "hunter2"},
+}
+
+
+def form_said(about: Review) -> Any:
+    return next(one["text"] for one in texts(body("review.opened", replace(about, show="full"))) if one["text"].startswith("*It asks for*"))
+
+
+def test_a_field_is_told_with_what_it_takes() -> None:
+    said = form_said(form(["port"], **FIELDS))
+    for line in (
+        "color (one of a list)\n    default: r\n    - r: Red\n    - g: Green\n",
+        "port (integer, required): Port\n    must be at least 1, at most 9\n",
+    ):
+        assert line in said
+    assert "hunter2" not in said
+
+
+def test_a_form_that_is_too_long_with_it_is_told_without() -> None:
+    said = form_said(form([], **{f"f{n}": {"type": "string", "enum": [f"choice {m} of it" for m in range(30)]} for n in range(20)}))
+    assert all(f"f{n} (one of a list)" in said for n in range(20))
+    assert "choice" not in said
+    assert "(what each may be is at the page)" in said
+
+
+@pytest.mark.parametrize(
+    ("until", "says"),
+    [
+        (None, ["The request waits, and a verdict is taken, until ", 900]),
+        (NOW + 900, ["The request waits, and a verdict is taken, until ", 900]),
+        (NOW + 45, ["The request waits until ", 45, "; a verdict is taken until ", 900]),
+    ],
+)
+def test_both_ends_are_told(until: float | None, says: list[str | int]) -> None:
+    found = [one["text"] for one in texts(body("review.opened", review(answers_until=until))) if "<!date^" in one["text"]]
+    parts = [part if isinstance(part, str) else f"<!date^{int(NOW) + part}^{{date_short_pretty}} {{time}}|" for part in says]
+    assert "".join(parts) == "".join(re.sub(r"\|[^>]*>", "|", text) for text in found)
 
 
 def test_without_a_page_there_is_no_button() -> None:

@@ -152,7 +152,8 @@ def test_a_picture_goes_before_words_are_cut() -> None:
     ("of", "now", "note"),
     [
         (address(), NOW, "is not that user"),
-        (review(answers_until=NOW + 45), NOW + 45, "a verdict now answers the next same request, once, within 3600 seconds"),
+        (review(answers_until=NOW + 45), NOW + 45, "a verdict now answers the next same request, once, within 60 min"),
+        (review(answers_until=NOW + 45, late=86_400.0), NOW + 45, "a verdict now answers the next same request, once, within 24 h"),
         (review(answers_until=NOW + 45, late=0.0), NOW + 45, "a verdict now answers the next same request, not at all"),
         (review(state="approved", decided=NOW), NOW + 1, "the next same request gets it"),
         (review(state="approved", decided=NOW), NOW + 3600, "never used, and is over"),

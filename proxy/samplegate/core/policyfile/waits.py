@@ -112,7 +112,7 @@ def _span(span: tuple[float, float]) -> str:
 
 
 def said(span: float) -> str:
-    """Seconds as a policy writes them: ``55s``, ``9m10s``, ``24h``; to a tenth below a minute."""
+    """Seconds in the units of a policy: ``55s``, ``9m10s``, ``24h``; to a tenth below a minute."""
     if span < 60:
         return f"{round(span, 1):g}s"
     whole = round(span)

@@ -5,7 +5,9 @@ A guess by letters, and no list of look-alikes: what is not warned of is not saf
 
 from __future__ import annotations
 
+import re
 import unicodedata
+from collections.abc import Sequence
 from ipaddress import ip_address
 from typing import Final
 from urllib.parse import SplitResult, urlsplit
@@ -15,6 +17,9 @@ import msgspec
 from samplegate.core.matching import hosts
 
 _MOST_LABEL: Final = 63
+_MOST_LOOKED_AT: Final = 1_000  # characters
+_MOST_PARTS: Final = 5  # of a doubtful host, or alphabets, that are told one by one
+_authority: Final = re.compile(r"(?<=//)[^/?#]+")
 _PORTS: Final = {"http": 80, "https": 443, "ws": 80, "wss": 443, "ftp": 21}
 _TOGETHER: Final = (
     frozenset({"LATIN", "CJK", "HIRAGANA", "KATAKANA"}),
@@ -44,14 +49,15 @@ def read(url: str) -> Address:
         parts = urlsplit(url)
         port, name = parts.port, parts.hostname or ""
     except ValueError:
-        return Address("", "", "", None, "", ("it cannot be read as an address",))
+        return Address("", "", "", None, "", ("it cannot be read as an address", *_foreign(url, "")))
     ascii_host = hosts.ascii_host(f"[{name}]" if ":" in name else name) if name else ""
     if "\\" in parts.netloc:  # browsers take it for a slash, and everybody else for a letter
         ascii_host = None
     host = ascii_host or ""
     shown = ".".join(_unicode(label) for label in host.split("."))
     own = None if port == _PORTS.get(parts.scheme) else port
-    warnings = [*_of_url(url, parts, own), *_of_host(ascii_host, shown)]
+    letters = [] if host else _foreign(url, "" if "\\" in parts.netloc else name)
+    warnings = [*_of_url(url, parts, own), *_of_host(ascii_host, shown), *letters]
     return Address(parts.scheme, host, shown, own, _bare(parts, host, own), tuple(warnings))
 
 
@@ -88,6 +94,52 @@ def _of_host(host: str | None, shown: str) -> list[str]:
     return found
 
 
+def _foreign(url: str, name: str) -> list[str]:
+    """What a host that has no one reading is written with, part by part where ``name`` tells them. It names no host: readers differ on it."""
+    if name.isascii():
+        found = _authority.search(url)
+        scripts = _scripts(found[0][:_MOST_LOOKED_AT]) if found and not found[0].isascii() else ()
+        return [f"where its host should stand are letters that are not plain ASCII: {_listed(scripts)}"] if scripts else []
+    foreign = [(number, label) for number, label in enumerate(name.split("."), 1) if not label.isascii()]
+    rest = len(foreign) - _MOST_PARTS
+    return [*(_part(*each) for each in foreign[:_MOST_PARTS]), *([f"{rest} more parts of its host are not in plain ASCII"] if rest > 0 else [])]
+
+
+def _part(number: int, label: str) -> str:
+    label = label[:_MOST_LOOKED_AT]
+    letters = f"its letters are {_listed(scripts)}" if (scripts := _scripts(label)) else "it has no letters"
+    signs = "" if all(_is_plain(c) for c in label) else ", and other signs are among them"
+    written = _punycode(label)
+    programs = f"programs may write it as {written}" if written else "it has no one form in plain ASCII"
+    return f"part {number} of its host is not in plain ASCII: {letters}{signs}; {programs}"
+
+
+def _is_plain(character: str) -> bool:
+    """What a name may be made of, in any alphabet."""
+    return character == "-" or unicodedata.category(character)[0] in "LMN"
+
+
+def _punycode(label: str) -> str:
+    """The label as ``xn--`` (RFC 3492), where it is letters, marks and digits alone, none of which stands for another, and not too long; else ""."""
+    plain = unicodedata.normalize("NFC", label.lower())
+    if plain.isascii() or unicodedata.normalize("NFKC", plain) != plain or not all(_is_plain(c) for c in plain):
+        return ""
+    made = f"xn--{plain.encode('punycode').decode('ascii')}"
+    return made if len(made) <= _MOST_LABEL else ""
+
+
+def _scripts(text: str) -> tuple[str, ...]:
+    """The alphabets of its letters, as Unicode names them, in their order."""
+    names = (unicodedata.name(c, "UNKNOWN").removeprefix("FULLWIDTH ").removeprefix("HALFWIDTH ") for c in text if unicodedata.category(c)[0] == "L")
+    return tuple(dict.fromkeys(name.split(" ")[0].split("-")[0] for name in names))
+
+
+def _listed(scripts: Sequence[str]) -> str:
+    words = [script if script == "CJK" else script.capitalize() for script in scripts[:_MOST_PARTS]]
+    words += [f"{len(scripts) - _MOST_PARTS} more alphabets"] if len(scripts) > _MOST_PARTS else []
+    return " and ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)
+
+
 def _is_number(host: str) -> bool:
     try:
         return bool(ip_address(host))
@@ -103,12 +155,10 @@ def _unicode(label: str) -> str:
         text = label[4:].encode().decode("punycode")
     except (UnicodeError, ValueError, OverflowError):
         return label
-    plain = all(c == "-" or unicodedata.category(c)[0] in "LMN" for c in text)
-    return text if plain and not text.isascii() and unicodedata.normalize("NFC", text) == text else label
+    return text if all(_is_plain(c) for c in text) and not text.isascii() and unicodedata.normalize("NFC", text) == text else label
 
 
 def _is_mixed(label: str) -> bool:
     """Whether its letters are of more alphabets than one language writes with."""
-    letters = (c for c in label if unicodedata.category(c)[0] == "L")
-    scripts = frozenset(unicodedata.name(c, "UNKNOWN").split(" ")[0].split("-")[0] for c in letters)
+    scripts = frozenset(_scripts(label))
     return len(scripts) > 1 and not any(scripts <= together for together in _TOGETHER)

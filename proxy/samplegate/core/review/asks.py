@@ -7,8 +7,12 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
+from samplegate.core.matching.secrecy import secret_fields
+from samplegate.core.review import fieldwords
+
 MOST_MESSAGES: Final = 10
 MOST_FIELDS: Final = 30
+FITS: Final = 2_500  # characters of a form with all that its fields may be: a chat's block holds 3000 with what is escaped in it
 _address: Final = re.compile(r"(?i)\b[a-z][a-z0-9+.-]{0,30}://\S+")
 
 
@@ -78,20 +82,23 @@ def _block(block: Any) -> str:
 
 
 def _fields(schema: Any) -> str:
+    """Each with its bounds, default and choices; without them where that is too much to read here."""
     properties = schema.get("properties") if isinstance(schema, Mapping) else None
     if not isinstance(properties, Mapping) or not properties:
         return "nothing but a yes"
     required = schema.get("required")
-    needed = required if isinstance(required, list) else []
-    lines = [_field(name, field, name in needed) for name, field in list(properties.items())[:MOST_FIELDS]]
-    return "\n".join([*lines, *([f"and {len(properties) - MOST_FIELDS} more"] if len(properties) > MOST_FIELDS else [])])
+    needed, secret = required if isinstance(required, list) else [], secret_fields(schema)
+    fields = [(name, field if isinstance(field, Mapping) else {}) for name, field in list(properties.items())[:MOST_FIELDS]]
+    more = [f"and {len(properties) - MOST_FIELDS} more"] if len(properties) > MOST_FIELDS else []
+    heads = [_head(name, field, name in needed) for name, field in fields]
+    rest = [[f"    {line}" for line in fieldwords.lines(field, secret=name in secret)] for name, field in fields]
+    whole = "\n".join([*(line for head, below in zip(heads, rest, strict=True) for line in (head, *below)), *more])
+    return whole if len(whole) <= FITS else "\n".join([*heads, *more, "(what each may be is at the page)"])
 
 
-def _field(name: str, field: Any, needed: bool) -> str:
-    found = field if isinstance(field, Mapping) else {}
-    said = " - ".join(str(found[key]) for key in ("title", "description") if isinstance(found.get(key), str))
-    kind = "choice" if "enum" in found or "oneOf" in found else found.get("type", "value")
-    return f"{name} ({kind}{', required' if needed else ''}){f': {said}' if said else ''}"
+def _head(name: str, field: Mapping[str, Any], needed: bool) -> str:
+    said = " - ".join(str(field[key]) for key in ("title", "description") if isinstance(field.get(key), str))
+    return f"{name} ({fieldwords.kind(field)}{', required' if needed else ''}){f': {said}' if said else ''}"
 
 
 def _json(value: Any) -> str:

@@ -84,9 +84,16 @@ def _asked(told: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def _until(told: Mapping[str, Any]) -> str:
+    """Two ends: the request's, after which a verdict is for the next same one, and the review's."""
+    ends, waits = told["expires"], told["answers_until"]
+    if waits is None or datetime.fromisoformat(waits) >= datetime.fromisoformat(ends):
+        return f"The request waits, and a verdict is taken, until {_time(ends)}"
+    return f"The request waits until {_time(waits)}; a verdict is taken until {_time(ends)}"
+
+
+def _time(moment: str) -> str:
     """In the reader's own time zone, where Slack knows it."""
-    seconds = int(datetime.fromisoformat(told["expires"]).timestamp())
-    return f"Waits until <!date^{seconds}^{{date_short_pretty}} {{time}}|{told['expires']}>"
+    return f"<!date^{int(datetime.fromisoformat(moment).timestamp())}^{{date_short_pretty}} {{time}}|{moment}>"
 
 
 def _button(told: Mapping[str, Any]) -> list[dict[str, Any]]:

@@ -22,6 +22,7 @@ from samplegate.core.policy import Show
 from samplegate.core.review import addresses
 from samplegate.core.review.cleared import cleared
 from samplegate.core.review.review import DECIDED, Review, Verdict
+from samplegate.core.review.spans import span
 from samplegate.core.review.withholding import Clean, cleaned, cut, size, without_secret_defaults
 
 MOST_BYTES: Final = 256 * 1024
@@ -92,7 +93,7 @@ def notes(review: Review, now: float) -> list[str]:
     if review.mode == "url" and review.state == "pending":  # R45
         found.append("the server means its own user to open this address; whoever decides here is not that user and should not sign in there")
     if review.state == "pending" and review.answers_until is not None and now >= review.answers_until:
-        late = f"once, within {int(review.late)} seconds" if review.late else "not at all"
+        late = f"once, within {span(review.late)}" if review.late else "not at all"
         found.append(f"its request has ended: a verdict now answers the next same request, {late}")
     if review.state in DECIDED and review.used is None and review.waiter is None and review.decided is not None:
         over = now >= review.decided + review.late
