@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -20,7 +21,21 @@ def test_a_word_is_never_cut_in_two() -> None:
     assert (Piece("gone", "400"), Piece("new", "5000")) == pieces("400", "5000")
 
 
-@given(st.text(alphabet="ab \n", max_size=60), st.text(alphabet="ab \n", max_size=60))
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [("1,000", "5,000"), ("0.25", "0.75"), ("v1.2.3", "v1.2.4"), ("10:30", "10:45"), ("400", "4000"), ("1.5", "1"), ("1.5", "11.5"), ("a_b", "a_c")],
+)
+def test_a_number_is_shown_whole(before: str, after: str) -> None:
+    assert (Piece("same", "at "), Piece("gone", before), Piece("new", after), Piece("same", ". ")) == pieces(f"at {before}. ", f"at {after}. ")
+
+
+@pytest.mark.parametrize(("name", "label"), [("maxTokens", "Most tokens"), ("temperature", "Temperature")])
+@pytest.mark.parametrize(("before", "after"), [(400, 5000), (400, 4000), (0.25, 0.2)])
+def test_an_edited_number_is_gone_and_new_as_a_whole(name: str, label: str, before: float, after: float) -> None:
+    assert [Change(label, (Piece("gone", str(before)), Piece("new", str(after))))] == of_edits({name: before}, "m", {name: after})
+
+
+@given(st.text(alphabet="ab_1., \n", max_size=60), st.text(alphabet="ab_1., \n", max_size=60))
 def test_both_texts_can_be_read_off_the_pieces(before: str, after: str) -> None:
     found = pieces(before, after)
     assert before == "".join(piece.text for piece in found if piece.what != "new")

@@ -77,6 +77,26 @@ def test_what_markdown_would_swallow_stays() -> None:
     assert "<!-- hidden -->" in shown("<!-- hidden -->")
 
 
+@pytest.mark.parametrize(
+    "text", ["| a | b |\n|---|---|\n| 1 | 2 |", "12:00 up\n12:01 down", "a\\\nb", "- one\n  more\n- two", "> a\n> b", "a\nb\n==="]
+)
+def test_every_line_that_is_written_is_a_line(text: str) -> None:
+    html = rendered(text)
+    assert html is not None
+    seen = re.sub("<(?:br|/?p|/?li|/?h3)>", "\n", str(html).replace("\n", " "))
+    assert words_of(text) == words_of(re.sub("<[^>]*>", "", seen))
+
+
+def words_of(text: str) -> list[list[str]]:
+    """The words of each line that has some."""
+    return [words for line in text.split("\n") if (words := re.findall(r"\w+", line))]
+
+
+@pytest.mark.parametrize("text", ["`a\nb`", "![a\nb](c)", '[a](b "c\nd")'])
+def test_where_markdown_would_join_lines_it_is_not_rendered(text: str) -> None:
+    assert None is rendered(text)
+
+
 def test_what_turns_others_around_is_written_out_within_markdown() -> None:
     assert "aU+202Eb" == shown("a\u202eb")
     assert "U+200B" in shown("`a\u200bb`")

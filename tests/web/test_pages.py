@@ -116,6 +116,69 @@ async def test_what_waits_is_listed_oldest_first(house: House) -> None:
     assert ["rv_1", "rv_2", "rv_0"] == [attrs["data-id"] for attrs in page.all("li")]
 
 
+async def test_a_row_says_what_it_is_about_by_which_rule_and_for_how_much(house: House) -> None:
+    await house.open(shown.sampling(id=ID, params={"messages": [{"role": "user", "content": text("Sort\n\n\u202ethis <b>")}], "maxTokens": 5}))
+    page = Read((await (await signed_in(house)).get("/reviews")).text)
+    assert "last user text Sort U+202Ethis <b>" in page.text
+    assert "rule tickets-need-a-person" in page.text
+    assert "costs at worst $0.013" in page.text
+    assert [] == page.all("b")
+
+
+async def test_what_waits_is_filtered(house: House) -> None:
+    await house.open(review(id="rv_1", server="a", created=NOW - 3))
+    await house.open(review(id="rv_2", server="b", reviewer="legal", created=NOW - 2))
+    await house.open(shown.url(id="rv_3", server="b", created=NOW - 1))
+    ask = await signed_in(house, ADMIN)
+
+    async def ids(query: str) -> list[str]:
+        return [attrs["data-id"] for attrs in Read((await ask.get(f"/reviews{query}")).text).all("li")]
+
+    assert ["rv_1", "rv_2", "rv_3"] == await ids("?reviewer=&server=&kind=") == await ids("?kind=nonsense")
+    assert ["rv_2", "rv_3"] == await ids("?server=b")
+    assert ["rv_2"] == await ids("?reviewer=legal")
+    assert ["rv_3"] == await ids("?kind=elicitation&server=b")
+    assert "None that waits fits the filter" in (await ask.get("/reviews?server=c")).text
+
+
+async def test_a_filter_does_not_widen_what_somebody_sees(house: House) -> None:
+    await house.open(review(id="rv_2", reviewer="legal"))
+    assert [] == Read((await (await signed_in(house)).get("/reviews?reviewer=legal")).text).all("li")
+
+
+async def test_more_than_a_page_that_wait_have_a_next_page_with_the_same_filter(house: House) -> None:
+    for n in range(220):
+        await house.open(review(id=f"rv_{n:03}", created=NOW - 300 + n, server="b" if n % 11 else "a"))
+    ask = await signed_in(house)
+    address, found = "/reviews?server=b", list[str]()
+    for _ in range(2):
+        page = Read((await ask.get(address)).text)
+        (listed,) = [attrs for attrs in page.all("div") if attrs.get("id") == "list"]
+        assert address == listed["data-at"]
+        found += [attrs["data-id"] for attrs in page.all("li")]
+        address = next((attrs["href"] for attrs in page.all("a") if "after=" in attrs["href"] and attrs["href"] != address), "")
+    assert [f"rv_{n:03}" for n in range(220) if n % 11] == found
+    assert "" == address
+
+
+async def test_a_page_behind_the_last_says_so(house: House) -> None:
+    await house.open()
+    for after in (ID, "rv_forgotten", "<script>"):
+        page = Read((await (await signed_in(house)).get("/reviews", params={"after": after})).text)
+        assert "No more wait" in page.text
+        assert "Nothing waits" not in page.text
+        assert "/reviews" in [attrs["href"] for attrs in page.all("a") if attrs["href"].startswith("/reviews")]
+
+
+async def test_the_same_request_that_comes_again_and_again_is_one_line(house: House) -> None:
+    await house.open()
+    for n in range(3):
+        await house.store.seek(review().lookup, stage="request", waiter=f"w{n}", now=NOW + n, seconds=0.5)
+    found = Read((await (await signed_in(house)).get(f"/reviews/{ID}")).text).text
+    assert 1 == found.count("joined")
+    assert re.search(r"joined 3 times\s+the same request came again and waits", found)
+
+
 async def test_nobody_sees_what_is_not_for_them(house: House) -> None:
     await house.open()
     ask = await signed_in(house, OTHER)
@@ -161,8 +224,23 @@ async def test_a_form_without_its_sessions_token_decides_nothing(house: House) -
 async def test_asking_for_the_verdict_decides_nothing(method: str, house: House) -> None:
     await house.open()
     ask = await signed_in(house)
-    assert 405 == (await ask.request(method, f"/reviews/{ID}/verdict?do=approve&form=approve")).status_code
+    found = await ask.request(method, f"/reviews/{ID}/verdict?do=approve&form=approve")
+    assert (303, f"/reviews/{ID}") == (found.status_code, found.headers["location"])
     assert "pending" == house.store.reviews[ID].state
+
+
+@pytest.mark.parametrize("id", ["%2F%2Fevil.example", "%0d%0aset-cookie:a", "a%3Fb%23c"])
+async def test_asking_for_a_verdict_leads_nowhere_but_to_a_review(id: str, house: House) -> None:
+    found = await (await signed_in(house)).get(f"/reviews/{id}/verdict")
+    assert found.status_code in (303, 404)
+    assert re.fullmatch(r"/reviews/[^/?#]+|", found.headers.get("location", ""))
+    assert "set-cookie" not in found.headers
+
+
+async def test_a_refused_form_says_where_its_review_is(house: House) -> None:
+    await house.open()
+    found = await post(await signed_in(house), form="approve", do="approve", digest="sha256:" + "cd" * 32)
+    assert [f"/reviews/{ID}"] == [attrs["data-at"] for attrs in Read(found.text).all("article")]
 
 
 async def test_a_late_verdict_sees_how_it_stands(house: House) -> None:

@@ -10,8 +10,10 @@ from typing import Any, Final, Literal, NamedTuple, TypeAlias
 MAX_PIECES: Final = 3_000  # words or lines that are compared; the time grows with the square
 
 What: TypeAlias = Literal["same", "gone", "new"]
-_words: Final = re.compile(r"\s+|\w+|[^\w\s]")
+_words: Final = re.compile(r"\s+|\w+(?:(?<=\d)[.,:](?=\d)\w+)*|[^\w\s]")  # 1,000.5 is one
 _lines: Final = re.compile(r"[^\n]*\n|[^\n]+")
+_SIGNS: Final = frozenset(".,:")
+"""Between digits they are part of a number."""
 _KEPT: Final = 160
 """Characters that are shown of what stayed, on either side of a change."""
 
@@ -61,9 +63,23 @@ def _common(one: str, other: str) -> int:
 
 def _whole_words(one: str, other: str, count: int) -> int:
     """Back to where no word is cut in two, of neither text."""
-    while count and one[count - 1].isalnum() and (one[count : count + 1].isalnum() or other[count : count + 1].isalnum()):
+    while count and (_is_within(one, count) or _is_within(other, count)):
         count -= 1
     return count
+
+
+def _is_within(text: str, at: int) -> bool:
+    """Whether a word or a number goes on across this place; the same when both are read backwards."""
+    before, after = text[at - 1 : at], text[at : at + 1]
+    if _is_letter(before) and _is_letter(after):
+        return True
+    if after in _SIGNS:
+        return before.isdigit() and text[at + 1 : at + 2].isdigit()
+    return before in _SIGNS and after.isdigit() and text[max(0, at - 2) : at - 1].isdigit()
+
+
+def _is_letter(character: str) -> bool:
+    return character.isalnum() or character == "_"
 
 
 def _compared(old: str, new: str) -> list[Piece]:

@@ -1,8 +1,8 @@
 """Markdown of a peer as HTML that shows everything that is written and does nothing. No links, no fetched images, no raw HTML.
 
-What Markdown would swallow stays to be read: addresses, titles of links, the info line of a fence. So reference definitions, which render as
-nothing, tables, which drop cells, and entities are left as the text they are, and what nests so deep that the parser gives it up is not rendered at
-all: a person must see what a model will see. nh3 cleans what comes out, as a second layer.
+What Markdown would swallow stays to be read: line ends, addresses, titles of links, the info line of a fence. So reference definitions, which render
+as nothing, tables, which drop cells, and entities are left as the text they are, and what nests so deep that the parser gives it up, or would have
+its lines joined, is not rendered at all: a person must see what a model will see. nh3 cleans what comes out, as a second layer.
 """
 
 from __future__ import annotations
@@ -34,6 +34,11 @@ class _Renderer(RendererHTML):
 
     def text_special(self, tokens: Sequence[Token], idx: int, options: Any, env: Any) -> str:
         return str(visible(tokens[idx].content))
+
+    def softbreak(self, tokens: Sequence[Token], idx: int, options: Any, env: Any) -> str:
+        return "<br>"  # a person sees the lines that were sent: as blanks, logs and tables would run together
+
+    hardbreak = softbreak  # and no line end after it: the page keeps blanks as they are
 
     def code_inline(self, tokens: Sequence[Token], idx: int, options: Any, env: Any) -> str:
         return f"<code>{visible(tokens[idx].content)}</code>"
@@ -81,6 +86,11 @@ def _written(tokens: Iterable[Token]) -> Iterator[str]:
             yield token.content
 
 
+def _joins_lines(tokens: Iterable[Token]) -> bool:
+    """Whether line ends within a paragraph would be blanks: those in code, in what stands for a picture and in a link's title are."""
+    return any(t.content.count("\n") > sum(c.type in ("softbreak", "hardbreak") for c in t.children or ()) for t in tokens if t.type == "inline")
+
+
 def _address(token: Token, what: str) -> str:
     address, title = str(token.attrGet("href") or token.attrGet("src") or ""), str(token.attrGet("title") or "")
     shown = Markup(' <span class="address">&lt;{}{}&gt;</span>').format(what, visible(address))
@@ -107,7 +117,7 @@ def rendered(text: str) -> Markup | None:
         return None
     try:
         tokens = _parser.parse(text)
-        if _letters(text) - _letters("".join(_written(tokens))):
+        if _letters(text) - _letters("".join(_written(tokens))) or _joins_lines(tokens):
             return None
         html = _parser.renderer.render(tokens, _parser.options, {})
     except Exception:  # a peer wrote it: whatever it makes the parser do, it can still be read

@@ -13,6 +13,7 @@ from samplegate.web import addresses, fields, forms
 from samplegate.web.blocks import Reader
 from samplegate.web.context import Person
 from samplegate.web.editors import answers, editors
+from samplegate.web.lines import lines
 from samplegate.web.outcome import changes, outcome, sent
 from samplegate.web.standing import asks, kind, standing
 from samplegate.web.texts import Shown, Space
@@ -41,7 +42,7 @@ def view(review: Review, events: Sequence[Event], person: Person, now: float, tr
     posted = None if tried is None else tried.posted
     shows = tried is not None and tried.said.preview
     values: dict[str, Any] = {
-        "review": review, "standing": standing(review, now), "asks": asks(review), "kind": kind(review), "events": events,
+        "review": review, "standing": standing(review, now), "asks": asks(review), "kind": kind(review), "lines": lines(events),
         "decides": person.decides(review) and review.state == "pending", "problems": problems,
         "form": "" if tried is None else tried.said.form, "preview": shows,
         "changes": changes(review, tried.said.verdict) if tried is not None and shows else (),

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final
+from urllib.parse import quote
 
 from anyio import to_thread
 from starlette.requests import Request
@@ -34,6 +35,7 @@ def routes(web: Web) -> list[Route]:
         Route("/reviews", pages.signed_in(pages.waiting), methods=["GET"]),
         Route("/reviews/history", pages.signed_in(pages.history), methods=["GET"]),
         Route("/reviews/{id}", pages.signed_in(pages.one), methods=["GET"]),
+        Route("/reviews/{id}/verdict", pages.signed_in(pages.back), methods=["GET"]),
         Route("/reviews/{id}/verdict", pages.signed_in(pages.verdict), methods=["POST"]),
         Route("/reviews/{id}/content/{n:int}", pages.signed_in(pages.picture), methods=["GET"]),
         Route("/reviews/{id}/raw", pages.signed_in(pages.raw), methods=["GET"]),
@@ -65,8 +67,8 @@ class Pages:
 
     async def waiting(self, request: Request, person: Person) -> Response:
         """What waits, oldest first."""
-        values = await listing.waiting(self._web.store, person, self._web.wall())
-        return self._page(request, "waiting.html", person, **values)
+        asked = {name: request.query_params.get(name, "") for name in ("reviewer", "server", "kind", "after")}
+        return self._page(request, "waiting.html", person, **await listing.waiting(self._web.store, person, asked, self._web.wall()))
 
     async def history(self, request: Request, person: Person) -> Response:
         """All of them, newest first, as far as the filters let through."""
@@ -77,6 +79,11 @@ class Pages:
         """One review, with the forms that decide it."""
         review = await self._seen(request, person)
         return self._missing(request, person) if review is None else await self._shown(request, person, review)
+
+    async def back(self, request: Request, person: Person) -> Response:
+        """Where a form was refused, the browser stands at the address that it was sent to; asked for, that is the review. It decides nothing."""
+        del person
+        return RedirectResponse(f"/reviews/{quote(request.path_params['id'], safe='')}", 303)
 
     async def verdict(self, request: Request, person: Person) -> Response:
         """A form was posted: 303 where it decided, 422 with what is wrong at its field, 409 with how it stands, 200 with what it would come to."""

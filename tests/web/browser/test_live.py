@@ -58,6 +58,38 @@ def test_a_review_that_somebody_else_decides_says_so_and_takes_no_more_verdicts(
     expect(page.get_by_role("textbox", name="Reason")).to_have_value("half a thought")
 
 
+def test_the_page_of_a_refused_form_still_follows_and_leads_back(page: Page, site: Site) -> None:
+    site.open(shown.sampling())
+    page.goto(f"/reviews/{shown.sampling().id}")
+    page.get_by_label("The server sees the reason").check()
+    page.get_by_role("button", name="Reject").click()
+    expect(page.get_by_role("alert")).to_contain_text("has to be mended")
+    assert page.url.endswith("/verdict")
+    decide(site, shown.sampling().id)
+    expect(page.locator("#standing")).to_contain_text("Rejected by ben")
+    page.get_by_role("link", name="Load the page again").click()
+    expect(page.get_by_text("The verdict", exact=True)).to_be_visible()
+    assert page.url.endswith(shown.sampling().id)
+
+
+def test_the_address_that_a_form_is_sent_to_leads_to_its_review(page: Page, site: Site) -> None:
+    site.open(shown.sampling())
+    page.goto(f"/reviews/{shown.sampling().id}/verdict")
+    assert page.url.endswith(shown.sampling().id)
+    expect(page.get_by_role("heading", level=1)).to_have_text("tickets asks a model")
+
+
+def test_a_filtered_list_stays_filtered_as_it_follows(page: Page, site: Site) -> None:
+    page.get_by_label("Server").fill("calendar")
+    page.get_by_role("button", name="Filter").click()
+    live(page)
+    expect(page.get_by_text("None that waits fits the filter")).to_be_visible()
+    site.open(shown.sampling(), shown.url())
+    expect(page.get_by_role("link", name="calendar wants a web page opened")).to_be_visible()
+    expect(page.get_by_role("listitem")).to_have_count(1)
+    expect(page.get_by_label("Server")).to_have_value("calendar")
+
+
 def test_a_clock_runs_down(page: Page, site: Site) -> None:
     site.open(shown.sampling())
     page.clock.install(time=NOW)

@@ -54,8 +54,9 @@ const review = document.querySelector("[data-review]");
 
 async function reloadList() {
   const focused = document.activeElement?.closest("[data-id]")?.dataset.id;
-  const before = Number(document.getElementById("list").dataset.count);
-  const page = await load("/reviews");
+  const shown = document.getElementById("list").dataset; // with its filter and page
+  const before = Number(shown.count);
+  const page = await load(shown.at);
   const fresh = swap("list", page);
   if (!fresh) return;
   document.title = page.title;
@@ -66,7 +67,7 @@ async function reloadList() {
 }
 
 async function reloadStanding() {
-  const page = await load(location.pathname);
+  const page = await load(review.dataset.at); // not where we stand: that is another address after a form was refused
   const fresh = page.querySelector("[data-review]");
   if (!fresh) return;
   swap("standing", page);
@@ -76,7 +77,8 @@ async function reloadStanding() {
   const standing = document.getElementById("standing");
   standing.setAttribute("role", "alert");
   const again = document.createElement("p");
-  again.innerHTML = '<a href="">Load the page again to see what was said</a>';
+  const link = Object.assign(document.createElement("a"), { href: review.dataset.at, textContent: "Load the page again to see what was said" });
+  again.append(link);
   standing.append(again);
   for (const button of document.querySelectorAll(".review button")) button.disabled = true;
 }
