@@ -282,3 +282,20 @@ async def test_a_look_at_an_answer_is_not_said_to_be_put_off() -> None:
     await room.run(d, round, look)
     assert seen[0].answers_until is not None
     assert seen[0].answers_until - seen[0].created < 8
+
+
+async def test_a_policy_that_changes_while_a_model_answers_what_was_approved_releases_nothing() -> None:
+    books: list[Any] = []
+
+    async def reloaded(_: SampleRequest) -> Sampled:
+        del books[0]
+        return SAMPLED
+
+    room = Room(answer=reloaded)
+    d, round = pushed(ASK, policy=POLICY)
+    books += [d.book, compile_policy(policy({"name": "never", "effect": "deny"}, **POLICY), {})]
+    room.world.in_force = lambda: books[0]
+    release = await room.settled(d, round, room.says("approve"))
+    assert isinstance(release.outcome, Unanswered)
+    assert ["unanswered"] == [record.outcome for record in room.world.records]
+    assert None is (await room.store.list(Filter()))[0].used_by

@@ -23,7 +23,7 @@ from samplegate.core.requests import BadRequest, Request
 from samplegate.core.session.rounds import Conclusion, ForwardRound, Item, Note, Release, Round, Seen, Settled
 from samplegate.plans import Plan, blocks, ends_the_call, left_open, one_for_all, refusal, stopped, timeout_of, verifies
 from samplegate.ports import Ports
-from samplegate.releasing import Releases
+from samplegate.releasing import Releases, in_force
 from samplegate.scene import Scene
 
 
@@ -172,6 +172,7 @@ class Gate:
             taken_back = {key: msgspec.structs.replace(one_done, outcome=Withdrawn()) for key, one_done in done.items()}
             await self._releases.record(round, plans, taken_back)
             raise
+        done = {key: in_force(plans[key].scene, one_done) for key, one_done in done.items()}
         if round.door == "input_required":
             done = one_for_all(plans, done)
         return await self._releases.record(round, plans, done)

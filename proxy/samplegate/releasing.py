@@ -11,7 +11,7 @@ from typing import Final
 import anyio
 import msgspec
 
-from samplegate.consulting import spend
+from samplegate.consulting import spend, withdrawn_by_policy
 from samplegate.core.decide import Rulebook
 from samplegate.core.decisions import Answered, Denied, Reason, Unanswered, Withdrawn
 from samplegate.core.recording import Done, describe, detail_of
@@ -103,6 +103,13 @@ class Releases:
             return ""
         said, rule = detail_of(done), done.decision.rule
         return said if rule is None or rule in said else f"rule {rule!r}" + (f": {said}" if said else "")
+
+
+def in_force(scene: Scene, done: Done) -> Done:
+    """What is released of a verdict if the policy in force by now still asks for it: a model may have taken a while, and a person longer."""
+    if not _spends(done, scene) or not isinstance(done.outcome, Answered | Denied) or (changed := withdrawn_by_policy(scene)) is None:
+        return done
+    return msgspec.structs.replace(done, outcome=Unanswered(Reason.REVIEW, detail=changed), told="")
 
 
 def _spends(done: Done, scene: Scene) -> bool:
