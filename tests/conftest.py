@@ -13,6 +13,10 @@ import pytest
 DEFAULT_SECONDS: Final = 60.0  # a unit test takes milliseconds; this is for a machine that does nine other things
 
 
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # started in the background of a script: programs would not hear of Ctrl-C either
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
 @pytest.fixture
 def anyio_backend() -> str:
     """The gate runs on asyncio only, so the tests do."""

@@ -15,6 +15,7 @@ import anyio.to_thread
 
 from samplegate.core.review.review import Delivery, Door, Event, Filter, Review, Stage, Verdict
 from samplegate.core.review.states import Conflict
+from samplegate.ports import Unavailable
 from samplegate.store import engine
 from samplegate.store.reviews import Reviews
 
@@ -24,20 +25,28 @@ ENDING: Final = 1.0  # seconds that closing waits for a call under way
 
 
 class _Lane:
-    """One connection, and calls on it one after the other in worker threads. Time spent in the queue counts as waiting for the lock."""
+    """One connection, and calls on it one after the other in worker threads.
+
+    A burst of calls may take its time; where one of them has waited for the file in vain, those that queued behind it do not wait as long again.
+    """
 
     def __init__(self, url: str) -> None:
         self.reviews = Reviews(url)
         self._limiter = anyio.CapacityLimiter(1)
         self._busy = threading.Lock()
+        self._failed = float("-inf")
 
     async def run(self, what: Callable[[Reviews], T]) -> T:
-        until = time.monotonic() + engine.PATIENCE
+        queued = time.monotonic()
 
         def work() -> T:
             with self._busy:
-                self.reviews.database.until = until
-                return what(self.reviews)
+                self.reviews.database.until = time.monotonic() + (engine.PATIENCE if self._failed < queued else 0.0)
+                try:
+                    return what(self.reviews)
+                except Unavailable:
+                    self._failed = time.monotonic()
+                    raise
 
         return await anyio.to_thread.run_sync(work, limiter=self._limiter)
 
