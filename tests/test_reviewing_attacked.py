@@ -6,9 +6,9 @@ import json
 import time
 from typing import Any
 
-import anyio
 import anyio.lowlevel
 import pytest
+from msgspec.structs import replace
 
 from samplegate.core.decisions import Answered, Denied, Reason, Unanswered
 from samplegate.core.ledger import SCALE
@@ -163,7 +163,8 @@ async def test_a_review_that_expires_while_its_call_is_put_off_is_not_opened_aga
     rest = {"name": "rest", "effect": "answer", "content": {"confirm": True}}
     d, round = asked(rule, rest, policy={**POLICY, "client": {"peer_timeout": "150ms"}}, b=form())
     parked = await room.run(d, round)
-    await anyio.sleep(0.2)  # the time of the review itself
+    (review,) = await room.store.list(Filter())
+    room.store.reviews[review.id] = replace(review, expires=review.created)  # its own time is over meanwhile
     conclusion = await room.run(d, returned(d, round, parked))
     assert isinstance(conclusion, Settled)
     assert {"action": "accept", "content": {"confirm": True}} == body(conclusion.releases["b"])
@@ -171,15 +172,12 @@ async def test_a_review_that_expires_while_its_call_is_put_off_is_not_opened_aga
 
 
 async def test_an_approval_late_in_a_try_gives_the_model_the_next_try() -> None:
-    async def slow(_: SampleRequest) -> Sampled:
-        await anyio.sleep(0.2)
-        return SAMPLED
-
-    room = Room(answer=slow)
+    room = Room()
     d, round = asked(ASK, policy={**POLICY, "client": {"peer_timeout": "600ms"}}, a=sample())
 
     async def late() -> None:
-        await anyio.sleep(0.35)
+        await room.pending()
+        room._started -= 0.35
         await room.says("approve")()
 
     parked = await room.run(d, round, late)

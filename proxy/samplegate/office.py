@@ -33,11 +33,6 @@ def store_url(settings: ProcessSettings) -> str:
     return settings.store or f"sqlite:{settings.state / FILE}"
 
 
-def asks_people(rules: Rules) -> bool:
-    """Whether a policy can escalate anything."""
-    return bool(rules.policy.policy.reviewers)
-
-
 class Office:
     """``folder`` is the policy's, to which the files of webhooks are relative; ``environment`` holds their variables.
 
