@@ -64,8 +64,9 @@ def _read(stream: IO[str], lines: list[str], places: queue.Queue[str | None]) ->
 def listening(words: Sequence[str], environment: Mapping[str, str] | None = None) -> Iterator[Listening]:
     """The program serving; it and all it started are killed at the end, if it does not end when asked to."""
     pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE}
+    environment = {**os.environ, "SAMPLEGATE_DRAIN_DELAY": "0", **(environment or {})}
     process: subprocess.Popen[str] = subprocess.Popen(  # type: ignore[call-overload]
-        words, cwd=ROOT, env={**os.environ, **(environment or {})}, text=True, errors="replace", start_new_session=True, **pipes
+        words, cwd=ROOT, env=environment, text=True, errors="replace", start_new_session=True, **pipes
     )
     lines: list[str] = []
     places: queue.Queue[str | None] = queue.Queue()

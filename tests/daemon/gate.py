@@ -84,7 +84,7 @@ async def serving(folder: Path, *arguments: str, env: Mapping[str, str] | None =
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "samplegate", "serve", *listen, *arguments,
         stderr=asyncio.subprocess.PIPE, stdin=asyncio.subprocess.DEVNULL, cwd=folder,
-        env={**os.environ, "PYTHONPATH": str(ROOT / "proxy"), **(env or {})}, limit=2**24,
+        env={**os.environ, "PYTHONPATH": str(ROOT / "proxy"), "SAMPLEGATE_DRAIN_DELAY": "0", **(env or {})}, limit=2**24,
     )  # fmt: skip
     gate = Gate(process)
     try:

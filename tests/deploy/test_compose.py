@@ -13,6 +13,7 @@ from typing import Any, Final
 import pytest
 import yaml
 
+from samplegate.settings.serving import ServeSettings
 from tests.daemon.gate import Client, client, serving
 from tests.deploy.programs import DEPLOY, ROOT, locked, run
 
@@ -52,7 +53,7 @@ def test_secrets_are_files_that_are_not_committed() -> None:
 
 
 def test_a_stop_leaves_the_drain_its_time() -> None:
-    assert int(SERVICES["gate"]["stop_grace_period"].removesuffix("s")) > 30 + 10
+    assert int(SERVICES["gate"]["stop_grace_period"].removesuffix("s")) > ServeSettings().drain_delay + ServeSettings().drain_timeout + 10
 
 
 def test_prometheus_scrapes_the_gate_where_the_image_listens_and_grafana_asks_prometheus() -> None:

@@ -11,7 +11,7 @@ import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import anyio
 import anyio.abc
@@ -42,6 +42,8 @@ from samplegate.records.exposition import preload
 from samplegate.records.log import Log
 from samplegate.say import say
 from samplegate.settings.serving import ServeSettings
+
+LINGER: Final = 3.0  # seconds that sessions and connections outlive the last answer of a drain: clients list tools right after it
 
 
 class Daemon:
@@ -134,11 +136,11 @@ class Daemon:
             group.start_soon(metrics.keep, self._settings.metrics_interval, self.operators.complain)
         group.start_soon(self.guard.warm)
         await group.start(self._watch)  # before we are ready: until then SIGHUP ends a process
-        self.operators.unready = None
-        for line in self.operators.hello():
-            say(line)
-        self._notify.ready(f"serving {len(self.public.servers)} servers")
         with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
+            self.operators.unready = None
+            for line in self.operators.hello():
+                say(line)
+            self._notify.ready(f"serving {len(self.public.servers)} servers")
             await anext(signals)
             group.start_soon(self._again, signals)
             await self._drain()
@@ -152,18 +154,19 @@ class Daemon:
                 say(str(problem))
 
     async def _drain(self) -> None:
-        """Take nothing new, let what is under way be answered, then end it."""
-        seconds = float(self._settings.drain_timeout)
+        """Not ready but open for ``drain_delay``; then accept reads only, let calls under way be answered, and end what is left."""
+        began, delay, seconds = time.monotonic(), float(self._settings.drain_delay), float(self._settings.drain_timeout)
         self.operators.unready = "draining: it is ending"
         self.house.metrics.set("samplegate_draining", 1)
-        self._notify.stopping("draining", seconds + 10)
-        self._log.info("drain.began", seconds=seconds)
-        self._listeners.close("public")
-        self.reviewers.drain()
+        self._notify.stopping("draining", delay + seconds + 10)
+        self._log.info("drain.began", delay=delay, seconds=seconds)
         done = False
         with self._patience:
-            done = await self.sessions.drain(seconds)
+            await anyio.sleep(delay)  # balancers notice that it is not ready, and send their traffic elsewhere
+            self.reviewers.drain()
+            done = await self.sessions.drain(seconds, linger=LINGER, since=began)
         if self._patience.cancelled_caught:
+            self.reviewers.drain()
             done = await self.sessions.drain(0.0)
         self._decisions.hurry(5.0)
         self.house.admission.hurry(5.0)

@@ -49,11 +49,6 @@ class Listeners:
         """How many are open on each."""
         return {name: len(server.server_state.connections) for name, server in self._open.items()}
 
-    def close(self, name: str) -> None:
-        """Take no further connection; those that are open stay."""
-        for listening in self._open[name].servers:
-            listening.close()
-
     def end(self) -> None:
         """Ask all of them to end, with their connections."""
         for server in self._open.values():

@@ -79,5 +79,5 @@ OF_THE_DAEMON: Final = (
         (),
         "1 while the decision log takes no records: requests are left unanswered, and the gate is not ready.",
     ),
-    Metric("samplegate_draining", "gauge", (), "1 from the signal to stop until the end: what is under way is finished, nothing new is taken."),
+    Metric("samplegate_draining", "gauge", (), "1 from the signal to stop until the end."),
 )

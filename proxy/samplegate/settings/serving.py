@@ -79,6 +79,9 @@ class ServeSettings(ProcessSettings, frozen=True, kw_only=True):
         ),
     ] = None
     watch: Annotated[bool, Meta(description="Whether a change of the files is a reload.")] = True
+    drain_delay: Annotated[
+        int, Meta(ge=0, le=3_600, description="Seconds at a shutdown during which the gate is not ready but still accepts traffic.")
+    ] = 5
     drain_timeout: Annotated[int, Meta(ge=0, le=3_600, description="Seconds that what is under way has to end at a shutdown.")] = 30
 
     @property

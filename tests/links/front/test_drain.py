@@ -33,7 +33,7 @@ async def test_what_is_in_flight_is_answered_and_nothing_new_is_taken() -> None:
     legacy, modern = await session.ask().begun(), await front.modern("tools/list").begun()
     listening = await session.get().begun()
     task = await draining(front)
-    refused = [session.ask(2), front.modern("tools/list"), front.post(initialize()), session.get()]
+    refused = [session.ask(2), front.modern("tools/call", {"name": "do"}, mcp_name="do"), front.post(initialize()), session.get()]
     assert [503] * 4 == [(await call.done()).status for call in refused]
     assert all(int(call.headers["retry-after"]) > 0 for call in refused)
     assert not session.conversation.over
@@ -83,7 +83,7 @@ async def test_one_server_is_drained_without_the_others() -> None:
     other = Front(Served(name="other"), sessions=front.sessions)
     mine, theirs = await front.opened(), await other.opened()
     assert await front.sessions.drain(30, "docs")
-    assert [404, 503, 200, 200] == [
+    assert [503, 503, 200, 200] == [
         (await call.done()).status for call in (mine.ask(), front.post(initialize()), theirs.ask(), other.post(initialize()))
     ]
     assert (True, False) == (mine.conversation.over, theirs.conversation.over)

@@ -38,7 +38,7 @@ async def post(visit: Visit, served: Served, sessions: Sessions, frame: Frame) -
     if frame.kind != "request":
         session.conversation.received(session.side_lane(), frame.raw)
         return Reply(202)
-    return await _visited(visit, sessions, session, frame.raw, [frame.id])
+    return await _visited(visit, sessions, session, frame.raw, [frame.id], method=frame.method)
 
 
 async def batch(visit: Visit, sessions: Sessions, line: bytes) -> Reply | None:
@@ -119,6 +119,8 @@ def _session(visit: Visit, sessions: Sessions, id: FrameId | None) -> Session | 
     if name is None:
         return refusal(400, "session", "the Mcp-Session-Id header is missing: a session begins with initialize", id)
     session = None if heading.SESSION in visit.twice else sessions.find(name.decode("latin-1"), visit.server, visit.caller)
+    if session is None and sessions.draining(visit.server):
+        return busy(503, "draining", "this server is about to end", id, AGAIN)
     if session is None:
         return refusal(404, "session", "there is no such session: begin a new one with initialize", id)
     visit.session = session.tag
@@ -135,8 +137,8 @@ def _full(sessions: Sessions, id: FrameId | None) -> Reply:
 # -- requests ------------------------------------------------------------------------------------------------------------------------------
 
 
-async def _visited(visit: Visit, sessions: Sessions, session: Session, line: bytes, ids: list[FrameId | None]) -> Reply | None:
-    if sessions.draining(visit.server):
+async def _visited(visit: Visit, sessions: Sessions, session: Session, line: bytes, ids: list[FrameId | None], *, method: str = "") -> Reply | None:
+    if sessions.draining(visit.server, method):
         return busy(503, "draining", "this server is about to end", ids[0], AGAIN)
     with _Visiting(session, sessions):
         if session.full:

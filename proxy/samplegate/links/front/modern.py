@@ -51,7 +51,7 @@ async def post(visit: Visit, served: Served, sessions: Sessions, mirrored: Mirro
         return fault
     if frame.kind == "notification":
         return await _notified(visit, served, frame)
-    if sessions.draining(served.name):
+    if sessions.draining(served.name, frame.method):
         return busy(503, "draining", "this server is about to end", frame.id, AGAIN)
     full = sessions.ask(visit.caller, frame.id)
     if full is not None:

@@ -26,6 +26,11 @@ from samplegate.links.front.visit import Visit
 SWEEPS: Final = 4  # in the shortest of the times that end something
 AGAIN: Final = 5  # seconds after which a client may try again: a drain or a burst is over then
 LAST: Final = 5.0  # seconds for conversations to end and answers to go out, once a drain's time is up
+READS: Final = frozenset(
+    "completion/complete logging/setLevel ping prompts/get prompts/list resources/list resources/read resources/templates/list "
+    "server/discover tasks/cancel tasks/get tasks/list tasks/result tools/list".split()
+)
+"""Served during a drain: clients send them right after the answer to a call, some before they accept that answer."""
 
 
 class Sessions:
@@ -47,13 +52,15 @@ class Sessions:
         self._draining: set[str | None] = set()
         self._drains: set[asyncio.Event] = set()
         """Set whenever a visit is over, for those who wait for that."""
+        self._answered = float("-inf")
+        """When the last call was answered, by ``clock``; reads do not count."""
         self._sweeper: asyncio.TimerHandle | None = None
 
     # -- who may come in -------------------------------------------------------------------------------------------------------------------
 
-    def draining(self, server: str) -> bool:
-        """Whether a server takes no more requests."""
-        return bool(self._draining) and (None in self._draining or server in self._draining)
+    def draining(self, server: str, method: str = "") -> bool:
+        """Whether a server accepts no more requests of this method."""
+        return bool(self._draining) and (None in self._draining or server in self._draining) and method not in READS
 
     def reserve(self, caller: str, id: FrameId | None) -> Reply | None:
         """A place for one more session of a caller, or why there is none. Given back by ``release`` or with the session."""
@@ -161,17 +168,22 @@ class Sessions:
     def leave(self, visit: Visit) -> None:
         """An HTTP request is over."""
         self.visits.discard(visit)
+        if visit.waits and visit.method not in READS:
+            self._answered = self.clock()
         for left in self._drains:
             left.set()
 
-    async def drain(self, seconds: float, server: str | None = None) -> bool:
-        """Take no more requests, let those in flight be answered for so long, then end all that is left; False if something had to be cut off.
+    async def drain(self, seconds: float, server: str | None = None, *, linger: float = 0.0, since: float | None = None) -> bool:
+        """Accept reads only, let calls in flight be answered for so long, then end all that is left; False if something had to be cut off.
 
-        ``server``: of one server only, which is then gone; None is the whole process. Answers of clients and their cancellations still pass.
+        ``server``: of one server only, which is then gone; None is the whole process. Clients' answers and cancellations still pass.
+        ``linger``: sessions and connections stay for so many seconds after the last call that was answered since ``since`` (by ``clock``; by
+        default, now), but never past ``seconds``.
         """
+        since = self.clock() if since is None else since
         self._draining.add(server)
         self._stop_subscriptions(server)
-        in_time = await self._gone(seconds, lambda visit: visit.waits, server)
+        in_time = await self._quiet(seconds, server, linger, since)
         for session in [session for session in self._by_id.values() if server in (None, session.server)]:
             self.end(session)
         if self._closing:
@@ -193,6 +205,16 @@ class Sessions:
         for visit in self._of_server(server):
             if visit.era == "modern" and not visit.waits and visit.reader is not None:
                 visit.reader.stop(CLOSING)
+
+    async def _quiet(self, seconds: float, server: str | None, linger: float, since: float) -> bool:
+        """Wait for the calls in flight and for what their clients ask next; False if a call takes longer than ``seconds``."""
+        until = self.clock() + seconds
+        while await self._gone(until - self.clock(), lambda visit: visit.waits, server):
+            rest = min(self._answered + linger, until) - self.clock() if self._answered >= since else 0.0
+            if rest <= 0:
+                return True
+            await asyncio.sleep(rest)
+        return False
 
     async def _gone(self, seconds: float, which: Callable[[Visit], bool], server: str | None) -> bool:
         """Wait until no such request is in hand; False if it takes longer."""

@@ -1,0 +1,76 @@
+"""A daemon that is told to stop: when balancers, sessions and new clients notice, and what it still serves meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+
+from tests.daemon.door import door
+from tests.daemon.gate import ACCEPT, Client, Gate, admin, asking, client, serving
+
+pytestmark = [pytest.mark.anyio, pytest.mark.timeout(120)]
+HELLO = {
+    "jsonrpc": "2.0",
+    "id": 0,
+    "method": "initialize",
+    "params": {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "c", "version": "1"}},
+}
+
+
+def settings(folder: Path, **more: Any) -> str:
+    command, *arguments = asking("legacy+modern")
+    (folder / "policy.yaml").write_text("version: 1\nrules: []\n")
+    (folder / "samplegate.yaml").write_text(
+        json.dumps({"policy": "policy.yaml", "servers": {"one": {"command": command, "args": arguments}}, **more})
+    )
+    return "samplegate.yaml"
+
+
+async def stop(gate: Gate) -> None:
+    gate.process.send_signal(signal.SIGTERM)
+    gate.ending = True
+    await gate.said("drain.began")
+
+
+async def posted(c: Client, frame: dict[str, Any], **headers: str) -> tuple[int, str | None]:
+    """The status and Retry-After of a request on a connection of its own."""
+    async with aiohttp.ClientSession() as http, http.post(c.url, data=json.dumps(frame), headers={**ACCEPT, **headers}) as response:
+        await response.read()
+        return response.status, response.headers.get("retry-after")
+
+
+async def test_balancers_see_not_ready_while_new_clients_are_still_served(tmp_path: Path) -> None:
+    async with serving(tmp_path, "--settings", settings(tmp_path), env={"SAMPLEGATE_DRAIN_DELAY": "600"}) as gate:
+        await stop(gate)
+        assert 503 == (await admin(gate, "/readyz"))[0]
+        async with client(gate) as new:
+            await new.begin()
+            assert ["x", "x"] == [(await new.call(era, 1))["result"]["content"][0]["text"] for era in ("legacy", "modern")]
+        gate.process.send_signal(signal.SIGTERM)  # asked twice, it does not wait out the delay
+        assert 0 == await gate.end()
+
+
+async def test_during_a_drain_sessions_are_served_reads_and_all_else_is_told_when_to_come_back(tmp_path: Path) -> None:
+    async with door() as held, serving(tmp_path, "--settings", settings(tmp_path)) as gate, client(gate) as a, client(gate) as b:
+        await a.begin()
+        await b.begin()
+        call = asyncio.ensure_future(a.call("legacy", 9, door=held.at))
+        await held.reached()
+        await stop(gate)
+        tools = {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}
+        assert (200, None) == await posted(b, tools, **b.session)
+        again = {"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": {"name": "do", "arguments": {}}}
+        for frame, headers in ((again, b.session), (HELLO, {}), (tools, {"mcp-session-id": "ended"})):
+            status, retry = await posted(b, frame, **headers)
+            assert 503 == status
+            assert int(retry or 0) > 0
+        held.open()
+        assert "x" == (await call)["result"]["content"][0]["text"]
+        assert [(200, None), (200, None)] == [await posted(c, tools, **c.session) for c in (a, b)], "right after the last answer"
+        assert 0 == await gate.end()
