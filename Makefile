@@ -70,8 +70,8 @@ demo: install ## a server that samples and elicits, a client that can do neither
 demo-review: install ## a server that asks, and a page and commands where you decide (ARGS=--answer-by-itself decides for you)
 	@$(BIN)/python -m samplegate.demo.review $(ARGS)
 
-bench: dev $(ENVS)/node/.installed ## what the gate costs, beside the floor, the bare server and other proxies
-	@$(BIN)/python bench/run.py
+bench: dev $(ENVS)/node/.installed ## what the gate costs, beside the floor, the bare server and other proxies (BASE=v0.1.0: and an earlier version)
+	@$(BIN)/python bench/run.py $(if $(BASE),--base $(BASE)) $(ARGS)
 
 # --- checks ---------------------------------------------------------------------------------------------------------------------------
 
@@ -125,5 +125,5 @@ build: dev ## the wheel and the source archive, in dist/
 	@$(BIN)/python -m hatchling build
 
 clean: ## remove what was made, the environments too
-	rm -rf $(VENV) $(ENVS) tests/real/node_modules bench/node_modules bench/.peer dist .mypy_cache .pytest_cache .ruff_cache .hypothesis .coverage .coverage.* htmlcov
+	rm -rf $(VENV) $(ENVS) tests/real/node_modules bench/node_modules bench/.peer bench/.base dist .mypy_cache .pytest_cache .ruff_cache .hypothesis .coverage .coverage.* htmlcov
 	find proxy tests bench -name __pycache__ -type d -prune -exec rm -rf {} +

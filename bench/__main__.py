@@ -1,17 +1,24 @@
-"""`python -m bench [--quick] [--json] [--no-peer] [--only stdio|http]`: measures, prints the table. A full run takes about ten minutes."""
+"""`python -m bench [--quick] [--json] [--no-peer] [--only stdio|http] [--base REF]`: measures, and prints each row as it is measured.
+
+A full run takes about ten minutes.
+"""
 
 from __future__ import annotations
 
 import argparse
 import json
 import sys
-from collections.abc import Sequence
+import traceback
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 
-from bench import decisions, large, latency, ledger, machine, memory, peer, report, sampling, startup
-from bench.overhttp import measuring, programs
-from bench.report import Figures
-from bench.variants import Name, Variant, gate_command, variants
+from bench import base, decisions, large, latency, ledger, machine, memory, peer, report, row, sampling, startup
+from bench.faults import Faults, short
+from bench.overhttp import calls as passed
+from bench.overhttp import measuring, programs, reloads, rounds, sessions, table
+from bench.report import Figures, Table
+from bench.row import Row
+from bench.variants import Name, gate_command, variants
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +42,7 @@ class Size:
 FULL = Size(
     laps=40,
     calls=200,
-    starts={"bare": 15, "floor": 15, "gate": 15, "peer": 5},
+    starts={"bare": 15, "floor": 15, "gate": 15, "base": 15, "peer": 5},
     large_rounds=9,
     large_size=large.SIZE,
     beside_rounds=10,
@@ -49,7 +56,7 @@ FULL = Size(
 QUICK = Size(
     laps=3,
     calls=30,
-    starts={"bare": 2, "floor": 2, "gate": 2, "peer": 1},
+    starts={"bare": 2, "floor": 2, "gate": 2, "base": 2, "peer": 1},
     large_rounds=1,
     large_size=1 << 20,
     beside_rounds=2,
@@ -63,52 +70,133 @@ QUICK = Size(
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run what was asked for and print it; the figures judge, the exit code does not."""
+    """Run what was asked for; each row is printed as soon as it is measured. Returns 1 where a measurement failed: missed goals do not count."""
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="a smoke test: the figures mean little")
     parser.add_argument("--json", action="store_true", help="print the figures and the rows as JSON")
     parser.add_argument("--no-peer", action="store_true", help="leave the peers out, and do not install them")
     parser.add_argument("--only", choices=("stdio", "http"), help="leave the other half out")
+    parser.add_argument("--base", metavar="REF", help="a commit or tag whose version is built and measured in turn with this one")
     args = parser.parse_args(arguments)
-    figures = Figures(machine.describe(), {}, {}, {})
+    try:
+        pair = None if args.base is None else (base.present(), base.earlier(args.base))
+    except RuntimeError as problem:
+        parser.error(str(problem))
+    table = Table(machine.describe(), None if args.json else sys.stdout)
+    bench = Bench(table, peers=not args.no_peer, pair=pair)
     if args.only != "http":
-        figures = measure(variants(gate_command(), None if args.no_peer else peer.python()), QUICK if args.quick else FULL)
+        bench.stdio(QUICK if args.quick else FULL)
     if args.only != "stdio":
-        size = measuring.QUICK if args.quick else measuring.FULL
-        figures.over_http = measuring.measure(size, [] if args.no_peer else programs.peers(), _say)
-    figures.load = machine.load()
+        bench.http(measuring.QUICK if args.quick else measuring.FULL)
+    bench.figures.load = machine.load()
     if args.json:
-        print(json.dumps({"figures": asdict(figures), "rows": [asdict(row) for row in report.rows(figures)]}, indent=2))
-    else:
-        print(report.markdown(figures))
-    return 0
+        print(json.dumps({"figures": asdict(bench.figures), "rows": [asdict(row) for row in table.rows]}, indent=2))
+    table.end(bench.figures.load)
+    return 1 if bench.failed else 0
 
 
-def measure(found: Sequence[Variant], size: Size) -> Figures:
-    """Everything over stdio, one measurement after the other."""
-    by_name = {variant.name: variant for variant in found}
-    _say(f"latency: {size.laps} laps of {size.calls} calls")
-    figures = Figures(machine.describe(), latency.measure(found, size.laps, size.calls), {}, {})
-    _say("start-up")
-    figures.startup = startup.measure(found, size.starts)
-    _say("memory")
-    figures.python_memory = memory.bare_python()
-    figures.gate_memory = memory.measure(by_name["gate"].command)
-    _say("large frames")
-    figures.large = large.measure(found, size.large_rounds, size.large_size)
-    figures.large_mib = size.large_size >> 20
-    figures.beside = {name: large.beside(by_name[name], size.beside_rounds, 2000, size.large_size) for name in ("floor", "gate") if name in by_name}
-    _say("decisions")
-    figures.decisions = [decisions.measure(rules, size.decision_laps) for rules in decisions.SIZES]
-    _say("limits")
-    figures.ledger = ledger.measure(size.ledger_laps, size.draws, size.accounts)
-    _say("samples")
-    figures.sampling, figures.worker_memory = sampling.measure(size.sampling_laps, size.samples)
-    return figures
+class Bench:
+    """The measurements, one after the other. One that fails is a row that says so, and the next one follows."""
 
+    def __init__(self, table: Table, *, peers: bool, pair: tuple[Sequence[str], Sequence[str]] | None = None) -> None:
+        """``pair``: the interpreters of this version and of an earlier one, in environments made alike; None measures this one alone."""
+        self.figures = Figures(machine.describe())
+        self.failed = False
+        self._table = table
+        self._peers = peers
+        self._gate: Sequence[str] = (sys.executable,) if pair is None else pair[0]
+        self._base: Sequence[str] | None = None if pair is None else pair[1]
 
-def _say(what: str) -> None:
-    print(f"bench: {what}", file=sys.stderr)
+    def step(self, what: str, measure: Callable[[], Iterable[Row]]) -> None:
+        """One measurement, and its rows."""
+        print(f"bench: {what}", file=sys.stderr)
+        try:
+            self._table.add(measure())
+        except Exception as problem:
+            traceback.print_exc()
+            self.failed = True
+            self._table.add([row.failed(what, short(problem))])
+
+    def stdio(self, size: Size) -> None:
+        """Everything over stdio, and what needs no transport."""
+        base = None if self._base is None else gate_command(self._base)
+        found = variants(gate_command(self._gate), peer.python() if self._peers else None, base)
+        by_name = {variant.name: variant for variant in found}
+        figures = self.figures
+
+        def calls() -> Iterable[Row]:
+            faults = Faults()
+            figures.latency = latency.measure(found, size.laps, size.calls, faults)
+            return report.latency(figures.latency, faults)
+
+        def starts() -> Iterable[Row]:
+            faults = Faults()
+            figures.startup = startup.measure(found, size.starts, faults)
+            return report.startup(figures.startup, faults)
+
+        def held() -> Iterable[Row]:
+            figures.python_memory = memory.bare_python()
+            figures.gate_memory = memory.measure(by_name["gate"].command)
+            return report.memory(figures.gate_memory, figures.python_memory)
+
+        def frames() -> Iterable[Row]:
+            faults = Faults()
+            figures.large = large.measure(found, size.large_rounds, faults, size.large_size)
+            return report.large(figures.large, size.large_size >> 20, faults)
+
+        def beside() -> Iterable[Row]:
+            figures.beside = {name: large.beside(by_name[name], size.beside_rounds, 2000, size.large_size) for name in ("floor", "gate")}
+            return report.beside(figures.beside)
+
+        def decided() -> Iterable[Row]:
+            for rules in decisions.SIZES:
+                figures.decisions.append(decisions.measure(rules, size.decision_laps))
+                yield report.decision(figures.decisions[-1])
+
+        def limited() -> Iterable[Row]:
+            figures.ledger = ledger.measure(size.ledger_laps, size.draws, size.accounts)
+            return map(report.ledger, figures.ledger)
+
+        def sampled() -> Iterable[Row]:
+            figures.sampling, figures.worker_memory = sampling.measure(size.sampling_laps, size.samples)
+            with_worker = report.with_worker(figures.worker_memory, figures.gate_memory, figures.python_memory)
+            return [*map(report.sampling, figures.sampling), *with_worker]
+
+        self.step(f"calls over stdio: {size.laps} laps of {size.calls}", calls)
+        self.step("start-up", starts)
+        self.step("memory", held)
+        self.step("large frames", frames)
+        self.step("small calls beside large frames", beside)
+        self.step("decisions", decided)
+        self.step("limits", limited)
+        self.step("samples", sampled)
+
+    def http(self, size: measuring.Size) -> None:
+        """Everything over HTTP."""
+        figures = self.figures
+
+        def calls() -> Iterable[Row]:
+            figures.calls = passed.measure(size.calls, programs.peers() if self._peers else [], self._gate, self._base)
+            return table.calls(figures.calls)
+
+        def many() -> Iterable[Row]:
+            sizes: list[tuple[sessions.Behind, int, int]] = [("HTTP", size.idle, size.calling), ("stdio", size.children, size.children)]
+            for behind, idle, calling in sizes:
+                figures.sessions.append(sessions.measure(behind, idle, calling, size.each))
+                yield from table.sessions(figures.sessions[-1])
+
+        def asked() -> Iterable[Row]:
+            figures.rounds = rounds.measure(size.rounds)
+            return [table.rounds(figures.rounds)]
+
+        def reloaded() -> Iterable[Row]:
+            figures.reloads = reloads.measure(size.reloads)
+            return [table.reloads(figures.reloads)]
+
+        self.step(f"calls over HTTP: {size.calls.laps} laps", calls)
+        self.step("sessions", many)
+        self.step(f"sampling: {size.rounds} rounds", asked)
+        self.step("reloads under load", reloaded)
 
 
 if __name__ == "__main__":

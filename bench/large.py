@@ -12,6 +12,7 @@ from pathlib import Path
 from statistics import median, quantiles
 
 from bench.client import Connection, connected
+from bench.faults import Faults
 from bench.variants import Name, Variant
 
 SIZE = 10 * 1024 * 1024
@@ -25,20 +26,26 @@ class Large:
     added: float
 
 
-def measure(variants: Sequence[Variant], rounds: int, size: int = SIZE) -> dict[Name, Large]:
-    """The median of so many calls, interleaved. ``bare`` must be among the variants."""
+def measure(variants: Sequence[Variant], rounds: int, faults: Faults, size: int = SIZE) -> dict[Name, Large]:
+    """The median of so many calls, interleaved. ``bare`` must be among the variants; a peer that fails has no figures."""
     text = b"x" * size
     with ExitStack() as stack:
-        connections: dict[Name, Connection] = {variant.name: stack.enter_context(connected(variant.command)) for variant in variants}
+        connections: dict[Name, Connection] = {}
+        for variant in variants:
+            with faults.of(variant.name):
+                connection = stack.enter_context(connected(variant.command))
+                connection.initialize()
+                connection.call(text, size)
+                connections[variant.name] = connection
         times: dict[Name, list[float]] = {name: [] for name in connections}
-        for connection in connections.values():
-            connection.initialize()
-            connection.call(text, size)
         for _ in range(rounds):
             for name, connection in connections.items():
-                times[name].append(connection.call(text, size) / 1e6)
-    added = {name: median(mine - its for mine, its in zip(found, times["bare"], strict=True)) for name, found in times.items()}
-    return {name: Large(median(found), added[name]) for name, found in times.items()}
+                if name not in faults.why:
+                    with faults.of(name):
+                        times[name].append(connection.call(text, size) / 1e6)
+    alive = {name: found for name, found in times.items() if name not in faults.why}
+    added = {name: median(mine - its for mine, its in zip(found, times["bare"], strict=True)) for name, found in alive.items()}
+    return {name: Large(median(found), added[name]) for name, found in alive.items()}
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from statistics import median, quantiles
 
 from bench.client import Connection, connected
+from bench.faults import Faults
 from bench.variants import Name, Variant
 
 WARM_UP = 200
@@ -23,19 +24,24 @@ class Latency:
     added_p99: float
 
 
-def measure(variants: Sequence[Variant], laps: int, calls: int) -> dict[Name, Latency]:
-    """Laps of so many calls, round-robin over the variants. ``bare`` must be among them."""
+def measure(variants: Sequence[Variant], laps: int, calls: int, faults: Faults) -> dict[Name, Latency]:
+    """Laps of so many calls, round-robin over the variants. ``bare`` must be among them; a peer that fails has no figures."""
     with ExitStack() as stack:
-        connections: dict[Name, Connection] = {variant.name: stack.enter_context(connected(variant.command)) for variant in variants}
-        for connection in connections.values():
-            connection.initialize()
-            _lap(connection, WARM_UP)
+        connections: dict[Name, Connection] = {}
+        for variant in variants:
+            with faults.of(variant.name):
+                connection = stack.enter_context(connected(variant.command))
+                connection.initialize()
+                _lap(connection, WARM_UP)
+                connections[variant.name] = connection
         runs: dict[Name, list[tuple[float, float]]] = {name: [] for name in connections}
         order = list(connections.items())
         for number in range(laps):
             for name, connection in order[number % len(order) :] + order[: number % len(order)]:
-                runs[name].append(_lap(connection, calls))
-    return {name: _latency(runs[name], runs["bare"]) for name in runs}
+                if name not in faults.why:
+                    with faults.of(name):
+                        runs[name].append(_lap(connection, calls))
+    return {name: _latency(runs[name], runs["bare"]) for name in runs if name not in faults.why}
 
 
 def _lap(connection: Connection, calls: int) -> tuple[float, float]:

@@ -7,18 +7,20 @@ from collections.abc import Mapping, Sequence
 from statistics import median
 
 from bench.client import connected
+from bench.faults import Faults
 from bench.variants import Name, Variant
 
 
-def measure(variants: Sequence[Variant], rounds: Mapping[Name, int]) -> dict[Name, float]:
-    """Milliseconds, the median of so many starts; one more start before them fills the disk's cache."""
+def measure(variants: Sequence[Variant], rounds: Mapping[Name, int], faults: Faults) -> dict[Name, float]:
+    """Milliseconds, the median of so many starts; one more start before them fills the disk's cache. A peer that fails has no figure."""
     times: dict[Name, list[float]] = {variant.name: [] for variant in variants}
     for number in range(max(rounds.values()) + 1):
         for variant in variants:
-            if number <= rounds[variant.name]:
-                took = _start(variant.command)
-                times[variant.name] += [took] if number else []
-    return {name: median(found) for name, found in times.items()}
+            if number <= rounds[variant.name] and variant.name not in faults.why:
+                with faults.of(variant.name):
+                    took = _start(variant.command)
+                    times[variant.name] += [took] if number else []
+    return {name: median(found) for name, found in times.items() if name not in faults.why}
 
 
 def _start(command: Sequence[str]) -> float:

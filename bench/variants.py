@@ -11,7 +11,8 @@ from typing import Final, Literal, TypeAlias
 HERE: Final = Path(__file__).resolve().parent
 SERVER: Final = (sys.executable, str(HERE / "bare_server.py"))
 
-Name: TypeAlias = Literal["bare", "floor", "gate", "peer"]
+Name: TypeAlias = Literal["bare", "floor", "gate", "base", "peer"]
+"""``base``: an earlier version of the gate."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,18 +23,23 @@ class Variant:
     command: tuple[str, ...]
 
 
-def variants(gate: Sequence[str], peer: Path | None) -> list[Variant]:
-    """All of them, in the order of a lap. ``gate`` is the command that wraps another."""
+def variants(gate: Sequence[str], peer: Path | None, base: Sequence[str] | None = None) -> list[Variant]:
+    """All of them, in the order of a lap. ``gate`` and ``base`` are commands that wrap another."""
     found = [
         Variant("bare", SERVER),
         Variant("floor", (sys.executable, str(HERE / "floor.py"), *SERVER)),
         Variant("gate", (*gate, *SERVER)),
     ]
+    if base is not None:
+        found.append(Variant("base", (*base, *SERVER)))
     if peer is not None:
         found.append(Variant("peer", (str(peer), str(HERE / "peer_proxy.py"), *SERVER)))
     return found
 
 
-def gate_command() -> tuple[str, ...]:
-    """`samplegate run` as a user would start it, without a decision log: no request is made that would be recorded."""
-    return (sys.executable, "-m", "samplegate", "run", "--policy", str(HERE / "policy.yaml"), "--decision-log", "none", "--")
+def gate_command(python: Sequence[str] = (sys.executable,)) -> tuple[str, ...]:
+    """`samplegate run` as a user would start it, without a decision log: no request is made that would be recorded.
+
+    ``python``: the interpreter whose environment has the gate.
+    """
+    return (*python, "-m", "samplegate", "run", "--policy", str(HERE / "policy.yaml"), "--decision-log", "none", "--")

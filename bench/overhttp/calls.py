@@ -10,11 +10,12 @@ import sys
 import tempfile
 from collections.abc import Coroutine, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
 from typing import Any, Final, TypeVar
 
+from bench.faults import short
 from bench.overhttp import programs, usage
 from bench.overhttp.load import Client, Lap, client, lap
 from bench.overhttp.programs import FLOOR, Program
@@ -26,9 +27,12 @@ MANY: Final = 32
 """Keep-alive connections for calls a second, of one client."""
 STDIO: Final = "gate, stdio behind"
 HTTP: Final = "gate, HTTP behind"
+BASE: Final = {STDIO: "base, stdio behind", HTTP: "base, HTTP behind"}
+"""An earlier version of the gate, by what it is measured beside."""
 FORWARDING: Final = "forwarding"
 SLOWEST: Final = 0.5
 """Seconds for half a lap: a slow peer makes fewer calls in its laps."""
+FAILURES: Final = (Wrong, OSError, TimeoutError)
 T = TypeVar("T")
 
 
@@ -55,11 +59,12 @@ class Call:
 
 @dataclass(slots=True)
 class Found:
-    """``refused``: which peers cannot do an era, and what they said."""
+    """``refused``: peers that cannot serve a protocol version; ``failed``: peers that failed during their laps. Each with the reason."""
 
     calls: list[Call]
     refused: list[tuple[str, Era, str]]
     one_core: bool
+    failed: list[tuple[str, Era, str]] = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -70,6 +75,8 @@ class _Runner:
     era: Era
     running: Running
     client: Client
+    others: bool
+    """Not the gate that is measured, nor its floor: it may fail."""
     calls: int
     at_once: int
     """Calls in one half of a lap and in the other."""
@@ -78,8 +85,11 @@ class _Runner:
     cpu: list[float]
 
 
-def measure(size: Size, peers: Sequence[Program]) -> Found:
-    """All programs, both eras. A peer that cannot is left out; what else fails is raised."""
+def measure(size: Size, peers: Sequence[Program], python: Sequence[str] = (sys.executable,), base: Sequence[str] | None = None) -> Found:
+    """All programs, both eras. A peer that cannot, or that fails, is left out; what else fails is raised.
+
+    ``python`` and ``base``: the interpreters of the gate and of an earlier version of it.
+    """
     mine, others = cores()
     with ExitStack() as stack:
         state = Path(stack.enter_context(tempfile.TemporaryDirectory()))
@@ -88,16 +98,22 @@ def measure(size: Size, peers: Sequence[Program]) -> Found:
         ours = [
             programs.bare(),
             programs.forwarding(behind.removesuffix("/mcp") + "/bare"),
-            programs.gate(STDIO, state / "stdio", "--", *SERVER),
-            programs.gate(HTTP, state / "http", "--url", behind),
+            programs.gate(STDIO, state / "stdio", "--", *SERVER, python=python),
+            programs.gate(HTTP, state / "http", "--url", behind, python=python),
         ]
+        if base is not None:
+            peers = [
+                programs.gate(BASE[STDIO], state / "base-stdio", "--", *SERVER, python=base),
+                programs.gate(BASE[HTTP], state / "base-http", "--url", behind, python=base),
+                *peers,
+            ]
         found = Found([], [], mine is not None)
         alive = [(program, stack.enter_context(started(program.command, program.path, mine))) for program in ours]
         for program in peers:
             try:
                 alive.append((program, stack.enter_context(started(program.command, program.path, mine))))
             except (RuntimeError, OSError) as problem:
-                found.refused.extend((program.name, era, str(problem)[-300:]) for era in ERAS)
+                found.refused.extend((program.name, era, short(problem)) for era in ERAS)
         stack.enter_context(pinned(others))
         run(_measured(found, alive, {program.name for program in peers}, size))
     return found
@@ -122,7 +138,8 @@ async def _measured(found: Found, alive: Sequence[tuple[Program, Running]], peer
     ]
     for number in range(size.laps):
         for runner in runners[number % len(runners) :] + runners[: number % len(runners)]:
-            await _lap(runner)
+            if not await _lap(runner, found):
+                runners = [other for other in runners if other is not runner]
     found.calls = [_call(runner) for runner in runners]
     for runner in runners:
         runner.client.close()
@@ -135,24 +152,45 @@ async def _begun(found: Found, program: Program, running: Running, era: Era, siz
         ready = await client(running.at, era, MANY, plain=program.plain)
         one = await lap(ready, 1, size.calls // 2 + 2)
         many = await lap(ready, MANY, size.many // 2)
-    except (Wrong, OSError, TimeoutError) as problem:
+    except FAILURES as problem:
         if ready is not None:
             ready.close()
         if not is_peer:
             raise RuntimeError(f"{program.name}, {era}: {problem}; {running.problem()}") from problem
-        print(f"bench: {program.name} cannot serve a {era} client: {str(problem)[:300]}", file=sys.stderr)
-        found.refused.append((program.name, era, str(problem)[:300]))
+        print(f"bench: {program.name} cannot serve a {era} client: {short(problem)}", file=sys.stderr)
+        found.refused.append((program.name, era, short(problem)))
         return None
     calls = min(size.calls, max(2, int(SLOWEST * 1e6 / one.p50)))
     at_once = min(size.many, max(MANY, int(SLOWEST * many.rate)))
-    return _Runner(program, era, running, ready, calls, at_once, [], [], [])
+    return _Runner(program, era, running, ready, is_peer, calls, at_once, [], [], [])
 
 
-async def _lap(runner: _Runner) -> None:
-    runner.one.append(await lap(runner.client, 1, runner.calls))
+async def _lap(runner: _Runner, found: Found) -> bool:
+    """Whether the program goes on. A peer may close an idle connection at any moment, so its lap is tried once more over new ones."""
+    try:
+        await _timed(runner)
+    except FAILURES as problem:
+        if not runner.others:
+            raise RuntimeError(f"{runner.program.name}, {runner.era}: {problem}; {runner.running.problem()}") from problem
+        runner.client.close()
+        try:
+            runner.client = await client(runner.running.at, runner.era, MANY, plain=runner.program.plain)
+            await _timed(runner)
+        except FAILURES as again:
+            print(f"bench: {runner.program.name} failed a {runner.era} client: {short(again)}", file=sys.stderr)
+            found.failed.append((runner.program.name, runner.era, short(again)))
+            runner.client.close()
+            return False
+    return True
+
+
+async def _timed(runner: _Runner) -> None:
+    one = await lap(runner.client, 1, runner.calls)
     before = usage.cpu(runner.running.process.pid)
-    runner.many.append(await lap(runner.client, MANY, runner.at_once))
+    many = await lap(runner.client, MANY, runner.at_once)
     after = usage.cpu(runner.running.process.pid)
+    runner.one.append(one)
+    runner.many.append(many)
     if before is not None and after is not None:
         runner.cpu.append((after - before) / runner.at_once)
 

@@ -49,10 +49,13 @@ def forwarding(to: str) -> Program:
     return Program("forwarding", (sys.executable, BARE, "{port}", to), "/bare", plain=True)
 
 
-def gate(name: str, state: Path, *behind: str, policy: Path = POLICY, log: str = "none") -> Program:
-    """`samplegate serve` as a user would start it. ``behind``: ``--url URL``, or ``--`` and a command; other options before."""
+def gate(name: str, state: Path, *behind: str, policy: Path = POLICY, log: str = "none", python: Sequence[str] = (sys.executable,)) -> Program:
+    """`samplegate serve` as a user would start it. ``behind``: ``--url URL``, or ``--`` and a command; other options before.
+
+    ``python``: the interpreter whose environment has the gate.
+    """
     listen = ("--listen", "127.0.0.1:{port}", "--state", str(state), "--decision-log", log)
-    return Program(name, (sys.executable, "-m", "samplegate", "serve", "--policy", str(policy), *listen, *behind))
+    return Program(name, (*python, "-m", "samplegate", "serve", "--policy", str(policy), *listen, *behind))
 
 
 def peers() -> list[Program]:

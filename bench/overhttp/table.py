@@ -5,28 +5,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from bench.overhttp.calls import FORWARDING, HTTP, MANY, STDIO, Call, Found, of
-from bench.overhttp.measuring import OverHttp
+from bench.overhttp.calls import BASE, FORWARDING, HTTP, MANY, STDIO, Call, Found, of
 from bench.overhttp.programs import FLOOR
 from bench.overhttp.reloads import Reloads
 from bench.overhttp.rounds import Rounds
 from bench.overhttp.sessions import Sessions
 from bench.overhttp.wire import ERAS, Era
-from bench.row import Row, us
+from bench.row import Row, beside_base, us
 
 MOST: Final = 2.0  # times the floor
-_OURS: Final = frozenset({FLOOR, FORWARDING, STDIO, HTTP})
+_OURS: Final = frozenset({FLOOR, FORWARDING, STDIO, HTTP, *BASE.values()})
 
 
-def rows(figures: OverHttp) -> list[Row]:
-    """In their order: calls by era and by what is behind, sessions, rounds, reloads."""
-    found = figures.calls
-    return [
-        *(row for era in ERAS for name in (STDIO, HTTP) for row in _calls(found, name, era)),
-        *(row for one in figures.sessions for row in _sessions(one)),
-        _rounds(figures.rounds),
-        _reloads(figures.reloads),
-    ]
+def calls(found: Found) -> list[Row]:
+    """Calls by era and by what is behind."""
+    return [row for era in ERAS for name in (STDIO, HTTP) for row in _calls(found, name, era)]
 
 
 def _calls(found: Found, name: str, era: Era) -> Sequence[Row]:
@@ -36,7 +29,8 @@ def _calls(found: Found, name: str, era: Era) -> Sequence[Row]:
     behind = "stdio" if name == STDIO else "HTTP"
     beside = [floor] + ([forwarding] if name == HTTP else [])
     peers = [call for call in found.calls if call.era == era and call.name not in _OURS] if name == STDIO else []
-    cannot = [f"{peer} cannot" for peer, which, _ in found.refused if which == era] if name == STDIO else []
+    cannot = [f"{peer} cannot" for peer, which, _ in found.refused if which == era and peer not in _OURS] if name == STDIO else []
+    cannot += [f"{peer} failed: {why}" for peer, which, why in found.failed if which == era and peer not in _OURS] if name == STDIO else []
     times, part = gate.p50 / floor.p50, gate.rate / floor.rate
     quick = times <= MOST and all(gate.p50 < peer.p50 for peer in peers)
     many = part >= 1 / MOST and all(gate.rate > peer.rate for peer in peers)
@@ -58,6 +52,21 @@ def _calls(found: Found, name: str, era: Era) -> Sequence[Row]:
             f"at least {1 / MOST:.1f} x the floor{all_peers}",
             many,
         ),
+        *_base(found, gate, name, era),
+    ]
+
+
+def _base(found: Found, gate: Call, name: str, era: Era) -> Sequence[Row]:
+    what = f"{era}, {'stdio' if name == STDIO else 'HTTP'} behind"
+    failed = [why for program, which, why in [*found.refused, *found.failed] if (program, which) == (BASE[name], era)]
+    if failed:
+        return [Row(f"{what}, beside the earlier version", "", f"failed: {failed[0]}", "", None)]
+    base = of(found, BASE[name], era)
+    if base is None:
+        return []
+    return [
+        beside_base(f"{what}, p50", gate.p50, base.p50, "us"),
+        beside_base(f"{what}, {MANY} at a time", gate.rate, base.rate, "a second", more_is_better=True),
     ]
 
 
@@ -65,7 +74,8 @@ def _rate(call: Call) -> str:
     return f"{call.name} {call.rate:,.0f}" + ("" if call.cpu is None else f", {call.cpu:.0f} us of CPU")
 
 
-def _sessions(found: Sessions) -> Sequence[Row]:
+def sessions(found: Sessions) -> Sequence[Row]:
+    """What a session costs while it is idle, and calls of many at once."""
     what = f"{found.open:,} legacy sessions, {found.behind} behind"
     if found.own is not None and found.children is not None:
         its = f"the server's process {found.children / 1024:.1f} MiB" if found.behind == "stdio" else ""
@@ -76,13 +86,15 @@ def _sessions(found: Sessions) -> Sequence[Row]:
     return [*idle, Row(f"{found.calling} of them calling at once", measured, "", "no error", found.errors == 0)]
 
 
-def _rounds(found: Rounds) -> Row:
+def rounds(found: Rounds) -> Row:
+    """One row."""
     measured = f"{found.lost} lost, {found.recorded:,} on record, {found.rate:,.0f} a second"
     met = found.lost == 0 and found.recorded == found.rounds
     return Row(f"{found.rounds:,} sampling rounds answered by `scripted`, modern", measured, "", "none lost, each on record", met)
 
 
-def _reloads(found: Reloads) -> Row:
+def reloads(found: Reloads) -> Row:
+    """One row."""
     measured = f"{found.failed} of {found.calls:,} calls failed, {found.taken} reloads taken, the slowest call {found.slowest:.0f} ms"
     met = found.failed == 0 and found.taken == found.reloads
     return Row(f"{found.reloads} reloads of the policy under {MANY} callers", measured, "", "no call fails", met)

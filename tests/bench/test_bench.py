@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import subprocess
 import sys
@@ -10,13 +11,16 @@ from pathlib import Path
 
 import pytest
 
-from bench import decisions, endpoint, large, latency, ledger, memory, report, sampling, startup
+from bench import base, decisions, endpoint, large, latency, ledger, memory, report, sampling, startup
+from bench.__main__ import Bench
 from bench.decisions import Speed
+from bench.faults import Faults
 from bench.large import Beside, Large
 from bench.latency import Latency
 from bench.ledger import Ledger
 from bench.memory import Memory
-from bench.report import Figures
+from bench.report import Figures, Table
+from bench.row import Row
 from bench.sampling import Sampling
 from bench.variants import SERVER, Variant, variants
 
@@ -24,18 +28,18 @@ FLOOR = [variant for variant in variants((), None) if variant.name in ("bare", "
 
 
 def test_calls_pass_through_the_floor() -> None:
-    found = latency.measure(FLOOR, laps=2, calls=5)
+    found = latency.measure(FLOOR, laps=2, calls=5, faults=Faults())
     assert {"bare", "floor"} == set(found)
     assert 0 == found["bare"].added_p50
     assert 0 < found["floor"].p50
 
 
 def test_starts_are_timed() -> None:
-    assert all(took > 0 for took in startup.measure(FLOOR, {"bare": 1, "floor": 1, "gate": 0, "peer": 0}).values())
+    assert all(took > 0 for took in startup.measure(FLOOR, {"bare": 1, "floor": 1, "gate": 0, "peer": 0}, Faults()).values())
 
 
 def test_large_frames_pass_both_ways() -> None:
-    found = large.measure(FLOOR, rounds=1, size=1 << 20)
+    found = large.measure(FLOOR, rounds=1, faults=Faults(), size=1 << 20)
     assert 0 < found["floor"].both
 
 
@@ -94,7 +98,7 @@ def test_a_lap_of_refused_samples_is_none() -> None:
 
 def test_a_variant_that_ends_early_is_named() -> None:
     with pytest.raises(RuntimeError, match="ended before it answered"):
-        startup.measure([Variant("bare", (sys.executable, "-c", "pass"))], {"bare": 1, "floor": 0, "gate": 0, "peer": 0})
+        startup.measure([Variant("bare", (sys.executable, "-c", "pass"))], {"bare": 1, "floor": 0, "gate": 0, "peer": 0}, Faults())
 
 
 def figures() -> Figures:
@@ -118,11 +122,26 @@ def figures() -> Figures:
     )
 
 
+def rows(found: Figures, faults: Faults | None = None) -> list[Row]:
+    faults = faults or Faults()
+    return [
+        *report.latency(found.latency, faults),
+        *report.startup(found.startup, faults),
+        *map(report.decision, found.decisions),
+        *map(report.ledger, found.ledger),
+        *map(report.sampling, found.sampling),
+        *report.memory(found.gate_memory, found.python_memory),
+        *report.with_worker(found.worker_memory, found.gate_memory, found.python_memory),
+        *report.large(found.large, 10, faults),
+        *report.beside(found.beside),
+    ]
+
+
 def test_each_goal_is_met_or_missed() -> None:
-    verdicts = {row.what: row.met for row in report.rows(figures())}
+    verdicts = {row.what: row.met for row in rows(figures())}
     assert {
         "a call passed through, p50": False,
-        "the same, p99": None,
+        "the same, p99": False,
         "the same, against the peer, p50": True,
         "start to the first answered `initialize`": True,
         "a decision over 1 rule": None,
@@ -138,17 +157,35 @@ def test_each_goal_is_met_or_missed() -> None:
     } == verdicts
 
 
-def test_the_table_says_the_machine_and_the_verdicts() -> None:
-    table = report.markdown(figures())
-    assert table.startswith("Measured on 2 cores.")
-    assert "| a call passed through, p50 | +60 us (3.00 x the floor) | floor +20 us; bare server 40 us | at most 2.5 x the floor | missed |" in table
-    assert "| a decision over 1 rule | 2.4 us, p99 3.0 us, 400,000 a second |  | no goal |  |" in table
-    for row in (
+def test_rows_are_printed_as_they_are_measured() -> None:
+    out = io.StringIO()
+    table = Table("2 cores", out)
+    printed = []
+    for row in rows(figures()):
+        table.add([row])
+        printed.append(out.getvalue())
+    assert printed[0].startswith("Measured on 2 cores.")
+    first = "| a call passed through, p50 | +60 us (3.00 x the floor) | floor +20 us; bare server 40 us | at most 2.5 x the floor | missed |"
+    assert printed[0].endswith(first + "\n")
+    assert "| a decision over 1 rule | 2.4 us, p99 3.0 us, 400,000 a second |  | no goal |  |" in printed[-1]
+    for text in (
         "among 100,000 accounts, in memory | 22 us (1.10 x), 380 bytes an account | among 10 accounts 20 us | at most 2 x | met |",
         "| 90 a second (0.91 x litellm) | litellm called directly 100 a second, without a stream 200 | no goal |  |",
         "| the same with the models' worker | +252 MiB RSS, +246 MiB PSS, 3 processes | without its worker +52 MiB RSS, +46 MiB PSS | no goal |  |",
     ):
-        assert row in table
+        assert text in printed[-1]
+
+
+def test_an_earlier_version_has_a_row_beside_each_figure_of_a_call() -> None:
+    found = figures()
+    found.latency["base"], found.startup["base"], found.large["base"] = Latency(99, 200, 59, 120), 310.0, Large(120, 50)
+    beside = {row.what: (row.measured, row.met) for row in rows(found) if "earlier version" in row.what}
+    assert {
+        "a call passed through, p50, beside the earlier version": ("1.01 x (100 us)", True),
+        "a call passed through, p99, beside the earlier version": ("1.50 x (300 us)", False),
+        "start to the first answered `initialize`, beside the earlier version": ("0.97 x (300 ms)", True),
+        "a call with 10 MiB up and 10 MiB down, beside the earlier version": ("1.25 x (150 ms)", False),
+    } == beside
 
 
 def test_what_was_not_measured_has_no_row() -> None:
@@ -156,8 +193,49 @@ def test_what_was_not_measured_has_no_row() -> None:
     without.gate_memory = None
     without.decisions, without.ledger, without.sampling = [], [], []
     without.latency.pop("peer")
-    absent = ("memory", "decision", "peer", "worker", "accounts", "samples", "HTTP")
-    assert not [row for row in report.rows(without) if any(word in row.what for word in absent)]
+    absent = ("memory", "decision", "peer", "worker", "accounts", "samples", "HTTP", "earlier")
+    assert not [row for row in rows(without) if any(word in row.what for word in absent)]
+
+
+def test_a_version_that_git_does_not_know_is_named_with_the_remedy() -> None:
+    with pytest.raises(RuntimeError, match=r"BASE=v9\.9\.9: git knows no such commit.*git fetch --tags"):
+        base.earlier("v9.9.9")
+
+
+# A peer that answers the handshake and 230 calls, and then ends, as one that crashes does.
+LEAVES = """
+import json, sys
+for number, line in enumerate(sys.stdin):
+    frame = json.loads(line)
+    if number > 230:
+        sys.exit("the peer has | crashed")
+    if "id" in frame:
+        print(json.dumps({"jsonrpc": "2.0", "id": frame["id"], "result": {}}), flush=True)
+"""
+
+
+def test_a_peer_that_fails_among_the_laps_is_a_cell_and_the_others_go_on() -> None:
+    faults = Faults()
+    found = latency.measure([*FLOOR, Variant("peer", (sys.executable, "-c", LEAVES))], laps=4, calls=20, faults=faults)
+    assert {"bare", "floor"} == set(found)
+    assert faults.why["peer"].endswith("the peer has / crashed")
+    row = report.latency({**found, "gate": found["floor"]}, faults)[2]
+    assert (None, "the same, against the peer, p50") == (row.met, row.what)
+    assert "fastmcp proxy failed:" in row.beside
+    assert "crashed" in row.beside
+
+
+def test_a_measurement_that_fails_is_a_row_and_the_next_one_follows(capsys: pytest.CaptureFixture[str]) -> None:
+    bench = Bench(Table("2 cores", sys.stdout), peers=False)
+
+    def broken() -> list[Row]:
+        raise RuntimeError("no such | thing")
+
+    bench.step("start-up", broken)
+    bench.step("memory", lambda: [Row("memory", "1 MiB", "")])
+    printed = capsys.readouterr().out.splitlines()
+    assert ["| start-up | failed: no such / thing |  |  | missed |", "| memory | 1 MiB |  | no goal |  |"] == printed[-2:]
+    assert bench.failed
 
 
 @pytest.mark.timeout(180)
@@ -170,7 +248,6 @@ def test_a_quick_run_measures_the_gate() -> None:
     assert {"bare", "floor", "gate"} == set(figures["latency"])
     assert [1, 16] == [one["at_once"] for one in figures["sampling"] if one["gate"] > 0]
     assert ["memory", "SQLite"] == [one["place"] for one in figures["ledger"]]
-    over_http = figures["over_http"]
-    assert {"floor", "forwarding", "gate, stdio behind", "gate, HTTP behind"} == {call["name"] for call in over_http["calls"]["calls"]}
-    assert [0, 0] == [one["errors"] for one in over_http["sessions"]]
-    assert (0, 0) == (over_http["rounds"]["lost"], over_http["reloads"]["failed"])
+    assert {"floor", "forwarding", "gate, stdio behind", "gate, HTTP behind"} == {call["name"] for call in figures["calls"]["calls"]}
+    assert [0, 0] == [one["errors"] for one in figures["sessions"]]
+    assert (0, 0) == (figures["rounds"]["lost"], figures["reloads"]["failed"])

@@ -15,6 +15,32 @@ from bench.overhttp.started import started
 pytestmark = pytest.mark.timeout(180)
 TINY = calls.Size(laps=1, calls=2, many=32)
 SILENT = Program("silent", (sys.executable, "-c", "import sys; sys.exit('no port for me')"))
+# An endpoint that answers so many requests and then takes no more.
+CRASHES = """
+import http.server, sys
+left = int(sys.argv[2])
+
+class Handler(http.server.BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+
+    def do_POST(self):
+        global left
+        left -= 1
+        if left < 0:
+            self.close_connection = True
+            return
+        id = self.rfile.read(int(self.headers["content-length"])).split(b'"id":')[1].split(b",")[0]
+        body = b'{"id":%s,"result":{"content":[{"text":"x"}]}}' % id
+        self.send_response(200)
+        self.send_header("content-length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_):
+        pass
+
+http.server.ThreadingHTTPServer(("127.0.0.1", int(sys.argv[1])), Handler).serve_forever()
+"""
 PLAIN = Program("plain", programs.bare().words, "/bare")
 
 
@@ -27,6 +53,16 @@ def test_calls_pass_through_the_gate_in_both_eras_and_a_peer_that_cannot_is_name
     refused = {(name, era): why for name, era, why in found.refused}
     assert {("silent", "legacy"), ("silent", "modern"), ("plain", "legacy")} == set(refused)
     assert "no port for me" in refused["silent", "modern"]
+
+
+def test_a_peer_that_fails_among_its_laps_is_named_and_the_others_have_figures() -> None:
+    warm = TINY.calls // 2 + 2 + TINY.many // 2 + 1
+    crashing = Program("crashing", (sys.executable, "-c", CRASHES, "{port}", str(warm)), "/", plain=True)
+    found = calls.measure(TINY, [crashing])
+    assert [("crashing", "legacy")] == [(name, era) for name, era, _ in found.failed]
+    assert "lost" in found.failed[0][2]
+    assert "crashing" not in {call.name for call in found.calls}
+    assert {FLOOR, FORWARDING, STDIO, HTTP} == {call.name for call in found.calls}
 
 
 @pytest.mark.parametrize("behind", ["HTTP", "stdio"])

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from bench.overhttp import table
-from bench.overhttp.calls import FORWARDING, HTTP, STDIO, Call, Found
-from bench.overhttp.measuring import OverHttp
+from bench.overhttp.calls import BASE, FORWARDING, HTTP, STDIO, Call, Found
 from bench.overhttp.programs import FLOOR
 from bench.overhttp.reloads import Reloads
 from bench.overhttp.rounds import Rounds
@@ -12,7 +13,16 @@ from bench.overhttp.sessions import Sessions
 from bench.row import Row
 
 
-def figures(*peers: Call, stdio: float = 180.0, errors: int = 0, lost: int = 0, taken: int = 10) -> OverHttp:
+class Measured(NamedTuple):
+    """One run."""
+
+    calls: Found
+    sessions: list[Sessions]
+    rounds: Rounds
+    reloads: Reloads
+
+
+def figures(*peers: Call, stdio: float = 180.0, errors: int = 0, lost: int = 0, taken: int = 10) -> Measured:
     """Figures in which the gate takes ``stdio`` microseconds in front of a stdio server, and four times the floor in front of one over HTTP."""
     ours = [
         Call(FLOOR, "legacy", 100, 200, 10_000, 50),
@@ -22,7 +32,7 @@ def figures(*peers: Call, stdio: float = 180.0, errors: int = 0, lost: int = 0, 
         Call(STDIO, "modern", stdio, 400, 1e6 / stdio, 130),
         Call(HTTP, "modern", 400, 900, 2_500, None),
     ]
-    return OverHttp(
+    return Measured(
         Found([*ours, *peers], [("old", "modern", "400")], True),
         [Sessions("HTTP", 1000, 40.0, 0.0, 200, 4_000, 50_000, 90_000, errors), Sessions("stdio", 100, 60.0, 5120.0, 100, 3_000, 30_000, 60_000, 0)],
         Rounds(10_000, lost, 10_000, 900),
@@ -30,9 +40,15 @@ def figures(*peers: Call, stdio: float = 180.0, errors: int = 0, lost: int = 0, 
     )
 
 
-def row(found: OverHttp, what: str, number: int = 0) -> Row:
+def rows(found: Measured) -> list[Row]:
+    """All rows."""
+    idle = [row for one in found.sessions for row in table.sessions(one)]
+    return [*table.calls(found.calls), *idle, table.rounds(found.rounds), table.reloads(found.reloads)]
+
+
+def row(found: Measured, what: str, number: int = 0) -> Row:
     """The row with these words."""
-    return [one for one in table.rows(found) if what in one.what][number]
+    return [one for one in rows(found) if what in one.what][number]
 
 
 def test_a_gate_within_twice_the_floor_and_before_every_peer_meets_its_goals() -> None:
@@ -67,6 +83,25 @@ def test_a_peer_that_cannot_do_an_era_is_named_there() -> None:
     assert "old" not in row(figures(), "legacy, stdio behind, p50").beside
 
 
+def test_a_peer_that_failed_among_its_laps_is_named_with_its_reason() -> None:
+    found = figures()
+    found.calls.failed.append(("old", "legacy", "the connection was lost"))
+    assert "old failed: the connection was lost" in row(found, "legacy, stdio behind, p50").beside
+
+
+def test_an_earlier_version_stands_beside_each_call() -> None:
+    found = figures(Call(BASE[STDIO], "legacy", 200, 300, 6_000, 100), Call(BASE[HTTP], "modern", 370, 800, 2_000, None))
+    found.calls.failed.append((BASE[STDIO], "modern", "it ended"))
+    assert [
+        ("legacy, stdio behind, p50, beside the earlier version", "0.90 x (180 us)", "200 us", True),
+        ("legacy, stdio behind, 32 at a time, beside the earlier version", "1.08 x (5,556 a second)", "6,000 a second", False),
+        ("modern, stdio behind, beside the earlier version", "", "failed: it ended", None),
+        ("modern, HTTP behind, p50, beside the earlier version", "1.08 x (400 us)", "370 us", False),
+        ("modern, HTTP behind, 32 at a time, beside the earlier version", "0.80 x (2,500 a second)", "2,000 a second", True),
+    ] == [(one.what, one.measured, one.beside, one.met) for one in rows(found) if "earlier version" in one.what]
+    assert "base" not in row(found, "legacy, stdio behind, p50").beside
+
+
 def test_sessions_rounds_and_reloads_have_rows() -> None:
     assert {
         "1,000 legacy sessions, HTTP behind, idle": ("40 KiB each, with its connection", "", None),
@@ -75,9 +110,9 @@ def test_sessions_rounds_and_reloads_have_rows() -> None:
         "100 of them calling at once": ("3,000 calls a second, p50 30 ms, p99 60 ms, 0 errors", "", True),
         "10,000 sampling rounds answered by `scripted`, modern": ("0 lost, 10,000 on record, 900 a second", "", True),
         "10 reloads of the policy under 32 callers": ("0 of 20,000 calls failed, 10 reloads taken, the slowest call 120 ms", "", True),
-    } == {one.what: (one.measured, one.beside, one.met) for one in table.rows(figures())[8:]}
+    } == {one.what: (one.measured, one.beside, one.met) for one in rows(figures())[8:]}
 
 
 def test_an_error_a_lost_round_and_a_reload_that_was_not_taken_are_missed() -> None:
     found = figures(errors=1, lost=1, taken=9)
-    assert [False, True, False, False] == [one.met for one in table.rows(found)[8:] if one.met is not None]
+    assert [False, True, False, False] == [one.met for one in rows(found)[8:] if one.met is not None]
