@@ -114,6 +114,18 @@ async def test_a_verdict_counts_and_says_who_gave_it_by_what_door() -> None:
     assert ("verdict.given", {"review": ID, "verdict": "approve", "who": "ann", "door": "api"}) in house.log.told
 
 
+@pytest.mark.parametrize(
+    "misplaced", [{"maxTokens": 50}, {"Edits": {"maxTokens": 50}}, {"content": "Forty-two"}, {"edits": {"max_tokens": 50}}, {"edits": "maxTokens"}]
+)
+async def test_an_approval_never_drops_an_edit_that_it_cannot_read(misplaced: dict[str, Any]) -> None:
+    house = House()
+    asked = await house.open()
+    async with client(house.app(), OPS) as ask:
+        found = await ask.post(f"/v1/reviews/{ID}/verdict", json=said(asked, verdict="approve", **misplaced))
+    assert 422 == found.status_code
+    assert "pending" == house.store.reviews[ID].state
+
+
 async def test_one_of_twenty_verdicts_at_once_counts_and_the_others_are_told_which() -> None:
     house = House()
     asked = await house.open()

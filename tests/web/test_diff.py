@@ -29,7 +29,7 @@ def test_a_number_is_shown_whole(before: str, after: str) -> None:
     assert (Piece("same", "at "), Piece("gone", before), Piece("new", after), Piece("same", ". ")) == pieces(f"at {before}. ", f"at {after}. ")
 
 
-@pytest.mark.parametrize(("name", "label"), [("maxTokens", "Most tokens"), ("temperature", "Temperature")])
+@pytest.mark.parametrize(("name", "label"), [("maxTokens", "Max tokens"), ("temperature", "Temperature")])
 @pytest.mark.parametrize(("before", "after"), [(400, 5000), (400, 4000), (0.25, 0.2)])
 def test_an_edited_number_is_gone_and_new_as_a_whole(name: str, label: str, before: float, after: float) -> None:
     assert [Change(label, (Piece("gone", str(before)), Piece("new", str(after))))] == of_edits({name: before}, "m", {name: after})
@@ -60,7 +60,7 @@ def test_edits_are_told_under_the_labels_of_their_fields() -> None:
     params = {"messages": [{"role": "user", "content": {"type": "text", "text": "hi"}}], "maxTokens": 10}
     edits = {"model": "quick", "maxTokens": 20, "messages": [{"role": "user", "content": {"type": "text", "text": "ho"}}]}
     found = of_edits(params, "careful", edits)
-    assert ["Model", "Most tokens", "Message 1"] == [change.label for change in found]
+    assert ["Model", "Max tokens", "Message 1"] == [change.label for change in found]
     assert Change("Model", (Piece("gone", "careful"), Piece("new", "quick"))) == found[0]
 
 

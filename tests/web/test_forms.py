@@ -199,7 +199,7 @@ def verdict(found: Review, **fields: str | list[str]) -> Any:
 
 
 def test_approval_as_it_is() -> None:
-    assert Verdict(word="approve") == verdict(review(), form="approve", do="approve")
+    assert Verdict(word="approve") == verdict(review(), do="approve")
 
 
 def test_a_form_that_comes_back_untouched_edits_nothing() -> None:
@@ -214,16 +214,15 @@ def test_a_form_that_comes_back_untouched_edits_nothing() -> None:
         "edit__max_tokens": "200",
         "edit__temperature": "",
     }
-    assert {} == said(found, posted(form="edit", do="edit", digest=DIGEST, **fields)).verdict["edits"]
+    for do in ("approve", "edit"):
+        assert Verdict(word="approve") == verdict(found, do=do, **fields)
 
 
 def test_edits_are_of_the_field_that_was_changed() -> None:
     found = shown.sampling(digest=DIGEST)
     words = said(
         found,
-        posted(
-            form="edit", do="edit", digest=DIGEST, edit__text__0__0="Short, please", edit__model="quick", edit__max_tokens="50", edit__temperature="0"
-        ),
+        posted(do="edit", digest=DIGEST, edit__text__0__0="Short, please", edit__model="quick", edit__max_tokens="50", edit__temperature="0"),
     )
     picture = found.params["messages"][0]["content"][1]
     messages = [{"role": "user", "content": [text("Short, please"), picture]}]
@@ -240,62 +239,60 @@ def test_edits_are_of_the_field_that_was_changed() -> None:
     ],
 )
 def test_an_edit_that_is_no_number_is_a_problem_at_its_field(field: str, typed: str, path: str) -> None:
-    assert [path] == list(said(review(), posted(form="edit", do="edit", digest=DIGEST, **{field: typed})).problems)
+    assert [path] == list(said(review(), posted(do="edit", digest=DIGEST, **{field: typed})).problems)
 
 
 def test_an_edit_over_a_bound_is_refused_and_not_clamped() -> None:
     found = review(bounds=Bounds(models=("smart",), max_tokens={"smart": 500}))
-    problems = verdict(found, form="edit", do="edit", edit__max_tokens="501")
+    problems = verdict(found, do="edit", edit__max_tokens="501")
     assert ["edits.maxTokens"] == [problem.path for problem in problems]
 
 
 def test_rejection_with_a_reason_that_the_server_sees() -> None:
-    assert Verdict(word="reject", reason="not now", tell_server=True) == verdict(
-        review(), form="refuse", do="reject", reason="not now\r\n", tell_server="yes"
-    )
-    assert Verdict(word="reject", reason="not now") == verdict(review(), form="refuse", do="reject", reason="not now")
+    assert Verdict(word="reject", reason="not now", tell_server=True) == verdict(review(), do="reject", reason="not now\r\n", tell_server="yes")
+    assert Verdict(word="reject", reason="not now") == verdict(review(), do="reject", reason="not now")
 
 
 def test_an_answer_by_hand() -> None:
-    found = verdict(review(), form="answer", do="answer", answer__0="forty\r\ntwo")
+    found = verdict(review(), do="answer", answer__0="forty\r\ntwo")
     assert found.result is not None
     assert "forty\ntwo" == found.result["content"]["text"]
 
 
 def test_an_edited_answer_of_a_model_keeps_what_is_no_text() -> None:
     picture = {"type": "image", "data": shown.png(), "mimeType": "image/png"}
-    found = verdict(model_answer(text("one"), picture, text("two")), form="answer", do="answer", answer__0="one", answer__2="three")
+    found = verdict(model_answer(text("one"), picture, text("two")), do="edit", answer__0="one", answer__2="three")
     assert [text("one"), picture, text("three")] == found.result["content"]
 
 
 @pytest.mark.parametrize("action", ["decline", "cancel"])
 def test_an_elicitation_is_declined_or_cancelled(action: str) -> None:
-    found = verdict(shown.form(digest=DIGEST), form="refuse", do=action)
+    found = verdict(shown.form(digest=DIGEST), do=action)
     assert {"action": action} == found.result
 
 
 def test_a_filled_in_form_is_accepted() -> None:
-    found = verdict(made.form(port="integer", host="string"), form="accept", do="accept", f__0="80", f__1="a")
+    found = verdict(made.form(port="integer", host="string"), do="accept", f__0="80", f__1="a")
     assert {"action": "accept", "content": {"port": 80, "host": "a"}} == found.result
 
 
 def test_an_address_is_accepted_without_content() -> None:
-    assert {"action": "accept"} == verdict(made.address(), form="refuse", do="accept").result
+    assert {"action": "accept"} == verdict(made.address(), do="accept").result
 
 
 def test_a_form_that_is_too_large_to_draw_is_written_as_json() -> None:
     found = made.form(required=[], **{f"f{n}": "string" for n in range(MAX_FIELDS + 1)})
-    assert {"f7": "x"} == verdict(found, form="accept", do="accept", content='{"f7": "x"}').result["content"]
-    assert ["content"] == list(said(found, posted(form="accept", do="accept", content='{"f7": 1, "f7": 2}')).problems)
+    assert {"f7": "x"} == verdict(found, do="accept", content='{"f7": "x"}').result["content"]
+    assert ["content"] == list(said(found, posted(do="accept", content='{"f7": 1, "f7": 2}')).problems)
 
 
-@pytest.mark.parametrize("do", ["", "delete", "preview"])
+@pytest.mark.parametrize("do", ["", "delete", "accept-all"])
 def test_a_button_that_is_none_of_the_page_decides_nothing(do: str) -> None:
-    assert [""] == list(said(review(), posted(form="", do=do, digest=DIGEST)).problems)
+    assert [""] == list(said(review(), posted(do=do, digest=DIGEST)).problems)
 
 
 def test_what_was_not_shown_cannot_be_decided() -> None:
-    words = said(review(), posted(form="approve", do="approve", digest="sha256:" + "00" * 32))
+    words = said(review(), posted(do="approve", digest="sha256:" + "00" * 32))
     problems = verdicts.read(words.verdict, review(), digest="needed")
     assert isinstance(problems, tuple)
     assert ["digest"] == [problem.path for problem in problems]

@@ -185,7 +185,7 @@ async def test_nobody_sees_what_is_not_for_them(house: House) -> None:
     assert "Nothing waits" in (await ask.get("/reviews")).text
     assert "None" in (await ask.get("/reviews/history")).text
     assert [404, 404, 404] == [(await ask.get(f"/reviews/{ID}{rest}")).status_code for rest in ("", "/raw", "/content/0")]
-    assert 404 == (await post(ask, form="approve", do="approve")).status_code
+    assert 404 == (await post(ask, do="approve")).status_code
 
 
 async def test_an_admin_sees_all(house: House) -> None:
@@ -199,14 +199,14 @@ async def test_a_viewer_looks_and_has_no_form(house: House) -> None:
     ask = await signed_in(house, VIEWER)
     page = Read((await ask.get(f"/reviews/{ID}")).text)
     assert ["/reviews/sign-out"] == [attrs["action"] for attrs in page.all("form")]
-    assert 403 == (await post(ask, form="approve", do="approve")).status_code
+    assert 403 == (await post(ask, do="approve")).status_code
     assert "pending" == house.store.reviews[ID].state
 
 
 async def test_a_verdict_is_given_under_the_persons_name_at_the_page(house: House) -> None:
     await house.open()
     ask = await signed_in(house)
-    found = await post(ask, form="approve", do="approve")
+    found = await post(ask, do="approve")
     assert (303, f"/reviews/{ID}") == (found.status_code, found.headers["location"])
     kept = house.store.reviews[ID]
     assert ("approved", "ann", "page", NOW) == (kept.state, kept.who, kept.door, kept.decided)
@@ -216,7 +216,7 @@ async def test_a_form_without_its_sessions_token_decides_nothing(house: House) -
     await house.open()
     ask = await signed_in(house)
     for token in ("", "f" * 64):
-        assert 403 == (await post(ask, form="approve", do="approve", form_token=token)).status_code
+        assert 403 == (await post(ask, do="approve", form_token=token)).status_code
     assert "pending" == house.store.reviews[ID].state
 
 
@@ -224,7 +224,7 @@ async def test_a_form_without_its_sessions_token_decides_nothing(house: House) -
 async def test_asking_for_the_verdict_decides_nothing(method: str, house: House) -> None:
     await house.open()
     ask = await signed_in(house)
-    found = await ask.request(method, f"/reviews/{ID}/verdict?do=approve&form=approve")
+    found = await ask.request(method, f"/reviews/{ID}/verdict?do=approve")
     assert (303, f"/reviews/{ID}") == (found.status_code, found.headers["location"])
     assert "pending" == house.store.reviews[ID].state
 
@@ -239,15 +239,15 @@ async def test_asking_for_a_verdict_leads_nowhere_but_to_a_review(id: str, house
 
 async def test_a_refused_form_says_where_its_review_is(house: House) -> None:
     await house.open()
-    found = await post(await signed_in(house), form="approve", do="approve", digest="sha256:" + "cd" * 32)
+    found = await post(await signed_in(house), do="approve", digest="sha256:" + "cd" * 32)
     assert [f"/reviews/{ID}"] == [attrs["data-at"] for attrs in Read(found.text).all("article")]
 
 
 async def test_a_late_verdict_sees_how_it_stands(house: House) -> None:
     await house.open()
     ask, other = await signed_in(house), await signed_in(house, ADMIN)
-    await post(ask, form="refuse", do="reject", reason="no")
-    found = await post(other, form="approve", do="approve")
+    await post(ask, do="reject", reason="no")
+    found = await post(other, do="approve")
     assert 409 == found.status_code
     assert "Your verdict was not taken" in found.text
     assert "by ann" in Read(found.text).text
@@ -258,7 +258,7 @@ async def test_a_verdict_after_its_time_is_late(house: House) -> None:
     await house.open()
     ask = await signed_in(house)
     house.now = NOW + 900
-    found = await post(ask, form="approve", do="approve")
+    found = await post(ask, do="approve")
     assert 409 == found.status_code
     assert "Nobody decided in time" in found.text
 
@@ -266,7 +266,7 @@ async def test_a_verdict_after_its_time_is_late(house: House) -> None:
 async def test_a_verdict_on_something_else_than_what_was_shown_is_refused(house: House) -> None:
     await house.open()
     ask = await signed_in(house)
-    found = await post(ask, form="approve", do="approve", digest="sha256:" + "cd" * 32)
+    found = await post(ask, do="approve", digest="sha256:" + "cd" * 32)
     assert 422 == found.status_code
     assert "something else was shown" in found.text
     assert "pending" == house.store.reviews[ID].state
@@ -275,7 +275,7 @@ async def test_a_verdict_on_something_else_than_what_was_shown_is_refused(house:
 async def test_what_is_wrong_stands_at_its_field_and_all_that_was_typed_is_kept(house: House) -> None:
     await house.open(shown.form(id=ID))
     ask = await signed_in(house)
-    found = await post(ask, form="accept", do="accept", f__0="ab", f__5="99999", f__7="true", f__9="3", f__10=["0", "2"], f__11="kept & <b>\r\nmore")
+    found = await post(ask, do="accept", f__0="ab", f__5="99999", f__7="true", f__9="3", f__10=["0", "2"], f__11="kept & <b>\r\nmore")
     page = Read(found.text)
     assert 422 == found.status_code
     inputs = {attrs.get("name"): attrs for tag, attrs in page.tags if tag in ("input", "textarea", "select")}
@@ -288,10 +288,59 @@ async def test_what_is_wrong_stands_at_its_field_and_all_that_was_typed_is_kept(
     assert "pending" == house.store.reviews[ID].state
 
 
+async def test_an_approval_that_would_drop_edits_is_refused_and_shows_them(house: House) -> None:
+    await house.open()
+    ask = await signed_in(house)
+    found = await post(ask, do="approve", edit__text__0__0="Classify that", edit__max_tokens="100")
+    assert 422 == found.status_code
+    assert 'Your edits would be lost (Messages, Max tokens). Choose "Approve with edits", or undo the edits.' in Read(found.text).text
+    assert re.search(r"<ins>.*that.*</ins>", found.text)
+    assert "pending" == house.store.reviews[ID].state
+    assert 303 == (await post(ask, do="edit", edit__text__0__0="Classify that", edit__max_tokens="100")).status_code
+    verdict = house.store.reviews[ID].verdict
+    assert verdict is not None
+    assert verdict.edits is not None
+    assert 100 == verdict.edits.max_tokens
+
+
+@pytest.mark.parametrize("do", ["approve", "edit"])
+async def test_an_approval_that_would_drop_a_written_answer_is_refused(do: str, house: House) -> None:
+    await house.open()
+    found = await post(await signed_in(house), do=do, answer__0="Forty-two")
+    assert 422 == found.status_code
+    assert "The answer that you wrote would be lost" in Read(found.text).text
+    assert "pending" == house.store.reviews[ID].state
+
+
+async def test_an_edit_that_is_not_valid_is_not_dropped_by_approve_either(house: House) -> None:
+    await house.open()
+    found = await post(await signed_in(house), do="approve", edit__max_tokens="few")
+    assert 422 == found.status_code
+    assert "Your edits would be lost (Max tokens)" in Read(found.text).text
+    assert "pending" == house.store.reviews[ID].state
+
+
+async def test_the_server_is_never_told_a_reason_by_an_approval(house: House) -> None:
+    await house.open()
+    found = await post(await signed_in(house), do="approve", reason="looks fine", tell_server="yes")
+    assert 422 == found.status_code
+    assert "only a rejection tells the server its reason" in Read(found.text).text
+    assert "pending" == house.store.reviews[ID].state
+
+
+async def test_a_page_has_one_form_for_the_decision_and_its_first_button_decides_nothing(house: House) -> None:
+    for n, make in enumerate((shown.sampling, shown.answer, shown.form, shown.url)):
+        id = f"rv_{n:024}"
+        await house.open(make(id=id))
+        page = Read((await (await signed_in(house)).get(f"/reviews/{id}")).text)
+        assert 1 == len([form for form in page.all("form") if form["action"].endswith("/verdict")])
+        assert "preview" == next(button["value"] for button in page.all("button") if button.get("name") == "do")
+
+
 async def test_a_preview_shows_what_would_be_changed_and_decides_nothing(house: House) -> None:
     await house.open()
     ask = await signed_in(house)
-    found = await post(ask, form="edit", do="preview", edit__text__0__0="Classify that")
+    found = await post(ask, do="preview", edit__text__0__0="Classify that")
     assert 200 == found.status_code
     assert re.search(r"<del>.*this.*</del>", found.text)
     assert re.search(r"<ins>.*that.*</ins>", found.text)
@@ -300,7 +349,7 @@ async def test_a_preview_shows_what_would_be_changed_and_decides_nothing(house: 
 
 async def test_a_preview_of_a_form_says_what_would_be_sent(house: House) -> None:
     await house.open(shown.form({"port": {"type": "integer"}}, id=ID))
-    found = await post(await signed_in(house), form="accept", do="preview", f__0="80")
+    found = await post(await signed_in(house), do="preview", f__0="80")
     assert '{\n  "port": 80\n}' in unescape(found.text)
     assert "pending" == house.store.reviews[ID].state
 

@@ -112,7 +112,7 @@ def _joined(found: Sequence[Piece]) -> list[Piece]:
 
 def of_edits(params: Mapping[str, Any], model: str, edits: Mapping[str, Any]) -> list[Change]:
     """What ``edits`` (as a verdict has them) change of a sampling request, whose model would have been ``model``."""
-    names = {"model": "Model", "systemPrompt": "System prompt", "maxTokens": "Most tokens", "temperature": "Temperature"}
+    names = {"model": "Model", "systemPrompt": "System prompt", "maxTokens": "Max tokens", "temperature": "Temperature"}
     now = {"model": model, **params}
     changes: list[Change] = []
     for name, label in names.items():

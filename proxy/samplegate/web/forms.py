@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any, Final
+from typing import Any, Final, Literal, TypeAlias
 
 import msgspec
 
@@ -16,45 +16,120 @@ from samplegate.web.typed import Posted, first, kept, same, unbroken
 PREVIEW: Final = "preview"
 
 
+Touched: TypeAlias = Literal["untouched", "edited", "written", "both"]
+"""What the reviewer has typed into the decision form: nothing, edits of what was asked or answered, an answer of their own, or both of these."""
+
+
+class Typed(msgspec.Struct, frozen=True):
+    """What the decision form holds, whichever button was pressed."""
+
+    touched: Touched
+    edits: dict[str, Any]
+    """Of a sampling request: the changed params."""
+    answer: Any
+    """The content that a person wrote: a text, a model's edited answer, or the values of a form."""
+    problems: dict[str, str]
+    labels: tuple[str, ...]
+    """Of the fields that were changed."""
+
+
 class Said(msgspec.Struct, frozen=True):
-    """What a person said at the page."""
+    """What a reviewer said on the page."""
 
     verdict: dict[str, Any]
     problems: dict[str, str]
-    """By the paths that ``verdicts.Problem`` has: what could not even be put into a verdict."""
-    form: str
-    """Which form it was: ``approve``, ``edit``, ``answer`` or ``refuse``."""
+    """By the paths that ``verdicts.Problem`` has: what cannot even be put into a verdict."""
     preview: bool
-    """Nothing is decided: what it would come to is shown."""
+    """Nothing is decided: the page shows what the decision would be."""
+    typed: Typed
 
 
 def said(review: Review, posted: Posted) -> Said:
-    """The verdict of a form. ``do`` names the button, ``form`` the form that it belongs to (``preview`` is in two)."""
-    do, form = first(posted, "do") or "", first(posted, "form") or ""
+    """The verdict of the decision form; ``do`` names the button.
+
+    A page has one decision form, so every button comes with everything that was typed. A button that would drop a part of it is refused
+    (``_dropped``); only a refusal of the request may do so, because it releases nothing.
+    """
+    do = first(posted, "do") or ""
+    found = _typed(review, posted)
     verdict: dict[str, Any] = {"digest": first(posted, "digest") or ""}
     if reason := unbroken(first(posted, "reason") or "").strip():
         verdict["reason"] = reason
-    problems: dict[str, str] = {}
-    word = form if do == PREVIEW else do
+    word = do if do != PREVIEW else _previewed(review, found.touched)
+    chosen = _chosen(word, review, found)
+    verdict |= chosen or {}
+    problems = dict(found.problems) if "edits" in verdict or "content" in verdict else {}
+    if review.kind == "sampling" and do != PREVIEW and first(posted, "tell_server") == "yes":
+        verdict["tell_server"] = True
+    if chosen is None:
+        problems[""] = "This button is not on the page."
+    elif (dropped := _dropped(do, review, found)) is not None:
+        problems = {"": dropped} | problems
+    return Said(verdict, problems, do == PREVIEW, found)
+
+
+def _chosen(word: str, review: Review, found: Typed) -> dict[str, Any] | None:
+    """What a button says, with everything of the form that belongs to it. None: no such button."""
     match word:
-        case "approve":
-            verdict["verdict"] = "approve"
-        case "edit":
-            verdict["verdict"] = "approve"
-            verdict["edits"], problems = edits(review, posted)
-        case "answer" if review.kind == "sampling":
-            verdict |= {"verdict": "answer", "content": _answer(review, posted)}
-        case "answer" | "accept":
-            verdict |= {"verdict": "answer", "action": "accept"}
-            if review.mode != "url":
-                verdict["content"], problems = _content(review, posted)
+        case "edit" if review.stage == "answer" and found.touched == "edited":
+            return {"verdict": "answer", "content": found.answer}
+        case "edit" if found.touched in ("edited", "both"):
+            return {"verdict": "approve", "edits": found.edits}
+        case "approve" | "edit":
+            return {"verdict": "approve"}
+        case "answer" if review.kind == "sampling" and review.stage == "request":
+            return {"verdict": "answer", "content": found.answer}
+        case "accept":
+            return {"verdict": "answer", "action": "accept"} | ({} if review.mode == "url" else {"content": found.answer})
         case "decline" | "cancel":
-            verdict |= {"verdict": "answer", "action": word}
+            return {"verdict": "answer", "action": word}
         case "reject":
-            verdict |= {"verdict": "reject", "tell_server": first(posted, "tell_server") == "yes"}
+            return {"verdict": "reject"}
         case _:
-            problems[""] = "the button that was pressed is none of this page"
-    return Said(verdict, problems, form, do == PREVIEW)
+            return None
+
+
+def _previewed(review: Review, touched: Touched) -> str:
+    """The button that fits what was typed."""
+    if review.kind == "elicitation":
+        return "accept"
+    return "answer" if touched == "written" else "edit"
+
+
+def _dropped(do: str, review: Review, found: Typed) -> str | None:
+    """Why this button would drop what was typed, None if it does not."""
+    labels = ", ".join(found.labels)
+    match do, found.touched:
+        case (("approve" | "edit" | "answer" | "preview"), "both"):
+            return f"You edited the request and also wrote an answer ({labels}). Only one of them can be used: undo the other."
+        case "approve", "edited":
+            edit = "Release with edits" if review.stage == "answer" else "Approve with edits"
+            return f'Your edits would be lost ({labels}). Choose "{edit}", or undo the edits.'
+        case (("approve" | "edit"), "written"):
+            return 'The answer that you wrote would be lost. Choose "Send this answer", or remove it.'
+        case "answer", "edited":
+            return f"Your edits would be lost ({labels}): this button sends your own answer instead of asking the model. Undo the edits."
+        case _:
+            return None
+
+
+def _typed(review: Review, posted: Posted) -> Typed:
+    """What differs from the page as it was first shown. An absent field is untouched: browsers send every field that is there."""
+    if review.kind == "elicitation":
+        content, problems = ({}, {}) if review.mode == "url" else _content(review, posted)
+        return Typed("untouched", {}, content, problems, ())
+    answer = _answer(review, posted)
+    if review.stage == "answer":
+        edited = answer != (review.answer or {}).get("content")
+        return Typed("edited" if edited else "untouched", {}, answer, {}, ("Answer",) if edited else ())
+    found, problems = edits(review, posted) if review.bounds is not None else ({}, {})
+    labels = tuple(label for name, label in _LABELS.items() if name in found or f"edits.{name}" in problems)
+    if not answer.strip():
+        return Typed("edited" if labels else "untouched", found, answer, problems, labels)
+    return Typed("both" if labels else "written", found, answer, problems, (*labels, "Your answer"))
+
+
+_LABELS: Final = {"messages": "Messages", "systemPrompt": "System prompt", "model": "Model", "maxTokens": "Max tokens", "temperature": "Temperature"}
 
 
 def edits(review: Review, posted: Posted) -> tuple[dict[str, Any], dict[str, str]]:

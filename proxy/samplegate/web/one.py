@@ -44,8 +44,8 @@ def view(review: Review, events: Sequence[Event], person: Person, now: float, tr
     values: dict[str, Any] = {
         "review": review, "standing": standing(review, now), "asks": asks(review), "kind": kind(review), "lines": lines(events),
         "decides": person.decides(review) and review.state == "pending", "problems": problems,
-        "form": "" if tried is None else tried.said.form, "preview": shows,
-        "changes": changes(review, tried.said.verdict) if tried is not None and shows else (),
+        "touched": "untouched" if tried is None else tried.said.typed.touched, "preview": shows,
+        "tried": tried is not None, "changes": () if tried is None else changes(review, tried.said.typed),
         "sent": sent(tried.said.verdict) if tried is not None and shows and not problems else "",
         "arguments": None if review.arguments is None else space.json(review.arguments),
     }  # fmt: skip

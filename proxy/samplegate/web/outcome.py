@@ -13,6 +13,7 @@ from samplegate.core.review.review import Review
 from samplegate.web import diff
 from samplegate.web.blocks import Block, Reader
 from samplegate.web.diff import Change
+from samplegate.web.forms import Typed
 from samplegate.web.texts import Shown, Space
 
 
@@ -45,12 +46,12 @@ def outcome(review: Review, space: Space) -> Outcome | None:
     return Outcome(short(changed), blocks, "", None)
 
 
-def changes(review: Review, verdict: Mapping[str, Any]) -> tuple[Change, ...]:
-    """What a verdict that is being written would change."""
-    if review.answer is not None and "content" in verdict:
-        return short(diff.of_content(review.answer.get("content"), verdict["content"], "The answer"))
+def changes(review: Review, typed: Typed) -> tuple[Change, ...]:
+    """What the edits in the form change."""
+    if review.answer is not None:
+        return short(diff.of_content(review.answer.get("content"), typed.answer, "The answer"))
     model = review.bounds.models[0] if review.bounds and review.bounds.models else ""
-    return short(diff.of_edits(review.params, model, verdict.get("edits", {})))
+    return short(diff.of_edits(review.params, model, typed.edits))
 
 
 def sent(verdict: Mapping[str, Any]) -> str:

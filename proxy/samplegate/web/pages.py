@@ -103,6 +103,8 @@ class Pages:
         words = said(review, posted)
         read = verdicts.read(words.verdict, review, digest="needed")
         problems = {problem.path: problem.what for problem in read} | words.problems if isinstance(read, tuple) else words.problems
+        if words.preview and words.typed.touched == "untouched" and review.kind == "sampling":
+            problems = {}
         if problems or words.preview or isinstance(read, tuple):
             tried = Try(posted, words, problems)
             return await self._shown(request, person, review, tried, status=422 if problems and not words.preview else 200)

@@ -14,7 +14,7 @@ from samplegate.web.fields import Entry
 _NAMES: Final = {
     "edits.systemPrompt": ("edit.system", "System prompt"),
     "edits.model": ("edit.model", "Model"),
-    "edits.maxTokens": ("edit.max_tokens", "Most tokens"),
+    "edits.maxTokens": ("edit.max_tokens", "Max tokens"),
     "edits.temperature": ("edit.temperature", "Temperature"),
     "reason": ("reason", "Reason"),
     "tell_server": ("reason", "Reason"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 
 import pytest
@@ -65,21 +66,21 @@ def test_edits_are_shown_before_they_are_approved(page: Page, site: Site, script
     review = shown.sampling()
     site.open(review)
     page.goto(f"/reviews/{review.id}")
-    page.get_by_role("link", name="Approve with edits").click()
+    page.get_by_role("link", name="edit", exact=True).click()
     page.get_by_label("Message 1 (user)").fill("Summarise it in one line.")
-    page.get_by_label("Most tokens").fill("5000")
+    page.get_by_label("Max tokens").fill("5000")
     page.get_by_label("Model", exact=True).select_option("quick")
     if not script:
         page.get_by_role("button", name="Show changes").click()
     changes = page.get_by_role("group", name="Changes")
     expect(changes.locator("ins").filter(has_text="quick")).to_be_visible()
     expect(changes).to_contain_text("must be 1 to 500")
-    page.get_by_role("button", name="Approve with these edits").click()
-    expect(page.get_by_role("alert").filter(has_text="has to be mended")).to_contain_text("Most tokens: must be 1 to 500")
-    expect(page.get_by_label("Most tokens")).to_have_value("5000")
+    page.get_by_role("button", name="Approve with edits").click()
+    expect(page.get_by_role("alert").filter(has_text="Not submitted")).to_contain_text("Max tokens: must be 1 to 500")
+    expect(page.get_by_label("Max tokens")).to_have_value("5000")
     expect(page.get_by_label("Message 1 (user)")).to_have_value("Summarise it in one line.")
-    page.get_by_label("Most tokens").fill("300")
-    page.get_by_role("button", name="Approve with these edits").click()
+    page.get_by_label("Max tokens").fill("300")
+    page.get_by_role("button", name="Approve with edits").click()
     expect(page.locator("#standing")).to_contain_text("Approved by ann")
     expect(page.locator("ins").filter(has_text="Summarise")).to_be_visible()
     verdict = site.get(review.id).verdict
@@ -88,6 +89,113 @@ def test_edits_are_shown_before_they_are_approved(page: Page, site: Site, script
     assert ("quick", 300, None, None) == (verdict.edits.model, verdict.edits.max_tokens, verdict.edits.temperature, verdict.edits.system_prompt)
     assert verdict.edits.messages is not None
     assert ["Summarise it in one line.", shown.png()] == [block.get("text", block.get("data")) for block in verdict.edits.messages[0]["content"]]
+
+
+@BOTH
+def test_typed_edits_are_never_dropped_by_approve(page: Page, site: Site, script: bool) -> None:
+    review = shown.sampling()
+    site.open(review)
+    page.goto(f"/reviews/{review.id}")
+    page.locator("#edit summary").click()
+    page.get_by_label("Message 1 (user)").fill("Summarise the ticket without its names.")
+    approve = page.get_by_role("button", name="Approve", exact=True)
+    if script:
+        expect(approve).to_be_disabled()
+        expect(page.get_by_role("button", name="Approve with edits")).to_be_enabled()
+        page.get_by_role("textbox", name="Reason").fill("no names")
+        expect(page.get_by_role("group", name="Changes").locator("ins").first).to_be_visible()
+        expect(approve).to_be_disabled()
+    else:
+        approve.click()
+        expect(page.get_by_role("alert")).to_contain_text('Your edits would be lost (Messages). Choose "Approve with edits"')
+        expect(page.get_by_role("group", name="Changes").locator("ins").filter(has_text="without")).to_be_visible()
+    assert "pending" == site.get(review.id).state
+    expect(page.get_by_label("Message 1 (user)")).to_have_value("Summarise the ticket without its names.")
+    page.get_by_role("button", name="Approve with edits").click()
+    expect(page.locator("#standing")).to_contain_text("Approved by ann")
+    verdict = site.get(review.id).verdict
+    assert verdict is not None
+    assert verdict.edits is not None
+    assert verdict.edits.messages is not None
+    assert "Summarise the ticket without its names." == verdict.edits.messages[0]["content"][0]["text"]
+
+
+@BOTH
+def test_an_edited_answer_is_never_dropped_by_release(page: Page, site: Site, script: bool) -> None:
+    review = shown.answer()
+    site.open(review)
+    page.goto(f"/reviews/{review.id}")
+    page.locator("#by-hand summary").click()
+    page.get_by_label("The answer", exact=True).fill("The export job fails.")
+    release = page.get_by_role("button", name="Release", exact=True)
+    if script:
+        expect(release).to_be_disabled()
+    else:
+        release.click()
+        expect(page.get_by_role("alert")).to_contain_text('Your edits would be lost (Answer). Choose "Release with edits"')
+    assert "pending" == site.get(review.id).state
+    page.get_by_role("button", name="Release with edits").click()
+    expect(page.locator("#standing")).to_contain_text("Answered by ann")
+
+
+@BOTH
+def test_edits_and_an_answer_of_ones_own_are_not_both_used(page: Page, site: Site, script: bool) -> None:
+    review = shown.sampling()
+    site.open(review)
+    page.goto(f"/reviews/{review.id}")
+    page.locator("#edit summary").click()
+    page.locator("#by-hand summary").click()
+    page.get_by_label("Your answer").fill("Forty-two")
+    page.get_by_label("Temperature").fill("0.9")
+    for name in ("Approve", "Approve with edits", "Send this answer"):
+        button = page.get_by_role("button", name=name, exact=True)
+        if script:
+            expect(button).to_be_disabled()
+            continue
+        button.click()
+        expect(page.get_by_role("alert")).to_contain_text("You edited the request and also wrote an answer (Temperature, Your answer)")
+    page.get_by_label("Temperature").fill("0.2")
+    page.get_by_role("button", name="Send this answer").click()
+    expect(page.locator("#standing")).to_contain_text("Answered by ann")
+
+
+@BOTH
+def test_undone_edits_are_no_edits(page: Page, site: Site) -> None:
+    review = shown.sampling()
+    site.open(review)
+    page.goto(f"/reviews/{review.id}")
+    page.locator("#edit summary").click()
+    page.get_by_label("Temperature").fill("0.9")
+    page.get_by_label("Temperature").fill("0.2")
+    page.get_by_role("button", name="Approve", exact=True).click()
+    expect(page.locator("#standing")).to_contain_text("Approved by ann")
+
+
+@BOTH
+def test_the_enter_key_in_a_field_decides_nothing(page: Page, site: Site) -> None:
+    review = shown.sampling()
+    site.open(review)
+    page.goto(f"/reviews/{review.id}")
+    page.locator("#edit summary").click()
+    page.get_by_label("Temperature").press("Enter")
+    expect(page).to_have_url(re.compile("/verdict$"))
+    page.get_by_label("The server sees the reason").press("Enter")
+    expect(page.get_by_role("button", name="Reject")).to_be_visible()
+    assert "pending" == site.get(review.id).state
+
+
+@BOTH
+def test_a_note_comes_with_the_acceptance_of_a_form(page: Page, site: Site) -> None:
+    review = shown.form({"port": {"type": "integer"}})
+    site.open(review)
+    page.goto(f"/reviews/{review.id}")
+    page.get_by_label("port").fill("80")
+    page.get_by_label("Note").fill("agreed by phone")
+    page.get_by_role("button", name="Accept and send").click()
+    expect(page.locator("#standing")).to_contain_text("Answered by ann")
+    verdict = site.get(review.id).verdict
+    assert verdict is not None
+    assert "agreed by phone" == verdict.reason
 
 
 @BOTH
@@ -123,7 +231,7 @@ def test_a_person_answers_in_place_of_a_model(page: Page, site: Site) -> None:
     site.open(review)
     page.goto(f"/reviews/{review.id}")
     expect(page.get_by_text("It cannot be approved: no model fits")).to_be_visible()
-    page.get_by_role("link", name="Answer it yourself").click()
+    page.get_by_role("link", name="you write").click()
     page.get_by_label("Your answer").fill("The disk of db-7 is full.\nFree some.")
     page.get_by_role("button", name="Send this answer").click()
     expect(page.locator("#standing")).to_contain_text("Answered by ann")
@@ -138,12 +246,12 @@ def test_a_models_answer_is_edited_and_released(page: Page, site: Site, script: 
     review = shown.answer()
     site.open(review)
     page.goto(f"/reviews/{review.id}")
-    page.get_by_role("link", name="Edit the answer").click()
+    page.get_by_role("link", name="edit it").click()
     page.get_by_label("The answer", exact=True).fill("The export job on db-7 fails for want of disk.")
     if not script:
         page.get_by_role("button", name="Show changes").click()
     expect(page.get_by_role("group", name="Changes").locator("del")).to_contain_text("A restart did not help.")
-    page.get_by_role("button", name="Release this answer").click()
+    page.get_by_role("button", name="Release with edits").click()
     expect(page.locator("#standing")).to_contain_text("Answered by ann")
     verdict = site.get(review.id).verdict
     assert verdict is not None
@@ -170,7 +278,7 @@ def test_a_form_of_every_kind_of_field_is_corrected_and_sent(page: Page, site: S
     page.get_by_label("Port").fill("99999")
     page.get_by_label("Contact").fill("nobody")
     page.get_by_role("button", name="Accept and send").click()
-    summary = page.get_by_role("alert").filter(has_text="has to be mended")
+    summary = page.get_by_role("alert").filter(has_text="Not submitted")
     expect(summary.get_by_role("listitem")).to_have_count(4)
     for field in ("Service name", "Region", "Port", "Contact"):
         expect(page.get_by_label(field)).to_have_attribute("aria-invalid", "true")

@@ -63,7 +63,7 @@ def test_the_page_of_a_refused_form_still_follows_and_leads_back(page: Page, sit
     page.goto(f"/reviews/{shown.sampling().id}")
     page.get_by_label("The server sees the reason").check()
     page.get_by_role("button", name="Reject").click()
-    expect(page.get_by_role("alert")).to_contain_text("has to be mended")
+    expect(page.get_by_role("alert")).to_contain_text("Not submitted")
     assert page.url.endswith("/verdict")
     decide(site, shown.sampling().id)
     expect(page.locator("#standing")).to_contain_text("Rejected by ben")
@@ -133,8 +133,8 @@ def test_two_presses_of_a_button_are_one_verdict(page: Page, site: Site) -> None
 def test_a_link_to_a_folded_form_opens_it(page: Page, site: Site) -> None:
     site.open(shown.sampling())
     page.goto(f"/reviews/{shown.sampling().id}")
-    page.get_by_role("link", name="Approve with edits").click()
-    expect(page.get_by_label("Most tokens")).to_be_visible()
+    page.get_by_role("link", name="edit", exact=True).click()
+    expect(page.get_by_label("Max tokens")).to_be_visible()
 
 
 def test_the_list_is_asked_anew_by_a_link_without_script(page_of: Callable[..., Page], site: Site) -> None:

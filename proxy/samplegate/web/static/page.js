@@ -99,6 +99,18 @@ if (list || review?.dataset.state === "pending") {
 }
 tick();
 
+// The buttons follow what was typed. The server has the last word, in the preview and again when a button is pressed: it refuses a button that would
+// drop a part of the form. Until the preview comes, "typing" shuts the button that approves what was asked.
+function follow(form, touched) {
+  if (review?.dataset.state !== "pending") return;
+  for (const button of form.querySelectorAll("button[data-fits]")) {
+    const fits = button.dataset.fits === touched;
+    button.disabled = touched === "typing" ? button.dataset.fits === "untouched" : !fits;
+    button.classList.toggle("approve", fits);
+    button.classList.toggle("secondary", !fits);
+  }
+}
+
 for (const form of document.querySelectorAll('form[data-live="changes"]')) {
   let turn = 0;
   const show = later(async () => {
@@ -106,9 +118,24 @@ for (const form of document.querySelectorAll('form[data-live="changes"]')) {
     const body = new URLSearchParams(new FormData(form));
     body.set("do", "preview");
     const page = await load(form.action, { method: "POST", body });
-    if (mine === turn) swap(form.dataset.shows, page);
+    const fresh = mine === turn && swap("changes", page);
+    if (fresh) follow(form, fresh.dataset.touched);
   }, 400);
-  form.addEventListener("input", show);
+  const typing = (event) => {
+    if (event.target.name === "reason" || event.target.name === "tell_server") return;
+    turn++; // a preview of what stood here before is none of this
+    follow(form, "typing");
+    show();
+  };
+  form.addEventListener("input", typing);
+  form.addEventListener("change", typing);
+  follow(form, form.dataset.touched);
+  // a browser may bring back what was typed before
+  addEventListener("pageshow", () => {
+    const differs = (field) => (field.options ? ![...field.options].every((each) => each.selected === each.defaultSelected) : field.value !== field.defaultValue);
+    const changed = [...form.elements].find((field) => field.name?.startsWith("edit.") || field.name?.startsWith("answer.") ? differs(field) : false);
+    if (changed) typing({ target: changed });
+  });
 }
 
 // A verdict is given once: a second press while the first is on its way changes nothing.
