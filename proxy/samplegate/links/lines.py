@@ -15,6 +15,17 @@ HEAD: Final = 1024
 """Bytes of a discarded line that its receiver is shown: the envelope stands there, if the peer wrote it first."""
 TAIL: Final = 512
 """The same of its end: some writers put the id last."""
+_CR, _LF = b"\r\n"  # numbers: bytes are searched for one five times faster than for a piece of one byte
+_BLANKS: Final = bytes.maketrans(b"\r\n", b"  ")
+
+
+def one_line(frame: bytes) -> bytes:
+    """A frame as one line for every reader: a blank in place of each line end, so that all positions stay.
+
+    In JSON a line end stands only between two tokens. Python's text mode and many ``readLine`` functions end a line at a carriage return
+    too, and would read three frames where one was decided.
+    """
+    return frame.translate(_BLANKS) if _CR in frame or _LF in frame else frame
 
 
 class Receiver(Protocol):

@@ -16,7 +16,7 @@ from typing import Final
 
 from samplegate.links.backlog import Backlog
 from samplegate.links.hangup import HangUp
-from samplegate.links.lines import Lines
+from samplegate.links.lines import Lines, one_line
 
 READ_SIZE: Final = 64 * 1024
 """What a pipe holds, and below malloc's threshold for mapping memory: reads of 256 KiB take 50 us where these take 18."""
@@ -110,6 +110,7 @@ class PolledWriter:
         if self._closing:
             self._backlog.dropped += 1
             return
+        line = one_line(line)
         pieces = [line + b"\n"] if len(line) < JOIN_BELOW else [line, b"\n"]
         if self._queue:
             self._queue.extend(pieces)

@@ -16,7 +16,7 @@ from typing import Final
 
 from samplegate.links.backlog import Backlog
 from samplegate.links.hangup import HangUp
-from samplegate.links.lines import Lines
+from samplegate.links.lines import Lines, one_line
 
 READ_SIZE: Final = 64 * 1024
 """As in ``polled``."""
@@ -105,7 +105,7 @@ class ThreadedWriter:
         if self._closing or self._gone:
             self._backlog.dropped += 1
             return
-        data = line + b"\n"
+        data = one_line(line) + b"\n"
         with self._some:
             self._queue.append(data)
             self._some.notify()

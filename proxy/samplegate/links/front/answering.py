@@ -15,6 +15,7 @@ from samplegate.links.front.replies import Headers
 from samplegate.links.front.stream import CLOSING, DISPLACED, SLOW, Reader
 from samplegate.links.front.ticks import Ticks
 from samplegate.links.front.visit import Visit
+from samplegate.links.lines import one_line
 
 GRACE: Final = 0.05
 """Seconds in which most answers come: the client's disconnect is watched for only after them, and before twice as many; that takes a task."""
@@ -28,13 +29,13 @@ Form: TypeAlias = Callable[[int, bytes], bytes]
 
 
 def plain(_: int, line: bytes) -> bytes:
-    """A frame as an event that nobody can come back for."""
-    return sse.event(line)
+    """A frame as an event that nobody can come back for. Its data is one line: a reader that takes each line of data for a frame finds no other."""
+    return sse.event(one_line(line))
 
 
 def named(stream: int) -> Form:
     """A frame as an event of a stream: its id says which stream and how far (R95)."""
-    return lambda seq, line: sse.event(line, f"{stream}-{seq}")
+    return lambda seq, line: sse.event(one_line(line), f"{stream}-{seq}")
 
 
 async def first(visit: Visit, reader: Reader, bounds: Bounds, ticks: Ticks) -> None:

@@ -7,10 +7,10 @@ from typing import Final
 
 from samplegate.links.front.heading import Found
 from samplegate.links.front.replies import INTERNAL, Receive, Reply, refusal
+from samplegate.links.lines import one_line
 
 _CLOSE: Final = ((b"connection", b"close"),)
 """What is still to come of such a request is not read."""
-_SPACES: Final = bytes.maketrans(b"\r\n", b"  ")
 
 
 async def read(receive: Receive, found: Found, most: int, seconds: float, *, there: bool = False) -> bytes | Reply | None:
@@ -53,8 +53,3 @@ async def _rest(receive: Receive, first: bytes, most: int) -> bytes | Reply | No
 
 def _too_large(most: int) -> Reply:
     return refusal(413, "body_size", f"the body is larger than {most} bytes", extra=_CLOSE)
-
-
-def one_line(body: bytes) -> bytes:
-    """The same JSON without line ends: in JSON they stand between tokens only, and over stdio they end a frame."""
-    return body.translate(_SPACES) if b"\n" in body or b"\r" in body else body
