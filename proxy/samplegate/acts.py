@@ -106,6 +106,8 @@ async def _ask_client(scene: Scene, decision: Decision, forwarded: Forwarded) ->
 
 
 def _replied(item: Item, decision: Decision, forwarded: Forwarded, reply: Reply) -> Done:
+    if not reply.delivered:
+        return Done(Unanswered(Reason.CLIENT, error=reply.payload, detail="the client had no open stream for the request"), decision)
     if not reply.ok:
         return Done(_client_error(reply.payload), decision)
     assert not isinstance(item.request, BadRequest)

@@ -16,10 +16,16 @@ MOST_QUEUED: Final = 64 * 1024 * 1024
 """Bytes that may wait for a server that many clients write to: one frame of the longest kind; the next request is refused, nobody is held up."""
 
 
+STANDALONE: Final = 0
+"""The lane of what belongs to no request."""
+
+
 class Sink(Protocol):
     """One lane to a client, as the HTTP front makes them: nothing of it blocks or raises."""
 
     def send(self, line: bytes, last: bool) -> None: ...
+    def ask(self, id: str | int, line: bytes) -> None: ...
+    def take_back(self, id: str | int, line: bytes) -> None: ...
     def over(self) -> None: ...
     def close(self) -> None: ...
 
@@ -42,6 +48,8 @@ class ClientEnd(Protocol):
     """What goes to the client. ``own``: the line is the gate's, not the server's."""
 
     def send(self, lane: int, line: bytes, last: bool, own: bool) -> None: ...
+    def ask(self, lane: int, id: str | int, line: bytes, own: bool) -> None: ...
+    def take_back(self, lane: int, id: str | int, line: bytes, own: bool) -> None: ...
     def over(self, lane: int) -> None: ...
     def close(self) -> None: ...
 
@@ -64,6 +72,14 @@ class OneLane(msgspec.Struct, eq=False):
         """Write one line."""
         self.outlet.answer(line) if own else self.outlet.carry(line)
 
+    def ask(self, lane: int, id: str | int, line: bytes, own: bool) -> None:
+        """Write a request, which the client reads as it reads everything."""
+        self.send(lane, line, False, own)
+
+    def take_back(self, lane: int, id: str | int, line: bytes, own: bool) -> None:
+        """Write its cancellation."""
+        self.send(lane, line, False, own)
+
     def over(self, lane: int) -> None:
         """A lane of stdio is never over."""
 
@@ -72,16 +88,28 @@ class OneLane(msgspec.Struct, eq=False):
 
 
 class ManyLanes(msgspec.Struct, eq=False):
-    """A client, or several, with many lanes. What comes for a lane that is gone is dropped: nobody reads it."""
+    """A client, or several, with many lanes. What comes for a lane that is gone goes to the standalone one; without one it is dropped and logged."""
 
     lost: Callable[[int, bool], None]
     """Told the lane, and whether an answer was lost."""
+    unreached: Callable[[str | int], None]
+    """Told the id of a request for which there is no lane."""
     sinks: dict[int, Sink] = msgspec.field(default_factory=dict)
 
     def send(self, lane: int, line: bytes, last: bool, own: bool) -> None:
         """Write one line."""
-        sink = self.sinks.get(lane)
+        sink = self.sinks.get(lane) or (None if last else self.sinks.get(STANDALONE))
         sink.send(line, last) if sink is not None else self.lost(lane, last)
+
+    def ask(self, lane: int, id: str | int, line: bytes, own: bool) -> None:
+        """Write a request to the client."""
+        sink = self.sinks.get(lane) or self.sinks.get(STANDALONE)
+        sink.ask(id, line) if sink is not None else self.unreached(id)
+
+    def take_back(self, lane: int, id: str | int, line: bytes, own: bool) -> None:
+        """Write the cancellation of one."""
+        sink = self.sinks.get(lane) or self.sinks.get(STANDALONE)
+        sink.take_back(id, line) if sink is not None else self.lost(lane, False)
 
     def over(self, lane: int) -> None:
         """One request of the lane needs no answer."""
@@ -153,6 +181,12 @@ class NoClient(msgspec.Struct, eq=False):
     """Before there is an end nothing can be sent: lines come only from links."""
 
     def send(self, lane: int, line: bytes, last: bool, own: bool) -> None:
+        """Drop it."""
+
+    def ask(self, lane: int, id: str | int, line: bytes, own: bool) -> None:
+        """Drop it."""
+
+    def take_back(self, lane: int, id: str | int, line: bytes, own: bool) -> None:
         """Drop it."""
 
     def over(self, lane: int) -> None:

@@ -136,6 +136,10 @@ class Relay:
         """The client's end of a lane is gone: in the modern era that takes its requests back, in the legacy eras it does not (T35)."""
         self.guarded("side.failed", lambda: self.session.lane_closed("client", lane), side="client")
 
+    def undelivered(self, id: str | int) -> None:
+        """A request to the client reached no stream that the client reads: whoever waits for the answer gets an error."""
+        self.guarded("side.failed", lambda: self.session.undelivered(id), side="client")
+
     async def run(self, until: Callable[[], Awaitable[None]]) -> None:
         """Run rounds until ``until`` returns; those still open are withdrawn then."""
         async with anyio.create_task_group() as group:
@@ -164,8 +168,8 @@ class Relay:
         """Carry effects out, in their order. ``source`` is the side whose line they come of: what goes on to the other is no answer of ours."""
         for effect in effects:
             match effect:
-                case ToClient(lane, line, last):
-                    self._to_client.send(lane, line, last, source != "server")
+                case ToClient():
+                    self._tell_client(effect, source != "server")
                 case ToServer(lane, line):
                     self._to_server.send(lane, line, source != "client")
                 case Open(round):
@@ -185,6 +189,14 @@ class Relay:
                     self._end_lane(effect)
                 case _:
                     assert_never(effect)
+
+    def _tell_client(self, effect: ToClient, own: bool) -> None:
+        if effect.asks is not None:
+            self._to_client.ask(effect.lane, effect.asks, effect.line, own)
+        elif effect.takes_back is not None:
+            self._to_client.take_back(effect.lane, effect.takes_back, effect.line, own)
+        else:
+            self._to_client.send(effect.lane, effect.line, effect.last, own)
 
     def _end_lane(self, effect: Over | Close) -> None:
         if isinstance(effect, Over):

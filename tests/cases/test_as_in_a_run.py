@@ -157,7 +157,7 @@ class Running:
         item = Item(method, msgspec.json.encode(params), scene.request, True)
         client = scenes.capabilities(asked.client or [])
         who = scene.who
-        round = Round("r", "push", 0, who.origin, client, {"": item}, None, None, call_ids=who.call_ids, session=who.session)
+        round = Round("r", "push", who.origin, client, {"": item}, None, None, call_ids=who.call_ids, session=who.session)
         before = len(self.records)
         if asked.hold:
             self._held.append(Held(float("inf") if asked.hold is True else self.now + seconds(asked.hold)))

@@ -35,6 +35,12 @@ class Lane:
     def send(self, line: bytes, last: bool) -> None:
         self.lines.append(json.loads(line))
 
+    def ask(self, id: str | int, line: bytes) -> None:
+        self.send(line, False)
+
+    def take_back(self, id: str | int, line: bytes) -> None:
+        self.send(line, False)
+
     def over(self) -> None: ...
 
     def close(self) -> None:

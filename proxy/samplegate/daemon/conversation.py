@@ -5,6 +5,7 @@ It lives until its client or its server ends it, or the daemon does; whoever sti
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Final
 
@@ -13,11 +14,10 @@ import anyio.abc
 
 from samplegate.core.session.rounds import Note
 from samplegate.daemon.behind import Opens
-from samplegate.ends import ManyLanes, Sink
+from samplegate.ends import STANDALONE, ManyLanes, Sink
 from samplegate.links.failures import CannotStart
 from samplegate.wiring import Wires
 
-STANDALONE: Final = 0
 TAIL: Final = 0.3  # seconds for the last lines of a process that has ended; one that it left behind may hold its output open
 
 
@@ -32,7 +32,7 @@ class Conversation:
         """What the server's process left with, minus the number of a signal; None where it has not ended by itself."""
         self._behind = behind
         self._relay = wires.relay
-        self._lanes = ManyLanes(self._lost)
+        self._lanes = ManyLanes(self._lost, self._unreached)
         self._numbers = 0
         self.used = self._relay.clock()
         """When a lane was opened or closed last."""
@@ -103,6 +103,11 @@ class Conversation:
             self.wires.state.callers.pop(lane, None)
             self.wires.state.traces.pop(lane, None)
 
+    def undelivered(self, id: str | int) -> None:
+        """No stream of the client took a request in time."""
+        if not self.over:
+            self._relay.undelivered(id)
+
     def on_end(self, call: Callable[[], None]) -> None:
         """Have ``call`` called once when it is over."""
         if self._over.is_set():
@@ -169,6 +174,10 @@ class Conversation:
         if not self._relay.server_gone.is_set():
             self._relay.ended("server")
         self._lanes.close()
+
+    def _unreached(self, id: str | int) -> None:
+        """There is no stream at all. The relay is sending, so it is told later."""
+        asyncio.get_running_loop().call_soon(self.undelivered, id)
 
     def _lost(self, lane: int, last: bool) -> None:
         """What came for a lane that is gone."""

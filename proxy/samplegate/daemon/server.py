@@ -231,6 +231,7 @@ class OfCaller:
         self.received = conversation.received
         self.close_lane = conversation.close_lane
         self.on_end = conversation.on_end
+        self.undelivered = conversation.undelivered
         self.aclose = conversation.aclose
 
     def open_lane(self, lane: Sink, *, standalone: bool = False, trace: str = "") -> int:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from samplegate.core.session.rounds import Close, Effect, Note, Open, Over, ToClient, ToServer
-from tests.core.dialogue import ALLOW, DENY, META, Dialogue, modern, one, request, result, to_server
+from samplegate.core.session.rounds import Close, Effect, Note, Open, Over, Reply, ToClient, ToServer
+from tests.core.dialogue import ALLOW, DENY, FORWARD, META, Dialogue, modern, one, request, result, sample, to_server
 
 SUBSCRIPTION = "io.modelcontextprotocol/subscriptionId"
 
@@ -151,6 +151,73 @@ def test_the_servers_own_requests_go_where_its_oldest_call_waits() -> None:
     says(d, 4, request(1, "tools/call", name="one"))
     says(d, 5, request(2, "tools/call", name="two"))
     assert 4 == heard(d.server(request("r1", "roots/list")))[0][0]
+
+
+def pushed(d: Dialogue) -> str:
+    """A server's request that opens a round; the round's name."""
+    push = json.dumps(request("s", "sampling/createMessage", **sample())).encode()
+    return one(d.take(d.session.frame("server", 0, push, 0.0)), Open).round.id
+
+
+def two_calls() -> Dialogue:
+    d = Dialogue(FORWARD)
+    d.open_legacy(sampling={})
+    for lane, id in ((4, 1), (5, 2)):
+        says(d, lane, request(id, "tools/call", name="x"))
+    return d
+
+
+def test_a_request_is_forwarded_on_the_stream_of_a_call_that_is_still_in_flight() -> None:
+    d = two_calls()
+    round = pushed(d)
+    d.server(result(1))
+    sent = one(d.session.forward(round), ToClient)
+    assert (5, json.loads(sent.line)["id"]) == (sent.lane, sent.asks)
+
+
+def test_a_request_is_forwarded_on_the_standalone_stream_when_its_calls_are_over() -> None:
+    d = two_calls()
+    round = pushed(d)
+    for id in (1, 2):
+        d.server(result(id))
+    says(d, 6, request(3, "tools/call", name="later"))
+    assert 0 == one(d.session.forward(round), ToClient).lane
+
+
+def test_a_request_is_withdrawn_on_its_stream_while_that_is_open_and_then_on_another() -> None:
+    for answered, lane in (([], 4), ([2], 4), ([1], 5), ([1, 2], 0)):
+        d = two_calls()
+        round = pushed(d)
+        sent = one(d.session.forward(round), ToClient)
+        for id in answered:
+            d.server(result(id))
+        withdrawn = one(d.session.unforward(round, "late"), ToClient)
+        assert (4, lane, sent.asks) == (sent.lane, withdrawn.lane, withdrawn.takes_back)
+
+
+def test_the_server_withdraws_its_other_requests_on_their_stream_while_that_is_open_and_then_on_another() -> None:
+    for answered, lane in (([], 4), ([1], 5), ([1, 2], 0)):
+        d = two_calls()
+        assert [(4, "r")] == [(effect.lane, effect.asks) for effect in d.server(request("r", "roots/list")) if isinstance(effect, ToClient)]
+        for id in answered:
+            d.server(result(id))
+        withdrawn = one(d.server(notification("notifications/cancelled", requestId="r")), ToClient)
+        assert (lane, "r") == (withdrawn.lane, withdrawn.takes_back)
+
+
+def test_a_request_that_no_stream_took_is_answered_and_logged() -> None:
+    d = two_calls()
+    sent = one(d.session.forward(pushed(d)), ToClient)
+    assert sent.asks is not None
+    out = d.session.undelivered(sent.asks)
+    reply = one(out, Reply)
+    assert ("request.undelivered", False, False) == (one(out, Note).event, reply.ok, reply.delivered)
+    d.server(request("r", "roots/list"))
+    out = d.session.undelivered("r")
+    assert "request.undelivered" == one(out, Note).event
+    assert [("r", -32603)] == [(said["id"], said["error"]["code"]) for said in to_server(out)]
+    for id in ("r", sent.asks, "nobody's"):
+        assert [] == d.session.undelivered(id)
 
 
 def test_whoever_waits_is_told_that_the_server_has_ended() -> None:

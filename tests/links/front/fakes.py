@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from samplegate.core import frames
-from samplegate.core.frames import Frame
+from samplegate.core.frames import Frame, FrameId
 from samplegate.core.session.rounds import Note
 from samplegate.links import sse
 from samplegate.links.front.bounds import Bounds
@@ -37,6 +37,7 @@ class Conversation:
     traces: dict[int, str] = field(default_factory=dict)
     got: list[tuple[int, bytes]] = field(default_factory=list)
     closed: list[int] = field(default_factory=list)
+    unreached: list[FrameId] = field(default_factory=list)
     ends: list[Callable[[], None]] = field(default_factory=list)
     over: bool = False
     changed: asyncio.Event = field(default_factory=asyncio.Event)
@@ -59,6 +60,10 @@ class Conversation:
 
     def close_lane(self, lane: int) -> None:
         self.closed.append(lane)
+        self.changed.set()
+
+    def undelivered(self, id: FrameId) -> None:
+        self.unreached.append(id)
         self.changed.set()
 
     def on_end(self, call: Callable[[], None]) -> None:

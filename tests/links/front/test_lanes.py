@@ -142,7 +142,7 @@ async def test_a_conversation_that_is_over_when_a_lane_is_opened_leaves_nothing_
     await session.ask().done()
     found = front.sessions.find(session.id, "docs", "local")
     assert found is not None
-    assert (set(), 0) == (found.asking, found.visits)
+    assert ([], 0) == (list(found.asking), found.visits)
     await told(session.conversation, *(lane for lane, _ in session.conversation.got))
 
 

@@ -28,6 +28,9 @@ class Connection:
     def answer(self, send: Send, reply: Reply) -> bool:
         return False
 
+    def gone(self) -> bool:
+        return False
+
     def unsent(self) -> int:
         return self.left
 

@@ -60,7 +60,7 @@ class Asking(msgspec.Struct, eq=False):
         for key, (id, asks) in questions.items():
             asked.waiting[id] = key
             self._by_id[id] = asked
-            out.append(ToClient(asked.call.lane, frames.request(id, asks.method, asks.params)))
+            out.append(ToClient(asked.call.lane, frames.request(id, asks.method, asks.params), asks=id))
         self._by_call[asked.call.id] = asked
         return out
 
@@ -105,7 +105,7 @@ class Asking(msgspec.Struct, eq=False):
         for id in asked.waiting:
             self._by_id.pop(id, None)
             params = jsontext.dump({"requestId": id, "reason": reason})
-            out.append(ToClient(asked.call.lane, frames.notification("notifications/cancelled", params)))
+            out.append(ToClient(asked.call.lane, frames.notification("notifications/cancelled", params), takes_back=id))
         asked.waiting.clear()
         self._by_call.pop(asked.call.id, None)
         return out

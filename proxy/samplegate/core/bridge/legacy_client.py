@@ -22,9 +22,9 @@ from samplegate.core.eras import CALLS
 from samplegate.core.frames import Frame, FrameId
 from samplegate.core.jsontext import Malformed
 from samplegate.core.session import batches, doors, shapes
-from samplegate.core.session.inflight import ANSWERS, token_of
+from samplegate.core.session.inflight import ANSWERS, STANDALONE, token_of
+from samplegate.core.session.refusing import undelivered
 from samplegate.core.session.rounds import Conclusion, ForwardRound, Later, Note, Over, Side, ToClient
-from samplegate.core.session.routing import STANDALONE
 from samplegate.core.session.session import Session
 from samplegate.core.session.state import INTERNAL, State
 
@@ -106,6 +106,11 @@ class LegacyClient:
     def lane_closed(self, side: Side, lane: int) -> Effects:
         """A lane is gone: for a legacy client that is no cancel (T35)."""
         return [] if side == "client" else self._telling.told(self._session.lane_closed(side, lane))
+
+    def undelivered(self, id: FrameId) -> Effects:
+        """The client has no stream for a request of ours: no answer to it will come."""
+        out = self._handing.replied(id, None)
+        return [] if out is None else [undelivered(self.state.server), *out]
 
     def eof(self, side: Side) -> Effects:
         """A side has gone for good. Questions to the client outlive a server that is started again: the call is not with it."""

@@ -129,6 +129,10 @@ class ModernClient:
             out += self._taken_back(key, b"{}")
         return [effect for effect in out if not isinstance(effect, Over)]
 
+    def undelivered(self, id: FrameId) -> Effects:
+        """A client of this era is sent no requests."""
+        return []
+
     def eof(self, side: Side) -> Effects:
         """A side has gone for good; where it is the server, everybody who waits is told."""
         out = self._hearing.carry(self._inner.eof(side))

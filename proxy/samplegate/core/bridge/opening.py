@@ -102,6 +102,10 @@ class Opening:
             self._choice.waiting.lane_closed(lane)
         return self._choice.chosen.lane_closed(side, lane)
 
+    def undelivered(self, id: FrameId) -> Effects:
+        """The client has no stream for a request to it."""
+        return self._choice.chosen.undelivered(id)
+
     def eof(self, side: Side) -> Effects:
         """A side has gone for good. What a legacy client wrote without waiting for the server goes to it before."""
         if side == "client":

@@ -18,8 +18,9 @@ from samplegate.core.eras import META
 from samplegate.core.frames import Frame
 from samplegate.core.jsontext import Malformed
 from samplegate.core.session import doors, shapes
+from samplegate.core.session.inflight import STANDALONE
 from samplegate.core.session.rounds import ForwardRound, Note, Over, ToClient
-from samplegate.core.session.routing import META_SUBSCRIPTION, STANDALONE
+from samplegate.core.session.routing import META_SUBSCRIPTION
 from samplegate.core.session.state import INTERNAL
 
 _NOT_FOR_CLIENTS: Final = frozenset({"notifications/elicitation/complete", "notifications/tasks"})

@@ -77,8 +77,9 @@ class Cancelling(msgspec.Struct, eq=False):
         out = self.pushes.cancelled_by_server(id)
         if out is not None:
             return out
-        if self.passed.over(id):
-            return [ToClient(self.routes.request(lane), f.raw)]
+        on = self.passed.over(id)
+        if on is not None:
+            return [ToClient(on if on in self.state.inflight.lanes else self.routes.request(lane), f.raw, takes_back=id)]
         pending = self.state.inflight.wire.get(id)
         return _unmatched("server") if pending is None else self._clients_own(pending, f)
 

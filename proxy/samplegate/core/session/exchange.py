@@ -141,7 +141,6 @@ class Exchange:
         round = Round(
             self.state.new_round(),
             "input_required",
-            pending.lane,
             self.state.origin(pending),
             pending.client,
             asked.items,

@@ -115,6 +115,10 @@ ANSWERS: Final = frozenset({"requeststate", "inputresponses"})
 """The members of a call's params by which answers come back in the modern era, folded as lenient parsers fold them."""
 
 
+STANDALONE: Final = 0
+"""The client's stream of what belongs to no request."""
+
+
 class Inflight(msgspec.Struct, eq=False):
     """Client requests by both of their ids, their number and their token at the server; and how many each lane has."""
 
@@ -155,6 +159,10 @@ class Inflight(msgspec.Struct, eq=False):
     def still(self, some: list[Pending]) -> list[Pending]:
         """Those of ``some`` that are not over."""
         return [pending for pending in some if self.wire.get(pending.wire_id) is pending]
+
+    def lane_of(self, calls: list[Pending]) -> int:
+        """The stream for what belongs to one of ``calls``: that of the oldest still in flight, else the standalone one."""
+        return next((pending.lane for pending in self.still(calls)), STANDALONE)
 
     def calls(self) -> list[Pending]:
         """The legacy calls during which a server may be asking, oldest first."""

@@ -16,21 +16,18 @@ MAX_PASSED: Final = 10_000  # a server chooses how many it asks for
 
 
 class Passed(msgspec.Struct, eq=False):
-    """The ids of those that the client has not answered."""
+    """Those that the client has not answered, each with the stream on which it went."""
 
-    open: set[FrameId] = msgspec.field(default_factory=set)
+    open: dict[FrameId, int] = msgspec.field(default_factory=dict)
 
     def arrive(self, f: Frame, lane: int) -> list[Effect]:
         """One goes on, on a lane of the client's."""
         assert f.id is not None
         if len(self.open) >= MAX_PASSED:
             return [ToServer(SERVER_LANE, frames.error(f.id, shapes.INVALID_REQUEST, f"refused: {MAX_PASSED} requests wait for the client already"))]
-        self.open.add(f.id)
-        return [ToClient(lane, f.raw)]
+        self.open[f.id] = lane
+        return [ToClient(lane, f.raw, asks=f.id)]
 
-    def over(self, id: FrameId) -> bool:
-        """One is answered or taken back; False if there is none of this id."""
-        if id not in self.open:
-            return False
-        self.open.discard(id)
-        return True
+    def over(self, id: FrameId) -> int | None:
+        """One is answered or taken back: its stream; None if there is none of this id."""
+        return self.open.pop(id, None)

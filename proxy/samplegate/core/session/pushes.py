@@ -14,7 +14,7 @@ from samplegate.core.decisions import Withdrawn
 from samplegate.core.frames import Frame, FrameId
 from samplegate.core.requests import Origin
 from samplegate.core.session import doors, shapes
-from samplegate.core.session.inflight import Pending, token_of
+from samplegate.core.session.inflight import STANDALONE, Pending, token_of
 from samplegate.core.session.progress import notification
 from samplegate.core.session.rounds import SAMPLING, Effect, Open, Reply, Round, Settled, ToClient, ToServer, Withdraw
 from samplegate.core.session.state import SERVER_LANE, State
@@ -36,6 +36,8 @@ class Push(msgspec.Struct, eq=False):
     """The calls it may belong to."""
     sent: FrameId | None = None
     """Our id at the client, while it is forwarded."""
+    lane: int = STANDALONE
+    """The stream on which it was forwarded."""
     beats: int = 0
 
 
@@ -66,7 +68,6 @@ class Pushes(msgspec.Struct, eq=False):
         round = Round(
             state.new_round(),
             "push",
-            calls[0].lane if calls else 0,
             origin,
             state.client,
             {KEY: item},
@@ -97,10 +98,10 @@ class Pushes(msgspec.Struct, eq=False):
         push = self.open.get(round)
         if push is None:
             return []
-        push.sent = self.state.new_id()
+        push.sent, push.lane = self.state.new_id(), self.state.inflight.lane_of(push.calls)  # not before: its calls may be over by now
         self._sent[push.sent] = push
         method = push.round.items[KEY].method
-        return [ToClient(push.round.lane, frames.request(push.sent, method, _without_task(push.params)))]
+        return [ToClient(push.lane, frames.request(push.sent, method, _without_task(push.params)), asks=push.sent)]
 
     def unforward(self, round: str, reason: str) -> Effects:
         """Nobody waits for the client's reply any more: tell it so."""
@@ -110,18 +111,19 @@ class Pushes(msgspec.Struct, eq=False):
     def _unsend(self, push: Push, reason: str) -> Effects:
         if push.sent is None:
             return []
-        self._sent.pop(push.sent, None)
-        params = jsontext.dump({"requestId": push.sent, "reason": reason})
-        push.sent = None
-        return [ToClient(push.round.lane, frames.notification("notifications/cancelled", params))]
+        sent, push.sent = push.sent, None
+        self._sent.pop(sent, None)
+        lane = push.lane if push.lane in self.state.inflight.lanes else self.state.inflight.lane_of(push.calls)
+        line = frames.notification("notifications/cancelled", jsontext.dump({"requestId": sent, "reason": reason}))
+        return [ToClient(lane, line, takes_back=sent)]
 
-    def replied(self, id: FrameId, ok: bool, payload: bytes) -> Effects | None:
-        """The client answers with a result or an error; None if it answers nothing of ours."""
+    def replied(self, id: FrameId, ok: bool, payload: bytes, delivered: bool = True) -> Effects | None:
+        """The client answers with a result or an error, or was not reached; None if it answers nothing of ours."""
         push = self._sent.pop(id, None)
         if push is None:
             return None
         push.sent = None
-        return [Reply(push.round.id, KEY, ok, payload)]
+        return [Reply(push.round.id, KEY, ok, payload, delivered)]
 
     def cancelled_by_server(self, id: FrameId) -> Effects | None:
         """The server takes its request back; None if it has none with this id."""

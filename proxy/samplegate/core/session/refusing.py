@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import msgspec
 
 from samplegate.core import frames, jsontext
@@ -14,6 +16,7 @@ from samplegate.core.session.rounds import Effect, Note, Side, ToClient, ToServe
 from samplegate.core.session.state import SERVER_LANE, State
 
 Effects = list[Effect]
+UNREADABLE: Final = "the client's answer could not be read"
 
 
 class Refusing(msgspec.Struct, eq=False):
@@ -29,7 +32,7 @@ class Refusing(msgspec.Struct, eq=False):
         if problem.id is None:
             return [note]
         if problem.answers:
-            return [note, *(self._clients_answer(problem.id) if side == "client" else self._servers_answer(problem.id, problem.fault))]
+            return [note, *(self.no_answer(problem.id, UNREADABLE) if side == "client" else self._servers_answer(problem.id, problem.fault))]
         line = frames.error(problem.id, code, f"refused: {problem.fault}")
         return [note, ToClient(lane, line, True) if side == "client" else ToServer(SERVER_LANE, line)]
 
@@ -38,13 +41,12 @@ class Refusing(msgspec.Struct, eq=False):
         effects = self.refused(side, lane, Malformed(fault, **frames.whose(head)), shapes.INTERNAL)
         return [effect for effect in effects if not isinstance(effect, Note)]
 
-    def _clients_answer(self, id: FrameId) -> Effects:
-        """The client answered in a way that cannot be read: whoever asked is told, and does not wait for ever."""
-        fault = jsontext.dump({"code": shapes.INTERNAL, "message": "the client's answer could not be read"})
-        out = self.pushes.replied(id, False, fault)
-        if out is not None or not self.passed.over(id):
+    def no_answer(self, id: FrameId, why: str, *, delivered: bool = True) -> Effects:
+        """There is no answer of the client's to a request: the gate or the server, whichever waits for it, gets an error."""
+        out = self.pushes.replied(id, False, jsontext.dump({"code": shapes.INTERNAL, "message": why}), delivered)
+        if out is not None or self.passed.over(id) is None:
             return out or []
-        return [ToServer(SERVER_LANE, frames.error(id, shapes.INTERNAL, "the client's answer could not be read"))]
+        return [ToServer(SERVER_LANE, frames.error(id, shapes.INTERNAL, why))]
 
     def _servers_answer(self, id: FrameId, fault: str) -> Effects:
         pending = self.state.inflight.wire.get(id)
@@ -52,3 +54,8 @@ class Refusing(msgspec.Struct, eq=False):
             return []
         self.state.inflight.remove(pending)
         return [ToClient(pending.lane, frames.error(pending.id, shapes.INTERNAL, f"the server's answer was refused: {fault}"), True)]
+
+
+def undelivered(server: str) -> Note:
+    """For the log: a request reached no stream of the client."""
+    return Note("request.undelivered", {"server": server})

@@ -62,7 +62,6 @@ class Round(msgspec.Struct, frozen=True):
 
     id: str
     door: Door
-    lane: int
     origin: Origin
     client: ClientCapabilities
     items: Mapping[str, Item]
@@ -126,6 +125,10 @@ class ToClient(msgspec.Struct, frozen=True):
     line: bytes
     last: bool = False
     """Whether it answers a request that came on this lane."""
+    asks: str | int | None = None
+    """The id of the request to the client that this is. It may go on any stream that the client reads: its sender waits for an answer."""
+    takes_back: str | int | None = None
+    """The id of the request to the client that this cancels."""
 
 
 class Over(msgspec.Struct, frozen=True):
@@ -162,6 +165,8 @@ class Reply(msgspec.Struct, frozen=True):
     key: str
     ok: bool
     payload: bytes
+    delivered: bool = True
+    """False: the client was never reached, and the error is the gate's."""
 
 
 class Later(msgspec.Struct, frozen=True):

@@ -13,7 +13,7 @@ from samplegate.core import frames, jsontext
 from samplegate.core.eras import META
 from samplegate.core.frames import Frame
 from samplegate.core.session import doors
-from samplegate.core.session.inflight import Pending
+from samplegate.core.session.inflight import STANDALONE, Pending
 from samplegate.core.session.progress import Progress
 from samplegate.core.session.rounds import Effect, Note, ToClient
 from samplegate.core.session.state import State
@@ -23,7 +23,6 @@ MESSAGE: Final = "notifications/message"
 PROGRESS: Final = "notifications/progress"
 META_SUBSCRIPTION: Final = "io.modelcontextprotocol/subscriptionId"
 _subscription: Final = META_SUBSCRIPTION.encode()
-STANDALONE: Final = 0
 
 
 class Routes(msgspec.Struct, eq=False):
@@ -35,9 +34,7 @@ class Routes(msgspec.Struct, eq=False):
     def request(self, lane: int) -> int:
         """The client's lane for a request of the server's own: that of the call it came on, else of the oldest call, else the standalone one."""
         pending = self.state.inflight.numbered.get(lane) if lane else None
-        if pending is None:
-            pending = next(iter(self.state.inflight.calls()), None)
-        return STANDALONE if pending is None else pending.lane
+        return self.state.inflight.lane_of(self.state.inflight.calls() if pending is None else [pending])
 
     def notification(self, lane: int, f: Frame) -> Effects:
         """A notification of the server's goes on."""

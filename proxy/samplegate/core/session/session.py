@@ -22,7 +22,7 @@ from samplegate.core.session.inflight import Pending, call_and_token, kept, trac
 from samplegate.core.session.passed import Passed
 from samplegate.core.session.progress import Progress
 from samplegate.core.session.pushes import Pushes
-from samplegate.core.session.refusing import Refusing
+from samplegate.core.session.refusing import Refusing, undelivered
 from samplegate.core.session.rounds import Close, Conclusion, Effect, ForwardRound, Note, Side, ToClient, ToServer, Withdraw
 from samplegate.core.session.routing import Routes, unmapped
 from samplegate.core.session.state import SERVER_LANE, State
@@ -121,6 +121,11 @@ class Session:
         gone = [p for p in self.state.inflight.asked.values() if p.lane == lane and p.modern] if side == "client" else []
         return [effect for pending in gone for effect in self._cancelling.call(pending, None)]
 
+    def undelivered(self, id: FrameId) -> Effects:
+        """The client has no stream for a request to it, and has had none for a while: no answer to it will come."""
+        out = self._refusing.no_answer(id, "the client has no open stream on which it could be asked", delivered=False)
+        return [undelivered(self.state.server), *out] if out else []
+
     def eof(self, side: Side) -> Effects:
         """A side has gone for good: nothing is owed to anybody any more."""
         told = self._server_ended() if side == "server" and self.state.outlived else []
@@ -166,7 +171,7 @@ class Session:
         out = self.pushes.replied(f.id, f.kind == "result", f.payload or b"null")
         if out is not None:
             return out
-        return [ToServer(SERVER_LANE, f.raw)] if self.passed.over(f.id) else [Note("frame.unasked", {"side": "client"})]
+        return [ToServer(SERVER_LANE, f.raw)] if self.passed.over(f.id) is not None else [Note("frame.unasked", {"side": "client"})]
 
     # -- from the server -------------------------------------------------------------------------------------------------------------------
 

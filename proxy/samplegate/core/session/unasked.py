@@ -61,9 +61,7 @@ class Unasked(msgspec.Struct, eq=False):
 
     def _open(self, pending: Pending, items: dict[str, Item], line: bytes) -> Effects:
         origin = self.state.origin(pending)
-        round = Round(
-            self.state.new_round(), "unasked", pending.lane, origin, pending.client, items, None, pending.started, arguments=pending.arguments
-        )
+        round = Round(self.state.new_round(), "unasked", origin, pending.client, items, None, pending.started, arguments=pending.arguments)
         pending.wire_id = self.state.new_id()  # the server has not seen it yet
         self.state.enter(pending)
         pending.round = round.id

@@ -39,7 +39,6 @@ class UrlErrors(msgspec.Struct, eq=False):
         round = Round(
             state.new_round(),
             "url_error",
-            pending.lane,
             origin,
             pending.client if pending.modern else state.client,
             items,

@@ -42,7 +42,7 @@ class Judged(msgspec.Struct, frozen=True):
 def review_of(book: Rulebook, request: Request, decision: Decision) -> Review:
     """The review as a person would be shown it."""
     assert isinstance(decision.act, Escalated)
-    round = Round("case", "push", 0, request.origin, _NOBODY, {}, None, None)
+    round = Round("case", "push", request.origin, _NOBODY, {}, None, None)
     return opening.of_request(opening.Context(book, "", round, request, decision, "", 0.0), decision.act)
 
 

@@ -53,5 +53,7 @@ class Bounds(msgspec.Struct, frozen=True, kw_only=True):
     """Streams of one session that are over and can be asked for again."""
     resume: float = 300.0
     """For so long after their end."""
+    unread: float = 60.0
+    """For a request to a client that reads no stream at all: as long as most peers wait for an answer. Then the request gets an error."""
     retry: int = 1000
     """Milliseconds that a client is told to wait before it comes back (R95)."""

@@ -215,6 +215,10 @@ class Connection(HttpToolsProtocol):
         """Bytes that the client has not taken yet."""
         return 0 if self.transport.is_closing() else self.transport.get_write_buffer_size()
 
+    def gone(self) -> bool:
+        """Whether the client has closed it."""
+        return self.transport.is_closing()
+
     def complete(self) -> bool:
         """Whether the body of the newest request is there, so that reading it waits for nobody."""
         return not self.cycle.more_body

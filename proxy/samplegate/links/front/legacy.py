@@ -145,8 +145,9 @@ async def _visited(visit: Visit, sessions: Sessions, session: Session, line: byt
             return _full(sessions, ids[0])
         stream = session.asked(len(ids), visit.trace)
         visit.waits = True
-        reader = visit.reader = Reader(stream)
+        reader = visit.reader = Reader(stream, gone=visit.gone)
         try:
+            session.heard(stream)
             session.conversation.received(stream.lane, line)
             await answering.first(visit, reader, sessions.bounds, sessions.ticks)
             return await _answered(visit, sessions, session, reader, ids)
@@ -158,7 +159,7 @@ async def _visited(visit: Visit, sessions: Sessions, session: Session, line: byt
 async def _answered(visit: Visit, sessions: Sessions, session: Session, reader: Reader, ids: list[FrameId | None]) -> Reply | None:
     if reader.stopped == CLOSING:
         return busy(503, "draining", "this server is about to end", ids[0], AGAIN)
-    if reader.stopped == GONE:
+    if reader.stopped == GONE or visit.gone():
         visit.end = GONE
         return None
     line = answering.whole(reader) if len(ids) == 1 else None
@@ -187,13 +188,14 @@ def _prime(session: Session, sessions: Sessions, stream: Stream, seq: int) -> by
 
 async def _heard(visit: Visit, sessions: Sessions, session: Session, stream: Stream, seq: int) -> None:
     visit.method = "resume" if stream.number != STANDALONE else "listen"
-    reader = visit.reader = Reader(stream, seq)
+    reader = visit.reader = Reader(stream, seq, gone=visit.gone)
+    session.heard(stream)
     try:
         form = answering.named(stream.number)
         await answering.stream(visit, reader, sessions.bounds, form, prime=_prime(session, sessions, stream, seq))
     finally:
         reader.leave()
-        if stream.number != STANDALONE and reader.stopped != DISPLACED:
+        if reader.stopped != DISPLACED:
             session.left(stream, sessions.clock())
         elif session.ended:
             stream.free()

@@ -9,7 +9,7 @@ from typing import Final
 
 from samplegate.core import frames, jsontext
 from samplegate.core.eras import LEGACY, META, MODERN
-from samplegate.core.frames import Frame
+from samplegate.core.frames import Frame, FrameId
 from samplegate.core.session.declarations import modern_meta
 from samplegate.links import sse
 from samplegate.links.front import answering, envelope, heading
@@ -128,6 +128,12 @@ class _Nowhere:
     """The lane of a notification, on which nothing comes back."""
 
     def send(self, line: bytes, last: bool) -> None:
+        pass
+
+    def ask(self, id: FrameId, line: bytes) -> None:
+        pass
+
+    def take_back(self, id: FrameId, line: bytes) -> None:
         pass
 
     def over(self) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
+from samplegate.core.frames import FrameId
+
 
 class Refused(Exception):
     """A conversation cannot be begun or gone on with; what the client is told. ``status`` is the HTTP status, ``message`` for people."""
@@ -21,6 +23,13 @@ class Lane(Protocol):
 
     def send(self, line: bytes, last: bool) -> None:
         """Take one frame, without a line end. Returns at once, never raises. ``last`` marks the answer to a request that came on this lane."""
+
+    def ask(self, id: FrameId, line: bytes) -> None:
+        """Take a request to the client, which waits for an answer: it goes on this lane while the client reads it, else on another one of its
+        session. Returns at once, never raises."""
+
+    def take_back(self, id: FrameId, line: bytes) -> None:
+        """Take the cancellation of such a request. Returns at once, never raises."""
 
     def over(self) -> None:
         """A request that came on this lane is over without an answer: it was cancelled. Counts as ``last`` does. Returns at once."""
@@ -48,6 +57,9 @@ class Conversation(Protocol):
         Called at most once for a lane, and never while this object sends on it: when its last answer is there and nobody reads it any more, or
         its modern client went before. Not for lanes that live as long as their session, and for none after ``on_end``, which ends them all.
         """
+
+    def undelivered(self, id: FrameId) -> None:
+        """The client has not read any lane for too long for a request that it was to be sent. Never called while this object sends."""
 
     def on_end(self, call: Callable[[], None]) -> None:
         """Have ``call`` called once when the conversation is over, whoever ended it."""

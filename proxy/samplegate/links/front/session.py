@@ -6,6 +6,7 @@ import asyncio
 import hashlib
 from typing import Final
 
+from samplegate.core.frames import FrameId
 from samplegate.links.front.bounds import Bounds
 from samplegate.links.front.served import Conversation
 from samplegate.links.front.stream import CLOSING, Held, Stream
@@ -28,15 +29,17 @@ class Session:
         self.ended = False
         self.visits = 0
         """HTTP requests that are being served."""
-        self.asking: set[Stream] = set()
-        """Streams of requests that are not answered."""
+        self.asking: dict[Stream, None] = {}
+        """Streams of requests that are not answered, the oldest first."""
         self.since = 0.0
         """When the last visit was over."""
         self.streams: dict[int, Stream] = {}
         self._bounds, self._held = bounds, held
         self._numbers = STANDALONE
         self._side: int | None = None
-        self.standalone = Stream(held, bounds, awaited=None, keep=True)
+        self._deadlines: dict[FrameId, asyncio.TimerHandle] = {}
+        """Of requests that waited for a stream within the last ``Bounds.unread``."""
+        self.standalone = Stream(held, bounds, awaited=None, keep=True, ways=self)
         self.streams[STANDALONE] = self.standalone
         conversation.open_lane(self.standalone, standalone=True)
 
@@ -48,16 +51,16 @@ class Session:
     def side_lane(self) -> int:
         """The lane of notifications and answers, on which nothing is answered; should something come, it belongs to no request."""
         if self._side is None:
-            lane = Stream(self._held, self._bounds, awaited=None, keep=False)
+            lane = Stream(self._held, self._bounds, awaited=None, keep=False, ways=self)
             lane.elsewhere = self.standalone.send
             self._side = self.conversation.open_lane(lane)
         return self._side
 
     def asked(self, requests: int, trace: str = "") -> Stream:
         """The stream of a POST with so many requests. ``trace``: see ``served``. Whoever reads it calls ``left`` at the end."""
-        stream = Stream(self._held, self._bounds, awaited=requests, keep=True)
+        stream = Stream(self._held, self._bounds, awaited=requests, keep=True, ways=self)
         stream.on_end = self._answered
-        self.asking.add(stream)
+        self.asking[stream] = None
         stream.lane = self.conversation.open_lane(stream, trace=trace)
         return stream
 
@@ -77,10 +80,18 @@ class Session:
         return None if stream is None or int(seq) > stream.seq else (stream, int(seq))
 
     def left(self, stream: Stream, now: float) -> None:
-        """The connection of a stream's POST is over. Its requests go on (T35): where the client can come back, for it; else for nobody."""
+        """A connection of a stream is over. Its requests go on (T35): where the client can come back, for it; else for nobody.
+
+        What the server asks and nobody was handed goes to another stream, whether the client comes back or not.
+        """
         if self.ended:
             stream.free()
-        elif stream.ended:
+            return
+        for id, line in stream.taken_out() if stream.reader is None else ():
+            self.ask(stream, id, line)
+        if stream is self.standalone:
+            return
+        if stream.ended:
             self._close_lane(stream)
             self._put_away(stream, now)
         elif not stream.number:
@@ -88,9 +99,61 @@ class Session:
             for line in stream.emptied():  # its answer is not among them: then it had ended
                 self.standalone.send(line, False)
 
+    # -- frames whose stream the client does not read --------------------------------------------------------------------------------------
+
+    def heard(self, stream: Stream) -> None:
+        """A stream is read from here on: it takes the requests that wait for any."""
+        if stream.is_read and not self.standalone.is_read and stream is not self.standalone:
+            for id, line in self.standalone.taken_out():
+                stream.add(line, id)
+
+    def ask(self, stream: Stream, id: FrameId, line: bytes) -> None:
+        """A request to the client goes on its stream; where the client does not read that, on another; where it reads none, on the next it reads."""
+        chosen = self._read(stream)
+        if chosen is not None:
+            chosen.add(line, id)
+        elif not self.ended:
+            self.standalone.add(line, id)
+            self._forget_deadline(id)
+            self._deadlines[id] = asyncio.get_running_loop().call_later(self._bounds.unread, self._give_up, id)
+
+    def take_back(self, stream: Stream, id: FrameId, line: bytes) -> None:
+        """A request is cancelled: one that waits goes nowhere; else the client is told where it reads."""
+        self._forget_deadline(id)
+        if self.standalone.taken_out(id) or self.ended:
+            return
+        (self._read(stream) or self.standalone).add(line)
+
+    def late(self, line: bytes) -> None:
+        """A notification for a stream that has ended."""
+        if not self.ended:
+            (self._read(self.standalone) or self.standalone).add(line)
+
+    def dropped(self, id: FrameId) -> None:
+        """There was no room for a request. The gate may be in the midst of sending."""
+        asyncio.get_running_loop().call_soon(self._tell_undelivered, id)
+
+    def _read(self, stream: Stream) -> Stream | None:
+        """The stream itself if the client reads it, else the standalone one if it reads that, else the oldest it reads."""
+        return next((one for one in (stream, self.standalone, *self.asking) if one.is_read), None)
+
+    def _forget_deadline(self, id: FrameId) -> None:
+        deadline = self._deadlines.pop(id, None)
+        if deadline is not None:
+            deadline.cancel()
+
+    def _give_up(self, id: FrameId) -> None:
+        del self._deadlines[id]
+        if self.standalone.taken_out(id):
+            self._tell_undelivered(id)
+
+    def _tell_undelivered(self, id: FrameId) -> None:
+        if not self.ended:
+            self.conversation.undelivered(id)
+
     def _answered(self, stream: Stream) -> None:
         """All answers are there. Told to the gate later: it is in the midst of sending them. Whoever reads the stream does it when leaving."""
-        self.asking.discard(stream)
+        self.asking.pop(stream, None)
         if stream.reader is None:
             asyncio.get_running_loop().call_soon(self._close_lane, stream)
 
@@ -126,6 +189,8 @@ class Session:
     def close(self) -> None:
         """It is over: whoever reads a stream is let go when it has what is there."""
         self.ended = True
+        for id in list(self._deadlines):
+            self._forget_deadline(id)
         for stream in {*self.streams.values(), *self.asking}:
             stream.close()
             if stream.reader is None:

@@ -9,8 +9,9 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 from itertools import islice
-from typing import Final
+from typing import Final, Protocol
 
+from samplegate.core.frames import FrameId
 from samplegate.links.front.bounds import Bounds
 from samplegate.links.front.ticks import Ticks
 
@@ -39,16 +40,35 @@ class Held:
             largest.shrink(0)
 
 
+class Ways(Protocol):
+    """Where frames of a stream go that its client does not read there: to other streams of its session."""
+
+    def ask(self, stream: Stream, id: FrameId, line: bytes) -> None:
+        """A request came for a stream."""
+
+    def take_back(self, stream: Stream, id: FrameId, line: bytes) -> None:
+        """The cancellation of one did."""
+
+    def late(self, line: bytes) -> None:
+        """A notification came for a stream that has ended."""
+
+    def dropped(self, id: FrameId) -> None:
+        """A stream had no room for a request that nobody had read."""
+
+
 class Stream:
     """A lane to the client (``served.Lane``), which one connection at a time reads."""
 
     __slots__ = (
-        "_bounds", "_held", "awaited", "dropped", "elsewhere", "ended", "events", "given", "keep", "lane", "number", "on_end", "reader", "seq",
-        "size", "unanswered", "until",
+        "_asks", "_bounds", "_held", "_ways", "awaited", "dropped", "elsewhere", "ended", "events", "given", "keep", "lane", "number", "on_end",
+        "reader", "seq", "size", "unanswered", "until",
     )  # fmt: skip
 
-    def __init__(self, held: Held, bounds: Bounds, *, awaited: int | None, keep: bool) -> None:
-        self._held, self._bounds = held, bounds
+    def __init__(self, held: Held, bounds: Bounds, *, awaited: int | None, keep: bool, ways: Ways | None = None) -> None:
+        """``ways``: of its session; a stream without one is sent no requests."""
+        self._held, self._bounds, self._ways = held, bounds, ways
+        self._asks: dict[int, FrameId] = {}
+        """Requests among the events that were not handed over, by number."""
         self.awaited = awaited
         """Answers that are still to come; None for a stream that has none and ends with its session."""
         self.keep = keep
@@ -69,8 +89,10 @@ class Stream:
         self.on_end: Callable[[Stream], None] | None = None
 
     def send(self, line: bytes, last: bool) -> None:
-        """Take a frame; what comes after the last answer belongs nowhere."""
+        """Take a frame; what comes after the last answer belongs to another stream."""
         if self.ended:
+            if self._ways is not None and not last:
+                self._ways.late(line)
             return
         if self.elsewhere is None:
             self._add(line)
@@ -79,6 +101,27 @@ class Stream:
         if last:
             self._one_less()
         elif self.reader is not None:
+            self.reader.wake()
+
+    def ask(self, id: FrameId, line: bytes) -> None:
+        """Take a request, for whichever stream the client reads."""
+        if self._ways is not None:
+            self._ways.ask(self, id, line)
+
+    def take_back(self, id: FrameId, line: bytes) -> None:
+        """Take the cancellation of one."""
+        if self._ways is not None:
+            self._ways.take_back(self, id, line)
+
+    @property
+    def is_read(self) -> bool:
+        """Whether a connection reads it, and will read what is added."""
+        return not self.ended and self.reader is not None and not self.reader.stopped and not self.reader.gone()
+
+    def add(self, line: bytes, asks: FrameId | None = None) -> None:
+        """Put a frame on this stream and no other. ``asks``: the id, if it is a request."""
+        self._add(line, asks)
+        if self.reader is not None:
             self.reader.wake()
 
     def over(self) -> None:
@@ -108,11 +151,13 @@ class Stream:
         """The number of the newest event that is there, 0 without one."""
         return self.events[-1][0] if self.events else 0
 
-    def _add(self, line: bytes) -> None:
+    def _add(self, line: bytes, asks: FrameId | None = None) -> None:
         if not self.events:
             self._held.streams.add(self)
         self.seq += 1
         self.events.append((self.seq, line))
+        if asks is not None:
+            self._asks[self.seq] = asks
         size = len(line) + OVERHEAD
         self.size += size
         self._held.total += size
@@ -125,13 +170,18 @@ class Stream:
         """Let the oldest go, all but the newest: by number only what was handed over, by size also what was not. Then the reader is too slow."""
         dropped = self.dropped
         while len(self.events) > 1 and (self.size > most or (len(self.events) > self._bounds.events and self.events[0][0] <= self.given)):
-            self.dropped += self.events[0][0] > self.given
+            seq, _ = self.events[0]
+            asks = self._asks.get(seq)
+            self.dropped += seq > self.given
             self._pop()
+            if asks is not None and seq > self.given and self._ways is not None:
+                self._ways.dropped(asks)
         if self.dropped > dropped and self.reader is not None:
             self.reader.stop(SLOW)
 
     def _pop(self) -> bytes:
-        _, line = self.events.popleft()
+        seq, line = self.events.popleft()
+        self._asks.pop(seq, None)
         self.size -= len(line) + OVERHEAD
         self._held.total -= len(line) + OVERHEAD
         if not self.events:
@@ -150,9 +200,30 @@ class Stream:
                 break
         if out:
             self.given = max(self.given, out[-1][0])
+            if self._asks:
+                self._asks = {number: asks for number, asks in self._asks.items() if number > self.given}
         if not self.keep:
             for _ in out:
                 self._pop()
+        return out
+
+    def taken_out(self, id: FrameId | None = None) -> list[tuple[FrameId, bytes]]:
+        """Remove the requests that nobody was handed, or the one of this id. What came after them is numbered anew: nobody has seen a number."""
+        chosen = {seq: asks for seq, asks in self._asks.items() if id is None or asks == id}
+        if not chosen:
+            return []
+        waiting: list[tuple[int, bytes]] = []
+        while self.events and self.events[-1][0] > self.given:
+            waiting.append(self.events.pop())
+        kept = [(line, self._asks.get(seq)) for seq, line in reversed(waiting) if seq not in chosen]
+        out = [(chosen[seq], line) for seq, line in reversed(waiting) if seq in chosen]
+        freed = sum(len(line) + OVERHEAD for _, line in waiting)
+        self.size, self.seq, self._asks = self.size - freed, self.seq - len(waiting), {}
+        self._held.total -= freed
+        if not self.events:
+            self._held.streams.discard(self)
+        for line, asks in kept:
+            self._add(line, asks)
         return out
 
     def emptied(self) -> list[bytes]:
@@ -174,14 +245,15 @@ class Stream:
 class Reader:
     """One connection's place in a stream. A new one takes the stream over: each message goes to one connection (R93)."""
 
-    __slots__ = ("_waiter", "given", "sending", "stopped", "stream")
+    __slots__ = ("_waiter", "given", "gone", "sending", "stopped", "stream")
 
-    def __init__(self, stream: Stream, given: int = 0) -> None:
+    def __init__(self, stream: Stream, given: int = 0, *, gone: Callable[[], bool] = bool) -> None:
+        """``gone``: whether the client has closed the connection."""
         if stream.reader is not None:
             stream.reader.stop(DISPLACED)
         stream.reader = self
         self.stream = stream
-        self.given = given
+        self.given, self.gone = given, gone
         self.stopped = ""
         """Why it is to end before its stream does."""
         self.sending: asyncio.Timeout | None = None

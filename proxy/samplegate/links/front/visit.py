@@ -97,6 +97,11 @@ class Visit:
         connection = self.scope.get(CONNECTION)
         return connection is not None and bool(connection.complete())
 
+    def gone(self) -> bool:
+        """Whether the client has closed the connection; False where the server does not tell."""
+        connection = self.scope.get(CONNECTION)
+        return connection is not None and bool(connection.gone())
+
     def unsent(self) -> int:
         """Bytes that the client has not taken yet; 0 where the server does not tell."""
         connection = self.scope.get(CONNECTION)
