@@ -71,7 +71,7 @@ class Relay:
         self.session = session
         self.clock = clock
         self.note = note
-        self.first_call: Callable[[], Coroutine[Any, Any, None]] | None = None
+        self.first_call: Callable[[], Coroutine[Any, Any, object]] | None = None
         """Run beside the client's first tools/call; nothing is decided by it."""
         self.client = Receiver(self, "client")
         self.server = Receiver(self, "server")
@@ -230,7 +230,7 @@ class Relay:
             waiting.told = now
             self._progress(round, count)
 
-    async def beside(self, task: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    async def beside(self, task: Callable[[], Coroutine[Any, Any, object]]) -> None:
         """Run what nobody waits for; its fault ends nothing else."""
         try:
             await task()

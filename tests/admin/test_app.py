@@ -119,12 +119,12 @@ async def test_a_loop_that_turns_is_alive_though_nothing_is_ready() -> None:
 @pytest.mark.parametrize(
     ("missing", "status", "text", "value"),
     [
-        ([], 200, "ready\n", {"ready": True, "missing": []}),
+        ([], 200, "ready\n", {"ready": True, "missing": [], "unavailable": []}),
         (
             ["decision log: the disk is full", "draining"],
             503,
             "decision log: the disk is full\ndraining\n",
-            {"ready": False, "missing": ["decision log: the disk is full", "draining"]},
+            {"ready": False, "missing": ["decision log: the disk is full", "draining"], "unavailable": []},
         ),
     ],
 )

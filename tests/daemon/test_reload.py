@@ -46,7 +46,7 @@ for line in sys.stdin:
 def write(folder: Path, policy: dict[str, Any] | None = None, **settings: Any) -> Path:
     (folder / "policy.yaml").write_text(json.dumps(policy or POLICY))
     at = folder / "samplegate.yaml"
-    at.write_text(json.dumps({"policy": "policy.yaml", "servers": {"one": {"command": "x"}}, "decision_log": "none", **settings}))
+    at.write_text(json.dumps({"policy": "policy.yaml", "servers": {"one": {"command": "true"}}, "decision_log": "none", **settings}))
     return at
 
 
@@ -181,9 +181,9 @@ def test_servers_do_not_see_what_only_one_of_them_is_given(tmp_path: Path, monke
     for name in ("A", "B", "C", "D", "E"):
         monkeypatch.setenv(f"GATE_TEST_{name}", "s3cret")
     servers = {
-        "one": {"command": "x", "args": ["${GATE_TEST_D}"], "env": {"MINE": "${GATE_TEST_A}", "HERE": "${HOME}/x", "WAY": "/opt:${PATH}"}},
+        "one": {"command": "true", "args": ["${GATE_TEST_D}"], "env": {"MINE": "${GATE_TEST_A}", "HERE": "${HOME}/x", "WAY": "/opt:${PATH}"}},
         "two": {"url": "https://x/mcp?k=${GATE_TEST_B}", "headers": {"authorization": "Bearer ${GATE_TEST_C}"}},
-        "off": {"command": "x", "env": {"MINE": "${GATE_TEST_E} $${GATE_TEST_D}"}, "disabled": True},
+        "off": {"command": "true", "env": {"MINE": "${GATE_TEST_E} $${GATE_TEST_D}"}, "disabled": True},
     }
     write(tmp_path, servers=servers)
     wanted = read_all(line(tmp_path))

@@ -105,6 +105,7 @@ async def asked_in_vain(status: int) -> httpx2.Response:
         case 429:
             for _ in range(100):
                 await client(app, "nobody").get("/v1/reviews")
+            token = "nobody"
         case 500:
             house.store.decide = None  # type: ignore[method-assign,assignment]
         case 503:

@@ -122,28 +122,30 @@ async def test_a_wrong_token_is_no_session_and_is_nowhere_in_the_log(house: Hous
 async def test_who_guesses_is_slowed_down_and_others_are_not(house: House) -> None:
     app = house.app()
     assert [403] * 10 + [429] == [(await sign_in(client(app), f"sg_{number}")).status_code for number in range(11)]
-    refused = await sign_in(client(app), OPS)
+    refused = await sign_in(client(app), "sg_x")
     assert (429, "5") == (refused.status_code, refused.headers["retry-after"])
-    assert 303 == (await sign_in(client(app, address="10.0.0.10"))).status_code
+    assert 303 == (await sign_in(client(app), OPS)).status_code, "a valid token is let in, whatever others sent from there"
+    assert 403 == (await sign_in(client(app, address="10.0.0.10"), "sg_x")).status_code
     house.now += 5
-    assert 303 == (await sign_in(client(app))).status_code
+    assert 403 == (await sign_in(client(app), "sg_x")).status_code
 
 
 async def test_many_who_guess_together_are_slowed_down_together(house: House) -> None:
     app = house.app()
     for number in range(200):
         assert 403 == (await sign_in(client(app, address=f"10.0.{number}.1"), "sg_x")).status_code
-    assert 429 == (await sign_in(client(app, address="10.9.9.9"))).status_code
-    house.now += 1
+    assert 429 == (await sign_in(client(app, address="10.9.9.9"), "sg_x")).status_code
     assert 303 == (await sign_in(client(app, address="10.9.9.9"))).status_code
+    house.now += 1
+    assert 403 == (await sign_in(client(app, address="10.9.9.9"), "sg_x")).status_code
 
 
 async def test_the_addresses_of_one_ipv6_network_are_one(house: House) -> None:
     app = house.app()
     for number in range(10):
         await sign_in(client(app, address=f"2001:db8::{number}"), "sg_x")
-    assert 429 == (await sign_in(client(app, address="2001:db8::ffff:1"))).status_code
-    assert 303 == (await sign_in(client(app, address="2001:db8:0:1::1"))).status_code
+    assert 429 == (await sign_in(client(app, address="2001:db8::ffff:1"), "sg_x")).status_code
+    assert 403 == (await sign_in(client(app, address="2001:db8:0:1::1"), "sg_x")).status_code
 
 
 @pytest.mark.parametrize(
@@ -231,6 +233,26 @@ async def test_signing_out_ends_the_session_for_whoever_has_its_cookie(house: Ho
     assert 303 == (await client(app).get("/reviews", headers={"cookie": f"samplegate={cookie}"})).status_code
 
 
+async def test_no_sign_out_is_lost_when_more_were_signed_out_than_are_remembered(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("samplegate.web.sessions.MAX_ENDED", 3)
+    app = house.app()
+    other = client(app)
+    await sign_in(other, VIEWER)
+    ended = []
+    for _ in range(5):
+        house.now += 1
+        ask = client(app)
+        await sign_in(ask, OPS)
+        ended.append(cookie_of(ask))
+        form = (await ask.get("/reviews")).json()["form_token"]
+        assert 303 == (await ask.post("/reviews/sign-out", data={"form_token": form}, headers=OURS)).status_code
+    for cookie in ended:
+        found = await client(app).get("/reviews", headers={"cookie": f"samplegate={cookie}"})
+        assert (303, "/reviews/sign-in") == (found.status_code, found.headers["location"])
+    assert 200 == (await other.get("/reviews")).status_code, "nobody else is signed out for it"
+    assert ["person.sessions_ended"] == [event for event, _ in house.log.told if event == "person.sessions_ended"]
+
+
 async def posted(ask: httpx2.AsyncClient, text: str, headers: dict[str, str]) -> httpx2.Response:
     headers = {"content-type": "application/x-www-form-urlencoded", **headers}
     return await ask.post(f"/reviews/{ID}/verdict", content=text, headers=headers)
@@ -304,16 +326,15 @@ async def test_the_page_is_told_of_changes_by_its_session(house: House) -> None:
     await stream.ended()
 
 
-def test_only_so_many_ended_sessions_are_remembered_and_those_that_are_over_make_room(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_signed_out_sessions_that_are_over_make_room_before_a_token_loses_all_of_its_sessions(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sessions, "MAX_ENDED", 2)
     now = 0.0
     ended = sessions.Ended(lambda: now)
-    for number in range(3):
-        ended.add(sessions.Claims(str(number), "ann", "", 10 + number))
-    assert [True, True, False] == [str(number) in ended for number in range(3)]
+    made = [sessions.Claims(str(number), "ann", "", until) for number, until in enumerate((10, 11, 20, 21, 22))]
+    assert [False, False] == [ended.add(claims) for claims in made[:2]]
     now = 10.0
-    ended.add(sessions.Claims("3", "ann", "", 20))
-    assert [False, True, True] == [number in ended for number in ("0", "1", "3")]
+    assert [False, True] == [ended.add(claims) for claims in made[2:4]]
+    assert [True, True, True, False] == [claims in ended for claims in made[1:]]
 
 
 def test_what_is_signed_and_is_no_session_is_none() -> None:

@@ -32,15 +32,16 @@ def admin_app(
     token: Callable[[], bytes | None],
     log: Log,
     hosts: Collection[str] = (),
+    unavailable: Callable[[], Sequence[str]] = tuple,
 ) -> App:
     """The application.
 
     ``metrics``: an Accept header -> a text and its content type. ``ready``: what is not ready, a line each; none: ready. ``reload``: joins those who
     ask at the same time; raises Unavailable where there can be none now. ``about``: the version, the policy's hash, the start, the servers;
     plain values, no secret. ``token``: what a reload needs, asked each time; None: there is none. ``hosts``: names besides this machine's own by
-    which a listener on loopback may be called.
+    which a listener on loopback may be called. ``unavailable``: what is not served though the rest is ready, a line each.
     """
-    routes = _Routes(metrics=metrics, ready=ready, reload=reload, about=about, token=token, log=log)
+    routes = _Routes(metrics=metrics, ready=ready, unavailable=unavailable, reload=reload, about=about, token=token, log=log)
     table: dict[str, tuple[str, Handler]] = {
         "/metrics": ("GET", routes.metrics),
         "/healthz": ("GET", routes.healthz),
@@ -88,6 +89,7 @@ class _Routes:
         *,
         metrics: Callable[[str], tuple[bytes, str]],
         ready: Callable[[], Sequence[str]],
+        unavailable: Callable[[], Sequence[str]],
         reload: Callable[[], Awaitable[ReloadReport]],
         about: Callable[[], Mapping[str, object]],
         token: Callable[[], bytes | None],
@@ -95,6 +97,7 @@ class _Routes:
     ) -> None:
         self._metrics = metrics
         self._ready = ready
+        self._unavailable = unavailable
         self._reload = reload
         self._about = about
         self._token = token
@@ -108,9 +111,12 @@ class _Routes:
         return json(200, {"alive": True}) if asked.wants_json() else lines(200, ["alive"])
 
     async def readyz(self, asked: Asked) -> Answer:
-        missing = list(self._ready())
+        """What is unavailable is named, and takes nobody's traffic away from the rest."""
+        missing, unavailable = list(self._ready()), list(self._unavailable())
         status = 503 if missing else 200
-        return json(status, {"ready": not missing, "missing": missing}) if asked.wants_json() else lines(status, missing or ["ready"])
+        if asked.wants_json():
+            return json(status, {"ready": not missing, "missing": missing, "unavailable": unavailable})
+        return lines(status, [*(missing or ["ready"]), *(line for line in unavailable if line not in missing)])
 
     async def version(self, asked: Asked) -> Answer:
         return json(200, self._about())

@@ -74,6 +74,7 @@ class Daemon:
     async def run(self) -> int:
         """From the first connection to the last."""
         self._patience = anyio.CancelScope()
+        self._asked = anyio.Event()
         self.house = House(self._wanted.rules, state=self._settings.state, decisions=self._decisions, log=self._log, key=self._key)
         self._log.count_dropped(self.house.metrics)
         tell_policy(self.house)
@@ -118,31 +119,32 @@ class Daemon:
             started=self._started,
         )
 
-    def _listen(self, group: anyio.abc.TaskGroup) -> None:
-        """Serve on every listener that there is."""
-        self._listeners.open("public", self._front, self.sessions.bounds, group, refused=self.counting.crowded)
+    async def _listen(self, group: anyio.abc.TaskGroup) -> None:
+        """Serve on every listener that there is; operators see the start, and clients wait for the models that are to be warm."""
         if "admin" in self._listeners:
             app = self.operators.app(self.reload)
             self._listeners.open("admin", app, operators.BOUNDS, group, refused=self.counting.crowded, keep_alive=operators.KEEP_ALIVE)
             group.start_soon(anyio.to_thread.run_sync, preload)
+        await self._warm()
+        self._listeners.open("public", self._front, self.sessions.bounds, group, refused=self.counting.crowded)
         self.reviewers.listen(group, refused=self.counting.crowded)
 
     async def _serve(self, group: anyio.abc.TaskGroup) -> None:
-        self._listen(group)
-        group.start_soon(lag.measure, lambda late: self.house.metrics.observe("samplegate_event_loop_lag_seconds", late))
-        group.start_soon(self._notify.feed)
-        metrics = self.operators.metrics_file()
-        if metrics is not None and self._settings.metrics_interval:
-            group.start_soon(metrics.keep, self._settings.metrics_interval, self.operators.complain)
-        group.start_soon(self.guard.warm)
-        await group.start(self._watch)  # before we are ready: until then SIGHUP ends a process
+        await group.start(self._watch)  # first of all: until then SIGHUP ends a process
         with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
+            group.start_soon(self._signalled, signals)
+            await self._listen(group)
+            group.start_soon(lag.measure, lambda late: self.house.metrics.observe("samplegate_event_loop_lag_seconds", late))
+            group.start_soon(self._notify.feed)
+            metrics = self.operators.metrics_file()
+            if metrics is not None and self._settings.metrics_interval:
+                group.start_soon(metrics.keep, self._settings.metrics_interval, self.operators.complain)
+            group.start_soon(self.guard.warm)
             self.operators.unready = None
             for line in self.operators.hello():
                 say(line)
             self._notify.ready(f"serving {len(self.public.servers)} servers")
-            await anext(signals)
-            group.start_soon(self._again, signals)
+            await self._asked.wait()
             await self._drain()
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, signal.SIG_IGN)  # who asks once more is answered by the end, which is near
@@ -152,6 +154,17 @@ class Daemon:
                 metrics.write()
             except Unavailable as problem:
                 say(str(problem))
+
+    async def _warm(self) -> None:
+        """Start the models that are to be warm, unless we are asked to stop meanwhile."""
+        async with anyio.create_task_group() as waiting:
+            waiting.start_soon(self._until_asked, waiting.cancel_scope)
+            await self.reloads.warm()
+            waiting.cancel_scope.cancel()
+
+    async def _until_asked(self, scope: anyio.CancelScope) -> None:
+        await self._asked.wait()
+        scope.cancel()
 
     async def _drain(self) -> None:
         """Not ready but open for ``drain_delay``; then accept reads only, let calls under way be answered, and end what is left."""
@@ -176,10 +189,12 @@ class Daemon:
         self._log.info("drain.ended", complete=done)
         say("; ".join(filter(None, [self.house.tally.summary(), "all that was under way was answered" if done else "some calls were cut off"])))
 
-    async def _again(self, signals: AsyncIterator[signal.Signals]) -> None:
-        """Who asks a second time does not want to wait."""
+    async def _signalled(self, signals: AsyncIterator[signal.Signals]) -> None:
+        """The first signal asks us to stop, the second to stop waiting."""
         async for _ in signals:
-            self._patience.cancel()
+            if self._asked.is_set():
+                self._patience.cancel()
+            self._asked.set()
 
     async def _watch(self, *, task_status: anyio.abc.TaskStatus[None]) -> None:
         """Reload on SIGHUP, and where a file changes."""

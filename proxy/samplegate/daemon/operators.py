@@ -47,6 +47,7 @@ class Operators:
         return admin_app(
             metrics=self._metrics,
             ready=self._missing,
+            unavailable=self._unavailable,
             reload=reload,
             about=self._about,
             token=lambda: admin_token(self._settings.admin_token_file),
@@ -84,7 +85,14 @@ class Operators:
         """What keeps it from serving, a line each."""
         callers = self._guard.unready()
         found = [self.unready, self._house.decisions.problem(), None if callers is None else f"callers: {callers}"]
-        return [line for line in found if line is not None]
+        none = self._unavailable() if len(self._public.unresolved()) == len(self._public.servers) else []
+        return [line for line in found if line is not None] + none
+
+    def _unavailable(self) -> list[str]:
+        """Servers that cannot be started now or could not be at their last start, a line each."""
+        servers = self._public.servers
+        problems = {name: server.problem for name, server in servers.items()} | self._public.unresolved()
+        return [f"server {name}: cannot start: {problem}" for name, problem in problems.items() if problem is not None]
 
     def _about(self) -> Mapping[str, object]:
         return {"version": __version__, "policy": self._house.rules.hash, "started": self._started, "servers": sorted(self._public.servers)}

@@ -14,9 +14,12 @@ from samplegate.core.catalogue import SCRIPTED
 from samplegate.core.unnamed import unnamed
 from samplegate.daemon.people import misfits
 from samplegate.house import Rules
+from samplegate.links.processes import unresolved
 from samplegate.preparation import check_state, read_rules, without_webhooks
 from samplegate.sampler.keys import child_environment
-from samplegate.settings.serving import ServeSettings, load_serve
+from samplegate.settings import SettingsError
+from samplegate.settings.servers import ServerSettings
+from samplegate.settings.serving import LoadedServe, ServeSettings, load_serve
 
 _COMMON: Final = frozenset(
     "HOME LANG LANGUAGE LC_ALL LC_CTYPE LOGNAME PATH PWD SHELL TEMP TERM TMP TMPDIR TZ USER "
@@ -59,16 +62,31 @@ def read_all(args: argparse.Namespace) -> Wanted:
     rules = read_rules(settings.policy, loaded.environment)
     check_state(rules, settings.state)
     models = rules.policy.policy.models
-    open_to_servers = {name: value for name, value in os.environ.items() if name not in loaded.named or name in _COMMON}
+    seen = _seen_by_servers(loaded, rules)
+    problems = [problem for name, server in settings.servers.items() if (problem := _unresolved(server, seen, loaded.places.get(name)))]
+    if problems:
+        raise SettingsError(problems)
     return Wanted(
         settings,
         rules,
-        child_environment(without_webhooks(open_to_servers, rules), models),
+        seen,
         loaded.environment if rules.policy.policy.reviewers else {},
         loaded.environment if any(model.model != SCRIPTED for model in models) else {},
         (*loaded.warnings, *_warnings(rules, settings)),
         tuple(dict.fromkeys([*loaded.files, settings.policy])),
     )
+
+
+def _seen_by_servers(loaded: LoadedServe, rules: Rules) -> dict[str, str]:
+    """The environment of servers' processes."""
+    open_to_servers = {name: value for name, value in os.environ.items() if name not in loaded.named or name in _COMMON}
+    return child_environment(without_webhooks(open_to_servers, rules), rules.policy.policy.models)
+
+
+def _unresolved(server: ServerSettings, environment: Mapping[str, str], place: str | None) -> str | None:
+    """Why a server's command cannot be started."""
+    why = None if server.url is not None else unresolved(server.command, env={**environment, **server.env}, cwd=server.cwd)
+    return None if why is None else str(why) if place is None else f"{place}: {why.value!r} {why.fault}; {why.remedy}"
 
 
 def _warnings(rules: Rules, settings: ServeSettings) -> list[str]:

@@ -23,6 +23,7 @@ from samplegate.links.front.endpoint import App, endpoint
 from samplegate.links.front.replies import Receive, Scope, Send
 from samplegate.links.front.sessions import Sessions
 from samplegate.links.front.told import Access
+from samplegate.links.processes import unresolved
 from samplegate.settings.servers import ServerSettings
 
 if TYPE_CHECKING:
@@ -75,6 +76,12 @@ class Public:
     def servers(self) -> dict[str, Server]:
         """By name."""
         return {name: place.server for name, place in self._by_name.items()}
+
+    def unresolved(self) -> dict[str, str]:
+        """Why servers cannot be started now, by name: their programs are looked for at each call."""
+        found = {name: server.settings for name, server in self.servers.items() if server.settings.url is None}
+        problems = {name: unresolved(each.command, env={**self._environment, **each.env}, cwd=each.cwd) for name, each in found.items()}
+        return {name: str(problem) for name, problem in problems.items() if problem is not None}
 
     def at(self, path: str) -> ServerSettings | None:
         """The server at a path."""

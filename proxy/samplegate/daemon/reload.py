@@ -54,6 +54,10 @@ class Reloads:
         self._house = house
         self._prepare = prepare
 
+    async def warm(self) -> None:
+        """Start what the policy in force wants started ahead."""
+        await self._warm(self._house.rules)
+
     async def reload(self) -> ReloadReport:
         """Read everything again and put it in force, or say why not. Never raises."""
         report = await self._tried()
@@ -87,13 +91,24 @@ class Reloads:
             return ReloadReport(hash_before, hash_before, ("reload: a fault while building it; the log has it",))
         rotated = bool(wanted.models_see and before.models_see) and wanted.models_see != before.models_see
         anew = rotated or wanted.rules.policy != before.rules.policy or _plays(wanted.rules)
+        kept = anew and wanted.rules.models.adopt(self._house.rules.models)
+        if anew and not kept:  # models with another environment have a worker of their own, which is up before the old one ends
+            await self._warm(wanted.rules)
         old = self._house.replace(wanted.rules) if anew else None
         change.put()  # rules, servers and callers: all in one turn of the loop
         self.wanted = wanted
         tell_policy(self._house)
         report = self._report(before, change.changes, hash_before, rotated=rotated)
         await self._end(change, old)
+        if kept:
+            await self._warm(wanted.rules)
         return report
+
+    async def _warm(self, rules: Rules) -> None:
+        """Start the sampler's worker if the policy wants it warm. That it fails is logged and refuses no reload."""
+        problem = await rules.models.warm() if rules.models.wants_warm else None
+        if problem is not None:
+            self._house.log.error("sampler.not_started", problem=problem)
 
     async def _end(self, change: Change, old: Rules | None) -> None:
         """End what is gone. A fault there changes nothing of what is in force."""

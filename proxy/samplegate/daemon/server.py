@@ -61,6 +61,8 @@ class Server:
         self._died = float("-inf")
         self._to_restart = False
         self._closed = False
+        self.problem: str | None = None
+        """Why the last start failed, None where it did not."""
 
     @property
     def name(self) -> str:
@@ -128,9 +130,11 @@ class Server:
         with anyio.move_on_after(self.settings.start_timeout):
             await self._group.start(conversation.run)
             if conversation.failed is None:
+                self.problem = None
                 self._group.start_soon(self._end_silent, conversation)
                 return conversation
-            self._house.log.error("server.not_started", server=self.name, problem=str(conversation.failed))
+            self.problem = str(conversation.failed)
+            self._house.log.error("server.not_started", server=self.name, problem=self.problem)
         raise Refused(502, f"server {self.name}: it could not be started; the gate's log has why", BUSY)
 
     def _count_start(self) -> None:
@@ -191,7 +195,8 @@ class Server:
             self._backoff, self._died, self._to_restart = self._backoff.died(started, now), now, True
             if not _died_probing(conversation):
                 self._eras = None  # it may come back as another
-            self._house.log.warning("server.died", server=self.name, deaths=self._backoff.deaths)
+            if conversation.failed is None:  # else it never lived, and the log has why
+                self._house.log.warning("server.died", server=self.name, deaths=self._backoff.deaths)
 
     async def _end_silent(self, conversation: Conversation) -> None:
         """Give up a server that does not answer its first request."""

@@ -51,6 +51,21 @@ def start(command: Sequence[str], *, env: Mapping[str, str], cwd: Path | None) -
         raise _explain(error, command[0], env, cwd) from error
 
 
+def unresolved(command: Sequence[str], *, env: Mapping[str, str], cwd: Path | None) -> CannotStart | None:
+    """Why a command cannot be started, as far as that is known without starting it: its program is looked for as ``start`` would."""
+    import shutil
+
+    name = command[0] if command else ""
+    if not name or (cwd is not None and not cwd.is_dir()):
+        found = False
+    elif os.sep in name:
+        path = Path(name) if cwd is None else cwd / name
+        found = path.is_file() and os.access(path, os.X_OK)
+    else:
+        found = shutil.which(name, path=env.get("PATH", os.defpath)) is not None
+    return None if found else _explain(PermissionError(), name, env, cwd)
+
+
 def _explain(error: OSError | ValueError, name: str, env: Mapping[str, str], cwd: Path | None) -> CannotStart:
     import shutil
 

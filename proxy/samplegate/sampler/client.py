@@ -7,6 +7,8 @@ start nothing.
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import socket
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -23,10 +25,12 @@ from samplegate.sampler.faults import sentence
 from samplegate.sampler.keys import NoKey, key, problem, withheld
 from samplegate.sampler.process import COMMAND, MAX_FRAME, Child, Gone, Reply, TooLarge
 from samplegate.sampler.scripts import load_scripts
+from samplegate.sampler.supervisor import Supervisor
 
 MAX_CALLS: Final = 64  # at once; the others wait within their own time-outs
-FIRST_PAUSE: Final = 1.0  # seconds after a start that failed, doubling with each
-LONGEST_PAUSE: Final = 60.0
+REHEARSAL: Final = 10.0  # seconds for a rehearsal; it takes one or two
+SHAPES: Final = frozenset({"openai", "anthropic", "gemini"})
+"""Providers that litellm asks at ``api_base`` alone, so that a rehearsal reaches nobody."""
 
 
 class Models:
@@ -39,22 +43,30 @@ class Models:
         self._models = {model.name: model for model in models}
         self._folder = folder
         self._environment = dict(environment)
-        self._command = command
+        self._worker = Supervisor(environment, command)
         self._hidden = sorted(withheld(environment, models))
         self._scripts: dict[str, Script] = load_scripts(models, folder=folder)
         self._turns: dict[str, Counter[str]] = defaultdict(Counter)
         self._slots = anyio.Semaphore(MAX_CALLS)
-        self._child: Child | None = None
-        self._starting: asyncio.Task[Child | Gone] | None = None
-        self._failed_starts = 0
-        self._last = ""
-        self._not_before = 0.0
         self._closed = False
 
     @property
     def pid(self) -> int | None:
-        """The worker's process id, None while there is none."""
-        return self._child.pid if self._child is not None and self._child.alive else None
+        """The worker's process ID, None while there is none."""
+        return self._worker.pid
+
+    @property
+    def wants_warm(self) -> bool:
+        """Whether the policy wants the worker before the first request."""
+        return any(model.warm for model in self._models.values())
+
+    def adopt(self, before: Models) -> bool:
+        """Share the worker of the policy before; call it before this one is used. False, with nothing done, where its environment was another."""
+        other = before._worker
+        if (other.environment, other.command) != (self._worker.environment, self._worker.command):
+            return False
+        self._worker = other.shared()
+        return True
 
     def problems(self) -> list[str]:
         """What will go wrong, as far as can be told at start: a key that is missing, a key file that cannot be read."""
@@ -62,13 +74,28 @@ class Models:
         found = ((model.name, problem(model, folder=self._folder, environment=self._environment)) for model in real)
         return [f"model {name}: {what}" for name, what in found if what is not None]
 
-    async def warm(self) -> None:
-        """Start the worker ahead of the first request, if any model needs it. What goes wrong is told to the request that comes."""
+    async def warm(self) -> str | None:
+        """Start the worker ahead of the first request, if any model needs it, and rehearse calls of ``warm`` models; why it did not start.
+
+        litellm loads much of itself at its first call of a provider, which takes seconds. A rehearsal makes that call to a port that refuses it.
+        """
         if any(model.model != SCRIPTED for model in self._models.values()):
             try:
-                await self._running()
-            except Gone:
-                return
+                await self._worker.prepare(self._rehearse)
+            except Gone as why:
+                return str(why)
+        return None
+
+    async def _rehearse(self, child: Child) -> None:
+        by_shape = {model.model.partition("/")[0]: model.model for model in self._models.values() if model.warm and model.model != SCRIPTED}
+        names = {model if shape in SHAPES else "openai/rehearsal" for shape, model in by_shape.items()}
+        with socket.socket() as silent, contextlib.suppress(Gone), anyio.move_on_after(REHEARSAL):
+            silent.bind(("127.0.0.1", 0))  # and never listens
+            base = f"http://127.0.0.1:{silent.getsockname()[1]}/v1"
+            asked = call({"messages": [{"role": "user", "content": {"type": "text", "text": "hello"}}], "maxTokens": 16}, None)
+            for name in sorted(names):
+                target = {"model": name, "api_base": base, "api_key": "rehearsal"}
+                await child.call({"name": "rehearsal", "target": target, "hidden": [], "timeout": REHEARSAL, **asked}, lambda _: None)
 
     async def sample(self, request: SampleRequest, heard: Callable[[int], None]) -> SampleResult:
         """Ask one model once. ``heard`` is told, from the first token on and four times a second at most, how many have come."""
@@ -84,14 +111,10 @@ class Models:
         return await self._ask(model, asked, request.timeout, _Way(heard))
 
     async def aclose(self) -> None:
-        """End the worker; calls in flight fail. Takes well under a second."""
-        self._closed = True
-        with anyio.CancelScope(shield=True):
-            if self._starting is not None:
-                self._starting.cancel()
-                await asyncio.wait([self._starting])
-            if self._child is not None:
-                await self._child.aclose()
+        """End the worker unless other models share it; then calls in flight fail. Takes well under a second."""
+        if not self._closed:
+            self._closed = True
+            await self._worker.release()
 
     async def _play(self, model: Model, request: SampleRequest) -> SampleResult:
         """What a script says, after its delay. Its turns count from the start of the process."""
@@ -111,7 +134,7 @@ class Models:
                 if isinstance(frame, SampleFailed):
                     return frame
                 try:
-                    child = await self._running()
+                    child = await self._worker.running()
                     way.sent = True
                     left = max(scope.deadline - anyio.current_time(), 0.001)
                     return _result(model, await child.call({**frame, "timeout": left}, way.tell), way)
@@ -129,36 +152,6 @@ class Models:
             return SampleFailed("bad_key", sentence(model.name, "bad_key", what=secret.what), free=True)
         target = {"model": model.model, "api_base": model.api_base, "api_key": secret}
         return {"name": model.name, "target": {k: v for k, v in target.items() if v is not None}, "hidden": self._hidden, **asked}
-
-    async def _running(self) -> Child:
-        """The worker, started if there is none; many callers share one start, and none of them ends it by giving up. Raises Gone."""
-        if self._child is not None and self._child.alive:
-            return self._child
-        if self._closed:
-            raise Gone("its worker was ended, for the gate is shutting down")
-        if self._starting is None:
-            wait = self._not_before - anyio.current_time()
-            if wait > 0:
-                raise Gone(f"{self._last} (start {self._failed_starts}; the next try is in {wait:.0f} s)")
-            self._starting = asyncio.get_running_loop().create_task(self._start())
-        started = await asyncio.shield(self._starting)
-        if isinstance(started, Gone):
-            raise started
-        return started
-
-    async def _start(self) -> Child | Gone:
-        try:
-            self._child = child = await Child.start(self._environment, self._command)
-        except Gone as why:
-            self._not_before = anyio.current_time() + min(FIRST_PAUSE * 2**self._failed_starts, LONGEST_PAUSE)
-            self._failed_starts += 1
-            self._last = str(why)
-            return why
-        else:
-            self._failed_starts = 0
-            return child
-        finally:
-            self._starting = None
 
 
 class _Way:

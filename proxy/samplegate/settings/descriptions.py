@@ -7,7 +7,7 @@ from typing import Final
 
 KEYS: Final[Mapping[str, Mapping[str, str]]] = {
     "ServerEntry": {
-        "type": "`stdio`, `http` or `streamable-http`, as clients write it; it may be left out.",
+        "type": "`stdio`, `http` or `streamable-http`, as clients write it; it may be left out. A server of type `sse` is left out with a warning.",
         "command": "The program of a server that speaks over its stdin and stdout.",
         "args": "Its arguments.",
         "env": "Its variables.",

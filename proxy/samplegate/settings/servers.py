@@ -12,7 +12,7 @@ import msgspec
 from msgspec import Meta
 
 from samplegate.core.policyfile import variables
-from samplegate.core.policyfile.tree import quoted
+from samplegate.core.policyfile.tree import Scalar, find, quoted
 from samplegate.settings.trees import Part
 from samplegate.settings.urls import is_open, why_no_url
 
@@ -94,6 +94,12 @@ def server_of(part: Part, environment: Mapping[str, str], warnings: list[str], n
     name = str(part.path[-1])
     if NAME.match(name) is None:
         part.problem((), "is no name of a server; use at most 64 letters, digits and . _ -, since it stands in the server's URL")
+    if _is_sse(part):
+        warnings.append(
+            f"{part.place(('type',))}: 'sse', the transport of 2024-11-05, is not supported, so this server is left out; "
+            "give the url of its Streamable HTTP endpoint with type: http"
+        )
+        return None
     entry: ServerEntry | None = part.value(ServerEntry)
     if entry is None:
         return None
@@ -118,6 +124,12 @@ def server_of(part: Part, environment: Mapping[str, str], warnings: list[str], n
     if len(part.problems) == before:
         _check(part, server, entry, warnings)
     return None if entry.disabled or len(part.problems) != before else server
+
+
+def _is_sse(part: Part) -> bool:
+    """Whether a client would reach this server by the transport that Streamable HTTP replaced. Clients' files have such servers among others."""
+    kind = find(part.node, ("type",))
+    return isinstance(kind, Scalar) and kind.value == "sse" and find(part.node, ("url",)) is not None
 
 
 def _check_kind(part: Part, entry: ServerEntry) -> None:

@@ -111,6 +111,8 @@ class LoadedServe:
     environment: Mapping[str, str] = field(repr=False)
     warnings: tuple[str, ...]
     files: tuple[Path, ...]
+    places: Mapping[str, str] = field(default_factory=dict)
+    """Where each server's command stands, by the server's name; a server of the command line has no place."""
     named: frozenset[str] = frozenset()
     """The variables that servers' ``env``, ``url`` and ``headers`` name: each is for that server alone."""
 
@@ -135,7 +137,8 @@ def load_serve(
     values = dict(found.values)
     quick = _quick(command, url, headers_from, name=name, problems=problems, warnings=warnings)
     named: set[str] = set()
-    values["servers"] = _servers(found, quick, problems, warnings, named)
+    places: dict[str, str] = {}
+    values["servers"] = _servers(found, quick, problems, warnings, named, places=places)
     values["callers"] = _callers(found, problems, warnings)
     values["people"] = _people(found, problems)
     problems += shared_with(values["people"], values["callers"].tokens)
@@ -144,7 +147,7 @@ def load_serve(
     if problems:
         raise SettingsError(problems)
     settings = ServeSettings(**values)
-    return LoadedServe(settings, found.environment, tuple(warnings), _files(settings, file), frozenset(named))
+    return LoadedServe(settings, found.environment, tuple(warnings), _files(settings, file), places, frozenset(named))
 
 
 def _quick(
@@ -165,7 +168,13 @@ def _quick(
 
 
 def _servers(
-    found: Gathered, quick: ServerSettings | None, problems: list[str], warnings: list[str], named_variables: set[str]
+    found: Gathered,
+    quick: ServerSettings | None,
+    problems: list[str],
+    warnings: list[str],
+    named_variables: set[str],
+    *,
+    places: dict[str, str],
 ) -> dict[str, ServerSettings]:
     """The servers of the line, or those of the section and of the file that it may name."""
     named = [name for name in ("servers", "servers_file") if name in found.said]
@@ -178,6 +187,7 @@ def _servers(
     for index, (name, entry) in enumerate(entries):
         if name in (other for other, _ in entries[:index]):
             entry.problem((), "is a server of the settings too; rename one of both")
+    places.update({name: entry.place(("command",)) for name, entry in entries})
     servers = {server.name: server for server in read if server is not None}
     if not servers and not problems:
         problems.append("servers: there is none; put one behind --, give --url, or write servers: into the settings file")

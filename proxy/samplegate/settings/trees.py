@@ -75,6 +75,11 @@ class Part:
         """Something is wrong at ``below`` of this part, or at the nearest place above it that the file has."""
         self.problems.append(_told(self.where, Fault(self._mark(below), (*self.path, *below), what)))
 
+    def place(self, below: Steps) -> str:
+        """Where ``below`` of this part stands: ``FILE:LINE:COLUMN: a.b``."""
+        mark = self._mark(below)
+        return f"{self.where}:{mark.line}:{mark.column}: {dotted((*self.path, *below))}"
+
     def path_of(self, text: str) -> Path:
         """A path that is said here. Raises RuntimeError where it begins with a ~ that nobody knows."""
         return self.folder / Path(text).expanduser()

@@ -133,15 +133,11 @@ class Api:
 
     async def _by_callback(self, request: Request, token: str) -> tuple[Review, Giver] | Response:
         """Whether there is such a review is told to nobody whose token does not open it."""
-        slow = self._slowed(request)
-        if slow is not None:
-            return slow
         key, review = await self._web.store.key(), await self._get(request)
         why = callbacks.fault(key, token, review.id if review else "", review.digest if review else "", self._web.wall())
         if review is not None and why is None:
             return review, Giver("callback", "callback", "none")
-        self._mistakes.made(sender(request.scope))
-        return problem(401, f"the token {why}", headers=CHALLENGE)
+        return self._wrong(request, problem(401, f"the token {why}", headers=CHALLENGE))
 
     async def _seen(self, request: Request) -> Review | Response:
         """The review of the path, if this person may see it."""
@@ -157,18 +153,16 @@ class Api:
 
     def _person(self, request: Request) -> Person | Response:
         """Who asks: by a token in the one header for it."""
-        slow = self._slowed(request)
-        if slow is not None:
-            return slow
         token = bearer(request.scope)
         person = None if token is None else self._web.person(token)
-        if person is None and token is not None:
-            self._mistakes.made(sender(request.scope))
-        return person or unknown()
+        if person is not None:
+            return person
+        return unknown() if token is None else self._wrong(request, unknown())
 
-    def _slowed(self, request: Request) -> Response | None:
-        wait = self._mistakes.wait(sender(request.scope))
-        return problem(429, "too many wrong tokens came from here", headers={"retry-after": str(wait)}) if wait else None
+    def _wrong(self, request: Request, refused: Response) -> Response:
+        """The answer to a wrong token. A valid one is never slowed down: behind a proxy all of them come from one address."""
+        wait = self._mistakes.attempt(sender(request.scope))
+        return problem(429, "too many wrong tokens came from here", headers={"retry-after": str(wait)}) if wait else refused
 
     async def _shown(self, review: Review, show: Show) -> Response:
         """In a thread: one with many pictures takes a tenth of a second, in which others are served."""

@@ -51,21 +51,37 @@ def form_token(id: str, key: bytes) -> str:
 
 
 class Ended:
-    """Sessions that were signed out, until their cookies are worth nothing anyway. In this process: a restart forgets them."""
+    """Sessions that were signed out, until their cookies are worth nothing anyway. In this process: a restart forgets them.
+
+    Over MAX_ENDED, the token with the most of them has all its sessions ended instead: no sign-out is lost, and no other
+    person's session ends.
+    """
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
-        self._until: dict[str, int] = {}
+        self._until: dict[str, dict[str, int]] = {}
+        """By token, then by session."""
+        self._all_until: dict[str, int] = {}
+        """By token: sessions up to this time are over."""
 
-    def add(self, claims: Claims) -> None:
+    def add(self, claims: Claims) -> bool:
+        """End a session. True if there were too many, so that all sessions of one token ended."""
         now = self._clock()
-        if len(self._until) >= MAX_ENDED:
-            self._until = {id: until for id, until in self._until.items() if now < until}
-        if len(self._until) < MAX_ENDED:
-            self._until[claims.id] = claims.until
+        self._until.setdefault(claims.token, {})[claims.id] = claims.until
+        if sum(map(len, self._until.values())) <= MAX_ENDED:
+            return False
+        self._until = {token: {id: until for id, until in ids.items() if now < until} for token, ids in self._until.items()}
+        self._all_until = {token: until for token, until in self._all_until.items() if now < until}
+        if sum(map(len, self._until.values())) <= MAX_ENDED:
+            return False
+        busiest = max(self._until, key=lambda token: len(self._until[token]))
+        self._all_until[busiest] = max(self._all_until.get(busiest, 0), *self._until.pop(busiest).values())
+        return True
 
-    def __contains__(self, id: object) -> bool:
-        return id in self._until
+    def __contains__(self, claims: object) -> bool:
+        if not isinstance(claims, Claims):
+            return False
+        return claims.id in self._until.get(claims.token, ()) or claims.until <= self._all_until.get(claims.token, 0)
 
 
 def _signature(text: bytes, key: bytes) -> str:

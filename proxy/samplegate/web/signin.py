@@ -131,7 +131,7 @@ class SignIn:
 
     def _who(self, claims: sessions.Claims) -> Person | None:
         """Whose session it is now: nobody's once it is over, signed out, or its token is nobody's or another's."""
-        if self._web.wall() >= claims.until or claims.id in self._ended:
+        if self._web.wall() >= claims.until or claims in self._ended:
             return None
         person = self._web.known(bytes.fromhex(claims.token))
         return person if person is not None and person.name == claims.name else None
@@ -145,20 +145,23 @@ class SignIn:
         if isinstance(form, Response):
             return form
         place = back_to(form.get("next", [HOME])[0])
-        address = sender(request.scope)
-        wait = self._mistakes.wait(address)
-        if wait:
-            response = self._page(request, 429, place, f"too many tokens that nobody has; try again in {wait} seconds")
-            response.headers["retry-after"] = str(wait)
-            return response
         token = form.get("token", [""])[0].strip()
         person = self._web.person(token)
         if person is None:
-            self._mistakes.made(address)
-            self._web.log.warning("person.refused", address=address)
-            return self._page(request, 403, place, "nobody has this token; look whether it is whole")
+            return self._wrong(request, place)
         self._web.log.info("person.signed_in", person=person.name)
         return await self._welcome(person, token, place)
+
+    def _wrong(self, request: Request, place: str) -> Response:
+        """The answer to a wrong token. A valid one is never slowed down: behind a proxy all of them come from one address."""
+        address = sender(request.scope)
+        wait = self._mistakes.attempt(address)
+        if wait:
+            response = self._page(request, 429, place, f"too many wrong tokens; try again in {wait} seconds")
+            response.headers["retry-after"] = str(wait)
+            return response
+        self._web.log.warning("person.refused", address=address)
+        return self._page(request, 403, place, "nobody has this token; look whether it is whole")
 
     async def _welcome(self, person: Person, token: str, place: str) -> Response:
         """A new session with an id of its own, whatever cookie came along."""
@@ -173,7 +176,8 @@ class SignIn:
         if isinstance(form, Response):
             return form
         session: Session = request.scope[_SESSION]
-        self._ended.add(session.claims)
+        if self._ended.add(session.claims):
+            self._web.log.warning("person.sessions_ended", why=f"more than {sessions.MAX_ENDED} sessions were signed out; one token's are all over")
         self._web.log.info("person.signed_out", person=session.person.name)
         response = RedirectResponse(SIGN_IN, 303)
         self._set(response, "", 0)

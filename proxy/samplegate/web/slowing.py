@@ -30,11 +30,18 @@ class Mistakes:
         self._spent = (0.0, clock())
 
     def wait(self, address: str) -> int:
-        """Seconds until this address may try again, 0 for now."""
+        """Seconds until this address may send another wrong token, 0 for now."""
         now = self._clock()
         mine = _left(self._spent_by.get(address, (0.0, now)), self._each, now)
         theirs = _left(self._spent, self._all, now)
         return max(_wait(mine, self._each), _wait(theirs, self._all))
+
+    def attempt(self, address: str) -> int:
+        """Count a wrong token, unless this address has to wait; the seconds it has to."""
+        wait = self.wait(address)
+        if not wait:
+            self.made(address)
+        return wait
 
     def made(self, address: str) -> None:
         """It was wrong."""

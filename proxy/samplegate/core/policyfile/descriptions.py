@@ -32,7 +32,7 @@ KEYS: Final[Mapping[str, Mapping[str, str]]] = {
         "speed": "How fast it is beside your other models, in your eyes.",
         "margin": "What the counted tokens of a request are multiplied by before they are reserved.",
         "image_tokens": "What one image is counted as.",
-        "warm": "Its process is started by the client's first tools/call, not by the first request that needs it.",
+        "warm": "The models' process is started ahead: by `serve` before it is ready, by `run` at the client's first tools/call.",
         "cases": "Only for `scripted`: the file of its cases, relative to the policy.",
     },
     "Price": {
