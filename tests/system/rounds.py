@@ -66,6 +66,8 @@ class Client:
     patience: float = PATIENCE
     tally: Tally = field(default_factory=Tally)
     headers: dict[str, str] = field(default_factory=dict)
+    told: list[dict[str, Any]] = field(default_factory=list)
+    """The server's notifications."""
     _asked: Counter[str] = field(default_factory=Counter)
     _replies: set[asyncio.Task[None]] = field(default_factory=set)
 
@@ -124,13 +126,15 @@ class Client:
 
     async def _heard(self, response: aiohttp.ClientResponse) -> AsyncIterator[dict[str, Any]]:
         """The answers on a stream; requests of the server's are answered beside, as a client does."""
-        async for raw in response.content:
-            if raw.startswith(b"data:") and raw[5:].strip():
-                said: dict[str, Any] = json.loads(raw[5:])
+        async for line in _lines(response):
+            if line.startswith(b"data:") and line[5:].strip():
+                said: dict[str, Any] = json.loads(line[5:])
                 if "method" not in said:
                     yield said
                 elif "id" in said:
                     self._reply_to(said)
+                else:
+                    self.told.append(said)
 
     def _reply_to(self, asked: Mapping[str, Any]) -> None:
         self._asked[asked["id"]] += 1
@@ -147,6 +151,17 @@ class Client:
 
     def _post(self, frame: Mapping[str, Any]) -> Any:
         return self.http.post(self.url, data=json.dumps({"jsonrpc": "2.0", **frame}), headers={**ACCEPT, **self.headers})
+
+
+async def _lines(response: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
+    """The lines of a stream, however long, as soon as they are there."""
+    begun: list[bytes] = []
+    async for piece in response.content.iter_any():
+        *ended, rest = piece.split(b"\n")
+        for line in ended:
+            yield b"".join([*begun, line])
+            begun = []
+        begun.append(rest)
 
 
 def _text(answer: Mapping[str, Any]) -> str:

@@ -62,6 +62,16 @@ async def test_a_request_for_which_no_stream_is_open_goes_on_the_next_one(tmp_pa
         assert "answered" == await client.call("held", "hold")
 
 
+@pytest.mark.parametrize(("times", "count", "size"), [(15, 1, 5), (1, 4, 5), (1, 12, 2)])
+async def test_a_client_that_reads_as_fast_as_it_can_loses_nothing_of_large_notifications(tmp_path: Path, times: int, count: int, size: int) -> None:
+    """``times`` calls, each with ``count`` notifications of ``size`` MiB right before its answer."""
+    async with talking(tmp_path, standalone=False) as (_, client):
+        for time in range(times):
+            async with asyncio.timeout(BOUND):
+                assert "done" == await client.call(f"call-{time}", f"tell-{count}-{size * 1024 * 1024}")
+    assert [size * 1024 * 1024] * count * times == [len(said["params"]["data"]) for said in client.told]
+
+
 @pytest.mark.parametrize("standalone", [False, True])
 async def test_no_request_is_lost_in_a_hundred_rounds_of_five_calls_at_once(tmp_path: Path, standalone: bool) -> None:
     async with rounds.daemon(tmp_path) as gate:

@@ -216,20 +216,8 @@ def test_uvicorn_is_the_version_whose_insides_are_known() -> None:
 
 @pytest.mark.parametrize("name", [name for name, value in vars(Connection).items() if callable(value) and hasattr(asyncio.Protocol, name) is False])
 def test_what_is_overridden_is_there(name: str) -> None:
-    own = {
-        "answer",
-        "unsent",
-        "complete",
-        "cut",
-        "gone",
-        "_await_head",
-        "_await_request",
-        "_give_up",
-        "_refuse",
-        "_stop",
-        "_parse",
-        "_answerable",
-    } | {"_turn_away"}
+    public = {"answer", "unsent", "complete", "cut", "gone"}
+    own = public | {"_await_head", "_await_request", "_give_up", "_refuse", "_stop", "_parse", "_answerable", "_turn_away", "_cut_off"}
     assert (name in own) != hasattr(HttpToolsProtocol, name)
 
 

@@ -9,6 +9,7 @@ import pytest
 
 from samplegate.links.front.bounds import Bounds
 from samplegate.links.front.replies import Reply, Send
+from samplegate.links.front.stream import SLOW, Held, Reader, Stream
 from tests.links.front.fakes import Call, Front, Served, initialize, note, result, silent
 
 pytestmark = pytest.mark.anyio
@@ -20,6 +21,7 @@ class Connection:
     def __init__(self, call: Call) -> None:
         self.call = call
         self.cuts = 0
+        self.stalled = False
         self.left = 0
 
     def complete(self) -> bool:
@@ -206,6 +208,42 @@ async def test_one_large_event_is_no_falling_behind() -> None:
     call = await front.modern("tools/list").begun()
     front.served.shared["local"].lanes[1].send(result(1, "x" * 100_000), True)
     assert 100_000 == len((await call.done()).data[0]["result"])
+
+
+async def test_what_comes_right_behind_a_large_event_is_no_falling_behind() -> None:
+    session = await Front(Served(silent), bounds=Bounds(commit=0.0, event_bytes=1000)).opened()
+    call = await session.ask().begun()
+    lane = session.conversation.lanes[session.conversation.got[1][0]]
+    lane.send(note("x" * 100_000), False)
+    lane.send(result(1, {}), True)
+    assert ["params", "result"] == [list(event)[-1] for event in (await call.done()).data]
+
+
+def test_a_client_that_takes_bytes_while_more_come_is_not_stalled_and_one_that_takes_none_is() -> None:
+    held = Held(100_000)
+    stream = Stream(held, Bounds(event_bytes=1000), awaited=None, keep=False)
+    unsent = 0
+    reader = Reader(stream, unsent=lambda: unsent)
+    stream.send(b"x" * 10_000, False)
+    reader.take()
+    for left in range(9_000, 0, -1_000):  # of the event that is being sent
+        unsent = left
+        stream.send(b"y" * 900, False)
+    assert ("", 9) == (reader.stopped, len(stream.events))
+    for _ in range(3):
+        stream.send(b"z" * 900, False)
+    assert SLOW == reader.stopped
+    assert stream.size < 2_500
+
+
+def test_over_the_bound_of_all_streams_a_client_gives_way_though_it_takes_bytes() -> None:
+    stream = Stream(Held(5_000), Bounds(event_bytes=1000), awaited=None, keep=False)
+    unsent = 20_000
+    reader = Reader(stream, unsent=lambda: unsent)
+    for _ in range(10):
+        unsent -= 1_000
+        stream.send(b"x" * 900, False)
+    assert SLOW == reader.stopped
 
 
 async def test_a_burst_that_the_client_takes_at_once_is_no_falling_behind() -> None:

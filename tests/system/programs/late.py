@@ -28,8 +28,15 @@ def write(*messages: dict[str, Any]) -> None:
     sys.stdout.flush()
 
 
+def news(size: int) -> dict[str, Any]:
+    return {"method": "notifications/message", "params": {"level": "info", "data": "x" * size}}
+
+
 def call(id: Any, tool: str) -> None:
-    if tool == "hold":
+    if tool.startswith("tell-"):  # so many notifications of so many bytes, and the answer
+        _, count, size = tool.split("-")
+        write(*[news(int(size))] * int(count), answer(id, "done"))
+    elif tool == "hold":
         held.append(id)
     elif tool == "count":
         write(answer(id, f"{len(held)} held"))

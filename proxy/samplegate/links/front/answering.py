@@ -12,7 +12,7 @@ from typing import Final, TypeAlias
 from samplegate.links import sse
 from samplegate.links.front.bounds import Bounds
 from samplegate.links.front.replies import Headers
-from samplegate.links.front.stream import CLOSING, DISPLACED, GONE, SLOW, Reader
+from samplegate.links.front.stream import CLOSING, DISPLACED, SLOW, Reader
 from samplegate.links.front.ticks import Ticks
 from samplegate.links.front.visit import Visit
 from samplegate.links.lines import one_line
@@ -81,7 +81,7 @@ async def _written(visit: Visit, reader: Reader, bounds: Bounds, form: Form) -> 
     unsent = 0
     while not reader.stopped:
         if visit.gone():  # nothing is handed to a connection that is closed: it goes to another
-            reader.stop(GONE)
+            reader.stop(visit.lost)
             return
         events = reader.take()
         done = reader.stream.ended and reader.stream.newest <= reader.given

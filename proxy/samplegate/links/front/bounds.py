@@ -46,7 +46,8 @@ class Bounds(msgspec.Struct, frozen=True, kw_only=True):
     events: int = 1000
     """Kept of one stream for whoever comes back."""
     event_bytes: int = 4 * MIB
-    """The same; one event larger than this is still kept."""
+    """The same; one event larger than this is still kept. Also how much may wait behind the event that a client is about to read, or more as
+    long as the client has taken something while so much came."""
     held_bytes: int = 256 * MIB
     """Of all streams' events, waiting and kept: over it the largest gives way."""
     finished: int = 32

@@ -56,6 +56,8 @@ class Connection(HttpToolsProtocol):
     """Whether a head has begun that is not complete."""
     _asks = False
     """Whether the head asks for another protocol, so that the parser has read it as no other."""
+    stalled = False
+    """Whether it was ended because its client took nothing."""
     _idle_since = 0.0
     """When the last answer was given, by the loop's clock."""
     _left = 0
@@ -159,7 +161,11 @@ class Connection(HttpToolsProtocol):
     def pause_writing(self) -> None:
         super().pause_writing()
         if self._stall is None:
-            self._stall = Patience(self.loop, self.bounds.stalled, self.unsent, self.cut)
+            self._stall = Patience(self.loop, self.bounds.stalled, self.unsent, self._cut_off)
+
+    def _cut_off(self) -> None:
+        self.stalled = True
+        self.cut()
 
     def resume_writing(self) -> None:
         super().resume_writing()

@@ -145,7 +145,7 @@ async def _visited(visit: Visit, sessions: Sessions, session: Session, line: byt
             return _full(sessions, ids[0])
         stream = session.asked(len(ids), visit.trace)
         visit.waits = True
-        reader = visit.reader = Reader(stream, gone=visit.gone)
+        reader = visit.reader = Reader(stream, gone=visit.gone, unsent=visit.unsent)
         try:
             session.heard(stream)
             session.conversation.received(stream.lane, line)
@@ -188,7 +188,7 @@ def _prime(session: Session, sessions: Sessions, stream: Stream, seq: int) -> by
 
 async def _heard(visit: Visit, sessions: Sessions, session: Session, stream: Stream, seq: int) -> None:
     visit.method = "resume" if stream.number != STANDALONE else "listen"
-    reader = visit.reader = Reader(stream, seq, gone=visit.gone)
+    reader = visit.reader = Reader(stream, seq, gone=visit.gone, unsent=visit.unsent)
     session.heard(stream)
     try:
         form = answering.named(stream.number)

@@ -79,7 +79,7 @@ async def _called(visit: Visit, conversation: Conversation, sessions: Sessions, 
     bounds = sessions.bounds
     stream = Stream(sessions.held, bounds, awaited=1, keep=False)
     visit.waits = frame.method != LISTEN
-    reader = visit.reader = Reader(stream)
+    reader = visit.reader = Reader(stream, gone=visit.gone, unsent=visit.unsent)
     stream.lane = conversation.open_lane(stream, trace=visit.trace)
     try:
         conversation.received(stream.lane, frame.raw)

@@ -37,7 +37,7 @@ class Held:
             largest = max((stream for stream in self.streams if len(stream.events) > 1), key=lambda stream: stream.size, default=None)
             if largest is None:
                 return  # every stream is down to its newest event
-            largest.shrink(0)
+            largest.shrink(0, whoever_reads=True)
 
 
 class Ways(Protocol):
@@ -166,18 +166,32 @@ class Stream:
         if self._held.total > self._held.most:
             self._held.relieve()
 
-    def shrink(self, most: int) -> None:
-        """Let the oldest go, all but the newest: by number only what was handed over, by size also what was not. Then the reader is too slow."""
-        dropped = self.dropped
-        while len(self.events) > 1 and (self.size > most or (len(self.events) > self._bounds.events and self.events[0][0] <= self.given)):
+    def shrink(self, most: int, *, whoever_reads: bool = False) -> None:
+        """Let the oldest go, all but the newest: first what was handed over; of the rest only what waits behind the current event counts.
+
+        A reader that takes something while so much comes is not stalled: it loses nothing, but for ``whoever_reads``. Any other is too slow.
+        """
+        reader = self.reader
+        given = self.given if reader is None else min(self.given, reader.given)  # one that came back reads again what was handed over
+        while len(self.events) > 1 and self.events[0][0] <= given and (self.size > most or len(self.events) > self._bounds.events):
+            self._pop()
+        if len(self.events) < 2 or self.events[0][0] <= given or self._behind() <= most:
+            return
+        if reader is not None and not whoever_reads and reader.keeps_up(self._behind(), most):
+            return
+        while len(self.events) > 1 and self._behind() > most:
             seq, _ = self.events[0]
             asks = self._asks.get(seq)
-            self.dropped += seq > self.given
+            self.dropped += 1
             self._pop()
-            if asks is not None and seq > self.given and self._ways is not None:
+            if asks is not None and self._ways is not None:
                 self._ways.dropped(asks)
-        if self.dropped > dropped and self.reader is not None:
-            self.reader.stop(SLOW)
+        if reader is not None:
+            reader.stop(SLOW)
+
+    def _behind(self) -> int:
+        """Bytes behind the oldest event."""
+        return self.size - len(self.events[0][1]) - OVERHEAD
 
     def _pop(self) -> bytes:
         seq, line = self.events.popleft()
@@ -245,15 +259,16 @@ class Stream:
 class Reader:
     """One connection's place in a stream. A new one takes the stream over: each message goes to one connection (R93)."""
 
-    __slots__ = ("_waiter", "given", "gone", "sending", "stopped", "stream")
+    __slots__ = ("_handed", "_may_wait", "_taken", "_waiter", "given", "gone", "sending", "stopped", "stream", "unsent")
 
-    def __init__(self, stream: Stream, given: int = 0, *, gone: Callable[[], bool] = bool) -> None:
-        """``gone``: whether the client has closed the connection."""
+    def __init__(self, stream: Stream, given: int = 0, *, gone: Callable[[], bool] = bool, unsent: Callable[[], int] = int) -> None:
+        """``gone``: whether the client has closed the connection; ``unsent``: bytes that were written to it and wait for the client."""
         if stream.reader is not None:
             stream.reader.stop(DISPLACED)
         stream.reader = self
         self.stream = stream
-        self.given, self.gone = given, gone
+        self.given, self.gone, self.unsent = given, gone, unsent
+        self._handed = self._taken = self._may_wait = 0
         self.stopped = ""
         """Why it is to end before its stream does."""
         self.sending: asyncio.Timeout | None = None
@@ -311,7 +326,19 @@ class Reader:
         out = self.stream.after(self.given)
         if out:
             self.given = out[-1][0]
+            self._taken = self._handed - self.unsent()
+            self._handed += sum(len(line) for _, line in out)
         return out
+
+    def keeps_up(self, behind: int, most: int) -> bool:
+        """Whether the client takes what it is sent: some bytes of it at least while ``most`` come. ``behind``: bytes that wait."""
+        self._may_wait = min(max(self._may_wait, most), behind + most)
+        if behind > self._may_wait:
+            before, self._taken = self._taken, self._handed - self.unsent()
+            if self._taken <= before:
+                return False
+            self._may_wait = behind + most
+        return True
 
     def leave(self) -> None:
         """The connection is over."""

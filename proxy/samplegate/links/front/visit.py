@@ -58,7 +58,7 @@ class Visit:
         with contextlib.suppress(Exception):  # a connection that cannot be read is gone
             while (await self.receive())["type"] != "http.disconnect":
                 pass
-        reader.stop(GONE)
+        reader.stop(self.lost)
 
     def unwatch(self) -> None:
         """The answer is out."""
@@ -80,15 +80,21 @@ class Visit:
         """The same for any piece. Stopping the reader ends it too, except before anything has gone out: what ends the stream needs a beginning."""
         loop = asyncio.get_running_loop()
         patience: Patience | None = None
+
+        def begin() -> None:
+            nonlocal patience
+            patience = Patience(loop, seconds, self.unsent, lambda: None if limit.expired() else limit.reschedule(loop.time()))
+
+        beginning = loop.call_soon(begin)  # once the piece is written: before, less of it is unsent than a slow client leaves
         try:
             async with asyncio.timeout(None) as limit:
-                patience = Patience(loop, seconds, self.unsent, lambda: None if limit.expired() else limit.reschedule(loop.time()))
                 reader.sending = limit if message["type"] == "http.response.body" else None
                 await self.send(message)
         except TimeoutError:
             reader.stop(SLOW)
         finally:
             reader.sending = None
+            beginning.cancel()
             if patience is not None:
                 patience.over()
 
@@ -101,6 +107,12 @@ class Visit:
         """Whether the client has closed the connection; False where the server does not tell."""
         connection = self.scope.get(CONNECTION)
         return connection is not None and bool(connection.gone())
+
+    @property
+    def lost(self) -> str:
+        """What the end of the connection means: the client closed it, or was cut off because it took nothing."""
+        connection = self.scope.get(CONNECTION)
+        return SLOW if connection is not None and connection.stalled else GONE
 
     def unsent(self) -> int:
         """Bytes that the client has not taken yet; 0 where the server does not tell."""
