@@ -68,10 +68,8 @@ async def act(scene: Scene, decision: Decision) -> Done:
 
 async def _act_once(scene: Scene, decision: Decision) -> Done:
     match decision.act:
-        case DenyAs(as_):
-            return Done(Denied(decision.reason, as_, detail=decision.detail), decision)
-        case LeftOpen():
-            return Done(Unanswered(decision.reason, detail=decision.detail, code=shapes.code_of(decision.reason)), decision)
+        case DenyAs() | LeftOpen():
+            return Done(shapes.refusal(decision), decision)
         case FixedAnswer(result):
             scene.begin()
             return Done(shaped(scene, result), decision, model=result.get("model"))

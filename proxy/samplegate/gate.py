@@ -21,7 +21,8 @@ from samplegate.core.decisions import Answered, Decision, DenyAs, Escalated, For
 from samplegate.core.recording import Done
 from samplegate.core.requests import BadRequest, Request
 from samplegate.core.session.rounds import Conclusion, ForwardRound, Item, Note, Release, Round, Seen, Settled
-from samplegate.plans import Plan, blocks, ends_the_call, left_open, one_for_all, refusal, stopped, timeout_of, verifies
+from samplegate.core.session.shapes import refusal
+from samplegate.plans import Plan, blocks, ends_the_call, left_open, one_for_all, stopped, timeout_of, verifies
 from samplegate.ports import Ports
 from samplegate.releasing import Releases, in_force
 from samplegate.scene import Scene
@@ -100,11 +101,12 @@ class Gate:
             return left_open(item.refused, "the server asked too often in one call")
         if isinstance(item.request, BadRequest):
             return left_open(Reason.MALFORMED, item.request.message)
+        situation = Situation(can_forward=can_forward(item.request, round.client), declared=item.offered)
         if not item.offered:
-            return left_open(Reason.NOT_OFFERED, "its kind, mode or sub-capability was not declared to the server")
+            return decide(self.book, item.request, situation)
         if round.returned is None and (braked := self._braked(round, item.request)) is not None:
             return left_open(Reason.BRAKE, braked)
-        decision = decide(self.book, item.request, Situation(can_forward=can_forward(item.request, round.client)))
+        decision = decide(self.book, item.request, situation)
         if round.returned is None or isinstance(decision.act, DenyAs):
             return decision  # a rule that now denies wins over what was sealed
         seen = round.returned.seen.get(key)
@@ -192,7 +194,7 @@ class Gate:
     async def _refuse(self, round: Round, plans: Mapping[str, Plan], blocked: str) -> dict[str, Release]:
         """One key ends the call: nothing is spent on the others (T7)."""
         plan = plans[blocked]
-        done = {blocked: Done(refusal(plan), plan.decision)}
+        done = {blocked: Done(refusal(plan.decision), plan.decision)}
         return await self._releases.record(round, plans, done)
 
     async def _leave_to_client(self, round: Round, plans: Mapping[str, Plan]) -> dict[str, Release]:

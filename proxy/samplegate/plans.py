@@ -19,7 +19,7 @@ from samplegate.core.decisions import (
 )
 from samplegate.core.recording import Done
 from samplegate.core.session.rounds import Item, Round
-from samplegate.core.session.shapes import REJECTED, code_of
+from samplegate.core.session.shapes import is_error, refusal
 from samplegate.scene import Scene
 
 
@@ -49,14 +49,6 @@ def verifies(decision: Decision) -> bool:
     return isinstance(decision.act, Forwarded) and decision.act.verify
 
 
-def refusal(plan: Plan) -> Outcome:
-    """The outcome of a key that ends its call."""
-    decision = plan.decision
-    if isinstance(decision.act, DenyAs):
-        return Denied(decision.reason, decision.act.as_, detail=decision.detail)
-    return Unanswered(decision.reason, detail=decision.detail, code=code_of(decision.reason))
-
-
 def stopped(round: Round, plans: Mapping[str, Plan]) -> str | None:
     """A key that is known to end the call, None if there is none."""
     return next((key for key, plan in plans.items() if ends_the_call(round, plan)), None)
@@ -71,7 +63,7 @@ def ends_the_call(round: Round, plan: Plan) -> bool:
         return not isinstance(decision.act, Forwarded)
     if not isinstance(decision.act, DenyAs | LeftOpen):
         return False
-    return plan.item.method.startswith("sampling/") or code_of(decision.reason) != REJECTED
+    return is_error(plan.item.kind, refusal(decision))
 
 
 def one_for_all(plans: Mapping[str, Plan], done: Mapping[str, Done]) -> dict[str, Done]:
@@ -83,4 +75,4 @@ def one_for_all(plans: Mapping[str, Plan], done: Mapping[str, Done]) -> dict[str
 
 def blocks(item: Item, outcome: Outcome) -> bool:
     """Whether an outcome can only end the call (R70)."""
-    return item.method.startswith("sampling/") and isinstance(outcome, Denied | Unanswered)
+    return isinstance(outcome, Denied | Unanswered) and is_error(item.kind, outcome)

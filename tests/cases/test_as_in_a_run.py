@@ -17,6 +17,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from samplegate.core.capabilities import offer_to
 from samplegate.core.cases import Placed, load_cases
 from samplegate.core.decide import Rulebook
 from samplegate.core.decisions import Reason
@@ -28,7 +29,8 @@ from samplegate.core.record import Record
 from samplegate.core.review import states, verdicts
 from samplegate.core.review.review import Review, Stage, Verdict
 from samplegate.core.samples import Sampled, SampleFailed, SampleRequest, SampleResult
-from samplegate.core.session.rounds import Item, Reply, Round
+from samplegate.core.session import doors
+from samplegate.core.session.rounds import Reply, Round
 from samplegate.core.trials import scenes
 from samplegate.core.trials.accounts import Accounts
 from samplegate.core.trials.comparing import seen
@@ -43,6 +45,7 @@ from tests.cases.test_decisions import TESTS, book_of, cases_of
 from tests.world import Silent
 
 pytestmark = pytest.mark.anyio
+ACTIONS: Final = ("accept", "decline", "cancel")
 TEXT: Final = ({"type": "text", "text": "hi"},)
 MOST: Final = 12  # of a step's repetitions that are put to the gate: beyond it nothing new happens in these files
 CASES: Final = [(tests, placed) for tests in TESTS for placed in cases_of(tests).cases]
@@ -154,9 +157,8 @@ class Running:
         """The record of one request; None while it is open."""
         self.asked = self.people.asked = asked
         method, params = wire(asked)
-        item = Item(method, msgspec.json.encode(params), scene.request, True)
-        client = scenes.capabilities(asked.client or [])
-        who = scene.who
+        client, who = scenes.capabilities(asked.client or []), scene.who
+        item = doors.item(method, msgspec.json.encode(params), who.origin, offer_to(self.gate.book, who.origin, client))
         round = Round("r", "push", who.origin, client, {"": item}, None, None, call_ids=who.call_ids, session=who.session)
         before = len(self.records)
         if asked.hold:
@@ -211,6 +213,7 @@ async def compare(book: Rulebook, placed: Placed) -> None:
                 record = await running.ask(step, scene)
                 assert record is None or said(came) == recorded(record, came)
                 assert record is None or outcome(came) in (None, record.outcome)
+                assert record is None or came.wire is None or record.action == (came.wire if came.wire in ACTIONS else None)
                 thought = {limit: play.drawn(limit, scene, came, start + at) for limit in book.terms}
                 play.accounts, own = running.accounts, play.accounts
                 assert thought == {limit: play.drawn(limit, scene, came, start + at) for limit in book.terms}

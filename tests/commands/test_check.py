@@ -26,14 +26,14 @@ def test_a_good_policy_is_ok_and_says_what_servers_are_told(run: Run, write: Wri
     first, *told = ended.out.splitlines()
     assert first.startswith("p.yaml: ok, 2 rules, 0 models, hash ")
     assert [
-        "p.yaml: server db: sampling: declared if the client declares it; every request is taken by a rule",
-        "p.yaml: server db: sampling with tools: declared if the client declares it; every request is taken by a rule",
-        "p.yaml: server db: elicitation by form: declared; some requests may be taken by no rule",
-        "p.yaml: server db: elicitation by url: not declared; no rule takes any",
-        "p.yaml: any other server: sampling: declared if the client declares it; every request is taken by a rule",
-        "p.yaml: any other server: sampling with tools: declared if the client declares it; every request is taken by a rule",
-        "p.yaml: any other server: elicitation by form: not declared; no rule takes any",
-        "p.yaml: any other server: elicitation by url: not declared; no rule takes any",
+        "p.yaml: server db: sampling: advertised if the client declares it; every request matches a rule",
+        "p.yaml: server db: sampling with tools: advertised if the client declares it; every request matches a rule",
+        "p.yaml: server db: elicitation by form: advertised; some requests may match no rule",
+        "p.yaml: server db: elicitation by url: not advertised; no rule matches",
+        "p.yaml: any other server: sampling: advertised if the client declares it; every request matches a rule",
+        "p.yaml: any other server: sampling with tools: advertised if the client declares it; every request matches a rule",
+        "p.yaml: any other server: elicitation by form: not advertised; no rule matches",
+        "p.yaml: any other server: elicitation by url: not advertised; no rule matches",
     ] == told
 
 
@@ -161,5 +161,5 @@ def test_json_tells_the_same(run: Run, write: Write) -> None:
     assert 1 == ended.code
     good, bad = json.loads(ended.out)["files"]
     assert ("p.yaml", "policy", [], ["server db"]) == (good["file"], good["sort"], good["problems"], good["servers"][0]["servers"])
-    assert {"requests": "sampling", "declared": "if the client can", "untaken": "none"} == good["servers"][0]["requests"][0]
+    assert {"requests": "sampling", "declared": "if the client can", "untaken": "none", "denials": []} == good["servers"][0]["requests"][0]
     assert [(1, 10), (3, 23)] == [(problem["line"], problem["column"]) for problem in bad["problems"]]

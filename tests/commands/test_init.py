@@ -31,12 +31,12 @@ def test_what_it_writes_passes_check_and_test(run: Run, options: list[str], wher
 
 def test_with_a_model_that_model_answers_sampling(run: Run) -> None:
     run("init", "--model", "openai/x")
-    assert "any server: sampling: declared; " in run("check", "samplegate.yaml").out
+    assert "any server: sampling: advertised; " in run("check", "samplegate.yaml").out
 
 
 def test_without_a_model_only_the_client_answers(run: Run) -> None:
     run("init")
-    assert "any server: sampling: declared if the client declares it; " in run("check", "samplegate.yaml").out
+    assert "any server: sampling: advertised if the client declares it; " in run("check", "samplegate.yaml").out
 
 
 def test_the_rule_that_stands_commented_out_is_good_once_it_is_not(run: Run, tmp_path: Path) -> None:

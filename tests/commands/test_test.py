@@ -43,6 +43,7 @@ def test_a_failing_case_tells_its_line_what_differs_and_every_rule(run: Run, wri
         '    as: expected "cancel", got "decline"',
         "      1 no    not docs  deny     server: 'docs' is not mail",
         "      2 taken docs      deny",
+        "    the server gets: decline",
         "p_test.yaml: 1 case, 1 failed",
         "1 file, 1 case, 1 failed",
     ] == ended.out.splitlines()
@@ -136,7 +137,7 @@ def test_a_step_that_fails_is_told_with_its_line_and_its_turn(run: Run, write: W
     assert ["p_test.yaml:2: failed: two a minute", '    steps.0.effect (line 6, request 3 of 3): expected "allow", got "none"'] == lines[:2]
     assert "limit rate" in lines[2]
     assert lines[3].startswith("      1 taken docs  allow    limit rate")
-    assert ["p_test.yaml: 1 case, 1 failed", "1 file, 1 case, 1 failed"] == lines[4:]
+    assert ["    the server gets: error -1", "p_test.yaml: 1 case, 1 failed", "1 file, 1 case, 1 failed"] == lines[4:]
 
 
 def test_the_place_of_a_step_stands_in_the_json_too(run: Run, write: Write) -> None:

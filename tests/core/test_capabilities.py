@@ -213,10 +213,10 @@ def test_check_can_say_what_is_declared_and_what_no_rule_takes() -> None:
         ForwardRule(name="f", match=Match(mode=["form", "url"])),  # only http and https, as it names no scheme
     ]
     assert [
-        "sampling: declared; some requests may be taken by no rule",
-        "sampling with tools: not declared; some requests may be taken by no rule",
-        "elicitation by form: declared if the client declares it; every request is taken by a rule",
-        "elicitation by url: declared if the client declares it; some requests may be taken by no rule",
+        "sampling: advertised; some requests may match no rule",
+        "sampling with tools: not advertised; some requests may match no rule",
+        "elicitation by form: advertised if the client declares it; every request matches a rule",
+        "elicitation by url: advertised if the client declares it; some requests may match no rule",
     ] == [str(line) for line in describe_offer(book(*rules), server="docs")]
     assert ["all"] * 4 == [line.untaken for line in describe_offer(book(), server="docs")]
 

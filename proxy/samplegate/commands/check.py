@@ -20,7 +20,7 @@ from samplegate.core import claims, scripted
 from samplegate.core.cases import load_cases
 from samplegate.core.decide import compile_policy
 from samplegate.core.load import Loaded, PolicyError, Problem
-from samplegate.core.policy import AnswerRule
+from samplegate.core.policy import AnswerRule, Match
 from samplegate.core.policyfile.nodes import compose
 from samplegate.core.policyfile.tree import Mark, dotted, find
 from samplegate.core.policyfile.tree import Path as Place
@@ -115,6 +115,7 @@ def _report(checked: Checked) -> Iterator[str]:
     yield from (f"{checked.file}: {wait}" for wait in _waits(checked))
     for offered in checked.offers:
         yield from (f"{checked.file}: {offered}: {coverage}" for coverage in offered.requests)
+    yield from (f"{checked.file}: {line}" for line in _with_newer_servers(checked))
 
 
 def _lasting(checked: Checked) -> list[str]:
@@ -125,6 +126,19 @@ def _lasting(checked: Checked) -> list[str]:
 def _waits(checked: Checked) -> list[Wait]:
     """Who is asked by which rule, and how long they have."""
     return [] if checked.loaded is None else list(waits(checked.loaded.policy))
+
+
+def _with_newer_servers(checked: Checked) -> Iterator[str]:
+    """What differs in 2026-07-28, where capabilities are declared call by call."""
+    policy = None if checked.loaded is None else checked.loaded.policy
+    if policy is not None and any(_names_a_call(rule.match) for rule in policy.rules):
+        yield "with 2026-07-28, a capability is advertised only during the calls (tool, method) that such a rule can match"
+    if any("error" in answer for offered in checked.offers for one in offered.requests for denial in one.denials for answer in denial.wire):
+        yield "with 2026-07-28, the client's call ends where an older server gets an error"
+
+
+def _names_a_call(match: Match) -> bool:
+    return match.tool is not None or match.method is not None or (match.not_ is not None and _names_a_call(match.not_))
 
 
 def _warning(problem: Problem) -> str:

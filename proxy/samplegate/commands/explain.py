@@ -21,12 +21,12 @@ from samplegate.commands.reviewing import Waiting
 from samplegate.commands.spending import Spending
 from samplegate.commands.steps import as_json, lines
 from samplegate.core import jsontext
-from samplegate.core.capabilities import Offer, can_forward, offer
-from samplegate.core.decide import Rulebook, explain
+from samplegate.core.capabilities import can_forward, offer_to
+from samplegate.core.decide import explain
 from samplegate.core.decisions import Allowed, Decision, DenyAs, Escalated, FixedAnswer, Forwarded, LeftOpen, Situation, Step
 from samplegate.core.load import PolicyError
-from samplegate.core.requests import BadRequest, ClientCapabilities, Origin, Request
-from samplegate.core.session import doors
+from samplegate.core.requests import BadRequest, Origin, Request
+from samplegate.core.session import doors, shapes
 from samplegate.core.trials import scenes
 from samplegate.core.trials.scenes import Scene
 
@@ -37,8 +37,6 @@ class Explained:
 
     method: str
     request: Request
-    declared: bool
-    """Whether the server is told that it may ask this."""
     decision: Decision
     waiting: Waiting | None
     """Who is asked, if anybody."""
@@ -55,7 +53,8 @@ def command(args: argparse.Namespace) -> int:
     except (Unreadable, PolicyError) as problem:
         return refused(problem)
     if isinstance(explained, BadRequest):
-        complain(f"{args.request}: malformed: {explained.message}; the server gets error {explained.code}")
+        ends = _ended_call(scenes.origin(scene)) if scenes.origin(scene).era == "modern" else f"the server gets error {shapes.BAD_PARAMS}"
+        complain(f"{args.request}: malformed: {explained.message}; {ends}")
         return FAILED
     print(json.dumps(_json(explained), indent=2, ensure_ascii=False) if args.json else "\n".join(_report(explained)))
     return OK
@@ -94,18 +93,12 @@ def _asked(name: str) -> tuple[str, bytes | None]:
 def _explain(policy: Path, variables: Mapping[str, str], asked: tuple[str, bytes | None], scene: Scene) -> Explained | BadRequest:
     book = compile_book(load_policy(read(policy), file=str(policy), environment=variables), policy.parent)
     origin, client = scenes.origin(scene), scenes.capabilities(scene.client or [])
-    item = doors.item(*asked, origin, _offer(book, origin, client))
+    item = doors.item(*asked, origin, offer_to(book, origin, client))
     if isinstance(item.request, BadRequest):
         return item.request
-    decision, steps = explain(book, item.request, Situation(can_forward=can_forward(item.request, client)))
+    decision, steps = explain(book, item.request, Situation(can_forward(item.request, client), item.offered))
     waiting = reviewing.waiting(book, item.request, decision)
-    return Explained(item.method, item.request, item.offered, decision, waiting, steps, spending.spending(book, item.request, decision))
-
-
-def _offer(book: Rulebook, origin: Origin, client: ClientCapabilities) -> Offer:
-    """What the server was told: in the legacy eras once for all calls, in the modern one for the call that it asks in."""
-    call = origin.calls[0] if origin.era == "modern" and origin.calls else None
-    return offer(book, server=origin.server, caller=origin.caller, era=origin.era, revision=origin.revision, client=client, call=call)
+    return Explained(item.method, item.request, decision, waiting, steps, spending.spending(book, item.request, decision))
 
 
 def _report(explained: Explained) -> Iterator[str]:
@@ -121,7 +114,7 @@ def _report(explained: Explained) -> Iterator[str]:
         yield from reviewing.report(explained.waiting)
     yield from spending.report(explained.spending)
     yield from (f"shadow    {shadow.rule}: {shadow.effect}" for shadow in decision.shadows)
-    yield f"declared  {'yes' if explained.declared else 'no: the server is not told that it may ask this, and so it should not'}"
+    yield f"declared  {'yes' if decision.declared else 'no: the policy does not offer this capability to the server'}"
     yield f"outcome   {outcome(explained)}"
 
 
@@ -137,7 +130,8 @@ def _json(explained: Explained) -> dict[str, Any]:
         "review": None if explained.waiting is None else reviewing.as_json(explained.waiting),
         **spending.as_json(explained.spending),
         "shadows": [{"rule": shadow.rule, "effect": shadow.effect} for shadow in decision.shadows],
-        "declared": explained.declared,
+        "declared": decision.declared,
+        "wire": shapes.wire_answer(explained.request.kind, explained.request.origin.era, decision),
         "outcome": outcome(explained),
         "rules": as_json(explained.steps),
     }
@@ -169,8 +163,9 @@ def outcome(explained: Explained) -> str:
     """What goes over the wire, as a sentence: a pushed request in the legacy eras, a key of a round in the modern one."""
     request, modern = explained.request, explained.request.origin.era == "modern"
     back = "in the gate's retry of the call" if modern else "as the reply to its request"
-    if not explained.declared:
-        return f"Unanswered: {_ended_call(request.origin) if modern else 'the server gets error -32602'}, whatever the rule says"
+    if not explained.decision.declared:
+        what = "Denied" if isinstance(explained.decision.act, DenyAs) else "Unanswered"
+        return f"{what}: {_ended_call(request.origin) if modern else f'the server gets error {shapes.BAD_PARAMS}'}"
     match explained.decision.act:
         case Allowed(models=models, review_answer=str(reviewer)):
             return f"Answered: what {models[0]} writes goes to the server {back} once {reviewer} has let it; if not, {_refused(request)}"

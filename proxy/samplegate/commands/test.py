@@ -143,6 +143,8 @@ def _failure(tests: Path, trial: Trial) -> Iterator[str]:
     if trial.detail:
         yield f"    {trial.detail}"
     yield from (f"    {line}" for line in lines(trial.steps))
+    if trial.came is not None and trial.came.wire is not None:
+        yield f"    the server gets: {trial.came.wire}"
 
 
 def _where(mismatch: Mismatch) -> str:
@@ -186,8 +188,16 @@ def _trial_json(trial: Trial) -> dict[str, Any]:
         "passed": not trial.mismatches,
         "mismatches": [_mismatch_json(each) for each in trial.mismatches],
         "detail": trial.detail,
+        **_came_json(trial),
         "rules": as_json(trial.steps),
     }
+
+
+def _came_json(trial: Trial) -> dict[str, Any]:
+    if trial.came is None:
+        return {}
+    decision = trial.came.decision
+    return {"effect": decision.effect, "rule": decision.rule, "declared": decision.declared, "wire": trial.came.wire}
 
 
 def _mismatch_json(mismatch: Mismatch) -> dict[str, Any]:

@@ -6,17 +6,18 @@ declared that no rule could answer, and no rule that may answer goes undeclared.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Set
-from typing import Final, Literal, TypeAlias, assert_never
+from collections.abc import Iterator, Mapping, Sequence, Set
+from typing import Any, Final, Literal, TypeAlias, assert_never
 
 import msgspec
 
 from samplegate.core import answers, models
 from samplegate.core.eras import LEGACY, Era, has_elicitation, has_modes
+from samplegate.core.matching.conditions import shown
 from samplegate.core.matching.facts import ABSENT, UNKNOWN, Calls, Facts, Known
 from samplegate.core.matching.match import Rulebook
 from samplegate.core.policy import AllowRule, AnswerRule, DenyRule, EscalateRule, ForwardRule, Kind, ModelRule, Rule
-from samplegate.core.requests import Call, ClientCapabilities, Request
+from samplegate.core.requests import Call, ClientCapabilities, Origin, Request
 
 
 class Offer(msgspec.Struct, frozen=True):
@@ -51,7 +52,10 @@ class Asker(msgspec.Struct, frozen=True):
 
 
 def offer(book: Rulebook, *, server: str, caller: str, era: Era, revision: str, client: ClientCapabilities, call: Call | None) -> Offer:
-    """What reachable rules can allow, answer or forward. ``call`` None is the union over all calls and none: legacy, and modern outside CALLS."""
+    """What reachable rules can allow, answer, escalate, forward or decline.
+
+    ``call`` None is the union over all calls and none: legacy, and modern outside CALLS.
+    """
     who = Asker(server, caller, era, call)
     modes = has_modes(revision)
     finer = modes and not _plain(book, server)
@@ -63,6 +67,37 @@ def offer(book: Rulebook, *, server: str, caller: str, era: Era, revision: str, 
         form=has_elicitation(revision) and _reached(book, who, "elicitation by form", client, {"client", "gate"}),
         url=modes and _reached(book, who, "elicitation by url", client, {"client", "gate"}),
     )
+
+
+def offer_to(book: Rulebook, origin: Origin, client: ClientCapabilities) -> Offer:
+    """What was declared to the server before a request of this origin: in the legacy eras once for all calls, in the modern one for the call."""
+    call = origin.calls[0] if origin.era == "modern" and origin.calls else None
+    return offer(book, server=origin.server, caller=origin.caller, era=origin.era, revision=origin.revision, client=client, call=call)
+
+
+REMEDY: Final = "to forward them to the client, add these rules below the rules that deny"
+_FORWARDS: Final[Mapping[str, tuple[Class, str]]] = {
+    "sampling": ("sampling", "{name: forward sampling, match: {kind: sampling}, effect: forward}"),
+    "sampling.tools": ("sampling with tools", "{name: forward sampling with tools, match: {kind: sampling, tools: true}, effect: forward}"),
+    "sampling.context": ("sampling", "{name: forward sampling, match: {kind: sampling}, effect: forward}"),
+    "elicitation.form": ("elicitation by form", "{name: forward forms, match: {kind: elicitation, mode: form}, effect: forward}"),
+    "elicitation.url": ("elicitation by url", "{name: forward URLs, match: {kind: elicitation, mode: url}, effect: forward}"),
+}
+"""By capability: what it is needed for, and the rule with which the client keeps it."""
+
+
+def remedies(book: Rulebook, who: Asker, withheld: Sequence[str]) -> dict[str, Any]:
+    """For the operator's log, of capabilities that are withheld: the rules that deny all such requests, and rules to add for the others."""
+    denied_by: dict[str, None] = {}
+    add: dict[str, None] = {}
+    for name in withheld:
+        class_, rule = _FORWARDS[name]
+        reached = list(_reachable(book, who, class_))
+        if reached and reached[-1][1] and isinstance(last := reached[-1][0], DenyRule):
+            denied_by[last.name] = None
+        elif not (name in {"sampling.tools", "sampling.context"} and _plain(book, who.server)):
+            add[rule] = None
+    return {**({"denied_by": list(denied_by)} if denied_by else {}), **({"remedy": REMEDY, "add": list(add)} if add else {})}
 
 
 def _plain(book: Rulebook, server: str) -> bool:
@@ -119,8 +154,8 @@ def _by(book: Rulebook, rule: Rule, class_: Class, client: ClientCapabilities) -
             return "client" if _declared(class_, client) else "otherwise"
         case EscalateRule():  # a person may answer what no model takes, but no server needs to bring tools for a person
             return "gate" if class_ != "sampling with tools" or _has_model(book, rule, class_) else "otherwise"
-        case DenyRule():
-            return "nobody"
+        case DenyRule():  # the server can receive a decline only of what was declared to it
+            return "gate" if rule.as_ == "decline" and _kind_of(class_) == "elicitation" else "nobody"
         case _ as never:
             assert_never(never)
 
@@ -192,18 +227,31 @@ def unsolicited(
     return "pass" if asked and asked >= kinds else "strip"
 
 
+class Denial(msgspec.Struct, frozen=True):
+    """A rule that may deny requests of a class, and what the server then gets in the legacy eras; where that depends on the client, both."""
+
+    rule: str
+    wire: tuple[str, ...]
+
+    def __str__(self) -> str:
+        first, *more = self.wire
+        return f"rule {shown(self.rule)} denies: {first}{''.join(f', or {other} where the client declares it' for other in more)}"
+
+
 class Coverage(msgspec.Struct, frozen=True):
     """What a policy means to one server for one class of requests. ``str()`` is a line for a person."""
 
     requests: Class
     declared: Literal["always", "if the client can", "never"]
     untaken: Literal["none", "some", "all"]
-    """Which of them may be taken by no rule."""
+    """Which of them may match no rule."""
+    denials: tuple[Denial, ...] = ()
+    """By the rules that may deny some, in their order."""
 
     def __str__(self) -> str:
-        said = {"always": "declared", "if the client can": "declared if the client declares it", "never": "not declared"}[self.declared]
-        left = {"none": "every request is taken by a rule", "some": "some requests may be taken by no rule", "all": "no rule takes any"}[self.untaken]
-        return f"{self.requests}: {said}; {left}"
+        said = {"always": "advertised", "if the client can": "advertised if the client declares it", "never": "not advertised"}[self.declared]
+        left = {"none": "every request matches a rule", "some": "some requests may match no rule", "all": "no rule matches"}[self.untaken]
+        return "; ".join((f"{self.requests}: {said}", left, *map(str, self.denials)))
 
 
 def describe_offer(
@@ -213,14 +261,17 @@ def describe_offer(
     bare, able = (offer(book, server=server, caller=caller, era=era, revision=revision, client=c, call=call) for c in (ClientCapabilities(), _ALL))
     pairs = ((bare.sampling, able.sampling), (bare.sampling_tools, able.sampling_tools), (bare.form, able.form), (bare.url, able.url))
     who = Asker(server, caller, era, call)
-    return tuple(
-        Coverage(class_, "always" if without else "if the client can" if full else "never", _untaken(book, who, class_))
-        for class_, (without, full) in zip(_CLASSES, pairs, strict=True)
-    )
+    return tuple(_coverage(class_, declared, list(_reachable(book, who, class_))) for class_, declared in zip(_CLASSES, pairs, strict=True))
 
 
-def _untaken(book: Rulebook, who: Asker, class_: Class) -> Literal["none", "some", "all"]:
-    reached = list(_reachable(book, who, class_))
-    if not reached:
-        return "all"
-    return "none" if reached[-1][1] else "some"
+def _coverage(class_: Class, declared: tuple[bool, bool], reached: Sequence[tuple[Rule, bool]]) -> Coverage:
+    """``declared``: to a client without capabilities, and to one with all."""
+    bare, able = declared
+    untaken: Literal["none", "some", "all"] = "all" if not reached else "none" if reached[-1][1] else "some"
+    denials = [_denial(rule, class_, declared) for rule, _ in reached if isinstance(rule, DenyRule)]
+    return Coverage(class_, "always" if bare else "if the client can" if able else "never", untaken, tuple(denials))
+
+
+def _denial(rule: DenyRule, class_: Class, declared: tuple[bool, bool]) -> Denial:
+    milder = "error -1" if _kind_of(class_) == "sampling" else rule.as_
+    return Denial(rule.name, tuple(dict.fromkeys(milder if each else "error -32602" for each in declared)))

@@ -1,12 +1,13 @@
 """The decision: a request, a policy and a situation in, a Decision out. Pure; acts on nothing and waits for nothing.
 
-The first rule that matches and can be carried out wins; no rule, no answer. A ``detail`` names rules, fields and types, never content.
+The first rule that matches and can be carried out wins; no rule, no answer. What was not declared to the server is only ever denied, by the rule
+that denies it, or left unanswered. A ``detail`` names rules, fields and types, never content.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal, TypeAlias, assert_never
+from typing import Any, Final, Literal, TypeAlias, assert_never
 
 import msgspec
 
@@ -26,6 +27,9 @@ __all__ = ["Rulebook", "compile_policy", "decide", "explain"]
 Effect: TypeAlias = Literal["allow", "answer", "forward", "escalate", "deny"]
 
 
+NOT_DECLARED: Final = "the server asked for what was not declared to it"
+
+
 class Can(msgspec.Struct, frozen=True):
     """A rule's effect can be carried out."""
 
@@ -41,13 +45,25 @@ class Cannot(msgspec.Struct, frozen=True):
 
 def decide(book: Rulebook, request: Request, situation: Situation, start: int = 0) -> Decision:
     """What is to be done with a request. ``start`` is the first rule to look at: ``Decision.index`` + 1 for ``on_timeout: next``."""
-    return _walk(book, request, situation, start, None)
+    decision = _walk(book, request, situation, start, None)
+    return decision if situation.declared else _undeclared(decision)
 
 
 def explain(book: Rulebook, request: Request, situation: Situation, start: int = 0) -> tuple[Decision, list[Step]]:
     """The same, with every rule that was looked at and why it did not take the request. The steps show values met; the decision does not."""
     steps: list[Step] = []
-    return _walk(book, request, situation, start, steps), steps
+    decision = _walk(book, request, situation, start, steps)
+    return (decision if situation.declared else _undeclared(decision)), steps
+
+
+def _undeclared(found: Decision) -> Decision:
+    """The decision on a request that the server was not offered: a denial stays its rule's, and everything else stays unanswered (R8, R31)."""
+    if isinstance(found.act, DenyAs):
+        return msgspec.structs.replace(found, declared=False, detail=f"{NOT_DECLARED}{found.detail and f'; {found.detail}'}")
+    why = found.detail if isinstance(found.act, LeftOpen) else f"rule {shown(found.rule or '')} would have taken it"
+    return Decision(
+        LeftOpen(), "none", found.rule, Reason.NOT_OFFERED, f"{NOT_DECLARED}; {why}", shadows=found.shadows, declared=False, ruled=found.reason
+    )
 
 
 def _walk(book: Rulebook, request: Request, situation: Situation, start: int, steps: list[Step] | None) -> Decision:

@@ -15,7 +15,7 @@ class Reason(StrEnum):
     RULE = "rule"  # a rule took it and could be carried out
     NO_RULE = "no_rule"  # no rule matched
     CANNOT = "cannot"  # the rule's effect could not be carried out (its `otherwise`)
-    NOT_OFFERED = "not_offered"  # a kind or mode that we did not declare
+    NOT_OFFERED = "not_offered"  # a kind, mode or sub-capability that the policy withholds from the server
     MALFORMED = "malformed"
     TIMEOUT = "timeout"
     MODEL = "model"  # the model failed or refused
@@ -120,6 +120,10 @@ class Decision(msgspec.Struct, frozen=True):
     limits: tuple[str, ...] = ()
     """The limits that carrying it out draws on."""
     on_limit: Literal["next", "unanswered", "deny", "wait"] = "unanswered"
+    declared: bool = True
+    """Whether the server was offered what it asks for; if not, it gets error -32602 or its call ends, whatever the rule (R8, R31)."""
+    ruled: Reason | None = None
+    """Where the reason is that it was not offered: the reason that the rules alone came to."""
 
     @property
     def allowed(self) -> Allowed | None:
@@ -146,6 +150,8 @@ class Denied(msgspec.Struct, frozen=True):
     """The client's own error object, released verbatim (R118)."""
     detail: str = ""
     decided_by: DecidedBy = "policy"
+    code: int = -1
+    """The error's code: -1, or -32602 for what was not declared; then an elicitation gets the error too (R31)."""
 
 
 class Unanswered(msgspec.Struct, frozen=True):
@@ -170,3 +176,5 @@ class Situation(msgspec.Struct, frozen=True):
 
     can_forward: bool = True
     """Whether the client can be asked this kind, mode and sub-capability at all."""
+    declared: bool = True
+    """Whether they were declared to the server."""

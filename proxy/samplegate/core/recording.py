@@ -167,7 +167,7 @@ def _action(item: Item, done: Done) -> Literal["accept", "decline", "cancel"] | 
     if item.method.startswith("sampling/") or done.handed_on_to_client:
         return None
     match done.outcome:
-        case Denied(error=None, action=action):
+        case Denied(error=None, action=action, code=-1):
             return action
         case Unanswered(error=None, code=-1):
             return "cancel"

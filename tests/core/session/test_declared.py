@@ -138,6 +138,8 @@ class TestRewrite:
 
 def test_what_is_withheld_is_named() -> None:
     client = ClientCapabilities(True, True, True, True, True)
-    assert ["sampling", "sampling.tools", "sampling.context", "elicitation.form", "elicitation.url"] == declared.withheld(client, Offer())
-    assert ["sampling.tools", "elicitation.url"] == declared.withheld(client, Offer(True, False, True, True, False))
-    assert [] == declared.withheld(ClientCapabilities(), Offer(True, True, True, True, True))
+    every = ["sampling", "sampling.tools", "sampling.context", "elicitation.form", "elicitation.url"]
+    assert every == declared.withheld(client, Offer(), "2025-11-25")
+    assert ["sampling.tools", "elicitation.url"] == declared.withheld(client, Offer(True, False, True, True, False), "2025-11-25")
+    assert [] == declared.withheld(ClientCapabilities(), Offer(True, True, True, True, True), "2025-11-25")
+    assert ["sampling", "elicitation.form"] == declared.withheld(client, Offer(), "2025-06-18"), "the revision has no more"

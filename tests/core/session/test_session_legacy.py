@@ -52,7 +52,7 @@ class TestCapabilities:
     def test_what_the_client_declared_and_is_not_offered_is_said(self) -> None:
         d = Dialogue(DENY)
         hello = request(0, "initialize", protocolVersion="2025-11-25", capabilities={"sampling": {}})
-        assert Note("capability.withheld", {"server": "default", "capabilities": ["sampling"]}) == one(d.client(hello), Note)
+        assert Note("capability.withheld", {"server": "default", "capabilities": ["sampling"], "denied_by": ["never"]}) == one(d.client(hello), Note)
 
 
 class TestPassing:

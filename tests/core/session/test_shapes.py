@@ -112,7 +112,7 @@ class TestPushed:
             (Denied(Reason.TIMEOUT), "refused: nobody answered in time"),
             (Denied(Reason.REVIEW), "refused by a reviewer"),
             (Denied(Reason.LIMIT), "refused: a limit is reached"),
-            (Denied(Reason.RULE), "refused by policy"),
+            (Denied(Reason.RULE), "denied by policy"),
         ],
     )
     def test_a_refusal_and_the_want_of_an_answer_are_told_apart(self, outcome: Outcome, words: str) -> None:

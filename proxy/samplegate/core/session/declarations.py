@@ -57,11 +57,12 @@ class Declarations(msgspec.Struct, eq=False):
         wanted = None if raw is None else declared.rewrite(raw, client, offer, revision)
         return Declaration(self.state.book, revision, client, offer, wanted if wanted != raw else None)
 
-    def withheld(self, declaration: Declaration) -> list[Note]:
+    def withheld(self, declaration: Declaration, call: Call | None, caller: str) -> list[Note]:
         """What the client declared and is not offered, said once for each capability."""
-        new = [name for name in declared.withheld(declaration.client, declaration.offer) if name not in self._withheld]
+        names = declared.withheld(declaration.client, declaration.offer, declaration.revision)
+        new = [name for name in names if name not in self._withheld]
         self._withheld.update(new)
-        return [Note("capability.withheld", {"server": self.state.server, "capabilities": new})] if new else []
+        return [self.state.withheld("modern", new, call, caller)] if new else []
 
 
 def modern_meta(f: Frame) -> bytes | None:

@@ -82,13 +82,14 @@ def without_tasks_extension(capabilities: bytes) -> bytes:
     return splice(capabilities, ("extensions", TASKS_EXTENSION), None)
 
 
-def withheld(client: ClientCapabilities, offer: Offer) -> list[str]:
-    """What the client declared and the policy keeps from the server, by name."""
+def withheld(client: ClientCapabilities, offer: Offer, revision: str) -> list[str]:
+    """What the client declared, the revision has and the policy keeps from the server, by name."""
+    modes = has_modes(revision)
     pairs = (
         ("sampling", client.sampling, offer.sampling),
-        ("sampling.tools", client.sampling_tools, offer.sampling_tools),
-        ("sampling.context", client.sampling_context, offer.sampling_context),
-        ("elicitation.form", client.form, offer.form),
-        ("elicitation.url", client.url, offer.url),
+        ("sampling.tools", client.sampling_tools and modes, offer.sampling_tools),
+        ("sampling.context", client.sampling_context and modes, offer.sampling_context),
+        ("elicitation.form", client.form and has_elicitation(revision), offer.form),
+        ("elicitation.url", client.url and modes, offer.url),
     )
     return [name for name, has, offered in pairs if has and not offered]

@@ -75,7 +75,7 @@ class Exchange:
             line = jsontext.splice(f.raw, ("params",), pending.params)
         params = pending.params
         assert params is not None
-        notes = self._declarations.withheld(declaration)
+        notes = self._declarations.withheld(declaration, call, caller)
         if f.method in CALLS and brings_answers(params):
             return [*notes, *self._returns(pending, params, f, now)]
         return [*notes, *self.state.send(pending, line)]

@@ -13,7 +13,7 @@ from samplegate.core.frames import Frame, FrameId
 from samplegate.core.jsontext import Malformed
 from samplegate.core.session import declared
 from samplegate.core.session.inflight import Pending
-from samplegate.core.session.rounds import Effect, Note
+from samplegate.core.session.rounds import Effect
 from samplegate.core.session.state import State
 
 Effects = list[Effect]
@@ -42,8 +42,8 @@ class Handshake(msgspec.Struct, eq=False):
         pending = Pending(lane, f.id, f.id, f.method, now)
         sent = state.send(pending, line)
         self._asked = {pending.wire_id: revision}
-        withheld = declared.withheld(state.client, state.offered)
-        return [Note("capability.withheld", {"server": state.server, "capabilities": withheld}), *sent] if withheld else sent
+        withheld = declared.withheld(state.client, state.offered, revision)
+        return [state.withheld("legacy", withheld, None), *sent] if withheld else sent
 
     def answered(self, f: Frame) -> None:
         """The server chose a revision, if this is its answer. Raises Malformed for a word that is none: all that follows would be read by it."""

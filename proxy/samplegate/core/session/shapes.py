@@ -11,7 +11,7 @@ from typing import Any, Final
 import msgspec
 
 from samplegate.core import frames, jsontext
-from samplegate.core.decisions import Answered, Denied, Reason, Unanswered
+from samplegate.core.decisions import Answered, Decision, Denied, DenyAs, FixedAnswer, LeftOpen, Reason, Unanswered
 from samplegate.core.eras import META_RELATED_TASK, Era, has_modes
 from samplegate.core.session.rounds import Release
 
@@ -24,10 +24,10 @@ INVALID_REQUEST: Final = -32600
 PROVENANCE: Final = "samplegate/provenance"
 
 _SAID: Final[Mapping[Reason, str]] = {
-    Reason.RULE: "refused by policy",
+    Reason.RULE: "denied by policy",
     Reason.NO_RULE: "not answered: no rule covers it",
     Reason.CANNOT: "not answered: the rule that covers it could not be carried out",
-    Reason.NOT_OFFERED: "not offered by this client",
+    Reason.NOT_OFFERED: "not answered: the gate's policy does not offer this capability to the server",
     Reason.MALFORMED: "malformed",
     Reason.TIMEOUT: "not answered in time",
     Reason.MODEL: "not answered: the model failed",
@@ -42,18 +42,48 @@ _SAID: Final[Mapping[Reason, str]] = {
 }
 
 
-def code_of(reason: Reason) -> int:
-    """The error code of a request that nobody answers for this reason; other than REJECTED it has no milder form than an error."""
-    if reason in (Reason.MALFORMED, Reason.NOT_OFFERED):
+def code_of(decision: Decision) -> int:
+    """The error code of a request that is denied or left open by a decision (R8, R12, R31)."""
+    if not decision.declared or decision.reason is Reason.MALFORMED:
         return BAD_PARAMS
-    return INTERNAL if reason is Reason.ROUNDS else REJECTED
+    return INTERNAL if decision.reason is Reason.ROUNDS else REJECTED
+
+
+def refusal(decision: Decision) -> Denied | Unanswered:
+    """The outcome of a decision that denies a request or leaves it open."""
+    if isinstance(decision.act, DenyAs):
+        return Denied(decision.reason, decision.act.as_, detail=decision.detail, code=code_of(decision))
+    return Unanswered(decision.reason, detail=decision.detail, code=code_of(decision))
+
+
+def is_error(kind: str, outcome: Denied | Unanswered) -> bool:
+    """Whether an outcome has no milder form than an error, which in the modern era ends the call (R70)."""
+    return kind == "sampling" or outcome.code != REJECTED
+
+
+def wire_answer(kind: str, era: Era, decision: Decision) -> str | None:
+    """What the server gets for a decision, in a word; None where a model, a reviewer or the client has a say in it."""
+    match decision.act:
+        case DenyAs() | LeftOpen():
+            return refused_answer(kind, era, refusal(decision))
+        case FixedAnswer(result=result):
+            return str(result.get("action", "result"))
+        case _:
+            return None
+
+
+def refused_answer(kind: str, era: Era, outcome: Denied | Unanswered) -> str:
+    """What the server gets for an outcome without an answer: ``decline``, ``cancel``, ``error CODE``, or ``call ends``."""
+    if not is_error(kind, outcome):
+        return _action(outcome)
+    return "call ends" if era == "modern" else f"error {outcome.code}"
 
 
 def sentence(kind: str, release: Release) -> str:
     """What a peer is told about a request that was not answered."""
     outcome = release.outcome
     assert isinstance(outcome, Denied | Unanswered)
-    said = f"{kind} request {_refused(outcome.reason) if isinstance(outcome, Denied) else _SAID[outcome.reason]}"
+    said = f"{kind} request {_refused(outcome) if isinstance(outcome, Denied) else _SAID[outcome.reason]}"
     if outcome.reason is Reason.MALFORMED and outcome.detail:
         said = f"{said}: {outcome.detail}"
     if release.explain:
@@ -61,8 +91,10 @@ def sentence(kind: str, release: Release) -> str:
     return f"{said} [decision {release.decision_id}]" if release.decision_id else said
 
 
-def _refused(reason: Reason) -> str:
-    return "refused: nobody answered in time" if reason is Reason.TIMEOUT else _SAID[reason].replace("not answered", "refused")
+def _refused(outcome: Denied) -> str:
+    if outcome.code != REJECTED:  # a rule's `otherwise: deny` is a denial too
+        return _SAID[Reason.RULE]
+    return "refused: nobody answered in time" if outcome.reason is Reason.TIMEOUT else _SAID[outcome.reason].replace("not answered", "refused")
 
 
 def sampling_result(result: Mapping[str, Any], revision: str) -> dict[str, Any] | None:
@@ -104,10 +136,8 @@ def pushed(id: frames.FrameId, kind: str, release: Release, params: bytes | None
             return frames.result(id, related(provenance(result, decided_by=by, decision_id=release.decision_id), params))
         case Denied(error=bytes(error)) | Unanswered(error=bytes(error)):
             return b'{"jsonrpc":"2.0","id":' + jsontext.dump(id) + b',"error":' + error + b"}"
-        case Unanswered(code=code) if code != REJECTED or kind == "sampling":
-            return _error(id, code, kind, release)
-        case Denied() if kind == "sampling":
-            return _error(id, REJECTED, kind, release)
+        case Denied() | Unanswered() if is_error(kind, outcome):
+            return _error(id, outcome.code, kind, release)
         case Denied() | Unanswered():
             result = jsontext.dump({"action": _action(outcome)})
             return frames.result(id, related(provenance(result, decided_by=_decided_by(outcome), decision_id=release.decision_id), params))
@@ -140,9 +170,7 @@ def nested(kind: str, release: Release) -> bytes | None:
         case Answered(result=result, decided_by=by):
             marked = kind == "sampling"
             return provenance(result, decided_by=by, decision_id=release.decision_id) if marked else result
-        case Unanswered(code=code) if code != REJECTED:
-            return None
-        case Denied() | Unanswered() if kind == "elicitation":
+        case Denied() | Unanswered() if not is_error(kind, outcome):
             return jsontext.dump({"action": _action(outcome)})
         case _:
             return None

@@ -5,13 +5,13 @@ from __future__ import annotations
 import msgspec
 
 from samplegate.core import jsontext
-from samplegate.core.capabilities import Offer, offer
+from samplegate.core.capabilities import Asker, Offer, offer, remedies
 from samplegate.core.decide import Rulebook
 from samplegate.core.eras import Era
 from samplegate.core.frames import FrameId
 from samplegate.core.requests import Call, ClientCapabilities, Origin
 from samplegate.core.session.inflight import Inflight, Pending
-from samplegate.core.session.rounds import Effect, ToServer
+from samplegate.core.session.rounds import Effect, Note, ToServer
 
 SERVER_LANE = 0
 INTERNAL = -1  # the lane of what the gate itself asks of a server
@@ -76,6 +76,11 @@ class State(msgspec.Struct, eq=False):
         """What is declared to the server (R113)."""
         who = self.caller if caller is None else caller
         return offer(self.book, server=self.server, caller=who, era=era, revision=revision, client=client, call=call)
+
+    def withheld(self, era: Era, names: list[str], call: Call | None, caller: str | None = None) -> Note:
+        """The warning that the client declared what the server is not offered, with the rules that would change that."""
+        who = Asker(self.server, self.caller if caller is None else caller, era, call)
+        return Note("capability.withheld", {"server": self.server, "capabilities": names, **remedies(self.book, who, names)})
 
     def enter(self, pending: Pending) -> None:
         """Put a request in flight that the server has not seen."""

@@ -37,10 +37,12 @@ KEYS: Final[dict[str, dict[str, str]]] = {
     "Expect": {
         "effect": "`allow`, `answer`, `forward`, `escalate`, `deny`, or `none` for nobody.",
         "rule": "The name of the rule that decided.",
-        "reason": "`rule`, `no_rule`, `cannot`, `malformed`, `limit` or `brake`; with a verdict also `review` and `timeout`.",
+        "reason": "`rule`, `no_rule`, `cannot`, `not_offered`, `malformed`, `limit` or `brake`; with a verdict also `review` and `timeout`.",
         "reviewer": "Whom it is escalated to.",
         "review_answer": "Who sees the model's answer before the server does.",
         "outcome": "`answered`, `denied` or `unanswered`, where no model's answer and no client has a say in it.",
+        "declared": "Whether the capability that the request needs was declared to the server.",
+        "wire": "What the server gets: `result`, `accept`, `decline`, `cancel`, `error -1`, `error -32602`, or `call ends`.",
         "model": "The model that is asked first.",
         "models": "All models that would be asked, in order.",
         "max_tokens": "The output tokens that the model is asked for.",

@@ -13,15 +13,15 @@ import msgspec
 from samplegate.core import claims
 from samplegate.core.admission import after_refusal, draws_of, unless_taken, worst_of
 from samplegate.core.brakes import Brakes, asker, digest
-from samplegate.core.capabilities import can_forward
+from samplegate.core.capabilities import can_forward, offer_to
 from samplegate.core.catalogue import Worst
 from samplegate.core.claims import Claimant
 from samplegate.core.decide import Rulebook, explain
-from samplegate.core.decisions import Decision, Escalated, LeftOpen, Reason, Shadow, Situation, Step
+from samplegate.core.decisions import Decision, Denied, Escalated, LeftOpen, Reason, Shadow, Situation, Step, Unanswered
 from samplegate.core.ledger import Refused
-from samplegate.core.parsing.parse import parse
-from samplegate.core.policy import seconds
+from samplegate.core.policy import Kind, seconds
 from samplegate.core.requests import BadRequest, Origin, Request
+from samplegate.core.session import doors, shapes
 from samplegate.core.trials import scenes
 from samplegate.core.trials.accounts import Accounts
 from samplegate.core.trials.charges import actual
@@ -58,6 +58,8 @@ class Came(msgspec.Struct, frozen=True):
     """At worst, in units of a dollar; None where no model is asked or its price is unknown."""
     judged: Judged | str | None = None
     """What the case's verdict made of it, or why it is none on this request."""
+    wire: str | None = None
+    """What the server gets, as ``shapes.wire_answer`` says it."""
 
 
 class Scenery(msgspec.Struct, frozen=True):
@@ -70,6 +72,7 @@ class Scenery(msgspec.Struct, frozen=True):
     """What is asked, for the brakes."""
     situation: Situation
     who: Claimant
+    kind: Kind
 
 
 _NOTHING_YET: Final = Came(Decision(LeftOpen(), "none", None, Reason.NO_RULE))
@@ -86,6 +89,7 @@ class Play:
         """Put one request; ``now`` is in Unix seconds and never goes back."""
         came = self._asked(scenery, now)
         unused = came.judged is None and all(walk.end != "timeout" for walk in came.walks)
+        came = msgspec.structs.replace(came, wire=_wire(scenery, came))
         if scenery.asked.verdict is None or not unused:
             return came
         return msgspec.structs.replace(came, judged=f"nobody is asked for one: the effect is {came.decision.effect}")
@@ -94,7 +98,9 @@ class Play:
         self.accounts.advance(now)
         if isinstance(scenery.request, BadRequest):
             return Came(Decision(LeftOpen(), "none", None, Reason.MALFORMED, scenery.request.message))
-        braked = self._brakes.asked(asker(scenery.who.origin), scenery.who.call_ids, scenery.digest, now)
+        braked = None
+        if scenery.situation.declared:
+            braked = self._brakes.asked(asker(scenery.who.origin), scenery.who.call_ids, scenery.digest, now)
         if braked is not None:
             return Came(Decision(LeftOpen(), "none", None, Reason.BRAKE, braked.detail))
         came, first = _NOTHING_YET, 0
@@ -183,11 +189,13 @@ def scenery(asked: Asked, book: Rulebook) -> Scenery:
     """A step's request and who makes it."""
     origin = scenes.origin(asked)
     method, params = wire(asked)
-    request = parse(method, msgspec.json.encode(params), origin)
+    client = scenes.capabilities(asked.client or [])
+    item = doors.item(method, msgspec.json.encode(params), origin, offer_to(book, origin, client))
+    request = item.request
     if isinstance(request, BadRequest):
-        return Scenery(asked, book, request, "", Situation(can_forward=False), _claimant(asked, origin))
-    able = Situation(can_forward=can_forward(request, scenes.capabilities(asked.client or [])))
-    return Scenery(asked, book, request, digest(request.params), able, _claimant(asked, origin))
+        return Scenery(asked, book, request, "", Situation(False, item.offered), _claimant(asked, origin), item.kind)
+    able = Situation(can_forward(request, client), item.offered)
+    return Scenery(asked, book, request, digest(request.params), able, _claimant(asked, origin), item.kind)
 
 
 def _claimant(asked: Asked, origin: Origin) -> Claimant:
@@ -214,6 +222,18 @@ def _end(decision: Decision, refused: Refused | str | None, judged: Judged | str
     if decision.reason is Reason.RULE:
         return "taken"
     return "otherwise" if decision.reason is Reason.CANNOT else "none"
+
+
+def _wire(scenery: Scenery, came: Came) -> str | None:
+    kind, era, judged = scenery.kind, scenery.who.origin.era, came.judged
+    if not isinstance(judged, Judged):
+        return shapes.wire_answer(kind, era, came.decision)
+    if judged.outcome == "answered":
+        return judged.action or "result"
+    if judged.outcome is None:
+        return None
+    refused = Denied(judged.reason, "decline" if judged.as_ == "decline" else "cancel") if judged.outcome == "denied" else Unanswered(judged.reason)
+    return shapes.refused_answer(kind, era, refused)
 
 
 def _cost(book: Rulebook, decision: Decision) -> int | None:

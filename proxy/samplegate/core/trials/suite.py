@@ -83,18 +83,25 @@ Word: TypeAlias = Literal["approve", "reject", "accept", "decline", "cancel", "n
 Verdict: TypeAlias = Word | Said
 
 
+Wire: TypeAlias = Literal["result", "accept", "decline", "cancel", "error -1", "error -32602", "call ends"]
+
+
 class Expect(Strict, frozen=True, rename={"as_": "as"}):
     """What must come of a request; only what is given is compared."""
 
     effect: Literal["allow", "answer", "forward", "escalate", "deny", "none"]
     rule: str | None = None
-    reason: Literal["rule", "no_rule", "cannot", "malformed", "limit", "brake", "review", "timeout"] | None = None
+    reason: Literal["rule", "no_rule", "cannot", "not_offered", "malformed", "limit", "brake", "review", "timeout"] | None = None
     reviewer: str | None = None
     """Whom the request is escalated to."""
     review_answer: str | None = None
     """Who sees the model's answer before the server does."""
     outcome: Literal["answered", "denied", "unanswered"] | None = None
     """What comes of it, where no model and no client has a say."""
+    declared: bool | None = None
+    """Whether the server was told that it may ask this."""
+    wire: Wire | None = None
+    """What the server gets, where no model and no client has a say."""
     model: str | None = None
     """The model that is asked first."""
     models: list[str] | None = None

@@ -31,6 +31,8 @@ class Trial(msgspec.Struct, frozen=True):
     steps: tuple[Step, ...]
     """The rules that were looked at, in the first step that was not as expected, else in the last; none of a malformed request."""
     detail: str
+    came: Came | None = None
+    """What came of that step's request."""
     walks: tuple[Walk, ...] = ()
     """Every way that its requests went along the rules, each once."""
 
@@ -62,7 +64,7 @@ def _try(placed: Placed, book: Rulebook) -> Trial:
         _play(told, play, scene, moment, start + at)
     came = told.came
     steps, detail = ((), "") if came is None else (came.steps, came.decision.detail)
-    return Trial(placed.case, placed.line, tuple(told.mismatches), steps, detail, tuple(told.walks.values()))
+    return Trial(placed.case, placed.line, tuple(told.mismatches), steps, detail, came, tuple(told.walks.values()))
 
 
 def _play(told: _Told, play: Play, scene: Scenery, moment: Moment, now: float) -> None:
@@ -105,6 +107,7 @@ def _got(play: Play, scene: Scenery, came: Came, expect: Expect, now: float) -> 
     return {
         **seen(came.decision),
         **judged,
+        "wire": came.wire,
         "limit": came.limit,
         "waits": came.waits,
         "cost": None if came.cost is None else came.cost / SCALE["usd"],

@@ -35,6 +35,8 @@ class Judged(msgspec.Struct, frozen=True):
     as_: str | None = None
     content: Any = None
     detail: str = ""
+    action: str | None = None
+    """What a form is answered by the person."""
     act: Act = "nothing"
     """Whether a model is asked, or a person has answered; else nothing is drawn on limits."""
 
@@ -82,7 +84,7 @@ def _carried_out(book: Rulebook, request: Request, situation: Situation, decisio
         return Judged(decision, "denied", Reason.REVIEW, "decline", detail="a person rejected it")
     if verdict.word == "answer":
         result = verdict.result or {}
-        return Judged(decision, "answered", content=result.get("content"), detail="a person answered it", act="answer")
+        return Judged(decision, "answered", content=result.get("content"), detail="a person answered it", action=result.get("action"), act="answer")
     allowed = decision.act.allowed
     assert allowed is not None, "what cannot be approved is not read as approved"
     if verdict.edits is not None:
