@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from samplegate.core.matching.hosts import read as read_host
 from samplegate.core.requests import Call
-from samplegate.core.review.review import Review
+from samplegate.core.review.review import Review, Unsent
 from tests.core.review.made import NOW, model_answer, review, text
 from tests.web.browser import shown
 from tests.web.listener import ADMIN, ID, OPS, OTHER, URL, VIEWER, House, client
@@ -461,7 +461,7 @@ def hostile() -> list[Review]:
     modern = {**names, "revision": "2025-11-25"}
     schema = {"type": "object", "properties": fields, "required": [PAYLOAD]}
     return [
-        shown.sampling(id=ID, **{**names, "params": params, "changed": (PAYLOAD,)}),
+        shown.sampling(id=ID, **{**names, "params": params, "changed": (PAYLOAD,), "unsent": (Unsent(PAYLOAD, {PAYLOAD: [PAYLOAD]}, PAYLOAD),)}),
         shown.sampling(id=ID, **{**names, "params": params, "bounds": None, "why": PAYLOAD}),
         replace(model_answer(*blocks, systemPrompt=PAYLOAD), server=PAYLOAD, calls=(call,), reviewer="ops"),
         shown.form(fields, **{**modern, "id": ID, "params": {"message": PAYLOAD, "requestedSchema": schema}}),

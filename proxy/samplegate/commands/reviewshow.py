@@ -91,12 +91,15 @@ def _sampling(review: Review) -> Iterator[str]:
         role = "assistant" if message.get("role") == "assistant" else "user"
         yield f"message {number} of {len(messages or ())}, of the {role}:"
         yield from content(message.get("content"))
-    rest = {name: value for name, value in params.items() if name not in _TOLD}
+    rest = {name: value for name, value in params.items() if name not in _TOLD | {each.param for each in review.unsent}}
     settings = [f"{name} {params[name]}" for name in ("maxTokens", "temperature") if isinstance(params.get(name), int | float)]
     yield f"settings: {', '.join(settings) or 'none'}"
     if rest:
         yield "other params:"
         yield from as_json(rest)
+    for each in review.unsent:
+        yield f"the server also asked for {harmless(each.param)} ({harmless(each.effect)}):"
+        yield from as_json(each.value)
     if review.bounds is not None:
         yield f"edits may say: {'; '.join(_edits(review.bounds))}"
 

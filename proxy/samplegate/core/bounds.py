@@ -13,7 +13,7 @@ import msgspec
 from samplegate.core.catalogue import MOST_TOKENS, ModelFacts
 from samplegate.core.policy import Model, Prepend, With
 
-_BOUND: Final = ("maxTokens", "systemPrompt", "temperature", "stopSequences", "tools", "toolChoice")
+BOUND: Final = ("maxTokens", "systemPrompt", "temperature", "stopSequences", "tools", "toolChoice")
 _HEADER: Final = "x-mcp-header"
 
 
@@ -45,7 +45,7 @@ def bounded(with_: With, model: Model, facts: ModelFacts, params: Mapping[str, A
 
 def _changed(params: Mapping[str, Any], asked: Mapping[str, Any]) -> list[str]:
     changed = []
-    for name in _BOUND:
+    for name in BOUND:
         before, after = params.get(name) or None, asked.get(name) or None
         # of tools the shape always changes: told is only that they are gone
         if (before is None) != (after is None) if name in ("tools", "toolChoice") else before != after:

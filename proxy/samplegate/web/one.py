@@ -73,7 +73,8 @@ class _Typed:
 
 def _sampling(review: Review, space: Space, reader: Reader) -> dict[str, Any]:
     params, answer = review.params, review.answer
-    system, others = params.get("systemPrompt"), {name: value for name, value in params.items() if name not in _APART}
+    apart = _APART | {each.param for each in review.unsent}
+    system, others = params.get("systemPrompt"), {name: value for name, value in params.items() if name not in apart}
     # in the order of the page, for what comes first has room first
     released = () if answer is None else reader.content(answer.get("content"))
     about = None if answer is None else space.json({name: value for name, value in answer.items() if name not in ("content", "role")})
@@ -83,6 +84,7 @@ def _sampling(review: Review, space: Space, reader: Reader) -> dict[str, Any]:
         "messages": reader.messages(params),
         "tools": _tools(params, space),
         "others": space.json(others) if others else None,
+        "unsent": tuple((each, space.json(each.value)) for each in review.unsent),
         "editors": editors(review), "answers": answers(review), "entries": (),
     }  # fmt: skip
 

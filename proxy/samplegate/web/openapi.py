@@ -214,6 +214,11 @@ def _content(whatever: dict[str, Any]) -> dict[str, Any]:
         "bounds": {"type": ["object", "null"]},
         "why": _TEXT,
         "changed": {"type": "array", "items": _TEXT},
+        "unsent": {
+            "type": "array",
+            "items": _object({"param": _TEXT, "value": whatever, "effect": _TEXT}),
+            "description": "Params of a sampling request that no model is sent, as the server asked them, with what the gate makes of each.",
+        },
         "answer": {"type": ["object", "null"]},
     }
 

@@ -30,6 +30,8 @@ def asks(told: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         yield "It asks for", _fields(request.get("requestedSchema"))
     else:
         yield from _sampling(request, told.get("bounds") or {})
+    for each in told.get("unsent") or ():
+        yield f"The server also asked for {each['param']} ({each['effect']})", _json(each["value"])
     if told.get("arguments"):
         arguments = _json(told["arguments"])
         yield "Arguments of the call", _without_addresses(arguments) if told["mode"] == "url" else arguments

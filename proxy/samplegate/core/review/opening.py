@@ -16,6 +16,7 @@ from samplegate.core.policy import AllowRule, EscalateRule, ModelRule, Prepend, 
 from samplegate.core.requests import Request
 from samplegate.core.review.binding import call_digest, digest
 from samplegate.core.review.review import Bounds, Review
+from samplegate.core.review.unsent import unsent
 from samplegate.core.session.rounds import Round
 
 MOST_ARGUMENTS: Final = 256 * 1024  # bytes of a call's arguments that a person is shown
@@ -43,7 +44,7 @@ def of_request(at: Context, escalated: Escalated) -> Review:
     params = at.request.params if allowed is None else allowed.params
     bound = _digest(at, escalated.reviewer, params, () if allowed is None else allowed.models)
     return _review(
-        at, reviewer=escalated.reviewer, timeout=escalated.timeout, late=escalated.late,
+        at, reviewer=escalated.reviewer, timeout=escalated.timeout, late=escalated.late, unsent=unsent(at.book, rule, allowed, at.request),
         stage="request", digest=bound, lookup=bound, params=params, show=rule.show, why=escalated.why,
         bounds=None if allowed is None else _bounds(at.book, rule, allowed, at.request.params),
         changed=() if allowed is None else allowed.changed,
@@ -66,7 +67,7 @@ def of_answer(at: Context, allowed: Allowed, result: bytes) -> Review:
     return _review(
         at, reviewer=reviewer, timeout=timeout_of(at.book, reviewer),
         late=seconds(at.book.policy.reviewers[reviewer].late_verdict), stage="answer", digest=bound,
-        lookup=lookup_of_answer(at, allowed),
+        lookup=lookup_of_answer(at, allowed), unsent=unsent(at.book, rule, allowed, at.request),
         params=allowed.params, show=rule.show, why="", bounds=None, changed=allowed.changed, worst_usd=None, answer=answer,
     )  # fmt: skip
 

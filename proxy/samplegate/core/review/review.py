@@ -65,6 +65,15 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Whether the server sees the reason."""
 
 
+class Unsent(msgspec.Struct, frozen=True):
+    """A param of a sampling request that no model is sent, as the server asked it."""
+
+    param: str
+    value: Any
+    effect: str
+    """What the gate makes of it, as a clause for people."""
+
+
 class Review(msgspec.Struct, frozen=True, kw_only=True):
     """A request, or a model's answer to one, that waits for a person, and its history's last line. Times in unix seconds."""
 
@@ -93,6 +102,8 @@ class Review(msgspec.Struct, frozen=True, kw_only=True):
     """Exactly what will be acted on: what a model is asked (within the rule's bounds), or what the form or the URL says."""
     changed: tuple[str, ...] = ()
     """The params that the rule's bounds changed."""
+    unsent: tuple[Unsent, ...] = ()
+    """Of a sampling request: model preferences, includeContext, metadata and the like. No verdict is bound to them, because no model gets them."""
     bounds: Bounds | None = None
     """Sampling that may be approved; None: a person can only answer it or refuse it."""
     why: str = ""

@@ -5,7 +5,8 @@
 ``late_seconds, link, worst_usd`` (dollars), ``who, door, verdict`` (null or what was said), ``notes`` (sentences), ``show, truncated``;
 and unless ``show`` is "none" also ``arguments`` (of the call), ``request`` (sampling: MCP's params as a model would be asked; elicitation: message
 and requestedSchema, or message and url), ``address`` (url mode: host, host_unicode, port, warnings), ``bounds`` (of edits; null: it cannot be
-approved, and ``why``), ``changed`` (params the rule changed), ``answer`` (stage answer).
+approved, and ``why``), ``changed`` (params the rule changed), ``unsent`` (list of {param, value, effect}: what no model is sent of a sampling
+request), ``answer`` (stage answer).
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from samplegate.core.review import addresses
 from samplegate.core.review.cleared import cleared
 from samplegate.core.review.review import DECIDED, Review, Verdict
 from samplegate.core.review.spans import span
+from samplegate.core.review.unsent import as_json
 from samplegate.core.review.withholding import Clean, cleaned, cut, size, without_secret_defaults
 
 MOST_BYTES: Final = 256 * 1024
@@ -110,6 +112,7 @@ def _content(review: Review, show: Show, clean: Clean | None) -> dict[str, Any]:
         "bounds": None if review.bounds is None else _plain(review.bounds),
         "why": review.why,
         "changed": list(review.changed),
+        "unsent": [dict(as_json(each)) for each in review.unsent],
         "answer": review.answer,
     }
     if review.verdict is not None:
@@ -152,5 +155,6 @@ def _redacted(content: Mapping[str, Any], address: addresses.Address | None, cle
     if "requestedSchema" in request:
         request["requestedSchema"] = without_secret_defaults(request["requestedSchema"])
     arguments = without_secrets(content["arguments"])
-    out: dict[str, Any] = cleaned({**content, "request": request, "arguments": arguments}, clean)
+    unsent = [{**each, "value": without_secrets({each["param"]: each["value"]})[each["param"]]} for each in content["unsent"]]
+    out: dict[str, Any] = cleaned({**content, "request": request, "arguments": arguments, "unsent": unsent}, clean)
     return out
