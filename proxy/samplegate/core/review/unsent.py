@@ -37,7 +37,7 @@ def _of(book: Rulebook, rule: ModelRule, allowed: Allowed | None, request: Reque
     for param in [name for name in _KNOWN if name in params] + unknown[:MOST_UNKNOWN]:
         size = len(param) + len(json.dumps(params[param]))
         value: Any = params[param] if size <= left else f"[{size} bytes: too large to show]"
-        left -= min(size, left)
+        left -= size if size <= left else 0
         yield Unsent(param[:200], value, "not used: no model can be asked" if allowed is None else _effect(book, rule, allowed, request, param))
     if len(unknown) > MOST_UNKNOWN:
         yield Unsent(f"{len(unknown) - MOST_UNKNOWN} more", None, "not sent to the model")
