@@ -6,6 +6,7 @@ A verdict that came after its request had ended answers the next same request; w
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Final
 
 import anyio
@@ -109,14 +110,15 @@ async def spend(scenes: Sequence[Scene]) -> bool:
         return False
 
 
-def withdrawn_by_policy(scene: Scene) -> str | None:
-    """Why a verdict that is held does not count any more: the policy that is in force by now would not ask for it. None: it counts."""
+def withdrawn_by_policy(scene: Scene, held: Sequence[Review] | None = None) -> str | None:
+    """Why a verdict that is held, or one of ``held``, does not count any more: the policy in force would not ask for it. None: it counts."""
     book = None if scene.ports.in_force is None else scene.ports.in_force()
-    if book is None or book is scene.book or not scene.held:
+    held = scene.held if held is None else held
+    if book is None or book is scene.book or not held:
         return None
     decision = decide(book, scene.request, Situation(can_forward=can_forward(scene.request, scene.round.client)))
     at = msgspec.structs.replace(context_of(scene, decision), book=book)
-    said = {review.stage: review.lookup for review in scene.held}
+    said = {review.stage: review.lookup for review in held}
     asks: dict[Stage, str] = {"request": opening.of_request(at, decision.act).lookup} if isinstance(decision.act, Escalated) else {}
     if decision.allowed is not None and decision.allowed.review_answer is not None:
         asks["answer"] = opening.lookup_of_answer(at, decision.allowed)
@@ -154,7 +156,8 @@ async def ask(scene: Scene, wanted: Review, reviewer: str, timeout: float, *, co
         if review.state not in DECIDED:
             assert reviews is not None
             scene.verdict = review  # who is asked, also where the wait is cancelled
-            waited = await reviews.wait(review, LONGEST if seconds is None else max(seconds, 0.0), comes_back=comes_back)
+            longest, gone = LONGEST if seconds is None else max(seconds, 0.0), partial(withdrawn_by_policy, scene, (review,))
+            waited = await reviews.wait(review, longest, comes_back=comes_back, gone=gone)
             scene.held[:] = [held for held in scene.held if held.id != review.id] + ([] if waited.waiter is None else [waited])
             review = waited
     except Unavailable as problem:
@@ -165,7 +168,8 @@ async def ask(scene: Scene, wanted: Review, reviewer: str, timeout: float, *, co
     if review.state in DECIDED:
         return None
     if review.state == "withdrawn":
-        return Unanswered(Reason.REVIEW, detail=f"reviewer {reviewer}: review {review.id} was withdrawn")
+        changed = withdrawn_by_policy(scene, (wanted,))
+        return Unanswered(Reason.REVIEW, detail=changed or f"reviewer {reviewer}: review {review.id} was withdrawn")
     if review.state == "expired":
         return late(f"reviewer {reviewer} gave no verdict on {review.id} within {timeout:.3g} s")
     return late(f"reviewer {reviewer} has given no verdict on {review.id} so far; one that still comes answers the next same request")

@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING, Final
 import anyio
 
 from samplegate.core.policy import Show
+from samplegate.core.review import opening
 from samplegate.house import House, Rules
-from samplegate.ports import ReviewStore
+from samplegate.ports import ReviewStore, Unavailable
 from samplegate.settings.definition import ProcessSettings
 
 if TYPE_CHECKING:
@@ -48,6 +49,8 @@ class Office:
         self._settings = settings
         self._place = Place(folder, environment)
         self._url = settings.reviews_url or url
+        self._hashes = {house.rules.hash}
+        """Of the policies that this process has had: the reviews of others are theirs."""
         self._kept: KeptReviews | None = None
         self._needed = anyio.Event()
         self._telling = anyio.CancelScope()
@@ -95,6 +98,15 @@ class Office:
         if place != self._place:
             self._place = place
             self._telling.cancel()  # what was under way is taken again; receivers know a message by its id
+
+    async def reloaded(self) -> None:
+        """After a reload: what the policy in force does not ask for any more is withdrawn."""
+        self._hashes.add(self._house.rules.hash)
+        policy, hashes = self._house.rules.policy.policy, self._hashes
+        try:
+            await self.desk.reloaded(lambda review: opening.gone(policy, review) if review.policy_hash in hashes else None)
+        except Unavailable as problem:
+            self._house.log.error("review.not_withdrawn", problem=str(problem))
 
     def end(self) -> None:
         """The process ends: what still waits for people is left to the next one."""

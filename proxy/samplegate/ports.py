@@ -162,10 +162,11 @@ class Reviews(Protocol):
         """Ask a person; the review with its id and times. ``announce``: there is a webhook or a command. Raises Unavailable."""
         ...
 
-    async def wait(self, review: Review, seconds: float, *, comes_back: bool = False) -> Review:
+    async def wait(self, review: Review, seconds: float, *, comes_back: bool = False, gone: Callable[[], str | None] = lambda: None) -> Review:
         """Until there is a verdict or the review is over, at most so long; how it stands then. Raises Unavailable. Cancelled: it is withdrawn.
 
-        ``comes_back``: whoever asked can be put off, so that the process need not wait with its end.
+        ``comes_back``: whoever asked can be put off, so that the end of the process is not waited for. ``gone``: why the policy in force does
+        not ask for the review any more, None while it does; it is asked after each reload.
         """
         ...
 

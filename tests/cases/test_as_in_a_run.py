@@ -73,7 +73,7 @@ class People:
         assert not announce, "no reviewer here has a webhook"
         return msgspec.structs.replace(review, id="rv_case", waiter="case", held_until=float("inf"))
 
-    async def wait(self, review: Review, seconds: float, *, comes_back: bool = False) -> Review:
+    async def wait(self, review: Review, seconds: float, *, comes_back: bool = False, gone: object = None) -> Review:
         given = self.asked.verdict if review.stage == "request" else "approve"
         if given == "none":
             return review

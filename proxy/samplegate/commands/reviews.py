@@ -28,7 +28,7 @@ from samplegate.commands.reviewtext import harmless, moment
 from samplegate.core.review.review import Filter, Review, Verdict
 from samplegate.core.review.spans import span
 from samplegate.core.review.states import Conflict
-from samplegate.core.review.telling import told
+from samplegate.core.review.telling import told, withdrawn_for
 from samplegate.core.review.verdicts import read
 from samplegate.ports import Unavailable
 from samplegate.store.reviews import Reviews
@@ -119,7 +119,8 @@ def _decide(args: argparse.Namespace, kept: Reviews, review: Review, given: Call
     if outcome is None:
         raise Unreadable(f"reviews: {review.id} is gone; it ended before")
     if isinstance(outcome, Conflict):
-        complain(f"{review.id}: {_lost(outcome.review)}")
+        why = withdrawn_for(kept.history(review.id))
+        complain(f"{review.id}: {_lost(outcome.review)}{f' ({harmless(why)})' if why else ''}")
         return FAILED
     print(f"{outcome.state} {outcome.id}: {harmless(outcome.server)}, {what(outcome)}")
     print(_follows(outcome, now))

@@ -224,6 +224,7 @@ class Daemon:
             self.reviewers.put(wanted)
 
         async def end() -> None:
+            await self.reviewers.office.reloaded()
             await servers.end()
             for server in self.public.servers.values():
                 await server.end_callers(kept)

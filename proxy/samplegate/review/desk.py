@@ -11,7 +11,7 @@ from typing import Final
 import anyio
 import msgspec
 
-from samplegate.core.review.review import DECIDED, Event, Review, Stage
+from samplegate.core.review.review import DECIDED, Event, Filter, Review, Stage
 from samplegate.ports import Log, ReviewStore, Unavailable
 from samplegate.review.counts import Counts
 
@@ -20,6 +20,7 @@ POLL: Final = 0.5  # seconds between two looks at what other processes did, whil
 CLOSING: Final = 6.0  # seconds that taking a review back may take while its request is being cancelled: a little over the store's own patience
 RARELY: Final = 6  # leases between two looks for a verdict whose taker has died, once those of before a restart are over
 SELDOM: Final = 5.0  # the same while nobody waits, and only ends are to be counted
+PAGE: Final = 200  # reviews that are read at once
 MANY: Final = 1000  # events that are read at once
 
 
@@ -47,6 +48,8 @@ class Desk:
         self._store: ReviewStore | None = None
         self._bells: dict[str, anyio.Event] = {}
         self._waiters: set[str] = set()
+        self._gone: dict[str, tuple[str, Callable[[], str | None]]] = {}
+        """What is waited for: its waiter, and why the policy in force does not ask for it any more."""
         self._stirred = anyio.Event()
         self._seen: int | None = None
         self._ending = False
@@ -83,12 +86,13 @@ class Desk:
         self._log.info("review.opened", review=fresh.id, reviewer=fresh.reviewer, rule=fresh.rule, decision_id=fresh.decision_id)
         return fresh
 
-    async def wait(self, review: Review, seconds: float, *, comes_back: bool = False) -> Review:
+    async def wait(self, review: Review, seconds: float, *, comes_back: bool = False, gone: Callable[[], str | None] = lambda: None) -> Review:
         """Until it is decided or over, at most so long. Cancelled: it is taken back, unless the process ends.
 
-        ``comes_back``: whoever asked can be put off, so the end of the process needs not be waited for.
+        ``comes_back``: whoever asked can be put off, so the end of the process needs not be waited for. ``gone``: see ``reloaded``.
         """
         assert review.waiter is not None
+        self._gone[review.id] = (review.waiter, gone)
         until = self._clock() + min(seconds, review.expires - self._wall())  # whatever becomes of the clock on the wall
         try:
             found = await self._waited(review, review.waiter, until, comes_back)
@@ -98,6 +102,7 @@ class Desk:
             raise
         finally:
             self._bells.pop(review.id, None)
+            self._gone.pop(review.id, None)
         if found.waiter != review.waiter:  # it is over, or somebody else's
             self._waiters.discard(review.waiter)
         return found
@@ -123,6 +128,30 @@ class Desk:
                 self._log.warning("review.not_left", review=review.id, problem=str(problem))
             except Exception:
                 self._log.error("review.not_left", review=review.id, exc_info=True)
+
+    async def reloaded(self, gone: Callable[[Review], str | None]) -> None:
+        """Withdraw what the policy in force does not ask for any more, so that every door refuses a verdict on it. Raises Unavailable.
+
+        ``gone`` is asked of pending reviews that no request waits for. What another process waits for is left to that process.
+        """
+        if self._store is None and not self._waiters:
+            return
+        for id, (waiter, why) in list(self._gone.items()):
+            if (reason := why()) is not None:
+                await self.store.withdraw(id, waiter=waiter, now=self._wall(), why=reason)
+        for review in await self._unheld():
+            if (reason := gone(review)) is not None:
+                await self.store.withdraw(review.id, waiter=review.waiter or "", now=self._wall(), why=reason)
+
+    async def _unheld(self) -> list[Review]:
+        """The pending reviews that no request waits for."""
+        now, wanted, found = self._wall(), Filter(states=("pending",), limit=PAGE), list[Review]()
+        while some := await self.store.list(wanted):
+            found += [review for review in some if review.waiter is None or now >= review.held_until]
+            if len(some) < PAGE:
+                break
+            wanted = msgspec.structs.replace(wanted, before=some[-1].id)
+        return found
 
     def end(self) -> None:
         """The process ends: what still waits is left to the next one, not taken back."""

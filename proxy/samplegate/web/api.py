@@ -17,7 +17,7 @@ from samplegate.core.policy import Show
 from samplegate.core.review import callbacks, states, verdicts
 from samplegate.core.review.review import Review, Verdict
 from samplegate.core.review.states import Conflict
-from samplegate.core.review.telling import told
+from samplegate.core.review.telling import told, withdrawn_for
 from samplegate.web import asking
 from samplegate.web.asked import bearer, media_type, sender
 from samplegate.web.context import Person, Web
@@ -110,9 +110,9 @@ class Api:
             return missing()
         if isinstance(outcome, Conflict):
             stands = outcome.review
-            return await to_thread.run_sync(
-                lambda: problem(409, f"it is not pending any more: {stands.state}", review=self._told(stands, giver.show))
-            )
+            why = withdrawn_for(await self._web.store.history(stands.id)) if stands.state == "withdrawn" else ""
+            said = f"it is not pending any more: {stands.state}{f' ({why})' if why else ''}"
+            return await to_thread.run_sync(lambda: problem(409, said, review=self._told(stands, giver.show)))
         self._web.log.info("verdict.given", review=review.id, verdict=verdict.word, who=giver.who, door=giver.door)
         return await self._shown(outcome, giver.show)
 

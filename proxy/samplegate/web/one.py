@@ -9,6 +9,7 @@ import msgspec
 
 from samplegate.core.matching.forms import NotFlat, read_form
 from samplegate.core.review.review import Event, Review
+from samplegate.core.review.telling import withdrawn_for
 from samplegate.web import addresses, fields, forms
 from samplegate.web.blocks import Reader
 from samplegate.web.context import Person
@@ -43,6 +44,7 @@ def view(review: Review, events: Sequence[Event], person: Person, now: float, tr
     shows = tried is not None and tried.said.preview
     values: dict[str, Any] = {
         "review": review, "standing": standing(review, now), "asks": asks(review), "kind": kind(review), "lines": lines(events),
+        "withdrawn_for": withdrawn_for(events),
         "decides": person.decides(review) and review.state == "pending", "problems": problems,
         "touched": "untouched" if tried is None else tried.said.typed.touched, "preview": shows,
         "tried": tried is not None, "changes": () if tried is None else changes(review, tried.said.typed),

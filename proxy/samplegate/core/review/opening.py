@@ -12,7 +12,7 @@ from samplegate.core.bounds import most_tokens
 from samplegate.core.decide import Rulebook
 from samplegate.core.decisions import Allowed, Decision, Escalated
 from samplegate.core.parsing.strictjson import Fault, decode
-from samplegate.core.policy import AllowRule, EscalateRule, ModelRule, Prepend, seconds
+from samplegate.core.policy import AllowRule, EscalateRule, ModelRule, Policy, Prepend, seconds
 from samplegate.core.requests import Request
 from samplegate.core.review.binding import call_digest, digest
 from samplegate.core.review.review import Bounds, Review
@@ -75,6 +75,18 @@ def of_answer(at: Context, allowed: Allowed, result: bytes) -> Review:
 def timeout_of(book: Rulebook, reviewer: str) -> float:
     """Seconds that a reviewer has by its own word."""
     return seconds(book.policy.reviewers[reviewer].timeout)
+
+
+def gone(policy: Policy, review: Review) -> str | None:
+    """Why this policy cannot ask for a review that was opened under another, as far as the review alone says it; None if it may."""
+    rule = next((rule for rule in policy.rules if rule.name == review.rule), None)
+    if review.reviewer not in policy.reviewers or rule is None:
+        what = f"rule {review.rule!r}" if rule is None else f"reviewer {review.reviewer!r}"
+        return f"the policy was reloaded and has no {what} any more"
+    asks = rule.reviewer if isinstance(rule, EscalateRule) and review.stage == "request" else getattr(rule, "review_answer", None)
+    return (
+        None if asks == review.reviewer else f"the policy was reloaded, and rule {review.rule!r} does not ask reviewer {review.reviewer!r} any more"
+    )
 
 
 def _review(at: Context, *, timeout: float, **values: Any) -> Review:

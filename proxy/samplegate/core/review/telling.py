@@ -11,7 +11,7 @@ request), ``answer`` (stage answer).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -22,7 +22,7 @@ from samplegate.core.matching.secrecy import without_secrets
 from samplegate.core.policy import Show
 from samplegate.core.review import addresses
 from samplegate.core.review.cleared import cleared
-from samplegate.core.review.review import DECIDED, Review, Verdict
+from samplegate.core.review.review import DECIDED, Event, Review, Verdict
 from samplegate.core.review.spans import span
 from samplegate.core.review.unsent import as_json
 from samplegate.core.review.withholding import Clean, cleaned, cut, size, without_secret_defaults
@@ -101,6 +101,11 @@ def notes(review: Review, now: float) -> list[str]:
         over = now >= review.decided + review.late
         found.append("the verdict was never used, and is over" if over else "the verdict is not used yet: the next same request gets it")
     return found
+
+
+def withdrawn_for(events: Sequence[Event]) -> str:
+    """Why a review was withdrawn, by its history; "" if it was not."""
+    return next((event.detail for event in reversed(events) if event.what == "withdrawn"), "")
 
 
 def _content(review: Review, show: Show, clean: Clean | None) -> dict[str, Any]:
