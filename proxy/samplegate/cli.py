@@ -311,3 +311,4 @@ def _init(commands: Subparsers) -> None:
     init.add_argument("path", type=Path, nargs="?", default=Path(), metavar="DIR|FILE", help="where (default: samplegate.yaml in this folder)")
     init.add_argument("--model", metavar="M", help="the model that answers sampling, as litellm names it, such as openai/gpt-5-mini")
     init.add_argument("--api-key-file", metavar="F", help="the file that holds its key")
+    init.add_argument("--headless", action="store_true", help="for clients without a person: escalate forms to a reviewer, never forward them")

@@ -17,6 +17,8 @@ from tests.commands.shell import Run, Write
         [],
         ["--model", "openai/gpt-5-mini"],
         ["--model", "openai/gpt-5-mini", "--api-key-file", "model.key"],
+        ["--headless"],
+        ["--headless", "--model", "openai/gpt-5-mini"],
         ["--model", 'a "quoted" \\ model: # ü'],
     ],
 )
@@ -52,6 +54,15 @@ def test_the_rule_that_stands_commented_out_is_good_once_it_is_not(run: Run, tmp
     policy.write_text(head + "\n".join(line.removeprefix("# ").replace("#   ", "  ") for line in uncommented), "utf-8")
     checked = run("check", "samplegate.yaml")
     assert (0, True) == (checked.code, "ok, 5 rules, 1 model" in checked.out), checked.out
+
+
+def test_a_headless_starter_never_forwards_forms(run: Run) -> None:
+    run("init")
+    assert "note: rules.0: forwards forms before any other rule" in run("check", "samplegate.yaml").out
+    run("init", "--headless", "headless.yaml")
+    checked = run("check", "headless.yaml").out
+    assert "note:" not in checked
+    assert "any server: elicitation by form: advertised; every request matches a rule" in checked
 
 
 @pytest.mark.parametrize("there", ["samplegate.yaml", "samplegate_test.yaml"])

@@ -7,7 +7,7 @@ import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -15,7 +15,7 @@ from samplegate.book import load_policy
 from samplegate.commands import FAILED, OK, UNREADABLE
 from samplegate.commands.environment import environment
 from samplegate.commands.files import Sort, Unreadable, complain, count, read, sort_of
-from samplegate.commands.offers import Offered, offers
+from samplegate.commands.offers import Offered, forwards_forms_first, offers
 from samplegate.core import claims, scripted
 from samplegate.core.cases import load_cases
 from samplegate.core.decide import compile_policy
@@ -36,6 +36,8 @@ class Checked:
     loaded: Loaded | None = None
     problems: list[Problem] = field(default_factory=list)
     offers: list[Offered] = field(default_factory=list)
+    notes: list[Problem] = field(default_factory=list)
+    """What may be meant so, and is worth knowing."""
     unreadable: str | None = None
 
 
@@ -80,13 +82,29 @@ def _check(path: Path, variables: Mapping[str, str]) -> Checked:
 def _check_policy(checked: Checked, text: str, variables: Mapping[str, str]) -> None:
     checked.loaded = load_policy(text, file=str(checked.file), environment=variables)
     policy = checked.loaded.policy
-    checked.offers = offers(compile_policy(policy, variables, catalogue=checked.loaded.catalogue))
+    book = compile_policy(policy, variables, catalogue=checked.loaded.catalogue)
+    checked.offers = offers(book)
+    forwarding = forwards_forms_first(book)
+    checked.notes = [_note(checked.file, text, index) for index, rule in enumerate(policy.rules) if rule.name in forwarding]
     for index, model in enumerate(policy.models):
         if model.cases is not None:
             checked.problems.extend(_script_problems(checked.file, text, ("models", index, "cases"), model.cases))
     for index, rule in enumerate(policy.rules):
         if isinstance(rule, AnswerRule) and rule.cases is not None:
             checked.problems.extend(_script_problems(checked.file, text, ("rules", index, "cases"), rule.cases))
+
+
+HEADLESS: Final = (
+    "forwards forms before any other rule takes them; headless agents (claude -p, codex exec) declare forms and then refuse them without a person. "
+    "For such clients put a rule that answers or escalates forms above it, or start from `samplegate init --headless`"
+)
+
+
+def _note(file: Path, text: str, rule: int) -> Problem:
+    place: Place = ("rules", rule)
+    node = find(compose(text)[0], place)
+    mark = Mark(1, 1) if node is None else node.mark
+    return Problem(str(file), mark.line, mark.column, dotted(place), HEADLESS)
 
 
 def _script_problems(policy: Path, text: str, place: Place, name: str) -> tuple[Problem, ...]:
@@ -107,6 +125,7 @@ def _report(checked: Checked) -> Iterator[str]:
     yield from map(str, checked.problems)
     if checked.loaded is not None:
         yield from (_warning(warning) for warning in checked.loaded.warnings)
+        yield from (_warning(note, "note") for note in checked.notes)
     if checked.problems or checked.unreadable is not None:
         return
     yield f"{checked.file}: ok{_size(checked)}"
@@ -141,9 +160,9 @@ def _names_a_call(match: Match) -> bool:
     return match.tool is not None or match.method is not None or (match.not_ is not None and _names_a_call(match.not_))
 
 
-def _warning(problem: Problem) -> str:
+def _warning(problem: Problem, sort: str = "warning") -> str:
     where = f"{problem.file}:{problem.line}:{problem.column}"
-    return f"{where}: warning: {problem.place}{': ' if problem.place else ''}{problem.what}"
+    return f"{where}: {sort}: {problem.place}{': ' if problem.place else ''}{problem.what}"
 
 
 def _size(checked: Checked) -> str:
@@ -161,6 +180,7 @@ def _json(checked: Checked) -> dict[str, Any]:
         "unreadable": checked.unreadable,
         "problems": [msgspec.to_builtins(problem) for problem in checked.problems],
         "warnings": [] if checked.loaded is None else [msgspec.to_builtins(warning) for warning in checked.loaded.warnings],
+        "notes": [msgspec.to_builtins(note) for note in checked.notes],
         "state": _lasting(checked),
         "reviews": [msgspec.to_builtins(wait) for wait in _waits(checked)],
         "servers": [_offered_json(offered) for offered in checked.offers],

@@ -26,28 +26,55 @@ version: 1
 # limits:
 #   a day: {{usd: 1.00, per: day, tz: UTC}}
 
-# People who decide what a rule escalates to them, with `samplegate reviews` or at the page of `samplegate serve`.
-# reviewers:
-#   me: {{timeout: 15m}}
-
+{reviewers}
 rules:
-  # Whatever the client can answer it goes on answering. `otherwise: next` is for the client that cannot: the rules below are asked.
-  - name: the client answers what it can
-    effect: forward
-    otherwise: next
-  - name: the client opens links
-    match: {{mode: url}}                # a rule covers links only if it says so
-    effect: forward
-
+{forms}
 {sampling}
   # A form may be answered in place of a person, by the operator's own words, for one server and exactly these fields:
   # - name: my server may go on
   #   match: {{kind: elicitation, mode: form, server: my-server, fields: [confirm]}}
   #   effect: answer
   #   content: {{confirm: true}}
+{last}"""
+
+REVIEWERS: Final = """\
+# People who decide what a rule escalates to them, with `samplegate reviews` or at the page of `samplegate serve`.
+# reviewers:
+#   me: {timeout: 15m}
+"""
+REVIEWERS_HEADLESS: Final = """\
+# The reviewer decides what a rule escalates, with `samplegate reviews` or on the page of `samplegate serve`.
+reviewers:
+  me: {timeout: 15m, late_verdict: 1h}
+"""
+FORMS: Final = """\
+  # Whatever the client can answer it goes on answering. `otherwise: next` is for the client that cannot: the rules below are asked.
+  # Headless agents (claude -p, codex exec) declare forms and then refuse them without a person: for them use `samplegate init --headless`.
+  - name: the client answers what it can
+    effect: forward
+    otherwise: next
+  - name: the client opens links
+    match: {mode: url}                # a rule covers links only if it says so
+    effect: forward
+"""
+FORMS_HEADLESS: Final = """\
+  # Forms are never forwarded: headless agents (claude -p, codex exec) declare forms and then refuse them without a person. A reviewer fills
+  # them in. To answer a form without a reviewer, put a rule like the commented one below above this rule.
+  - name: a reviewer fills in forms
+    match: {kind: elicitation, mode: form}
+    effect: escalate
+    reviewer: me
+
+  # Sampling stays with a client that has a model; `otherwise: next` is for the client that has none.
+  - name: the client samples if it can
+    match: {kind: sampling}
+    effect: forward
+    otherwise: next
+"""
+LAST: Final = """\
   # Or a person fills it in:
   # - name: forms wait for me
-  #   match: {{kind: elicitation, mode: form}}
+  #   match: {kind: elicitation, mode: form}
   #   effect: escalate
   #   reviewer: me
 """
@@ -70,6 +97,33 @@ ALLOW: Final = """\
     effect: allow
     with: {models: [main], max_tokens: 2000, timeout: 50s}
     # limits: [a day]
+"""
+
+TESTS_HEADLESS: Final = """\
+# The cases of {name}: samplegate test {name}
+cases:
+  - name: a form goes to the reviewer
+    elicitation: {{message: Go on?, fields: {{confirm: boolean}}}}
+    expect: {{effect: escalate, rule: a reviewer fills in forms, reviewer: me}}
+
+  - name: a form is not forwarded to a client that declares forms
+    client: [elicitation.form]
+    elicitation: {{message: Go on?, fields: {{confirm: boolean}}}}
+    expect: {{effect: escalate, rule: a reviewer fills in forms, reviewer: me}}
+
+  - name: a client that samples does so itself
+    client: [sampling]
+    sampling: Summarize this page
+    expect: {{effect: forward, rule: the client samples if it can}}
+
+  - name: {sampling}
+    sampling: {{text: Summarize this page, maxTokens: 5000}}
+    expect: {expect}
+
+  - name: a link is answered by nobody
+    client: [elicitation.url]
+    elicitation: {{message: Sign in, url: "https://login.example.com/"}}
+    expect: {{effect: none}}
 """
 
 TESTS: Final = """\
@@ -117,8 +171,8 @@ def command(args: argparse.Namespace) -> int:
     try:
         policy.parent.mkdir(parents=True, exist_ok=True)
         key_file = None if args.api_key_file is None else _from_policy(args.api_key_file, policy.parent)
-        _write(policy, policy_text(policy.name, args.model, key_file))
-        _write(tests, tests_text(policy.name, args.model))
+        _write(policy, policy_text(policy.name, args.model, key_file, headless=args.headless))
+        _write(tests, tests_text(policy.name, args.model, headless=args.headless))
     except OSError as problem:
         complain(f"init: {problem.filename}: cannot be written: {(problem.strerror or str(problem)).lower()}")
         return UNREADABLE
@@ -139,22 +193,25 @@ def _from_policy(key_file: str, folder: Path) -> str:
         return str(Path(key_file).absolute())
 
 
-def policy_text(name: str, model: str | None, api_key_file: str | None) -> str:
-    """The starter policy; without a model its rule for sampling stands commented out."""
+def policy_text(name: str, model: str | None, api_key_file: str | None, *, headless: bool) -> str:
+    """The starter policy, for clients with a person or without; without a model its rule for sampling stands commented out."""
     if model is None:
         models, sampling = NO_MODELS, "".join(f"  # {line[2:]}\n" for line in ALLOW.splitlines())
     else:
         key = "" if api_key_file is None else f"\n    api_key_file: {_quoted(api_key_file)}"
         models, sampling = MODELS.format(name="main", model=_quoted(model), key=key), ALLOW
-    return POLICY.format(name=name, test=test_of(Path(name)).name, models=models, sampling=sampling)
+    reviewers, forms, last = (REVIEWERS_HEADLESS, FORMS_HEADLESS, "") if headless else (REVIEWERS, FORMS, LAST)
+    test = test_of(Path(name)).name
+    return POLICY.format(name=name, test=test, models=models, sampling=sampling, reviewers=reviewers, forms=forms, last=last)
 
 
-def tests_text(name: str, model: str | None) -> str:
+def tests_text(name: str, model: str | None, *, headless: bool) -> str:
     """The cases of the starter."""
+    text = TESTS_HEADLESS if headless else TESTS
     if model is None:
-        return TESTS.format(name=name, sampling="without a model of ours nobody samples for a client that cannot", expect="{effect: none}")
+        return text.format(name=name, sampling="without a model of ours nobody samples for a client that cannot", expect="{effect: none}")
     expect = "{effect: allow, rule: a model answers sampling, model: main, max_tokens: 2000}"
-    return TESTS.format(name=name, sampling="for a client that cannot, the model does", expect=expect)
+    return text.format(name=name, sampling="for a client that cannot, the model does", expect=expect)
 
 
 def _quoted(text: str) -> str:

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from samplegate.core.capabilities import Coverage, describe_offer
+from samplegate.core.capabilities import Asker, Coverage, describe_offer, first_to_forward_forms
 from samplegate.core.decide import Rulebook
 from samplegate.core.eras import LEGACY, MODERN, Era
 from samplegate.core.matching.conditions import globs, is_glob
@@ -48,6 +48,12 @@ def offers(book: Rulebook) -> list[Offered]:
             if modern != legacy:
                 groups.setdefault(modern, []).append(f"{called} in the modern era")
     return [Offered(tuple(who), requests) for requests, who in groups.items()]
+
+
+def forwards_forms_first(book: Rulebook) -> list[str]:
+    """The rules that forward forms before any other rule takes them, for any server and caller."""
+    askers = (Asker(server, caller, era, None) for _, server in _servers(book.policy) for caller in _callers(book.policy) for era, _ in _ERAS)
+    return list(dict.fromkeys(rule for who in askers if (rule := first_to_forward_forms(book, who)) is not None))
 
 
 def _eras(book: Rulebook, server: str, caller: str) -> tuple[tuple[Coverage, ...], ...]:

@@ -75,6 +75,13 @@ def offer_to(book: Rulebook, origin: Origin, client: ClientCapabilities) -> Offe
     return offer(book, server=origin.server, caller=origin.caller, era=origin.era, revision=origin.revision, client=client, call=call)
 
 
+def first_to_forward_forms(book: Rulebook, who: Asker) -> str | None:
+    """The rule that forwards forms before any other rule answers or escalates some, None if there is none."""
+    takers = (rule for rule, _ in _reachable(book, who, "elicitation by form") if not isinstance(rule, DenyRule))
+    first = next(takers, None)
+    return first.name if isinstance(first, ForwardRule) else None
+
+
 REMEDY: Final = "to forward them to the client, add these rules below the rules that deny"
 _FORWARDS: Final[Mapping[str, tuple[Class, str]]] = {
     "sampling": ("sampling", "{name: forward sampling, match: {kind: sampling}, effect: forward}"),

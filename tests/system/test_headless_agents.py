@@ -1,0 +1,103 @@
+"""Headless agents: a client that declares forms and cancels each of them at once, before a gate with either starter policy of `init`."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from tests.daemon.gate import FORM, ROOT, asking
+
+SAMPLEGATE: Final = (sys.executable, "-m", "samplegate")
+
+
+class Agent:
+    """A client that declares forms and cancels whatever it is asked. It counts what it was asked."""
+
+    def __init__(self, process: subprocess.Popen[bytes]) -> None:
+        self.process, self.asked = process, 0
+        capabilities: dict[str, Any] = {"elicitation": {"form": {}}}
+        self.send(id=0, method="initialize", params={"protocolVersion": "2025-11-25", "capabilities": capabilities})
+        self.answer(0)
+
+    def send(self, **frame: Any) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.write(json.dumps({"jsonrpc": "2.0", **frame}).encode() + b"\n")
+        self.process.stdin.flush()
+
+    def answer(self, id: int) -> dict[str, Any]:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            frame: dict[str, Any] = json.loads(line)
+            if "method" in frame and "id" in frame:
+                self.asked += 1
+                self.send(id=frame["id"], result={"action": "cancel"})
+            elif frame.get("id") == id:
+                return frame
+        raise AssertionError("the gate has ended")
+
+    def call(self) -> None:
+        self.send(id=1, method="tools/call", params={"name": "do", "arguments": {"ask": {"method": "elicitation/create", "params": FORM}}})
+
+    def result(self) -> dict[str, Any]:
+        """What the server got."""
+        result: dict[str, Any] = self.answer(1)["result"]["structuredContent"]["result"]
+        return result
+
+
+def samplegate(folder: Path, *words: str) -> str:
+    done = subprocess.run([*SAMPLEGATE, *words], cwd=folder, env=environment(folder), capture_output=True, encoding="utf-8", check=True, timeout=50)
+    return done.stdout
+
+
+def environment(folder: Path) -> dict[str, str]:
+    own = {"HOME": str(folder), "USER": "ann", "SAMPLEGATE_STATE": str(folder / "state")}
+    return {"PYTHONPATH": str(ROOT / "proxy"), "PATH": os.environ["PATH"], **own}
+
+
+def pending(folder: Path) -> list[dict[str, Any]]:
+    """The reviews that wait; none before there is a store."""
+    line = [*SAMPLEGATE, "reviews", "list", "--json"]
+    done = subprocess.run(line, cwd=folder, env=environment(folder), capture_output=True, check=False, timeout=50)
+    return list(json.loads(done.stdout)) if done.returncode == 0 else []
+
+
+@contextmanager
+def agent(folder: Path, *options: str) -> Iterator[Agent]:
+    """The agent before a server that asks, wrapped under the policy that ``init`` writes with these options."""
+    samplegate(folder, "init", *options)
+    pipe = subprocess.PIPE
+    ours = [*SAMPLEGATE, "run", "--policy", "samplegate.yaml", "--decision-log", "log.jsonl", "--", *asking("legacy")]
+    process = subprocess.Popen(ours, stdin=pipe, stdout=pipe, stderr=pipe, cwd=folder, env=environment(folder))
+    try:
+        yield Agent(process)
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def test_the_starter_forwards_a_form_and_the_agent_cancels_it(tmp_path: Path) -> None:
+    with agent(tmp_path) as client:
+        client.call()
+        assert ("cancel", 1) == (client.result()["action"], client.asked)
+    (record,) = (json.loads(line) for line in (tmp_path / "log.jsonl").read_text().splitlines())
+    assert ("forward", "client") == (record["effect"], record["decided_by"])
+
+
+@pytest.mark.timeout(180)
+def test_the_headless_starter_asks_the_reviewer_and_never_the_agent(tmp_path: Path) -> None:
+    with agent(tmp_path, "--headless") as client:
+        client.call()
+        while not (waiting := pending(tmp_path)):  # the test's own time limit ends it
+            pass
+        (review,) = waiting
+        samplegate(tmp_path, "reviews", "answer", review["id"], "--accept", "confirm=yes")
+        result = client.result()
+    assert ("accept", {"confirm": True}, 0) == (result["action"], result["content"], client.asked)
