@@ -314,7 +314,7 @@ def test_a_decision_log_that_another_process_holds_delays_no_end(run: Wrapped) -
     import fcntl
 
     (run.folder / "policy.yaml").write_text(FORWARDING)
-    client = run()
+    client = run("--end-of-input-timeout", "0")
     client.initialize(sampling={})
     client.write(id=1, method="tools/call", params={"name": "t", "arguments": {"ask": {"method": "sampling/createMessage", "params": SAMPLE}}})
     assert "sampling/createMessage" == client.read()["method"]
@@ -351,7 +351,7 @@ def test_what_a_peer_chose_drives_neither_a_terminal_nor_a_ci_system(run: Wrappe
 def test_a_flood_of_refused_frames_does_not_flood_the_log(run: Wrapped) -> None:
     flood = "import sys; [print('no frame') for _ in range(500)]; sys.stdout.flush(); sys.stdin.read()"
     client = run("--metrics-file", str(run.folder / "m.prom"), command=(sys.executable, "-S", "-c", flood))
-    client.write(id=0, method="ping")
+    client.write(method="notifications/initialized")
     code, said = client.end()
     assert (0, 21) == (code, said.count('"event": "frame.refused"'))
     assert "no requests; not every one is in the log: 500 frame.refused" in said

@@ -202,8 +202,9 @@ def test_every_setting_of_the_daemon_says_what_it_is() -> None:
     assert [] == [name for name, setting in SERVE_SETTINGS.items() if not setting.meta.description]
 
 
-def test_the_daemon_has_what_run_has_but_the_servers_name_and_the_metrics_port() -> None:
-    assert {"server", "metrics_port"} == set(RunSettings.__struct_fields__) - set(ServeSettings.__struct_fields__)
+def test_the_daemon_has_what_run_has_but_what_belongs_to_one_server_and_the_metrics_port() -> None:
+    of_one_server = {"server", "start_timeout", "call_timeout", "end_of_input_timeout"}
+    assert {*of_one_server, "metrics_port"} == set(RunSettings.__struct_fields__) - set(ServeSettings.__struct_fields__)
 
 
 def test_the_bounds_are_what_the_documentation_says() -> None:

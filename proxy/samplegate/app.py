@@ -71,6 +71,8 @@ async def _main(run: Run) -> int:
             wires.relay.start(metrics.keep, run.settings.metrics_interval, _complain(run))
         try:
             codes.append(await converse(run, wires.relay, house.admission.hurry))
+            for call in wires.relay.left:
+                house.tally.left(call.method, call.tool)
         except CannotStart as problem:  # told outside of the task group, which would wrap it
             failed.append(problem)
 

@@ -23,8 +23,9 @@ exit codes:
   0  it worked; for run: we ended the server after the client's end of input
   1  what was looked at failed: a problem in a policy, a failing case, a malformed request, a demo that went wrong,
      a decision that changed, for replay --fail-on-change; a verdict that is refused or comes too late, for reviews
-  2  wrong usage, or a file that cannot be read or written; for run: anything that keeps it from starting the server
-  3  run --strict: a request ended denied or unanswered
+  2  wrong usage, or a file that cannot be read or written; for run: anything that keeps it from starting the server,
+     or no answer of the server to its first request
+  3  run --strict: a request ended denied or unanswered, or the server left a call without an answer
   run gives the server's own code where the server ended by itself
 """
 
@@ -111,6 +112,7 @@ def _run(commands: Subparsers) -> None:
     usage = (
         "samplegate run --policy FILE [--server NAME] [--settings FILE] [--env-file FILE] [--state DIR]\n"
         "                      [--decision-log PATH|sqlite:PATH|none] [--metrics-file PATH] [--metrics-port PORT]\n"
+        "                      [--start-timeout SECONDS] [--call-timeout SECONDS] [--end-of-input-timeout SECONDS]\n"
         "                      [--record FILE] [--strict] (--url URL [--header-from NAME=FILE]... | -- CMD ARGS...)"
     )
     run = _add(commands, "run", "samplegate.app:run_command", "wrap one stdio server", usage)
@@ -124,6 +126,9 @@ def _run(commands: Subparsers) -> None:
     run.add_argument("--metrics-port", metavar="PORT", help="let Prometheus ask for the metrics at this port of 127.0.0.1 (0: any free one)")
     run.add_argument("--url", metavar="URL", help="wrap the server at this URL, over Streamable HTTP, in place of a command")
     run.add_argument("--header-from", action="append", default=[], metavar="NAME=FILE", help=HEADER_FROM)
+    run.add_argument("--start-timeout", metavar="SECONDS", help="how long the server may take to answer its first request (default: 30)")
+    run.add_argument("--call-timeout", metavar="SECONDS", help="how long it may take to answer any other request (default: 0, no limit)")
+    run.add_argument("--end-of-input-timeout", metavar="SECONDS", help="how long to wait for answers after the end of input (default: 60)")
     run.add_argument("--record", type=Path, metavar="FILE", help="write what models and clients answer as scripted cases, contents and all")
     run.add_argument("--strict", action="store_true", help="leave with 3, and list them, where requests ended denied or unanswered")
 

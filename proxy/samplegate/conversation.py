@@ -22,12 +22,17 @@ from samplegate.links.child import Child, exit_code, start_child
 from samplegate.links.link import LineLink
 from samplegate.links.stdio import open_own
 from samplegate.preparation import Run
+from samplegate.receivers import InputReceiver
 from samplegate.records.metricsfile import preload
 from samplegate.relay import Relay
+from samplegate.say import say
+from samplegate.timeouts import Timeouts
 
 OK: Final = 0
 GONE: Final = 1
 """The server over HTTP has ended its session."""
+NEVER_ANSWERED: Final = 2
+"""The server has not answered its first request in time."""
 LAST_LINES: Final = 0.2  # seconds for the client to take what the server wrote last, once it has closed its side
 TAIL: Final = 0.3  # seconds for the end of an ended server's output, where nothing of it is held up; a process it left behind may hold it open
 LAST_RECORDS: Final = 0.5  # seconds for the records that are still to be written, all together; and for the limits that are to be corrected
@@ -44,16 +49,18 @@ class Side(msgspec.Struct, frozen=True, eq=False):
 
 
 async def converse(run: Run, relay: Relay, hurry: Callable[[float], None]) -> int:
-    """The exit code of the first of: the client's end, the server's end, a signal. Raises CannotStart.
+    """The exit code of the first of: the client's end, the server's end, its failure to answer, a signal. Raises CannotStart.
 
     ``hurry`` tells the limits that the end has begun, and how many seconds they have.
     """
     async with _child(run, relay) if run.url is None else _at_url(run, run.url, relay) as server:
         try:
-            own = await open_own(relay.client, max_line=run.settings.max_frame_bytes)
+            client = InputReceiver(relay, "client")
+            own = await open_own(client, max_line=run.settings.max_frame_bytes)
             server.connect(own)
             ends = [partial(end, own) for end in server.ends]
-            code = await _first(lambda: _client_ends(relay), *ends, lambda: _signalled(relay), lambda: _preload(run))
+            input_ends = partial(_input_ends, relay, client, own, run.settings.end_of_input_timeout)
+            code = await _first(input_ends, *ends, lambda: _signalled(relay), lambda: _silent(run, relay), lambda: _preload(run))
         finally:
             run.decisions.hurry(LAST_RECORDS)
             hurry(LAST_RECORDS)
@@ -115,9 +122,36 @@ async def _first(*waits: Callable[[], Awaitable[int | None]]) -> int:
     return codes[0]
 
 
-async def _client_ends(relay: Relay) -> int:
-    await relay.client_gone.wait()
+async def _input_ends(relay: Relay, client: InputReceiver, own: LineLink, seconds: float) -> int:
+    """The client ends its input: what is in flight is still answered, for as long as anybody reads the answers."""
+    await client.over.wait()
+    relay.client_silent()
+    with anyio.move_on_after(seconds):
+        await _first(lambda: _all_taken(relay, own), lambda: _unread(own))
+    relay.ended("client")
     return OK
+
+
+async def _all_taken(relay: Relay, own: LineLink) -> int:
+    await relay.all_answered()
+    await _taken(own)
+    return OK
+
+
+async def _unread(own: LineLink) -> int:
+    await own.unread()
+    return OK
+
+
+async def _silent(run: Run, relay: Relay) -> int | None:
+    """The server does not answer its first request."""
+    silent = anyio.Event()
+    await Timeouts(run.settings.start_timeout, run.settings.call_timeout, silent.set).watch(relay)
+    if not silent.is_set():
+        return None
+    seconds = run.settings.start_timeout
+    say(f"server {run.settings.server}: it did not answer its first request within {seconds} s; if it needs longer, raise start_timeout")
+    return NEVER_ANSWERED
 
 
 async def _server_ends(relay: Relay, child: Child, own: LineLink) -> int:

@@ -11,6 +11,8 @@ from typing import Final, Protocol
 import msgspec
 
 from samplegate.backpressure import Link, Outlet, Reading
+from samplegate.core import frames
+from samplegate.core.frames import Frame
 
 MOST_QUEUED: Final = 64 * 1024 * 1024
 """Bytes that may wait for a server that many clients write to: one frame of the longest kind; the next request is refused, nobody is held up."""
@@ -85,6 +87,35 @@ class OneLane(msgspec.Struct, eq=False):
 
     def close(self) -> None:
         """It ends with its process."""
+
+
+class Silent(msgspec.Struct, eq=False):
+    """A client that has ended its input: it still reads, and can answer nothing."""
+
+    end: ClientEnd
+    asked: Callable[[Frame], None]
+    """Told each request that would wait for it in vain."""
+    answered: Callable[[], None]
+    """Told when one of its own requests may be over."""
+
+    def send(self, lane: int, line: bytes, last: bool, own: bool) -> None:
+        """Write one line, unless it asks something."""
+        f = None if last or b'"method"' not in line else frames.read(line)
+        if f is not None and f.kind == "request":
+            self.asked(f)
+            return
+        self.end.send(lane, line, last, own)
+        if last:
+            self.answered()
+
+    def over(self, lane: int) -> None:
+        """One request of the lane needs no answer."""
+        self.end.over(lane)
+        self.answered()
+
+    def close(self) -> None:
+        """The conversation is over."""
+        self.end.close()
 
 
 class ManyLanes(msgspec.Struct, eq=False):

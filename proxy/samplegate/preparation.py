@@ -7,6 +7,7 @@ import os
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Final
 
 import msgspec
 
@@ -21,6 +22,12 @@ from samplegate.records.log import Log, configure
 from samplegate.records.tape import Tape
 from samplegate.sampler.client import Models
 from samplegate.sampler.keys import child_environment
+
+TOLD: Final = (
+    *("server", "state", "decision_log", "metrics_file", "metrics_port", "env_file"),
+    *("start_timeout", "call_timeout", "end_of_input_timeout"),
+)
+"""The settings that the command line can give."""
 
 
 class Run(msgspec.Struct, frozen=True):
@@ -53,7 +60,7 @@ def prepare(args: argparse.Namespace) -> Run:
 
     Raises for what is wrong with it: PolicyError, SettingsError, Unavailable.
     """
-    told = {name: getattr(args, name) for name in ("server", "state", "decision_log", "metrics_file", "metrics_port", "env_file")}
+    told = {name: getattr(args, name) for name in TOLD}
     loaded = process.load(os.environ, file=args.settings, given=told)
     settings = loaded.settings
     told_of_url: list[str] = []

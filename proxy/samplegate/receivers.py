@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
+import anyio
 import msgspec
 
 from samplegate.core.session.rounds import Side
@@ -39,6 +40,16 @@ class Receiver(msgspec.Struct, eq=False):
     def ended(self) -> None:
         """Nothing more comes from this side."""
         self.relay.ended(self.side)
+
+
+class InputReceiver(Receiver, eq=False):
+    """What the link to our own client calls: the end of its input is not yet the end of the client, who may still read."""
+
+    over: anyio.Event = msgspec.field(default_factory=anyio.Event)
+
+    def ended(self) -> None:
+        """Nothing more comes from the client."""
+        self.over.set()
 
 
 class StreamReceiver(msgspec.Struct, eq=False):

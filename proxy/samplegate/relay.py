@@ -15,8 +15,13 @@ import anyio.lowlevel
 import msgspec
 
 from samplegate.backpressure import Link, outlets
+from samplegate.core import frames
 from samplegate.core.bridge.conversing import Converses
 from samplegate.core.decisions import Reason, Unanswered
+from samplegate.core.frames import Frame
+from samplegate.core.requests import ClientCapabilities
+from samplegate.core.session import shapes
+from samplegate.core.session.inflight import OpenCall
 from samplegate.core.session.rounds import (
     Close,
     Conclusion,
@@ -34,11 +39,12 @@ from samplegate.core.session.rounds import (
     ToServer,
     Withdraw,
 )
-from samplegate.ends import ClientEnd, NoClient, NoServer, OneLane, OnePipe, ServerEnd
+from samplegate.ends import ClientEnd, NoClient, NoServer, OneLane, OnePipe, ServerEnd, Silent
 from samplegate.receivers import Receiver, StreamReceiver
 
 TOKENS: Final = 1.0  # seconds between two that a model's tokens cause
 BEAT: Final = 5.0  # seconds between two progress notifications of a round: well under any peer's patience, and rare
+_INPUT_ENDED: Final = "the client has ended its input and cannot answer"
 Effects = list[Effect]
 
 
@@ -76,10 +82,9 @@ class Relay:
         self.client = Receiver(self, "client")
         self.server = Receiver(self, "server")
         self.streams = StreamReceiver(self)
-        self.heard = False
-        """Whether the server has said anything."""
-        self.lost = 0
-        """Requests of clients that the server had not answered when it ended."""
+        self.left: list[OpenCall] = []
+        """The clients' requests that had no answer when the first side ended."""
+        self._some_answered = anyio.Event()
         self.client_gone = anyio.Event()
         self.server_gone = anyio.Event()
         self._run_round = run_round
@@ -111,8 +116,6 @@ class Relay:
             if self._to_server.full:
                 self.refuse(lane, line, "the server does not take its input")
                 return
-        else:
-            self.heard = True
         try:
             self.carry_out(self.session.frame(side, lane, line, self.clock()), side)
         except Exception:
@@ -148,10 +151,40 @@ class Relay:
             await until()
             group.cancel_scope.cancel()
 
+    def client_silent(self) -> None:
+        """The client sends nothing more, but still reads: its requests go on, and what the server asks of it has an error for an answer."""
+        self._to_client = Silent(self._to_client, self._unanswerable, self._answered)
+        self.session.state.client = ClientCapabilities()  # a rule that forwards cannot be carried out any more: its `otherwise` applies
+        for id in self.session.questions():
+            self.start(self._no_answer, frames.error(id, shapes.INTERNAL, _INPUT_ENDED))
+
+    def _unanswerable(self, asked: Frame) -> None:
+        """The server asks a client that cannot answer. A ping only wants to know whether somebody is there (R104)."""
+        assert asked.id is not None
+        ping = asked.method == "ping"
+        self.start(self._no_answer, frames.result(asked.id, b"{}") if ping else frames.error(asked.id, shapes.INTERNAL, _INPUT_ENDED))
+
+    async def _no_answer(self, line: bytes) -> None:
+        self.take("client", 0, line)
+
+    def _answered(self) -> None:
+        self._some_answered.set()
+        self._some_answered = anyio.Event()
+
+    async def all_answered(self) -> None:
+        """Wait until no request of a silent client is open."""
+        while self.session.open_calls():
+            await self._some_answered.wait()
+
+    def give_up(self, why: str) -> None:
+        """The server's side is to end: whoever waits for an answer has an error that says why."""
+        self.session.state.outlived, self.session.state.ended_because = True, why
+        self.ended("server")
+
     def ended(self, side: Side) -> None:
         """A side has gone: what is open is withdrawn."""
-        if side == "server":
-            self.lost += sum(1 for lane, _ in self.session.state.inflight.asked if lane >= 0)
+        if not (self.client_gone.is_set() or self.server_gone.is_set()):
+            self.left = self.session.open_calls()
         self.guarded("side.failed", lambda: self.session.eof(side), side=side)
         (self.client_gone if side == "client" else self.server_gone).set()
 

@@ -126,6 +126,9 @@ class Wires:
                     metrics.count("samplegate_redactions_total", count, pattern=pattern, where=note.fields["where"])
             case "remote.failed":
                 metrics.count("samplegate_calls_lost_total", server=self.server, reason="unreachable")
+            case "call.timed_out":
+                metrics.count("samplegate_calls_lost_total", server=self.server, reason="timeout")
+                self.house.tally.left(note.fields["method"], note.fields["tool"])
             case "notification.unattributed":
                 metrics.count("samplegate_notifications_dropped_total", server=self.server)
             case "limit.warned":

@@ -16,6 +16,7 @@ from samplegate.core.session.rounds import Note
 from samplegate.daemon.behind import Opens
 from samplegate.ends import STANDALONE, ManyLanes, Sink
 from samplegate.links.failures import CannotStart
+from samplegate.timeouts import Timeouts
 from samplegate.wiring import Wires
 
 TAIL: Final = 0.3  # seconds for the last lines of a process that has ended; one that it left behind may hold its output open
@@ -24,13 +25,14 @@ TAIL: Final = 0.3  # seconds for the last lines of a process that has ended; one
 class Conversation:
     """What the HTTP front calls: see ``links.front.served``."""
 
-    def __init__(self, wires: Wires, behind: Opens) -> None:
+    def __init__(self, wires: Wires, behind: Opens, timeouts: Timeouts | None = None) -> None:
         self.wires = wires
         self.failed: CannotStart | None = None
         """Why it could not be started."""
         self.exit: object = None
         """What the server's process left with, minus the number of a signal; None where it has not ended by itself."""
         self._behind = behind
+        self._timeouts = timeouts
         self._relay = wires.relay
         self._lanes = ManyLanes(self._lost, self._unreached)
         self._numbers = 0
@@ -52,16 +54,6 @@ class Conversation:
     def busy_lanes(self) -> int:
         """How many have requests under way."""
         return sum(1 for lane in self.wires.state.inflight.lanes if lane >= 0)
-
-    async def answers_within(self, seconds: float) -> bool:
-        """Wait so long; False if the server was asked something by then and has said nothing at all: it is given up."""
-        with anyio.move_on_after(seconds):
-            await self._over.wait()
-        if self.over or self._relay.heard or not self.wires.state.inflight.lanes:
-            return True
-        self._died = True
-        self._ending.set()
-        return False
 
     @property
     def asked_to_end(self) -> bool:
@@ -146,6 +138,8 @@ class Conversation:
             async with self._behind.open(self._relay) as ended:
                 self._started = True
                 task_status.started()
+                if self._timeouts is not None:
+                    self._relay.start(self._timeouts.watch, self._relay)
                 await self._first(ended)
                 self._end()
         except CannotStart as problem:

@@ -24,6 +24,7 @@ from samplegate.ends import Sink
 from samplegate.house import House
 from samplegate.links.front.served import Refused
 from samplegate.settings.servers import ServerSettings
+from samplegate.timeouts import Timeouts
 from samplegate.wiring import Wires
 
 EVERYBODY: Final = ""  # the key of the conversation that all callers share
@@ -131,7 +132,6 @@ class Server:
             await self._group.start(conversation.run)
             if conversation.failed is None:
                 self.problem = None
-                self._group.start_soon(self._end_silent, conversation)
                 return conversation
             self.problem = str(conversation.failed)
             self._house.log.error("server.not_started", server=self.name, problem=self.problem)
@@ -169,7 +169,8 @@ class Server:
             outlived=True,
             session=partial(Opening, known=self._eras),
         )
-        return Conversation(wires, self._behind)
+        timeouts = Timeouts(self.settings.start_timeout, self.settings.call_timeout, self._log_silent)
+        return Conversation(wires, self._behind, timeouts)
 
     def _learn(self, conversation: Conversation) -> None:
         """What a conversation has found out about the eras of the server (R86)."""
@@ -182,7 +183,7 @@ class Server:
     def _ended(self, conversation: Conversation, started: float) -> None:
         self._all.discard(conversation)
         self._learn(conversation)
-        lost = conversation.wires.relay.lost
+        lost = len(conversation.wires.relay.left)
         if lost:
             reason = "removed" if self._closed else "died"
             self._house.metrics.count("samplegate_calls_lost_total", lost, server=self.name, reason=reason)
@@ -198,10 +199,8 @@ class Server:
             if conversation.failed is None:  # else it never lived, and the log has why
                 self._house.log.warning("server.died", server=self.name, deaths=self._backoff.deaths)
 
-    async def _end_silent(self, conversation: Conversation) -> None:
-        """Give up a server that does not answer its first request."""
-        if not await conversation.answers_within(self.settings.start_timeout):
-            self._house.log.error("server.silent", server=self.name, seconds=self.settings.start_timeout)
+    def _log_silent(self) -> None:
+        self._house.log.error("server.silent", server=self.name, seconds=self.settings.start_timeout)
 
     async def _end_idle(self, conversation: Conversation) -> None:
         """End it once nobody has used it for a while."""

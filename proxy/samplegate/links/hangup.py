@@ -43,6 +43,15 @@ class HangUp:
             self.watch()
 
     def _has_gone(self) -> bool:
-        poll = select.poll()
-        poll.register(self._fd, getattr(select, "POLLRDHUP", 0))
-        return any(events & _GONE for _, events in poll.poll(0))
+        return _polled(self._fd, getattr(select, "POLLRDHUP", 0))
+
+
+def has_no_reader(fd: int) -> bool:
+    """Whether no process reads from ``fd`` any more. A socket's peer that writes no more may still read."""
+    return bool(_GONE) and _polled(fd, 0)
+
+
+def _polled(fd: int, also: int) -> bool:
+    poll = select.poll()
+    poll.register(fd, also)
+    return any(events & _GONE for _, events in poll.poll(0))

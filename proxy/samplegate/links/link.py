@@ -14,6 +14,7 @@ from contextlib import suppress
 from typing import Protocol
 
 from samplegate.links.backlog import Backlog
+from samplegate.links.hangup import LOOK
 from samplegate.links.lines import Lines, Receiver
 from samplegate.links.polled import PolledReader, PolledWriter
 from samplegate.links.threaded import ThreadedReader, ThreadedWriter
@@ -27,6 +28,7 @@ class _Reader(Protocol):
 
 class _Writer(Protocol):
     def send(self, line: bytes) -> None: ...
+    def has_no_reader(self) -> bool: ...
     def close(self) -> None: ...
     def abort(self) -> None: ...
 
@@ -71,6 +73,11 @@ class LineLink:
     async def drained(self, timeout: float) -> bool:
         """Wait until the system took everything, ``timeout`` seconds at most; False if it has not or the peer went first."""
         return await self._backlog.drained(timeout)
+
+    async def unread(self) -> None:
+        """Wait until no process reads what we write. Never returns where the system does not tell (files, Windows)."""
+        while not self._writer.has_no_reader():  # noqa: ASYNC110 - no event tells it
+            await asyncio.sleep(LOOK)
 
     async def read_out(self, timeout: float) -> bool:
         """Wait until the receiver will hear nothing more, ``timeout`` seconds at most; False if it may."""

@@ -15,7 +15,7 @@ from itertools import islice
 from typing import Final
 
 from samplegate.links.backlog import Backlog
-from samplegate.links.hangup import HangUp
+from samplegate.links.hangup import HangUp, has_no_reader
 from samplegate.links.lines import Lines, one_line
 
 READ_SIZE: Final = 64 * 1024
@@ -124,6 +124,9 @@ class PolledWriter:
             self._taken(written)
             self._loop.add_writer(self._fd, self._ready)
             self._backlog.add(len(line) + 1 - written)
+
+    def has_no_reader(self) -> bool:
+        return not self._open or has_no_reader(self._fd)
 
     def close(self) -> None:
         """Let the peer see the end once it has taken what waits."""

@@ -15,7 +15,7 @@ from contextlib import suppress
 from typing import Final
 
 from samplegate.links.backlog import Backlog
-from samplegate.links.hangup import HangUp
+from samplegate.links.hangup import HangUp, has_no_reader
 from samplegate.links.lines import Lines, one_line
 
 READ_SIZE: Final = 64 * 1024
@@ -110,6 +110,9 @@ class ThreadedWriter:
             self._queue.append(data)
             self._some.notify()
         self._backlog.add(len(data))
+
+    def has_no_reader(self) -> bool:
+        return self._gone or has_no_reader(self._fd)
 
     def close(self) -> None:
         with self._some:

@@ -33,6 +33,8 @@ class Tally:
         self._reviewed: dict[str, Released] = {}
         self._faults = 0
         self._faulty: list[str] = []
+        self._left = 0
+        self._left_first: list[str] = []
 
     def take(self, record: Record) -> None:
         """Count one record. The two of a forward in the modern era are one request, and so are a record and the one that revokes it.
@@ -65,10 +67,16 @@ class Tally:
         if len(self._faulty) < MAX_LISTED:
             self._faulty.append(f"round {round}: unanswered by a fault in the gate; the log has it")
 
+    def left(self, method: str, tool: str | None) -> None:
+        """Count one request of a client that its server never answered."""
+        self._left += 1
+        if len(self._left_first) < MAX_LISTED:
+            self._left_first.append(f"{method}{'' if tool is None else f' {tool}'}: the server did not answer")
+
     @property
     def failed(self) -> int:
-        """How many requests ended Denied or Unanswered, and rounds by a fault."""
-        return self._outcomes["denied"] + self._outcomes["unanswered"] + self._faults
+        """How many requests ended Denied or Unanswered, rounds by a fault, and calls without an answer."""
+        return self._outcomes["denied"] + self._outcomes["unanswered"] + self._faults + self._left
 
     def summary(self) -> str:
         """``3 requests: 2 answered, 1 unanswered``, then the cost, the limits that refused some, and faults, where there were any."""
@@ -77,7 +85,8 @@ class Tally:
         requests = f"{total} request{_s(total)}: {parts}" if total else "no requests"
         limits = (f"limit {name} refused {count}" for name, count in sorted(self._refused_by.items()))
         faults = f"{self._faults} round{_s(self._faults)} ended by a fault" if self._faults else ""
-        return "; ".join(filter(None, (requests, self._cost(), *limits, faults)))
+        left = f"{self._left} call{_s(self._left)} without an answer" if self._left else ""
+        return "; ".join(filter(None, (requests, self._cost(), *limits, faults, left)))
 
     def _cost(self) -> str:
         """``0.0042 USD and 1 model call of unknown price``: what is unknown is said, never taken as nothing."""
@@ -86,8 +95,8 @@ class Tally:
         return " and ".join(filter(None, (known, unknown)))
 
     def failures(self) -> list[str]:
-        """One line for each request that ended Denied or Unanswered."""
-        lines = [*(_line(record) for record in self._failed), *self._faulty]
+        """One line for each request that ended Denied or Unanswered, and each call without an answer."""
+        lines = [*(_line(record) for record in self._failed), *self._faulty, *self._left_first]
         rest = self.failed - len(lines)
         return [*lines, f"and {rest} more; the decision log has them"] if rest else lines
 

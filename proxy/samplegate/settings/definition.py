@@ -19,6 +19,11 @@ from samplegate.core.record import ContentMode
 from samplegate.settings.reviewing import why_no_networks, why_no_page, why_no_store
 
 MIB: Final = 1024 * 1024
+START_TIMEOUT: Final = "Seconds that the server has to answer its first request."
+CALL_TIMEOUT: Final = (
+    "Seconds that the server has to answer a request; then the client gets an error and the server a cancellation. 0: no limit. "
+    "Time in which the server itself waits for an answer does not count."
+)
 
 
 class ProcessSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -91,6 +96,16 @@ class RunSettings(ProcessSettings, frozen=True, kw_only=True):
     """The settings of ``samplegate run``, which wraps one server."""
 
     server: Annotated[str, Meta(min_length=1, description="What the rules call the wrapped server.")] = "default"
+    start_timeout: Annotated[int, Meta(ge=1, le=3_600, description=START_TIMEOUT)] = 30
+    call_timeout: Annotated[int, Meta(ge=0, le=86_400, description=CALL_TIMEOUT)] = 0
+    end_of_input_timeout: Annotated[
+        int,
+        Meta(
+            ge=0,
+            le=86_400,
+            description="Seconds after the end of the client's input to wait for answers to requests in flight; 0: none. A signal ends the wait.",
+        ),
+    ] = 60
     metrics_port: Annotated[
         int,
         Meta(ge=-1, le=65_535, description="The port of this machine's own address at which Prometheus finds the metrics; 0: any, -1: none."),

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
+from samplegate.settings.definition import CALL_TIMEOUT, START_TIMEOUT
+
 KEYS: Final[Mapping[str, Mapping[str, str]]] = {
     "ServerEntry": {
         "type": "`stdio`, `http` or `streamable-http`, as clients write it; it may be left out. A server of type `sse` is left out with a warning.",
@@ -17,7 +19,8 @@ KEYS: Final[Mapping[str, Mapping[str, str]]] = {
         "headers_from": "The same, by files that hold the values; they are read anew, so a rotated secret is used at once.",
         "share": "Whose requests share one process or session in the modern era: those of one `caller`, or of `all`.",
         "callers": "Names or globs of the callers that may use it; without it all who are known.",
-        "start_timeout": "Seconds that it has to answer its first request.",
+        "start_timeout": START_TIMEOUT,
+        "call_timeout": CALL_TIMEOUT,
         "disabled": "It is left out.",
     },
     "CallersEntry": {

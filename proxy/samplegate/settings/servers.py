@@ -44,6 +44,7 @@ class ServerEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     share: Literal["caller", "all"] = "caller"
     callers: list[str] | None = None
     start_timeout: Annotated[int, Meta(ge=1, le=3_600)] = 30
+    call_timeout: Annotated[int, Meta(ge=0, le=86_400)] = 0
     disabled: bool = False
 
 
@@ -67,6 +68,7 @@ class ServerSettings:
     callers: tuple[str, ...] | None = None
     """Names or globs; None is every caller."""
     start_timeout: int = 30
+    call_timeout: int = 0
 
 
 def headers_of(server: ServerSettings) -> dict[str, str]:
@@ -120,6 +122,7 @@ def server_of(part: Part, environment: Mapping[str, str], warnings: list[str], n
         share=entry.share,
         callers=None if entry.callers is None else tuple(entry.callers),
         start_timeout=entry.start_timeout,
+        call_timeout=entry.call_timeout,
     )
     if len(part.problems) == before:
         _check(part, server, entry, warnings)

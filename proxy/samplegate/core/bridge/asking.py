@@ -95,6 +95,10 @@ class Asking(msgspec.Struct, eq=False):
         asked.replies[key] = result
         return asked, [] if asked.waiting else self.withdraw(asked, "")
 
+    def questions(self) -> list[FrameId]:
+        """The ids of all that wait."""
+        return list(self._by_id)
+
     def of(self, call: Call) -> Asked | None:
         """The round that the client is asked in a call."""
         return self._by_call.get(call.id)

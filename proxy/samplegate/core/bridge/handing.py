@@ -61,6 +61,10 @@ class Handing:
         asked = self._asking.of(call)
         return None if asked is None else [*self._asking.withdraw(asked, "the call it belongs to was taken back"), Over(call.lane)]
 
+    def questions(self) -> list[FrameId]:
+        """The ids of what the client is asked."""
+        return self._asking.questions()
+
     def withdraw_all(self, reason: str) -> Effects:
         """Nobody waits for anything any more."""
         return self._asking.withdraw_all(reason)

@@ -22,7 +22,7 @@ from samplegate.core.eras import CALLS
 from samplegate.core.frames import Frame, FrameId
 from samplegate.core.jsontext import Malformed
 from samplegate.core.session import batches, doors, shapes
-from samplegate.core.session.inflight import ANSWERS, STANDALONE, token_of
+from samplegate.core.session.inflight import ANSWERS, STANDALONE, OpenCall, token_of
 from samplegate.core.session.refusing import undelivered
 from samplegate.core.session.rounds import Conclusion, ForwardRound, Later, Note, Over, Side, ToClient
 from samplegate.core.session.session import Session
@@ -102,6 +102,20 @@ class LegacyClient:
         """The time of a ``Later`` has come."""
         action = self._later.pop(token, None)
         return self._telling.told(self._session.due(token)) if action is None else action()
+
+    def open_calls(self) -> list[OpenCall]:
+        """The client's requests that have no answer yet, with the server or with the client itself."""
+        inner = {(one.lane, one.id): one for one in self._session.open_calls()}
+        return [inner.get((call.lane, call.id), OpenCall(call.lane, call.id, call.method)) for call in self._calls.by_id.values()]
+
+    def questions(self) -> list[FrameId]:
+        """The ids of the requests that wait for the client's answer."""
+        return self._handing.questions()
+
+    def overdue(self, now: float, seconds: float) -> Effects:
+        """Requests that the server has not answered in so many seconds end with an error."""
+        self._now = now
+        return self._telling.told(self._session.overdue(now, seconds))
 
     def lane_closed(self, side: Side, lane: int) -> Effects:
         """A lane is gone: for a legacy client that is no cancel (T35)."""

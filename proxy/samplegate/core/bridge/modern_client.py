@@ -22,6 +22,7 @@ from samplegate.core.bridge.waiting import FULL, Held
 from samplegate.core.frames import Frame, FrameId
 from samplegate.core.jsontext import Malformed
 from samplegate.core.session import shapes
+from samplegate.core.session.inflight import OpenCall
 from samplegate.core.session.pushes import KEY
 from samplegate.core.session.rounds import Conclusion, Effect, Note, Over, Reply, Side, ToClient
 from samplegate.core.session.session import Session
@@ -117,6 +118,18 @@ class ModernClient:
             return self._hearing.carry(self._inner.due(token))
         return self._not_opened("the server has not answered initialize in time")
 
+    def open_calls(self) -> list[OpenCall]:
+        """The clients' requests that have no answer yet."""
+        return [*self._inner.open_calls(), *self._greeting.waiting.open_calls()]
+
+    def questions(self) -> list[FrameId]:
+        """No modern client is ever asked by a request (R89)."""
+        return []
+
+    def overdue(self, now: float, seconds: float) -> Effects:
+        """Requests that the server has not answered in so many seconds end with an error."""
+        return self._hearing.carry(self._inner.overdue(now, seconds))
+
     def lane_closed(self, side: Side, lane: int) -> Effects:
         """A client's lane is gone: all that came on it is taken back (R99, T35)."""
         if side == "server":
@@ -144,7 +157,7 @@ class ModernClient:
         for listen in listens:
             out.append(ToClient(listen.lane, frames.result(listen.id, listen.ended()), True))
         left = [(held.lane, held.frame.id) for held in waiting if held.frame.kind == "request" and held.frame.id is not None]
-        return out + [_error(lane, id, shapes.INTERNAL, "the server has ended before it answered") for lane, id in [*asked, *left]]
+        return out + [_error(lane, id, shapes.INTERNAL, self.state.ended_because) for lane, id in [*asked, *left]]
 
     # -- from the clients ------------------------------------------------------------------------------------------------------------------
 

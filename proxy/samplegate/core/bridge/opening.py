@@ -21,6 +21,7 @@ from samplegate.core.frames import Frame, FrameId
 from samplegate.core.jsontext import Malformed
 from samplegate.core.session import handshake, shapes
 from samplegate.core.session.declarations import modern_meta
+from samplegate.core.session.inflight import OpenCall
 from samplegate.core.session.rounds import Conclusion, Effect, Note, Over, Side, ToClient
 from samplegate.core.session.state import INTERNAL, State
 
@@ -96,6 +97,20 @@ class Opening:
         self._choice.probe.give_up()
         return self._discovering.not_modern()
 
+    def open_calls(self) -> list[OpenCall]:
+        """The clients' requests that have no answer yet."""
+        hello = self._choice.hello if self.phase == "probing" else None  # in every other phase it is with the server
+        first = [] if hello is None or hello.frame.id is None else [OpenCall(hello.lane, hello.frame.id, hello.frame.method)]
+        return [*first, *self._choice.chosen.open_calls(), *self._choice.waiting.open_calls()]
+
+    def questions(self) -> list[FrameId]:
+        """The ids of the requests that wait for a client's answer."""
+        return self._choice.chosen.questions()
+
+    def overdue(self, now: float, seconds: float) -> Effects:
+        """Requests that the server has not answered in so many seconds end with an error."""
+        return self._watched(self._choice.chosen.overdue(now, seconds), now)
+
     def lane_closed(self, side: Side, lane: int) -> Effects:
         """A lane is gone."""
         if side == "client" and self._choice.hello is None:  # a legacy client's requests go on (T35)
@@ -115,7 +130,7 @@ class Opening:
         self.died_probing = self.phase == "probing"
         out = [] if self._choice.refusal is None else [self._choice.refusal]
         out += [effect for effect in self._choice.chosen.eof(side) if not isinstance(effect, ToClient) or effect.lane != INTERNAL]
-        out += [_ended(held) for held in self._choice.waiting.take() if held.frame.kind == "request"]
+        out += [self._ended(held) for held in self._choice.waiting.take() if held.frame.kind == "request"]
         self._choice.settle(self._choice.chosen)
         return out
 
@@ -166,6 +181,9 @@ class Opening:
                 return found
         return self._watched(self._choice.chosen.frame("server", lane, line, now), now)
 
+    def _ended(self, held: Held) -> ToClient:
+        return ToClient(held.lane, frames.error(held.frame.id, shapes.INTERNAL, self.state.ended_because), True)
+
     def _watched(self, effects: Effects, now: float) -> Effects:
         """What the server said, but for what decides its era."""
         if self.phase == "greeting":
@@ -189,7 +207,3 @@ class Opening:
 def _request_id(f: Frame) -> FrameId | None:
     raw = jsontext.lookup(f.payload, "requestId")
     return None if raw is None else frames.plain_id(raw)
-
-
-def _ended(held: Held) -> ToClient:
-    return ToClient(held.lane, frames.error(held.frame.id, shapes.INTERNAL, "the server has ended before it answered"), True)

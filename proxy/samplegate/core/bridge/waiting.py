@@ -9,6 +9,7 @@ import msgspec
 from samplegate.core import frames
 from samplegate.core.frames import Frame, FrameId
 from samplegate.core.session import shapes
+from samplegate.core.session.inflight import LISTEN, OpenCall
 from samplegate.core.session.rounds import ToClient
 
 MAX_FRAMES: Final = 1000
@@ -46,6 +47,11 @@ class Waiting(msgspec.Struct, eq=False):
     def has(self, lane: int, id: FrameId) -> bool:
         """Whether a request waits."""
         return any(held.lane == lane and held.frame.kind == "request" and held.frame.id == id for held in self.held)
+
+    def open_calls(self) -> list[OpenCall]:
+        """The requests among them, without those that stay open by design."""
+        some = (held for held in self.held if held.frame.kind == "request" and held.frame.method != LISTEN)
+        return [OpenCall(held.lane, held.frame.id, held.frame.method) for held in some if held.frame.id is not None]
 
     def remove(self, lane: int, id: FrameId) -> bool:
         """A request is taken back; False if none waits by that id."""

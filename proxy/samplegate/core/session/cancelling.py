@@ -13,6 +13,7 @@ from samplegate.core.session.passed import Passed
 from samplegate.core.session.pushes import Pushes
 from samplegate.core.session.rounds import Close, Effect, Note, Over, Side, ToClient, ToServer
 from samplegate.core.session.routing import Routes
+from samplegate.core.session.shapes import INTERNAL as INTERNAL_ERROR
 from samplegate.core.session.state import INTERNAL, SERVER_LANE, State
 from samplegate.core.session.urlerrors import UrlErrors
 
@@ -66,6 +67,17 @@ class Cancelling(msgspec.Struct, eq=False):
             return [*out, ToServer(SERVER_LANE, f.raw)]
         params = jsontext.splice(b"{}" if f is None or f.payload is None else f.payload, ("requestId",), jsontext.dump(pending.wire_id))
         return [*out, ToServer(SERVER_LANE, frames.notification(METHOD, params))]
+
+    def overdue(self, now: float, seconds: float) -> Effects:
+        """What the server has not answered in so many seconds is taken back from it, and its client has an error (R102)."""
+        out: Effects = []
+        for pending in self.state.inflight.overdue(now, seconds, self.pushes.held()):
+            tool = None if pending.call is None else pending.call.tool
+            fault = f"the server did not answer within {seconds:g} s (setting call_timeout)"
+            fields = {"server": self.state.server, "method": pending.method[:100], "tool": tool and tool[:100], "seconds": seconds}
+            out += [*self._taken_back(pending, None), Note("call.timed_out", fields)]
+            out.append(ToClient(pending.lane, frames.error(pending.id, INTERNAL_ERROR, fault), True))
+        return out
 
     # -- the server ------------------------------------------------------------------------------------------------------------------------
 

@@ -182,7 +182,7 @@ class Exchange:
         if state is not None:
             params = jsontext.splice(params, ("requestState",), state)
         pending.round = None
-        pending.rewound = True
+        pending.rewound = pending.renewed = True
         self.state.inflight.rewire(pending, self.state.new_id())
         return [self.state.to_server(pending, frames.request(pending.wire_id, pending.method, params))]
 

@@ -58,6 +58,15 @@ class Pending(msgspec.Struct, gc=False, eq=False):
     progress: float | None = None
     rewound: bool = False
     """Progress of ours or a retry stands before the server's next value: what does not increase is dropped (R101, T33)."""
+    since: float | None = None
+    """When the current wait for the server began; None: when the request came."""
+    renewed: bool = False
+    """The server has shown that it works on the request: the wait begins anew at the next look at the timeouts (R102)."""
+
+    @property
+    def waited_from(self) -> float:
+        """When the current wait for the server began."""
+        return self.started if self.since is None else self.since
 
     @property
     def arguments(self) -> bytes | None:
@@ -118,6 +127,19 @@ ANSWERS: Final = frozenset({"requeststate", "inputresponses"})
 STANDALONE: Final = 0
 """The client's stream of what belongs to no request."""
 
+LISTEN: Final = "subscriptions/listen"
+INITIALIZE: Final = "initialize"
+DISCOVER: Final = "server/discover"
+
+
+class OpenCall(msgspec.Struct, frozen=True):
+    """A client's request that has no answer yet."""
+
+    lane: int
+    id: FrameId
+    method: str
+    tool: str | None = None
+
 
 class Inflight(msgspec.Struct, eq=False):
     """Client requests by both of their ids, their number and their token at the server; and how many each lane has."""
@@ -164,6 +186,47 @@ class Inflight(msgspec.Struct, eq=False):
         """The stream for what belongs to one of ``calls``: that of the oldest still in flight, else the standalone one."""
         return next((pending.lane for pending in self.still(calls)), STANDALONE)
 
+    def open_calls(self) -> list[OpenCall]:
+        """The clients' requests among them, without those that stay open by design."""
+        some = (p for p in self.asked.values() if p.lane >= 0 and p.method != LISTEN)
+        return [OpenCall(p.lane, p.id, p.method, None if p.call is None else p.call.tool) for p in some]
+
+    def opening(self, *, answered: bool) -> float | None:
+        """When the oldest request came that a server answers first. ``answered``: it has answered some request already.
+
+        A call is none of these: it may rightly take long, and comes first where the server is known from before.
+        """
+        return min((p.started for p in self.asked.values() if _opens(p) or not (answered or p.call is not None or p.method == LISTEN)), default=None)
+
+    def overdue(self, now: float, seconds: float, held: set[int]) -> list[Pending]:
+        """Those that the server has not answered in so many seconds. While the gate works on a call the server is waited for by nobody.
+
+        ``held``: the numbers of the calls in which the server itself waits for an answer.
+        """
+        late = []
+        for pending in self.asked.values():
+            if pending.round is not None or pending.number in held:
+                pending.renewed = True
+            elif pending.renewed:
+                pending.since, pending.renewed = now, False
+            elif now - pending.waited_from >= seconds and _is_timed(pending):
+                late.append(pending)
+        return late
+
+    def oldest_wait(self) -> float | None:
+        """Since when the server has been waited for longest, for a request that has a `call_timeout`."""
+        return min((p.waited_from for p in self.asked.values() if not p.renewed and _is_timed(p)), default=None)
+
     def calls(self) -> list[Pending]:
         """The legacy calls during which a server may be asking, oldest first."""
         return [pending for pending in self.wire.values() if pending.call is not None and not pending.modern]
+
+
+def _opens(pending: Pending) -> bool:
+    """Whether a session waits for this answer before anything else."""
+    return pending.method == INITIALIZE or (pending.method == DISCOVER and pending.lane < 0)
+
+
+def _is_timed(pending: Pending) -> bool:
+    """Whether it has a `call_timeout`: not what the gate itself asked, a listen, or ``initialize``, which is never cancelled (R99)."""
+    return pending.lane >= 0 and pending.method not in (LISTEN, INITIALIZE)

@@ -88,6 +88,8 @@ class Pushes(msgspec.Struct, eq=False):
         push = self._close(round)
         if push is None:
             return []
+        for pending in push.calls:
+            pending.renewed = True
         release = settled.releases[KEY]
         if isinstance(release.outcome, Withdrawn):
             return []
@@ -116,6 +118,14 @@ class Pushes(msgspec.Struct, eq=False):
         lane = push.lane if push.lane in self.state.inflight.lanes else self.state.inflight.lane_of(push.calls)
         line = frames.notification("notifications/cancelled", jsontext.dump({"requestId": sent, "reason": reason}))
         return [ToClient(lane, line, takes_back=sent)]
+
+    def sent(self) -> list[FrameId]:
+        """Our ids of those that are with the client."""
+        return list(self._sent)
+
+    def held(self) -> set[int]:
+        """The numbers of the calls in which the server waits for an answer."""
+        return {pending.number for push in self.open.values() for pending in push.calls}
 
     def replied(self, id: FrameId, ok: bool, payload: bytes, delivered: bool = True) -> Effects | None:
         """The client answers with a result or an error, or was not reached; None if it answers nothing of ours."""

@@ -59,6 +59,8 @@ class Routes(msgspec.Struct, eq=False):
             pending = self.state.inflight.numbered.get(lane)
         if pending is None:
             return self._unattributed(f) if self.state.maps_ids else [ToClient(STANDALONE, f.raw)]
+        if self.state.extends_on_progress:
+            pending.renewed = True
         if not self.progress.passes(pending, f):
             return []
         if pending.wire_token is None or pending.token is None:

@@ -18,7 +18,7 @@ from samplegate.core.session.cancelling import Cancelling
 from samplegate.core.session.declarations import modern_meta
 from samplegate.core.session.exchange import Exchange
 from samplegate.core.session.handshake import Handshake
-from samplegate.core.session.inflight import Pending, call_and_token, kept, trace_of
+from samplegate.core.session.inflight import OpenCall, Pending, call_and_token, kept, trace_of
 from samplegate.core.session.passed import Passed
 from samplegate.core.session.progress import Progress
 from samplegate.core.session.pushes import Pushes
@@ -114,6 +114,18 @@ class Session:
         """The time of a ``Later`` has come."""
         return self.exchange.due(token)
 
+    def open_calls(self) -> list[OpenCall]:
+        """The client's requests that have no answer yet."""
+        return self.state.inflight.open_calls()
+
+    def questions(self) -> list[FrameId]:
+        """The ids of the requests that wait for the client's answer."""
+        return [*self.pushes.sent(), *self.passed.open]
+
+    def overdue(self, now: float, seconds: float) -> Effects:
+        """Requests that the server has not answered in so many seconds end with an error, and the server is told (R102)."""
+        return self._cancelling.overdue(now, seconds)
+
     def lane_closed(self, side: Side, lane: int) -> Effects:
         """A lane is gone: a disconnect is a cancel in the modern era and not in the legacy ones (T35)."""
         if lane not in self.state.inflight.lanes:
@@ -137,7 +149,7 @@ class Session:
         waiting = list(self.state.inflight.asked.values())
         for pending in waiting:
             self.state.inflight.remove(pending)
-        return [ToClient(p.lane, frames.error(p.id, shapes.INTERNAL, "the server has ended before it answered"), True) for p in waiting]
+        return [ToClient(p.lane, frames.error(p.id, shapes.INTERNAL, self.state.ended_because), True) for p in waiting]
 
     # -- from the client -------------------------------------------------------------------------------------------------------------------
 
@@ -188,6 +200,7 @@ class Session:
         pending = self.state.inflight.wire.get(f.id)
         if pending is None or pending.round is not None:
             return [Note("frame.unasked", {"side": "server"})]
+        self.state.answered = True
         return self._server_answers(pending, f)
 
     def _server_answers(self, pending: Pending, f: Frame) -> Effects:

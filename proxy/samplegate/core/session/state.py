@@ -40,8 +40,18 @@ class State(msgspec.Struct, eq=False):
     """The negotiated legacy revision; empty until ``initialize`` was answered."""
     client: ClientCapabilities = ClientCapabilities()
     offered: Offer = Offer()
+    answered: bool = False
+    """Whether the server has answered any request."""
+    ended_because: str = "the server has ended before it answered"
+    """What clients are told whose requests are still open when the server's side ends."""
     inflight: Inflight = msgspec.field(default_factory=Inflight)
     numbers: int = 0
+
+    @property
+    def extends_on_progress(self) -> bool:
+        """Whether the server's progress on a request begins the wait for its answer anew, by the policy's word (R102)."""
+        peer = self.book.policy.servers.get(self.server)
+        return peer is not None and peer.extends_on_progress
 
     def new_id(self) -> FrameId:
         """An id of our own: a string with a random part, so that it meets nobody else's."""
