@@ -19,13 +19,14 @@ from samplegate import settings as process
 from samplegate.conversation import OK, converse
 from samplegate.core import load
 from samplegate.core.bridge.opening import Opening
+from samplegate.failed_start import answer_first_request
 from samplegate.house import House
 from samplegate.links.failures import CannotStart
 from samplegate.links.stdio import check_own
 from samplegate.ports import Unavailable
 from samplegate.preparation import Run, loop_options, prepare, warnings
 from samplegate.records.metricsfile import MetricsFile, file_path
-from samplegate.say import say
+from samplegate.say import escaped, say
 from samplegate.wiring import Wires, realm_of
 
 if TYPE_CHECKING:
@@ -41,17 +42,23 @@ def run_command(args: argparse.Namespace) -> int:
     try:
         run = prepare(args)
     except (load.PolicyError, process.SettingsError, Unavailable) as problem:
-        for line in str(problem).split("\n"):
-            say(line)
-        return WRONG
+        return _not_started(problem)
     for warning in warnings(run):
         say(f"warning: {warning}")
     try:
         check_own()
         return anyio.run(_main, run, backend_options=loop_options())
     except (CannotStart, Unavailable) as problem:
-        say(str(problem))
-        return WRONG
+        return _not_started(problem)
+
+
+def _not_started(problem: Exception) -> int:
+    """Tell the operator what is wrong, and the client, which shows its user no more than the answer to its first request."""
+    lines = str(problem).split("\n")
+    for line in lines:
+        say(line)
+    answer_first_request("samplegate did not start: " + escaped("; ".join(lines)))
+    return WRONG
 
 
 async def _main(run: Run) -> int:

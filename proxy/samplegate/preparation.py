@@ -23,6 +23,7 @@ from samplegate.records.tape import Tape
 from samplegate.sampler.client import Models
 from samplegate.sampler.keys import child_environment
 
+NO_LOG: Final = "no decision log is kept, because no home folder is known; set HOME, or give --state DIR or --decision-log PATH"
 TOLD: Final = (
     *("server", "state", "decision_log", "metrics_file", "metrics_port", "env_file"),
     *("start_timeout", "call_timeout", "end_of_input_timeout"),
@@ -63,11 +64,14 @@ def prepare(args: argparse.Namespace) -> Run:
     told = {name: getattr(args, name) for name in TOLD}
     loaded = process.load(os.environ, file=args.settings, given=told)
     settings = loaded.settings
-    told_of_url: list[str] = []
-    headers = {} if args.url is None else _headers(args.url, args.header_from, settings.server, told_of_url)
+    warned: list[str] = []
+    headers = {} if args.url is None else _headers(args.url, args.header_from, settings.server, warned)
     rules = read_rules(args.policy, loaded.environment)
-    decisions = open_decision_log(settings, settings.server)
-    check_state(rules, settings.state)
+    no_log = settings.decision_log is None and settings.state == Path()
+    if no_log:
+        warned.append(NO_LOG)
+    decisions = open_decision_log(msgspec.structs.replace(settings, decision_log="none") if no_log else settings, settings.server)
+    check_state(rules, settings)
     log = configure(settings.log_level, settings.log_format)
     tape = None if args.record is None else Tape.open(args.record, warn=log.warning)
     return Run(
@@ -83,7 +87,7 @@ def prepare(args: argparse.Namespace) -> Run:
         environment=loaded.environment if rules.policy.policy.reviewers else {},
         tape=tape,
         headers=headers,
-        warnings=tuple(told_of_url),
+        warnings=tuple(warned),
     )
 
 
@@ -136,13 +140,15 @@ def open_decision_log(settings: process.ProcessSettings, server: str) -> Decisio
     return decisions
 
 
-def check_state(rules: Rules, state: Path) -> None:
-    """Limits that several processes share need a folder. Raises Unavailable."""
-    if not any(terms.shared for terms in rules.book.terms.values()):
-        return
-    if state == Path():
-        raise Unavailable("state: no home folder is known, and the policy's limits need one; give --state DIR, or set SAMPLEGATE_STATE or HOME")
-    check_writable(state)
+def check_state(rules: Rules, settings: process.ProcessSettings) -> None:
+    """Limits that several processes share need a folder, and so do reviews without a store of their own. Raises Unavailable."""
+    limits = any(terms.shared for terms in rules.book.terms.values())
+    reviews = bool(rules.policy.policy.reviewers) and settings.store is None
+    if settings.state == Path() and (limits or reviews):
+        what = "limits need" if limits else "reviewers need"
+        raise Unavailable(f"state: no home folder is known, and the policy's {what} one; give --state DIR, or set SAMPLEGATE_STATE or HOME")
+    if limits:
+        check_writable(settings.state)
 
 
 def warnings(run: Run) -> list[str]:

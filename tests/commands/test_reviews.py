@@ -144,7 +144,7 @@ def test_lists_take_filters_and_are_json_for_programs(store: Reviews, reviews: C
     assert not any("request" in one for one in found)
     assert [] == json.loads(reviews("list", "--state-of", "withdrawn", "--json").out)
     assert reviews("list", "--all", "--limit", "1").out.endswith("these are the newest 1; --limit shows more\n")
-    assert "nothing waits\n" == reviews("list", "--server", "other").out
+    assert "nothing is pending\n" == reviews("list", "--server", "other").out
 
 
 def test_a_sampling_request_is_shown_with_all_that_a_person_needs(store: Reviews, reviews: Command) -> None:
@@ -362,7 +362,7 @@ def test_sampling_is_answered_with_a_text(store: Reviews, reviews: Command) -> N
         (["answer", "abb", "--json", "missing.json"], "missing.json: cannot be read: no such file or directory"),
         (["answer", "abb", "--json", "-"], "--json: stdin: "),
         (["answer", "abb"], "one of the arguments --accept --json --text --decline --cancel is required"),
-        (["list", "--store", "sqlite:gone.db"], "store of reviews gone.db: there is none; name the store that the gate uses"),
+        (["show", "aaa", "--store", "sqlite:gone.db"], "store of reviews gone.db: there is none; name the store that the gate uses"),
         (["list", "--store", "postgresql://u:hunter2@h/d"], "--store: "),
         (["list", "--settings", "gone.yaml"], "gone.yaml"),
         (["list", "--limit", "0"], "argument --limit: '0' is no number from 1 to 999"),

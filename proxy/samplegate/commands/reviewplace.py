@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import argparse
 import os
+from pathlib import Path
 from typing import Final
 
 from samplegate.commands.files import Unreadable
 from samplegate.core.matching.conditions import shown
 from samplegate.core.review.review import Review
 from samplegate.settings.definition import SETTINGS
-from samplegate.settings.gathering import gather
+from samplegate.settings.gathering import NO_STATE, gather
 from samplegate.settings.serving import SERVE_SETTINGS
 from samplegate.store.reviews import Reviews
 
@@ -22,8 +23,8 @@ def store(args: argparse.Namespace) -> Reviews:
     """The store of the line, the variables or the settings file, which may be that of `run` or of `serve`. It must be there. Raises Unreadable."""
     problems: list[str] = []
     found = gather({**SERVE_SETTINGS, **SETTINGS}, os.environ, args.settings, {"state": args.state, "store": args.store}, problems)
-    if "store" in found.values:
-        problems = [problem for problem in problems if not problem.startswith("state: ")]  # no home folder is needed then
+    if "store" not in found.values and found.values["state"] == Path():
+        problems.append(NO_STATE)
     if problems:
         raise Unreadable("\nsamplegate: ".join(problems))
     return Reviews(found.values.get("store") or f"sqlite:{found.values['state'] / FILE}", make=False)

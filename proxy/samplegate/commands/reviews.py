@@ -34,6 +34,7 @@ from samplegate.ports import Unavailable
 from samplegate.store.reviews import Reviews
 
 MOST_NAME: Final = 100
+NOTHING: Final = "nothing is pending"
 
 
 def command(args: argparse.Namespace) -> int:
@@ -53,6 +54,10 @@ def command(args: argparse.Namespace) -> int:
 
 
 def _list(args: argparse.Namespace, kept: Reviews) -> int:
+    if not kept.database.exists():
+        complain(f"no reviews yet: {kept.database.path} is created with the first review")
+        print("[]" if args.json else NOTHING)
+        return OK
     now = time.time()
     states = () if args.all else tuple(args.state_of or ("pending",))
     reviewers = None if args.reviewer is None else (args.reviewer,)
@@ -63,7 +68,7 @@ def _list(args: argparse.Namespace, kept: Reviews) -> int:
     if args.json:
         print(json.dumps([as_json(review, now) for review in shown], indent=2))
         return OK
-    print("\n".join(table(shown, now)) if shown else "nothing waits" if oldest_first else "there are none")
+    print("\n".join(table(shown, now)) if shown else NOTHING if oldest_first else "no reviews found")
     if len(found) > args.limit:
         print(f"these are the {'oldest' if oldest_first else 'newest'} {args.limit}; --limit shows more")
     return OK

@@ -60,7 +60,7 @@ def read_all(args: argparse.Namespace) -> Wanted:
     settings = loaded.settings
     assert settings.policy is not None
     rules = read_rules(settings.policy, loaded.environment)
-    check_state(rules, settings.state)
+    check_state(rules, settings)
     models = rules.policy.policy.models
     seen = _seen_by_servers(loaded, rules)
     problems = [problem for name, server in settings.servers.items() if (problem := _unresolved(server, seen, loaded.places.get(name)))]

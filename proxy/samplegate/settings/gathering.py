@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -31,7 +31,9 @@ def gather(table: Table, environ: Mapping[str, str], file: Path | None, given: M
     plain: list[Layer] = [{name: said for name, said in layer.items() if not table[name].is_section} for layer in layers]
     values = settled(plain, table, problems) if file is None else _settled_with_file(plain, table, problems)
     if "state" not in values:
-        values["state"] = _default_state(environment, problems if "decision_log" not in values else [])  # limits that need it complain themselves
+        values["state"] = state_folder(environment) or Path()  # whoever needs it complains
+    elif values["state"] == Path():
+        values["state"] = Path.cwd()
     said = {name: said for layer in reversed(layers) for name, said in layer.items()}
     return Gathered(values, said, environment)
 
@@ -60,8 +62,4 @@ def state_folder(environ: Mapping[str, str], platform: str = sys.platform) -> Pa
     return Path(base) / "samplegate" if base else None
 
 
-def _default_state(environ: Mapping[str, str], problems: list[str]) -> Path:
-    found = state_folder(environ)
-    if found is None:
-        problems.append("state: no home folder is known; set SAMPLEGATE_STATE to a folder, or HOME")
-    return found or Path()
+NO_STATE: Final = "state: no home folder is known; set SAMPLEGATE_STATE to a folder, or HOME"

@@ -15,7 +15,7 @@ from samplegate.settings import SettingsError
 from samplegate.settings.addresses import Address, address, why_no_address, why_no_hosts, why_no_origins
 from samplegate.settings.callers import CallerSettings, callers_of
 from samplegate.settings.definition import MIB, ProcessSettings, settings_of
-from samplegate.settings.gathering import Gathered, gather
+from samplegate.settings.gathering import NO_STATE, Gathered, gather
 from samplegate.settings.people import PeopleSettings, people_of, shared_with
 from samplegate.settings.quick import at_url, headers_at
 from samplegate.settings.servers import NAME, ServerSettings, server_of
@@ -135,6 +135,8 @@ def load_serve(
     warnings: list[str] = []
     found = gather(SERVE_SETTINGS, environ, file, given or {}, problems)
     values = dict(found.values)
+    if values["state"] == Path() and "decision_log" not in values:
+        problems.append(NO_STATE)
     quick = _quick(command, url, headers_from, name=name, problems=problems, warnings=warnings)
     named: set[str] = set()
     places: dict[str, str] = {}

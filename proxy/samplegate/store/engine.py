@@ -52,12 +52,16 @@ class Database:
     """Opened by its first transaction, and anew after a fault or where the file was moved away or replaced. For one thread at a time."""
 
     def __init__(self, url: str, *, make: bool = True) -> None:
-        self._path = path_of(url)
+        self.path = path_of(url)
         self._make = make
         self._connection: Connection | None = None
         self._identity: tuple[int, int] | None = None
         self.until: float | None = None
         """By what moment (of ``time.monotonic``) a lock must be had; None: each transaction has ``PATIENCE``. It is tried once anyway."""
+
+    def exists(self) -> bool:
+        """Whether its file is there."""
+        return self.path.exists()
 
     @contextlib.contextmanager
     def writing(self) -> Iterator[Connection]:
@@ -81,7 +85,7 @@ class Database:
                 yield connection
         except (SQLAlchemyError, sqlite3.Error, Unknown, OSError) as problem:
             self.close()
-            raise Unavailable(f"store of reviews {self._path}: {_said(problem)}") from problem
+            raise Unavailable(f"store of reviews {self.path}: {_said(problem)}") from problem
         except BaseException:
             self.close()
             raise
@@ -101,20 +105,20 @@ class Database:
                 connection.close()
 
     def _opened(self, until: float) -> Connection:
-        if self._connection is not None and identity(self._path) != self._identity:
+        if self._connection is not None and identity(self.path) != self._identity:
             self.close()
         if self._connection is None:
             self._connection = _pausing(self._connect, until)
-            self._identity = identity(self._path)
+            self._identity = identity(self.path)
         return self._connection
 
     def _connect(self) -> Connection:
         if self._make:
-            make_folder(self._path.parent)
-            make_file(self._path)
-        elif not self._path.exists():
+            make_folder(self.path.parent)
+            make_file(self.path)
+        elif not self.path.exists():
             raise Unknown("there is none; name the store that the gate uses")
-        connection = create_engine("sqlite://", creator=lambda: _connected(self._path), poolclass=NullPool).connect()
+        connection = create_engine("sqlite://", creator=lambda: _connected(self.path), poolclass=NullPool).connect()
         try:
             _prepare(connection)
         except BaseException:

@@ -1,0 +1,88 @@
+"""What a client and an operator see where `run` does not start, and where it starts with hardly any environment."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.system.wrapping import BOUND, ROOT, call, opening, running
+
+WRONG = "version: 1\nrules:\n  - {name: a, effect: alow}\n  - {name: b, effect: deny, colour: red}\n"
+PLACES = ("policy.yaml:3:23: rules.0.effect: 'alow' is not one of", "policy.yaml:4:29: rules.1.colour: ")
+pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="pipes")
+
+
+@pytest.mark.parametrize("era", ["legacy", "modern"])
+def test_a_wrong_policy_is_the_answer_to_the_clients_first_request(tmp_path: Path, era: str) -> None:
+    (tmp_path / "policy.yaml").write_text(WRONG)
+    with running(tmp_path) as gate:
+        gate.write(*opening(era))
+        answer = gate.read()
+        assert (0, -32603) == (answer["id"], answer["error"]["code"])
+        assert [True, True] == [place in answer["error"]["message"] for place in PLACES], answer
+        assert 2 == gate.process.wait(BOUND)
+        assert [True, True] == [f"samplegate: {place}" in said for said in [gate.end()[2]] for place in PLACES]
+
+
+def test_a_client_that_falls_back_from_discover_is_told_as_well(tmp_path: Path) -> None:
+    (tmp_path / "policy.yaml").write_text(WRONG)
+    with running(tmp_path) as gate:
+        gate.write(*opening("modern"))
+        assert "policy.yaml:3:23" in gate.read()["error"]["message"]
+        gate.write({**opening()[0], "id": 1})
+        assert [(1, True)] == [(answer["id"], "policy.yaml:3:23" in answer["error"]["message"]) for answer in [gate.read()]]
+        assert 2 == gate.process.wait(BOUND)
+
+
+def test_a_command_that_does_not_exist_is_the_answer_too(tmp_path: Path) -> None:
+    with running(tmp_path, command=("no-such-server",)) as gate:
+        gate.write(*opening())
+        assert "no-such-server" in gate.read()["error"]["message"]
+        assert 2 == gate.process.wait(BOUND)
+
+
+def test_a_gate_that_does_not_start_waits_for_no_client_that_has_gone(tmp_path: Path) -> None:
+    (tmp_path / "policy.yaml").write_text(WRONG)
+    with running(tmp_path) as gate:
+        code, answers, said = gate.end()
+    assert (2, {}, True) == (code, answers, PLACES[0] in said)
+
+
+def test_without_an_environment_it_starts_and_says_that_there_is_no_decision_log(tmp_path: Path) -> None:
+    with running(tmp_path, environment={"HOME": ""}) as gate:
+        gate.write(*opening(), call(1, ask="sample"))
+        code, answers, said = gate.end()
+    assert (0, True) == (code, "hi" in answers[1]["result"]["content"][0]["text"]), said
+    assert "warning: no decision log is kept, because no home folder is known" in said
+    assert [] == [path for path in tmp_path.rglob("*") if path.name.endswith(".jsonl")]
+
+
+@pytest.mark.parametrize(
+    ("policy", "what"),
+    [
+        (
+            "limits: {a: {requests: 1, per: day, tz: UTC}}\nrules: [{name: a, match: {kind: sampling}, effect: forward, limits: [a]}]\n",
+            "limits need one",
+        ),
+        ("reviewers: {ops: {timeout: 1h}}\nrules: [{name: a, effect: escalate, reviewer: ops}]\n", "reviewers need one"),
+    ],
+)
+def test_without_a_home_folder_it_does_not_start_where_the_policy_needs_one(tmp_path: Path, policy: str, what: str) -> None:
+    (tmp_path / "policy.yaml").write_text(f"version: 1\n{policy}")
+    with running(tmp_path, environment={"HOME": ""}) as gate:
+        code, _, said = gate.end()
+    assert (2, True) == (code, what in said), said
+
+
+@pytest.mark.parametrize(
+    ("option", "expected"), [((), "nothing is pending\n"), (("--json",), "[]\n"), (("--store", "sqlite:r.db"), "nothing is pending\n")]
+)
+def test_before_the_first_review_nothing_is_pending(tmp_path: Path, option: tuple[str, ...], expected: str) -> None:
+    given = {"PYTHONPATH": str(ROOT / "proxy"), "HOME": str(tmp_path)}
+    words = [sys.executable, "-m", "samplegate", "reviews", "list", *option]
+    done = subprocess.run(words, env=given, cwd=tmp_path, capture_output=True, text=True, timeout=BOUND, check=False)
+    assert (0, expected) == (done.returncode, done.stdout), done.stderr
+    assert [] == list(tmp_path.iterdir())
