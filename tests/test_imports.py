@@ -32,7 +32,7 @@ ARROWS: Final = {
     "say": frozenset[str](),
     "relay": frozenset({"backpressure", "ends", "receivers", "core"}),
     "receivers": frozenset({"core"}),
-    "ends": frozenset({"backpressure", "core"}),
+    "ends": frozenset({"backpressure"}),
     "files": frozenset[str](),
     "backpressure": frozenset[str](),
     "settings": frozenset({"core"}),

@@ -11,8 +11,6 @@ from typing import Final, Protocol
 import msgspec
 
 from samplegate.backpressure import Link, Outlet, Reading
-from samplegate.core import frames
-from samplegate.core.frames import Frame
 
 MOST_QUEUED: Final = 64 * 1024 * 1024
 """Bytes that may wait for a server that many clients write to: one frame of the longest kind; the next request is refused, nobody is held up."""
@@ -93,20 +91,24 @@ class Silent(msgspec.Struct, eq=False):
     """A client that has ended its input: it still reads, and can answer nothing."""
 
     end: ClientEnd
-    asked: Callable[[Frame], None]
-    """Told each request that would wait for it in vain."""
+    asked: Callable[[str | int, bytes], None]
+    """Told each request that would wait for it in vain, by id and line."""
     answered: Callable[[], None]
     """Told when one of its own requests may be over."""
 
     def send(self, lane: int, line: bytes, last: bool, own: bool) -> None:
-        """Write one line, unless it asks something."""
-        f = None if last or b'"method"' not in line else frames.read(line)
-        if f is not None and f.kind == "request":
-            self.asked(f)
-            return
+        """Write one line."""
         self.end.send(lane, line, last, own)
         if last:
             self.answered()
+
+    def ask(self, lane: int, id: str | int, line: bytes, own: bool) -> None:
+        """Do not ask it."""
+        self.asked(id, line)
+
+    def take_back(self, lane: int, id: str | int, line: bytes, own: bool) -> None:
+        """Write a cancellation."""
+        self.end.take_back(lane, id, line, own)
 
     def over(self, lane: int) -> None:
         """One request of the lane needs no answer."""

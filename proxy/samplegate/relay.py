@@ -18,9 +18,7 @@ from samplegate.backpressure import Link, outlets
 from samplegate.core import frames
 from samplegate.core.bridge.conversing import Converses
 from samplegate.core.decisions import Reason, Unanswered
-from samplegate.core.frames import Frame
 from samplegate.core.requests import ClientCapabilities
-from samplegate.core.session import shapes
 from samplegate.core.session.inflight import OpenCall
 from samplegate.core.session.rounds import (
     Close,
@@ -44,7 +42,6 @@ from samplegate.receivers import Receiver, StreamReceiver
 
 TOKENS: Final = 1.0  # seconds between two that a model's tokens cause
 BEAT: Final = 5.0  # seconds between two progress notifications of a round: well under any peer's patience, and rare
-_INPUT_ENDED: Final = "the client has ended its input and cannot answer"
 Effects = list[Effect]
 
 
@@ -156,16 +153,17 @@ class Relay:
         self._to_client = Silent(self._to_client, self._unanswerable, self._answered)
         self.session.state.client = ClientCapabilities()  # a rule that forwards cannot be carried out any more: its `otherwise` applies
         for id in self.session.questions():
-            self.start(self._no_answer, frames.error(id, shapes.INTERNAL, _INPUT_ENDED))
+            self.undelivered(id)
 
-    def _unanswerable(self, asked: Frame) -> None:
+    def _unanswerable(self, id: str | int, line: bytes) -> None:
         """The server asks a client that cannot answer. A ping only wants to know whether somebody is there (R104)."""
-        assert asked.id is not None
-        ping = asked.method == "ping"
-        self.start(self._no_answer, frames.result(asked.id, b"{}") if ping else frames.error(asked.id, shapes.INTERNAL, _INPUT_ENDED))
+        self.start(self._no_answer, id, frames.read(line).method == "ping")
 
-    async def _no_answer(self, line: bytes) -> None:
-        self.take("client", 0, line)
+    async def _no_answer(self, id: str | int, ping: bool) -> None:
+        if ping:
+            self.take("client", 0, frames.result(id, b"{}"))
+        else:
+            self.undelivered(id)
 
     def _answered(self) -> None:
         self._some_answered.set()
