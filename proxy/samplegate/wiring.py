@@ -21,10 +21,12 @@ from samplegate.core.session.state import State
 from samplegate.gate import Gate
 from samplegate.house import House, Rules
 from samplegate.ports import Ports, Unavailable
+from samplegate.records.log import Level
 from samplegate.records.notes import Notes
 from samplegate.relay import Relay
 from samplegate.sampler.client import Models
 
+_WARNED: Final = frozenset({Reason.MODEL, Reason.TIMEOUT, Reason.LIMIT, Reason.RECORDS, Reason.REVIEW, Reason.ERROR})
 UNNAMED: Final = "default"
 """What a wrapped server is called where nobody gave it a name."""
 
@@ -187,7 +189,14 @@ class Wires:
 
     def _recorded(self, record: Record) -> None:
         self.house.recorded(record)
-        self.house.log.info("request.decided", **_told(record))
+        getattr(self.house.log, _level(record))("request.decided", **_told(record))
+
+
+def _level(record: Record) -> Level:
+    """An operator's mistake is an error; what a server does not get for want of a model, a limit, a record or a person is a warning."""
+    if any(attempt.result in ("bad_key", "unknown_model") for attempt in record.attempts):
+        return "error"
+    return "warning" if record.outcome == "unanswered" and record.reason in _WARNED else "info"
 
 
 def _told(record: Record) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from tests.real import peers
 ROOT: Final = Path(__file__).resolve().parents[2]
 START: Final = 30.0  # seconds until a program listens; it takes one or two
 END: Final = 10.0
-PLACE: Final = re.compile(r"(?:listening|running|available) (?:on|at) (?:port )?(http://\S+|\d+)", re.IGNORECASE)
+PLACE: Final = re.compile(r"(?:listening|running|available) (?:on|at) (?:port )?(http://[^\s\"]+|\d+)", re.IGNORECASE)
 
 
 @dataclass

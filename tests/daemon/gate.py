@@ -49,7 +49,7 @@ class Gate:
         async for raw in self.process.stderr:
             line = raw.decode().rstrip()
             self.lines.append(line)
-            found = re.search(r"(listening|admin|reviews) on (http://[^/]+)", line)
+            found = re.search(r"(listening|admin|reviews) on (http://[^/\"\s]+)", line)
             if found is not None:
                 setattr(self, {"listening": "url"}.get(found[1], found[1]), found[2])
             self._news.set()

@@ -39,8 +39,8 @@ def test_a_command_that_is_not_found_is_told_with_its_place_before_anything_is_s
     servers = {"docs": {"command": "uvxx"}, "good": good(), "plain": {"command": "./plain", "cwd": "."}, "off": {"command": "uvxx", "disabled": True}}
     done = serve(tmp_path, "--settings", write(tmp_path, servers))
     assert 2 == done.returncode
-    first, second = done.stderr.splitlines()
-    assert first.startswith("samplegate: samplegate.yaml:6:"), "the line of the command"
+    first, second = [json.loads(line)["message"] for line in done.stderr.splitlines()]
+    assert first.startswith("samplegate.yaml:6:"), "the line of the command"
     assert first.endswith("servers.docs.command: 'uvxx' is in no folder of PATH; give its full path, or install it")
     assert second.endswith("servers.plain.command: './plain' may not be executed; make it executable, or start it through its interpreter")
 
@@ -48,7 +48,8 @@ def test_a_command_that_is_not_found_is_told_with_its_place_before_anything_is_s
 def test_so_is_the_command_of_the_command_line(tmp_path: Path) -> None:
     write(tmp_path, {})
     done = serve(tmp_path, "--policy", "policy.yaml", "--", "uvxx")
-    assert (2, "samplegate: command: 'uvxx' is in no folder of PATH; give its full path, or install it\n") == (done.returncode, done.stderr)
+    said = "command: 'uvxx' is in no folder of PATH; give its full path, or install it"
+    assert (2, said) == (done.returncode, json.loads(done.stderr)["message"])
 
 
 def test_a_path_of_the_servers_own_environment_is_searched(tmp_path: Path) -> None:

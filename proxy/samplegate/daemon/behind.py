@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 from samplegate.ends import ManyStreams, piped
 from samplegate.links.child import start_child
 from samplegate.links.failures import CannotStart
+from samplegate.ports import Log
 from samplegate.relay import Relay
 from samplegate.settings.servers import ServerSettings, headers_of
 from samplegate.wiring import realm_of
@@ -43,9 +44,10 @@ class Process:
 
     streams = False
 
-    def __init__(self, server: ServerSettings, environment: Callable[[], Mapping[str, str]], max_frame: int) -> None:
+    def __init__(self, server: ServerSettings, environment: Callable[[], Mapping[str, str]], max_frame: int, log: Log) -> None:
         self._server = server
         self._environment = environment
+        self._log = log
         self._max_frame = max_frame
         self.realm = realm_of(server.name, server.command, None)
 
@@ -54,12 +56,16 @@ class Process:
         """Start it; it and all it has started are ended behind."""
         server = self._server
         environment = {**self._environment(), **server.env}
-        child = await start_child(server.command, relay.server, env=environment, cwd=server.cwd, max_line=self._max_frame)
+        child = await start_child(server.command, relay.server, env=environment, cwd=server.cwd, max_line=self._max_frame, said=self._said)
         relay.connect_server(piped(child.link))
         try:
             yield child.exited
         finally:
             await child.stop()
+
+    def _said(self, line: str, left_out: int) -> None:
+        """A line of its stderr, which nobody but its author knows: never a frame."""
+        self._log.info("server.logged", server=self._server.name, line=line, **({"left_out": left_out} if left_out else {}))
 
 
 class Remote:

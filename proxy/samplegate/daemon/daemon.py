@@ -22,6 +22,7 @@ from samplegate.callers.guard import Guard
 from samplegate.callers.telling import Telling
 from samplegate.core.session.rounds import Note
 from samplegate.daemon import lag, operators
+from samplegate.daemon.announcements import announce
 from samplegate.daemon.counting import Counting
 from samplegate.daemon.joining import Joined
 from samplegate.daemon.listeners import Listeners
@@ -40,7 +41,6 @@ from samplegate.ports import Unavailable
 from samplegate.records.decisions import DecisionLog
 from samplegate.records.exposition import preload
 from samplegate.records.log import Log
-from samplegate.say import say
 from samplegate.settings.serving import ServeSettings
 
 LINGER: Final = 3.0  # seconds that sessions and connections outlive the last answer of a drain: clients list tools right after it
@@ -141,8 +141,8 @@ class Daemon:
                 group.start_soon(metrics.keep, self._settings.metrics_interval, self.operators.complain)
             group.start_soon(self.guard.warm)
             self.operators.unready = None
-            for line in self.operators.hello():
-                say(line)
+            for event, line, fields in self.operators.hello():
+                announce(self._log, event, line, fields=fields)
             self._notify.ready(f"serving {len(self.public.servers)} servers")
             await self._asked.wait()
             await self._drain()
@@ -153,7 +153,7 @@ class Daemon:
             try:
                 metrics.write()
             except Unavailable as problem:
-                say(str(problem))
+                announce(self._log, "metrics.unwritten", str(problem), level="warning")
 
     async def _warm(self) -> None:
         """Start the models that are to be warm, unless we are asked to stop meanwhile."""
@@ -187,7 +187,8 @@ class Daemon:
         await self.guard.aclose()
         self.reviewers.end()
         self._log.info("drain.ended", complete=done)
-        say("; ".join(filter(None, [self.house.tally.summary(), "all that was under way was answered" if done else "some calls were cut off"])))
+        end = "all that was under way was answered" if done else "some calls were cut off"
+        announce(self._log, "daemon.ended", "; ".join(filter(None, [self.house.tally.summary(), end])))
 
     async def _signalled(self, signals: AsyncIterator[signal.Signals]) -> None:
         """The first signal asks us to stop, the second to stop waiting."""

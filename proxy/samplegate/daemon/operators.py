@@ -64,18 +64,20 @@ class Operators:
         """The metrics' file cannot be written."""
         self._house.log.warning("metrics.unwritten", problem=problem)
 
-    def hello(self) -> list[str]:
-        """What is said once it listens."""
+    def hello(self) -> list[tuple[str, str, dict[str, str]]]:
+        """What is said once it listens: events, sentences, and fields."""
         names = sorted(self._public.servers)
         paths = ["/mcp"] if len(names) == 1 else [path_of(name) for name in names]
-        lines = [f"listening on http://{self._listeners.at('public')}{path}" for path in paths]
-        if not self._settings.callers.required:
-            lines.append("no callers are configured: whoever reaches this machine's own addresses may call")
+        urls = [("clients", "listening", f"http://{self._listeners.at('public')}{path}") for path in paths]
         if "admin" in self._listeners:
-            lines.append(f"admin on http://{self._listeners.at('admin')}")
+            urls.append(("operators", "admin", f"http://{self._listeners.at('admin')}"))
         if "reviews" in self._listeners:
-            lines.append(f"reviews on http://{self._listeners.at('reviews')}/reviews")
-        return lines
+            urls.append(("reviewers", "reviews", f"http://{self._listeners.at('reviews')}/reviews"))
+        said = [("listener.opened", f"{word} on {url}", {"listener": listener, "url": url}) for listener, word, url in urls]
+        if not self._settings.callers.required:
+            open_to_all = "no callers are configured: any program that reaches this machine's own addresses may call"
+            said.insert(len(paths), ("callers.absent", open_to_all, {}))
+        return said
 
     def _metrics(self, accept: str) -> tuple[bytes, str]:
         self._counting.refresh(self._public, self._listeners.connections())

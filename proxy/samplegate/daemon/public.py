@@ -138,7 +138,7 @@ class Public:
 
     def _behind(self, settings: ServerSettings) -> Opens:
         if settings.url is None:
-            return Process(settings, lambda: self._environment, self._max_frame)
+            return Process(settings, lambda: self._environment, self._max_frame, self._house.log)
         if self._http is None:
             self._http = self._make_http()
         return Remote(settings, self._http, self._max_frame)

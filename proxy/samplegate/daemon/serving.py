@@ -13,6 +13,7 @@ from typing import Final
 import anyio
 
 from samplegate.core import load
+from samplegate.daemon.announcements import announce, hear_libraries, refuse_start
 from samplegate.daemon.daemon import Daemon
 from samplegate.daemon.listeners import Listeners
 from samplegate.daemon.listening import bind, bound
@@ -25,10 +26,11 @@ from samplegate.links.failures import CannotStart
 from samplegate.ports import Unavailable
 from samplegate.preparation import loop_options, open_decision_log
 from samplegate.records.log import configure
-from samplegate.say import say
 from samplegate.settings import SettingsError
 from samplegate.settings.serving import ServeSettings
 
+FAILED: Final = 1
+"""A fault of the gate ended it."""
 WRONG: Final = 2
 """Nothing was started: the policy, the settings, a file or an address is wrong."""
 
@@ -46,13 +48,17 @@ def serve_command(args: argparse.Namespace) -> int:
         log = configure(settings.log_level, settings.log_format)
         listeners = _listeners(settings)
     except (load.PolicyError, SettingsError, Unavailable, CannotStart) as problem:
-        for line in str(problem).split("\n"):
-            say(line)
+        refuse_start(str(problem))
         return WRONG
+    hear_libraries(log)
     for warning in wanted.warnings:
-        say(f"warning: {warning}")
+        announce(log, "settings.warned", warning, level="warning")
     daemon = Daemon(args, wanted, decisions, log, listeners, notify=notify, started=started, key=key)
-    return anyio.run(daemon.run, backend_options=loop_options())
+    try:
+        return anyio.run(daemon.run, backend_options=loop_options())
+    except Exception:
+        log.error("daemon.failed", exc_info=True)  # noqa: G201
+        return FAILED
 
 
 def _listeners(settings: ServeSettings) -> Listeners:

@@ -23,7 +23,7 @@ STARTS_WITHIN: Final = 60.0
 """Seconds: a cold start on a slow disk."""
 ENDS_WITHIN: Final = 15.0
 
-_listening: Final = re.compile(r"listening on (http://\S+)")
+_listening: Final = re.compile(r"listening on (http://[^\s\"]+)")
 
 
 class NotStarted(Exception):

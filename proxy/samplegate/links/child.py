@@ -18,6 +18,7 @@ from typing import IO, Final
 from samplegate.links.lines import MAX_LINE, Receiver
 from samplegate.links.link import LineLink, connect
 from samplegate.links.processes import exit_of, start
+from samplegate.links.stderr import Stderr, Tell
 from samplegate.links.watcher import Watcher, watch
 
 # SDK clients kill us about 2 s after they close our stdin. What follows must fit in 1.8 s and sums up to 1.5, so the rest is ours.
@@ -38,8 +39,9 @@ KILLED: Final = -9
 class Child:
     """A started server. Whoever started it calls ``stop`` in the end, also if it ended by itself: it may have left children."""
 
-    def __init__(self, process: subprocess.Popen[bytes], link: LineLink) -> None:
+    def __init__(self, process: subprocess.Popen[bytes], link: LineLink, stderr: Stderr | None = None) -> None:
         self.link = link
+        self._stderr = stderr
         self.pid = process.pid
         self._process = process
         self._exit = exit_of(process)
@@ -73,6 +75,8 @@ class Child:
         self._disarm()
         await self.link.read_out(TAIL_GRACE)
         self.link.abort()
+        if self._stderr is not None:
+            await self._stderr.aclose()
         if self._watcher is not None and self._watcher.exit is not None:
             await asyncio.wait([self._watcher.exit], timeout=TAIL_GRACE)
         return self._exit.result() if self._exit.done() else KILLED
@@ -136,16 +140,24 @@ class Child:
 
 
 async def start_child(
-    command: Sequence[str], receiver: Receiver, *, env: Mapping[str, str], cwd: Path | None = None, max_line: int = MAX_LINE
+    command: Sequence[str],
+    receiver: Receiver,
+    *,
+    env: Mapping[str, str],
+    cwd: Path | None = None,
+    max_line: int = MAX_LINE,
+    said: Tell | None = None,
 ) -> Child:
-    """Start a server. ``env`` is its whole environment; its stderr is ours. Raises CannotStart.
+    """Start a server. ``env`` is its whole environment; ``said`` is told the lines of its stderr, which is ours without. Raises CannotStart.
 
-    Nothing is delivered before the caller next awaits, so it may set the link's ``pressure`` first.
+    Frames are not delivered before the caller next awaits, so it may set the link's ``pressure`` first.
     """
-    process = start(command, env=env, cwd=cwd)
+    process = start(command, env=env, cwd=cwd, stderr=None if said is None else subprocess.PIPE)
     reading, writing = _take(process.stdout), _take(process.stdin)
+    complaints, process.stderr = process.stderr, None
     process.stdin = process.stdout = None
-    return Child(process, connect(reading, writing, receiver, max_line=max_line))
+    stderr = None if said is None or complaints is None else Stderr.reading(complaints, said)
+    return Child(process, connect(reading, writing, receiver, max_line=max_line), stderr)
 
 
 def exit_code(code: int) -> int:

@@ -13,7 +13,7 @@ on with (``cycle``, ``pipeline``, ``flow``, ``server_state``, ``timeout_keep_ali
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 import httptools  # type: ignore[import-untyped]
@@ -127,6 +127,8 @@ class Connection(HttpToolsProtocol):
                 raise ValueError("a tunnel")
             self._asks = True
             return
+        if not _is_plain(self.url, self.headers):
+            raise ValueError("a target that others may read as another")
         self._reading = False
         self._head = 0
         super().on_headers_complete()
@@ -261,6 +263,18 @@ class Connection(HttpToolsProtocol):
         if self._stall is not None:
             self._stall.over()
         self._timer = self._stall = self.timeout_keep_alive_task = None
+
+
+def _is_plain(url: bytes, headers: Sequence[tuple[bytes, bytes]]) -> bool:
+    """Whether a request's target is spelled as our paths are, and names no other host than its header: a proxy before us that goes by paths or
+    hosts must have read the same. No path of ours needs an escape.
+    """
+    if not url.startswith(b"/"):
+        scheme, _, rest = url.partition(b"://")
+        hosts = [value.lower() for name, value in headers if name == b"host"]
+        if scheme.lower() not in (b"http", b"https") or [rest.partition(b"/")[0].lower()] != hosts:
+            return False
+    return b"%" not in url.partition(b"?")[0] and b"#" not in url
 
 
 def _parser(connection: Connection) -> Any:
