@@ -1,5 +1,7 @@
 """The session under any order of things, in both eras: a client and a server that each do as they like, and a gate that answers when it likes.
 
+Each side is on stdio, or on HTTP with a stream for each request: it ends with its answer, its client may leave it, and nothing is sent on it then.
+
 What must hold whatever happens: nobody is answered twice or under another name, nothing passes that the gate did not release, and nothing is kept.
 """
 
@@ -19,7 +21,23 @@ from samplegate.core.matching.match import compile_policy
 from samplegate.core.session import declared
 from samplegate.core.session.exchange import MAX_ROUNDS
 from samplegate.core.session.inflight import call_of
-from samplegate.core.session.rounds import Effect, ForwardRound, Later, Open, Release, Reply, Round, Seen, Settled, ToClient, ToServer, Withdraw
+from samplegate.core.session.rounds import (
+    Close,
+    Effect,
+    ForwardRound,
+    Later,
+    Note,
+    Open,
+    Over,
+    Release,
+    Reply,
+    Round,
+    Seen,
+    Settled,
+    ToClient,
+    ToServer,
+    Withdraw,
+)
 from samplegate.core.session.session import Session
 from samplegate.core.session.state import State
 from tests.core.dialogue import ALLOW, ANSWER, CAPABILITIES, DENY, FORWARD, FORWARD_URLS, KEY, NONCE, answered, form, modern, policy, request, sample
@@ -29,6 +47,8 @@ Id = tuple[str, Any]
 POLICIES = [(ALLOW, ANSWER), (FORWARD,), (FORWARD, ALLOW), (DENY,), (FORWARD_URLS, ALLOW), ({**DENY, "match": {"tool": "x"}}, FORWARD, ALLOW)]
 IDS = st.sampled_from([0, 1, "1", "a", 2**70])
 LANES = st.integers(0, 1)
+SIDE = 10**6
+"""The stream of a client's notifications and answers over HTTP."""
 METHODS = st.sampled_from(["tools/call", "tools/call", "tools/call", "prompts/get", "tools/list", "subscriptions/listen", "server/discover"])
 DECLARED = st.sampled_from([{}, {"sampling": {}}, {"sampling": {"tools": {}}, "elicitation": {"form": {}, "url": {}}, "roots": {}}])
 URL = {"mode": "url", "message": "m", "url": "https://a.example/x", "elicitationId": "e"}
@@ -108,12 +128,18 @@ class Left(NamedTuple):
 class Conversation(RuleBasedStateMachine):
     """Who waits for what, as the peers themselves would count it."""
 
-    @initialize(rules=st.sampled_from(POLICIES), legacy=st.booleans(), capabilities=DECLARED)
-    def begin(self, rules: tuple[Any, ...], legacy: bool, capabilities: dict[str, Any]) -> None:
+    @initialize(rules=st.sampled_from(POLICIES), legacy=st.booleans(), http=st.booleans(), streams=st.booleans(), capabilities=DECLARED)
+    def begin(self, rules: tuple[Any, ...], legacy: bool, http: bool, streams: bool, capabilities: dict[str, Any]) -> None:
+        """``http``: the client has a stream for each request; ``streams``: the server has."""
         self.book = compile_policy(policy(*rules), {})
-        self.session = Session(State(self.book, "default", "t", KEY))
+        self.session = Session(State(self.book, "default", "t", KEY, maps_ids=http and not legacy, streams=streams))
         self.now = 0.0
-        self.legacy = legacy
+        self.legacy, self.http = legacy, http
+        self.awaited: dict[int, int] = {}  # the client's open streams, with how many answers are to come on each
+        self.ended: list[int] = []  # streams that have ended, of which the session has not been told
+        self.posts = 0
+        self.numbered: dict[int, Id] = {}  # the streams of the server's, with what it was sent on each last
+        self.tokens: list[str] = []  # of progress, as the server knows them
         self.waiting: Counter[tuple[int, Id]] = Counter()  # the client's requests, by lane and id, that it has no answer to
         self.at_server: set[Id] = set()  # what the server was sent and has neither answered nor been told to drop
         self.pushed: dict[Id, str] = {}  # the server's requests, by id, that it has no answer to
@@ -138,24 +164,48 @@ class Conversation(RuleBasedStateMachine):
 
     def client_says(self, lane: int, line: dict[str, Any] | bytes) -> list[Effect]:
         if isinstance(line, dict) and "method" in line and "id" in line:
+            lane = self.stream(lane, key(line["id"]))
             place = (lane, key(line["id"]))
             if not self.waiting[place]:
                 self.calls[place] = line
             self.waiting[place] += 1
         return self.carry_out(self.session.frame("client", lane, line if isinstance(line, bytes) else json.dumps(line).encode(), self.now))
 
-    def server_says(self, line: dict[str, Any] | bytes) -> list[Effect]:
-        return self.carry_out(self.session.frame("server", 0, line if isinstance(line, bytes) else json.dumps(line).encode(), self.now))
+    def stream(self, lane: int, id: Id) -> int:
+        """The lane of a request. Over HTTP it is a stream of its own; a legacy client that uses an id twice sends both in one batch."""
+        if not self.http:
+            return 0 if self.legacy else lane
+        again = [at for (at, other), count in self.waiting.items() if other == id and count] if self.legacy else []
+        self.posts += not again
+        lane = again[0] if again else self.posts
+        self.awaited[lane] = self.awaited.get(lane, 0) + 1
+        return lane
+
+    def server_says(self, line: dict[str, Any] | bytes, lane: int = 0) -> list[Effect]:
+        return self.carry_out(self.session.frame("server", lane, line if isinstance(line, bytes) else json.dumps(line).encode(), self.now))
+
+    def answered_on(self, lane: int) -> None:
+        """A stream ends with its last answer."""
+        if lane in self.awaited:
+            self.awaited[lane] -= 1
+            if not self.awaited[lane]:
+                del self.awaited[lane]
+                self.ended.append(lane)
 
     def carry_out(self, effects: list[Effect]) -> list[Effect]:
         for effect in effects:
             match effect:
                 case ToClient(lane, line):
                     assert b"\n" not in line
-                    self.client_hears(lane, json.loads(line), line)
-                case ToServer(_, line):
+                    assert not self.http or lane == 0 or lane in self.awaited, ("sent on a stream that has ended", line)
+                    self.client_hears(effect, json.loads(line))
+                case Over(lane):
+                    self.answered_on(lane)
+                case ToServer(lane, line):
                     assert b"\n" not in line
-                    self.server_hears(json.loads(line), line)
+                    self.server_hears(lane, json.loads(line), line)
+                case Close(number) if number:
+                    self.at_server.discard(self.numbered.pop(number))
                 case Open(round):
                     assert round.id not in self.seen_rounds
                     self.seen_rounds.add(round.id)
@@ -173,11 +223,15 @@ class Conversation(RuleBasedStateMachine):
                     pass
         return effects
 
-    def client_hears(self, lane: int, said: dict[str, Any], line: bytes) -> None:
+    def client_hears(self, effect: ToClient, said: dict[str, Any]) -> None:
+        lane, line = effect.lane, effect.line
         assert THEIRS.encode() not in line
+        assert effect.asks == (said.get("id") if "method" in said else None)
         if "method" not in said:
             if said.get("id") is None:
                 return
+            assert effect.last
+            self.answered_on(lane)
             place = (lane, key(said["id"]))
             assert self.waiting[place] > 0, ("answered too often, or nobody's", said)
             self.waiting[place] -= 1
@@ -192,9 +246,10 @@ class Conversation(RuleBasedStateMachine):
             assert key(said["id"]) not in self.at_client
             self.at_client[key(said["id"])] = said["method"]
         elif said["method"] == "notifications/cancelled":
-            self.at_client.pop(key(said["params"].get("requestId")), None)
+            asked = self.at_client.pop(key(said["params"].get("requestId")), None)
+            assert asked is None or effect.takes_back == said["params"]["requestId"]
 
-    def server_hears(self, said: dict[str, Any], line: bytes) -> None:
+    def server_hears(self, lane: int, said: dict[str, Any], line: bytes) -> None:
         assert b"sg1." not in line, "a sealed state reached the server"
         if "method" not in said:
             method = self.pushed.pop(key(said["id"]))
@@ -204,6 +259,9 @@ class Conversation(RuleBasedStateMachine):
         if "id" in said:
             assert key(said["id"]) not in self.at_server
             self.at_server.add(key(said["id"]))
+            if lane:
+                self.numbered[lane] = key(said["id"])
+            self.tokens.append(said["params"].get("_meta", {}).get("progressToken", "none"))
             self.check_declared(said)
             if "inputResponses" in said.get("params", {}):
                 assert self.releasing
@@ -227,7 +285,6 @@ class Conversation(RuleBasedStateMachine):
 
     @rule(lane=LANES, id=IDS, method=METHODS, capabilities=DECLARED)
     def client_asks(self, lane: int, id: Any, method: str, capabilities: dict[str, Any]) -> None:
-        lane = 0 if self.legacy else lane
         line = request(id, method, name="x") if self.legacy else modern(id, method, capabilities, name="x")
         line["params"].setdefault("_meta", {})["progressToken"] = f"p{lane}{id!r}"
         self.client_says(lane, line)
@@ -241,9 +298,10 @@ class Conversation(RuleBasedStateMachine):
         if ("str", f"m{self.fresh}") in self.at_server:
             self.ask(("str", f"m{self.fresh}"), keys, state=True)
 
+    @precondition(lambda self: self.legacy or not self.http)
     @rule(lane=LANES, id=IDS)
     def client_asks_without_an_envelope(self, lane: int, id: Any) -> None:
-        self.client_says(0 if self.legacy else lane, request(id, "tools/call", name="x"))
+        self.client_says(lane, request(id, "tools/call", name="x"))
 
     @precondition(lambda self: self.handed)
     @rule(data=st.data(), lane=LANES, spoil=st.sampled_from(["", "state", "params", "keys"]))
@@ -270,7 +328,10 @@ class Conversation(RuleBasedStateMachine):
     def client_cancels(self, data: st.DataObject) -> None:
         lane, (_, id) = data.draw(st.sampled_from(sorted(self.calls, key=repr)))
         before = self.waiting[lane, key(id)]
-        out = self.client_says(lane, {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": id}})
+        out = self.client_says(
+            SIDE if self.http and self.legacy and before else lane,
+            {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": id}},
+        )
         if before and id != "hello":
             self.waiting[lane, key(id)] = 0
         assert not any(isinstance(effect, ToClient) and "method" not in json.loads(effect.line) for effect in out)
@@ -282,6 +343,33 @@ class Conversation(RuleBasedStateMachine):
         del self.at_client[id]
         self.client_says(0, {"jsonrpc": "2.0", "id": id[1], **({"result": {}} if ok else {"error": {"code": -1, "message": ""}})})
 
+    @precondition(lambda self: self.at_client)
+    @rule(data=st.data())
+    def the_client_is_not_reached(self, data: st.DataObject) -> None:
+        id = data.draw(st.sampled_from(sorted(self.at_client, key=repr)))
+        del self.at_client[id]
+        note, reply = self.carry_out(self.session.undelivered(id[1]))
+        assert isinstance(note, Note)
+        assert isinstance(reply, Reply | ToServer)
+        assert [] == self.session.undelivered(id[1])
+
+    @precondition(lambda self: self.ended)
+    @rule(data=st.data())
+    def an_ended_stream_is_put_away(self, data: st.DataObject) -> None:
+        lane = data.draw(st.sampled_from(self.ended))
+        self.ended.remove(lane)
+        assert [] == self.session.lane_closed("client", lane)
+
+    @precondition(lambda self: self.awaited and not self.legacy)
+    @rule(data=st.data())
+    def a_modern_client_leaves_a_stream(self, data: st.DataObject) -> None:
+        lane = data.draw(st.sampled_from(sorted(self.awaited)))
+        del self.awaited[lane]
+        self.carry_out(self.session.lane_closed("client", lane))
+        for place in [place for place in self.waiting if place[0] == lane]:
+            self.waiting[place] = 0
+
+    @precondition(lambda self: not self.http)
     @rule(lane=LANES)
     def a_lane_closes(self, lane: int) -> None:
         lane = 0 if self.legacy else lane
@@ -320,14 +408,14 @@ class Conversation(RuleBasedStateMachine):
             if not twins:
                 assert body == {name: value for name, value in json.loads(done.line).items() if name not in {"jsonrpc", "id"}}
 
-    @rule(id=IDS, method=st.sampled_from(list(PUSHES)), token=st.booleans())
-    def server_asks(self, id: Any, method: str, token: bool) -> None:
+    @rule(data=st.data(), id=IDS, method=st.sampled_from(list(PUSHES)), token=st.booleans())
+    def server_asks(self, data: st.DataObject, id: Any, method: str, token: bool) -> None:
         params = {**PUSHES[method], **({"_meta": {"progressToken": "s"}} if token else {})}
         again = key(id) in self.pushed
         before = self.pushed.get(key(id))
         self.pushed[key(id)] = method
         modern_only = not self.legacy and self.session._modern_seen
-        out = self.server_says(request(id, method, **params))
+        out = self.server_says(request(id, method, **params), data.draw(self.server_streams()))
         self.push_of.update({effect.round.id: key(id) for effect in out if isinstance(effect, Open)})
         if again:
             assert key(id) not in self.pushed
@@ -337,6 +425,29 @@ class Conversation(RuleBasedStateMachine):
             assert not any(isinstance(effect, ToClient | ToServer | Open) for effect in out)
             del self.pushed[key(id)]
 
+    @precondition(lambda self: self.legacy)
+    @rule(first=st.booleans(), later=st.booleans(), other=st.booleans(), second=st.booleans(), withdrawn=st.booleans())
+    def a_request_is_forwarded_late(self, first: bool, later: bool, other: bool, second: bool, withdrawn: bool) -> None:
+        """Steps that a search by chance rarely makes one after the other: calls end before their request is forwarded, and before it is withdrawn."""
+        self.fresh += 1
+        call, push = f"c{self.fresh}", f"q{self.fresh}"
+        for id in (call, f"{call}-2") if other else (call,):
+            self.client_says(0, request(id, "tools/call", name="x"))
+        self.pushed[key(push)] = "sampling/createMessage"
+        out = self.server_says(request(push, "sampling/createMessage", **sample()))
+        (round,) = [effect.round.id for effect in out if isinstance(effect, Open)]
+        self.push_of[round] = key(push)
+        if first and key(call) in self.at_server:
+            self.answer(key(call), PLAIN[0], b"")
+        self.forward(round)
+        if second and other and key(f"{call}-2") in self.at_server:
+            self.answer(key(f"{call}-2"), PLAIN[0], b"")
+        if later and key(call) in self.at_server:
+            self.answer(key(call), PLAIN[0], b"")
+        if withdrawn and round in self.forwards:
+            del self.forwards[round]
+            self.carry_out(self.session.unforward(round, "late"))
+
     @precondition(lambda self: self.pushed)
     @rule(data=st.data())
     def server_takes_back(self, data: st.DataObject) -> None:
@@ -345,9 +456,19 @@ class Conversation(RuleBasedStateMachine):
         self.server_says({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": id[1]}})
         self.at_client.pop(id, None)
 
-    @rule(lane=LANES, id=IDS, value=st.sampled_from([0, 1, 2.5, 1e16]))
-    def server_reports(self, lane: int, id: Any, value: float) -> None:
-        self.server_says({"jsonrpc": "2.0", "method": "notifications/progress", "params": {"progressToken": f"p{lane}{id!r}", "progress": value}})
+    def server_streams(self) -> st.SearchStrategy[int]:
+        """Where a server may write what is no answer: on its own stream, or on that of a request."""
+        return st.sampled_from([0, 0, *sorted(self.numbered)])
+
+    @rule(data=st.data(), value=st.sampled_from([0, 1, 2.5, 1e16]))
+    def server_reports(self, data: st.DataObject, value: float) -> None:
+        token = data.draw(st.sampled_from(["none", *self.tokens]))
+        line = {"jsonrpc": "2.0", "method": "notifications/progress", "params": {"progressToken": token, "progress": value}}
+        self.server_says(line, data.draw(self.server_streams()))
+
+    @rule(data=st.data(), method=st.sampled_from(["notifications/message", "notifications/tools/list_changed", "vendor/news"]))
+    def server_tells(self, data: st.DataObject, method: str) -> None:
+        self.server_says({"jsonrpc": "2.0", "method": method, "params": {"level": "info", "data": 1}}, data.draw(self.server_streams()))
 
     # -- the gate ----------------------------------------------------------------------------------------------------------------------------
 
@@ -426,7 +547,9 @@ class Conversation(RuleBasedStateMachine):
     @precondition(lambda self: any(r.door == "push" and r.id not in self.forwards for r in self.rounds.values()))
     @rule(data=st.data())
     def the_gate_forwards(self, data: st.DataObject) -> None:
-        round = data.draw(st.sampled_from(sorted(r.id for r in self.rounds.values() if r.door == "push" and r.id not in self.forwards)))
+        self.forward(data.draw(st.sampled_from(sorted(r.id for r in self.rounds.values() if r.door == "push" and r.id not in self.forwards))))
+
+    def forward(self, round: str) -> None:
         self.releasing = True
         (sent,) = self.carry_out(self.session.forward(round))
         self.releasing = False
@@ -464,7 +587,7 @@ class Conversation(RuleBasedStateMachine):
 
     @rule(line=GARBAGE, from_server=st.booleans(), lane=LANES)
     def somebody_writes_garbage(self, line: bytes, from_server: bool, lane: int) -> None:
-        out = self.server_says(line) if from_server else self.client_says(lane, line)
+        out = self.server_says(line) if from_server else self.client_says(SIDE if self.http else lane, line)
         assert not any(isinstance(effect, Open | Later | Withdraw | Reply) for effect in out)
 
     @rule(seconds=st.sampled_from([0.0, 1.0, 400.0]))
@@ -501,6 +624,7 @@ class Conversation(RuleBasedStateMachine):
                 self.server_says({"jsonrpc": "2.0", "id": id[1], "result": {}})
         session = self.session
         assert [] == [place for place, count in self.waiting.items() if count], "somebody still waits"
+        assert {} == self.awaited, "a stream is still open"
         assert {} == self.pushed
         assert ({}, {}) == (session.state.inflight.asked, session.state.inflight.wire)
         assert not any((session.pushes.open, session.pushes._by_id, session.pushes._sent, session.passed.open))
@@ -515,7 +639,7 @@ class Conversation(RuleBasedStateMachine):
 
 TestConversation = Conversation.TestCase
 TestConversation.settings = settings(
-    max_examples=25,
+    max_examples=100,
     stateful_step_count=30,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.data_too_large],
