@@ -296,6 +296,7 @@ SAID: Final[dict[str, Said]] = {
     "filtered-part": Said(("so far",), stop="filter"),
     "refusal": Said((), refusal="I would rather not"),
     "own-word": Said(("done",), stop="ran_out_of_ink"),
+    "no-reason": Said(("all ", "of it"), stop=""),
     "too-much": Said(("more and ", "more"), output=10_000),
     "no-usage": Said(("free",), output=-1),
     "surrogate": Said(("half \ud83d an emoji",)),

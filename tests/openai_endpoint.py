@@ -36,7 +36,7 @@ class _Handler(Handler):
             message["tool_calls"] = _calls(said)
         if said.image is not None:
             message["images"] = _images(said.image)
-        choice = {"index": 0, "finish_reason": _STOPS.get(said.stop, said.stop), "message": message}
+        choice = {"index": 0, "finish_reason": _STOPS.get(said.stop, said.stop) or None, "message": message}
         return {**_head(model, "chat.completion"), "choices": [choice], **_usage(said)}
 
     def events(self, model: str, said: Said) -> Iterator[bytes]:
@@ -64,7 +64,7 @@ class _Handler(Handler):
     def ending(self, model: str, said: Said) -> Iterator[bytes]:
         head = _head(model, "chat.completion.chunk")
         if model != "no-choices":
-            yield event({**head, "choices": [{"index": 0, "delta": {}, "finish_reason": _STOPS.get(said.stop, said.stop)}]})
+            yield event({**head, "choices": [{"index": 0, "delta": {}, "finish_reason": _STOPS.get(said.stop, said.stop) or None}]})
         if said.output >= 0:
             yield event({**head, "choices": [], **_usage(said)})
         yield b"data: [DONE]\n\n"

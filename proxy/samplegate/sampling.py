@@ -26,6 +26,8 @@ from samplegate.core.session import shapes
 from samplegate.core.session.rounds import Note
 from samplegate.scene import Scene
 
+TOKENIZER_MARGIN: Final = 1.25
+"""By how much an answer may be over the limit and still be passed on: models count tokens with tokenizers of their own (a deviation from R3)."""
 GRACE: Final = 0.25  # seconds for the sampler to say by itself that time is up: it knows whether anything was sent
 FALLS_BACK: Final[frozenset[Failure]] = frozenset(
     {"bad_key", "rate_limited", "unreachable", "unknown_model", "bad_request", "no_case", "crashed", "error"}
@@ -137,17 +139,34 @@ class _Asking:
         return costs.actual(book.model(self.model), book.catalogue[self.model], self._params, answer.input_tokens, answer.output_tokens)
 
     def _answered(self, answer: Sampled) -> Done:
+        if answer.unknown_stop is not None:
+            self._scene.ports.note(Note("model.unknown_stop", {"model": self.model, "reason": answer.unknown_stop}))
         blocks, outcome = self._checked(answer.content)
+        stop_reason = answer.stop_reason
+        if outcome is None and (over := self._overrun(answer)) is not None:
+            stop_reason = "maxTokens"
+            outcome = over if isinstance(over, Unanswered) else None
         model = answer.model or self._scene.book.model(self.model).model
         if outcome is None:
             result: dict[str, Any] = {"role": "assistant", "content": blocks[0] if len(blocks) == 1 else list(blocks), "model": model}
-            if answer.stop_reason is not None:
-                result["stopReason"] = answer.stop_reason
+            if stop_reason is not None:
+                result["stopReason"] = stop_reason
             outcome = shaped(self._scene, result)
         done = self.done(outcome)
         return msgspec.structs.replace(
             done, model=model, input_tokens=answer.input_tokens, output_tokens=answer.output_tokens, dropped=answer.dropped
         )
+
+    def _overrun(self, answer: Sampled) -> Unanswered | bool | None:
+        """None where the answer is within the limit of output tokens (R3), True where it is over and passed on, else why it is withheld."""
+        most = int(self._params["maxTokens"])
+        tokens = answer.output_tokens
+        if tokens is None or tokens <= most:
+            return None
+        if self._rule.with_.on_overrun == "keep" and tokens <= most * TOKENIZER_MARGIN:
+            return True
+        detail = f"model {self.model} gave {tokens} tokens where {most} was the most; the answer is withheld, ask another model"
+        return Unanswered(Reason.MODEL, detail=detail)
 
     def _found(self, where: str, patterns: Mapping[str, int]) -> None:
         if patterns:

@@ -20,9 +20,9 @@ OFFER = Offer({"a_b": "a.b", "c": "c"}, taken=("old",))
 SECRET = "sk-secret-0123456789"
 
 
-def answered(heard: Heard, offer: Offer = OFFER, most: int = 100) -> dict[str, Any]:
+def answered(heard: Heard, offer: Offer = OFFER) -> dict[str, Any]:
     numbers = count(1)
-    return read(heard, offer, most, [SECRET], lambda: f"fresh-{next(numbers)}")
+    return read(heard, offer, [SECRET], lambda: f"fresh-{next(numbers)}")
 
 
 def refused(heard: Heard, offer: Offer = OFFER) -> tuple[str, str]:
@@ -118,7 +118,6 @@ def test_no_arguments_are_an_empty_object() -> None:
         (said("x", images=[None]), "error", "it answered with an image"),
         (said("x", images=["data:image/png;base64,%%"]), "error", "it answered with an image"),
         (said("x", images=["data:text/html;base64,YQ=="]), "error", "it answered with an image"),
-        (said("x", output_tokens=101), "error", "it gave 101 tokens where 100 was the most"),
         (said(f"the key is {SECRET}"), "error", "its answer holds the key"),
         (said(SECRET[:5], SECRET[5:]), "error", "its answer holds the key"),
         (said(calls=[use(arguments=f'{{"a": "{SECRET}"}}')]), "error", "its answer holds the key"),
@@ -161,8 +160,8 @@ def test_a_required_use_must_be_there() -> None:
         ("length", False, "maxTokens"),
         ("MAX_TOKENS", True, "maxTokens"),
         ("stop_sequence", False, "stopSequence"),
-        ("ran_out_of_ink", False, "ran_out_of_ink"),
-        (None, False, None),
+        ("ran_out_of_ink", False, "endTurn"),
+        (None, False, "endTurn"),
         (None, True, "toolUse"),
     ],
 )

@@ -27,11 +27,9 @@ AUDIO = {"type": "input_audio", "input_audio": {"data": "YQ==", "format": "wav"}
         ("anthropic", "claude-x", "user", AUDIO, False),
         (RESPONSES, "gpt-x", "user", AUDIO, False),
         (RESPONSES, "gpt-x", "user", IMAGE, True),
-        (RESPONSES, "gpt-x", "tool", IMAGE, False),
         ("bedrock", "x", "user", AUDIO, False),
         ("somebody-new", "x", "user", AUDIO, False),
-        ("openai", "gpt-4o", "tool", IMAGE, False),
-        ("somebody-new", "x", "tool", IMAGE, False),
+        ("deepseek", "x", "tool", IMAGE, False),
         ("anthropic", "claude-x", "tool", IMAGE, True),
         ("gemini", "gemini-x", "tool", IMAGE, True),
         ("gemini", "gemini-x", "tool", AUDIO, False),
@@ -52,3 +50,17 @@ def test_only_gemini_is_given_signatures(provider: str, kept: bool) -> None:
     (message,) = fitted(provider, "x", [{"role": "assistant", "content": None, "tool_calls": [call]}])
 
     assert kept is ("provider_specific_fields" in message["tool_calls"][0])
+
+
+@pytest.mark.parametrize(("provider", "model"), [(RESPONSES, "gpt-x"), ("openai", "gpt-4o"), ("somebody-new", "x")])
+def test_images_in_results_follow_all_results_where_a_provider_takes_none_in_them(provider: str, model: str) -> None:
+    first = {"role": "tool", "tool_call_id": "1", "content": [{"type": "text", "text": "a map"}, IMAGE]}
+    second = {"role": "tool", "tool_call_id": "2", "content": "rain"}
+    after = {"role": "assistant", "content": "I see"}
+
+    assert [
+        {**first, "content": "a map\n[1 image of tool result 1: in the next message]"},
+        second,
+        {"role": "user", "content": [{"type": "text", "text": "[1 image of tool result 1]"}, IMAGE]},
+        after,
+    ] == fitted(provider, model, [first, second, after])

@@ -85,8 +85,8 @@ def test_progress_begins_the_wait_anew_where_the_policy_says_so(tmp_path: Path, 
 
 
 def test_the_time_in_which_the_server_waits_for_an_answer_does_not_count(tmp_path: Path) -> None:
+    (tmp_path / "cases.yaml").write_text("cases: [{answer: hi, delay: 3s}]\n")
     with running(tmp_path, "--call-timeout", "2") as gate:
-        (tmp_path / "cases.yaml").write_text("cases: [{answer: hi, delay: 3s}]\n")
         gate.write(*opening(), call(1, ask="sample", then=0.5))
         assert [0, True] == [gate.read()["id"], "hi" in gate.read()["result"]["content"][0]["text"]]
 

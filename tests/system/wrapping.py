@@ -85,7 +85,8 @@ def running(folder: Path, *options: str, command: tuple[str, ...] = SLOW, enviro
     """`samplegate run` with these options around a server; it is killed if the test leaves it running."""
     if not (folder / "policy.yaml").exists():
         (folder / "policy.yaml").write_text(POLICY)
-    (folder / "cases.yaml").write_text("cases: [{answer: hi}]\n")
+    if not (folder / "cases.yaml").exists():
+        (folder / "cases.yaml").write_text("cases: [{answer: hi}]\n")
     given = {"PYTHONPATH": str(ROOT / "proxy"), "PATH": os.environ["PATH"], "HOME": str(folder), **(environment or {})}
     words = [sys.executable, "-m", "samplegate", "run", "--policy", "policy.yaml", *options, *(["--", *command] if command else [])]
     pipe = subprocess.PIPE

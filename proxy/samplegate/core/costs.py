@@ -59,11 +59,18 @@ def worst_of(model: Model, facts: ModelFacts, read: Reading, output_tokens: int)
     return _worst(facts, _input(model, facts, read), output_tokens, read.audio > 0)
 
 
+MOST_REPORTED: Final = 1_000_000
+"""Tokens that a provider can report for one answer, where neither the request nor the model's own bounds come to more: a count beyond that is
+no count, and would close a bucket for years."""
+
+
 def actual(model: Model, facts: ModelFacts, params: Mapping[str, Any], input_tokens: int | None, output_tokens: int | None) -> Worst:
     """What it came to by the provider's counts; a count that is missing is taken at its worst."""
     read = reading(params)
-    tokens = _input(model, facts, read) if input_tokens is None else input_tokens
-    return _worst(facts, tokens, params["maxTokens"] if output_tokens is None else output_tokens, read.audio > 0)
+    worst = _input(model, facts, read)
+    most_read, most_written = max(worst, facts.context or 0, MOST_REPORTED), max(params["maxTokens"], facts.max_output or 0, MOST_REPORTED)
+    tokens = worst if input_tokens is None else min(input_tokens, most_read)
+    return _worst(facts, tokens, params["maxTokens"] if output_tokens is None else min(output_tokens, most_written), read.audio > 0)
 
 
 def least(model: Model, facts: ModelFacts) -> Worst:

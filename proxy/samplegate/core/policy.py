@@ -169,6 +169,8 @@ class With(Strict, frozen=True):
     secrets: Secrets | None = None
     max_answer: Annotated[int, msgspec.Meta(ge=1)] | None = None
     """Bytes of the answer's content as JSON; a longer one is Unanswered."""
+    on_overrun: Literal["keep", "withhold"] = "keep"
+    """An answer over the effective limit of output tokens."""
     max_tokens: Annotated[int, msgspec.Meta(ge=1)] | None = None
     temperature: Temperature | None = None
     stop_sequences: StopSequences | None = None

@@ -33,6 +33,8 @@ class Sampled(msgspec.Struct, frozen=True):
     """``endTurn``, ``maxTokens``, ``toolUse`` or the provider's own word (R5)."""
     input_tokens: int | None = None
     output_tokens: int | None = None
+    unknown_stop: str | None = None
+    """The provider's own word for why it stopped, where nobody knows it; ``stop_reason`` is ``endTurn`` then."""
     dropped: tuple[str, ...] = ()
     """What was asked and the provider does not take, so it was left out: ``temperature``, ``stop``."""
 

@@ -129,7 +129,7 @@ def _answered(case: Case, blocks: Sequence[Mapping[str, Any]], asked: _Asked, ca
     stop_reason = (case.stop_reason or usual) if whole else "maxTokens"
     heard = sum(map(_count, (asked.system, *asked.texts))) if case.input_tokens is None else case.input_tokens
     said = words if case.output_tokens is None else case.output_tokens
-    return Sampled(kept, case.model or called, stop_reason, heard, min(said, bound))
+    return Sampled(kept, case.model or called, stop_reason, heard, said)
 
 
 def _cut(blocks: Sequence[Mapping[str, Any]], bound: int) -> tuple[tuple[Mapping[str, Any], ...], int, bool]:

@@ -25,6 +25,10 @@ _STOPS: Final[Mapping[str, str]] = {"stop": "endTurn", "length": "maxTokens", "s
 _ENDS: Final = frozenset({"end_turn", "complete", "eos", "eos_token", "stop", "finish_reason_unspecified"})
 _LENGTHS: Final = frozenset({"max_tokens", "max_output_tokens"})
 _USES: Final = frozenset({"tool_calls", "tool_use", "function_call"})
+# These pass as they are: what the model had to say was cut off by its provider.
+_CUT: Final = frozenset(
+    "content_filter refusal safety recitation language blocklist prohibited_content spii image_safety malformed_function_call pause_turn".split()
+)
 _NAME: Final = re.compile(r"[\x20-\x7e]{1,256}\Z")
 _ID: Final = re.compile(r"[A-Za-z0-9_.:-]{1,128}\Z")
 _URL: Final = re.compile(r"data:(image/[a-z0-9][a-z0-9.+-]{0,63});base64,", re.IGNORECASE)
@@ -42,11 +46,8 @@ class Refused(Exception):
         self.what = what
 
 
-def read(heard: Heard, offer: Offer, most: int, secrets: Sequence[str], fresh: Callable[[], str]) -> dict[str, Any]:
+def read(heard: Heard, offer: Offer, secrets: Sequence[str], fresh: Callable[[], str]) -> dict[str, Any]:
     """The fields of ``Sampled`` but for ``dropped``. ``fresh`` makes an id of a tool use. Raises Refused."""
-    if heard.output_tokens is not None and heard.output_tokens > most:
-        what = f"it gave {heard.output_tokens} tokens where {most} was the most; the answer is withheld, ask another model"
-        raise Refused("error", what)
     if heard.audio:
         raise Refused("error", "it answered with audio, which cannot be passed on; ask another model")
     text = "".join(heard.texts)
@@ -63,23 +64,25 @@ def read(heard: Heard, offer: Offer, most: int, secrets: Sequence[str], fresh: C
         "content": content,
         "model": _model(heard.model, secrets),
         "stop_reason": _stop_reason(heard.stop, bool(uses)),
+        "unknown_stop": None if is_known(heard.stop) else heard.stop,
         "input_tokens": heard.input_tokens,
         "output_tokens": heard.output_tokens,
     }
 
 
-def _stop_reason(word: str | None, uses: bool) -> str | None:
-    """R5. Gemini stops to have tools used with the same word as at its end."""
-    if word is None:
-        return "toolUse" if uses else None
-    lower = word.lower()
-    if lower in _USES or (uses and lower in _ENDS):
+def _stop_reason(word: str | None, uses: bool) -> str:
+    """R5. Gemini stops to have tools used with the same word as at its end; a word that nobody knows says no more than that the model ended."""
+    lower = "" if word is None else word.lower()
+    if word is None or lower in _USES or lower in _ENDS or not is_known(word):
         return "toolUse" if uses else "endTurn"
-    if lower in _ENDS:
-        return "endTurn"
     if lower in _LENGTHS:
         return "maxTokens"
     return _STOPS.get(word, word)
+
+
+def is_known(word: str | None) -> bool:
+    """Whether a provider's word for why it stopped is one that has a meaning for others; no word needs none."""
+    return word is None or word in _STOPS or word.lower() in _ENDS | _USES | _LENGTHS | _CUT
 
 
 def _uses(calls: Sequence[Call], offer: Offer, fresh: Callable[[], str]) -> list[Block]:

@@ -16,7 +16,7 @@ from samplegate.core.samples import Failure
 from samplegate.sampler.answer import Refused, read
 from samplegate.sampler.faults import classify, sentence
 from samplegate.sampler.fits import RESPONSES, fitted
-from samplegate.sampler.flood import Flood
+from samplegate.sampler.flood import Flood, on_done
 from samplegate.sampler.heard import Heard, TooMuch
 from samplegate.sampler.names import offer
 from samplegate.sampler.parts import Unfit
@@ -37,6 +37,7 @@ async def ask(litellm: Any, call: Mapping[str, Any], secrets: Sequence[str], tol
     name, target = call["name"], call["target"]
     asked = {key: call[key] for key in ARGUMENTS if key in call}
     heard = Heard()
+    on_done.set(heard.ended_well)
     try:
         async with asyncio.timeout(call["timeout"]):
             model, provider = _provider(litellm, target)
@@ -47,7 +48,7 @@ async def ask(litellm: Any, call: Mapping[str, Any], secrets: Sequence[str], tol
                 dropped.append("stop")
             response = await litellm.acompletion(**target, **asked, **_manner(call["timeout"]))
             await listen(litellm, response, heard, told)
-        return {"sampled": {**read(heard, offer(call.get("offer", {})), call["max_tokens"], secrets, _fresh), "dropped": dropped}}
+        return {"sampled": {**read(heard, offer(call.get("offer", {})), secrets, _fresh), "dropped": dropped}}
     except _Unknown:
         return _failed(name, "unknown_model", heard, free=True)
     except Unfit as why:

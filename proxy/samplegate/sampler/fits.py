@@ -1,7 +1,7 @@
 """What litellm's provider can carry: the second net, behind the catalogue's. Pure. What it would drop without a word is refused by name.
 
 Known from what arrives at an endpoint, not from what is documented: audio sent to Anthropic is left out, images in a tool's result reach
-Anthropic and Gemini only, and some providers get a message's texts alone.
+Anthropic and Gemini only (for others they follow the results), and some providers get a message's texts alone.
 """
 
 from __future__ import annotations
@@ -27,8 +27,37 @@ RESPONSES: Final = "OpenAI's responses"
 
 
 def fitted(provider: str, model: str, messages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """The messages as this provider takes them. Raises Unfit."""
-    return [_fitted(provider, model.lower(), message) for message in messages]
+    """The messages as this provider takes them: images that it does not take in a tool's result follow the results, as the user's. Raises Unfit."""
+    model = model.lower()
+    if _carries(provider, model, "image", True) or not _carries(provider, model, "image", False):
+        return [_fitted(provider, model, message) for message in messages]
+    out: list[dict[str, Any]] = []
+    images: list[Mapping[str, Any]] = []
+    number = 0
+    for message in messages:
+        if message["role"] != "tool":
+            if images:
+                out.append({"role": "user", "content": images})
+            images, number = [], 0
+        else:
+            number += 1
+            text, moved = _without_images(message, number)
+            images = [*images, *moved]
+            out.append(_fitted(provider, model, text))
+            continue
+        out.append(_fitted(provider, model, message))
+    return [*out, {"role": "user", "content": images}] if images else out
+
+
+def _without_images(message: Mapping[str, Any], number: int) -> tuple[Mapping[str, Any], list[Mapping[str, Any]]]:
+    """A tool's result with a note in place of its images, and the images with a text that says whose they are."""
+    content = message["content"]
+    images = [part for part in content if part["type"] == "image_url"] if isinstance(content, list) else []
+    if not images:
+        return message, []
+    rest = [part["text"] for part in content if part["type"] != "image_url"]
+    said = f"{len(images)} image{'' if len(images) == 1 else 's'} of tool result {number}"
+    return {**message, "content": "\n".join([*rest, f"[{said}: in the next message]"])}, [{"type": "text", "text": f"[{said}]"}, *images]
 
 
 def _fitted(provider: str, model: str, message: Mapping[str, Any]) -> dict[str, Any]:

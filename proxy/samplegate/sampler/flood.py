@@ -6,12 +6,19 @@ httpx is handed in.
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncIterator, Callable
+from contextvars import ContextVar
 from functools import wraps
 from typing import Any, Final
 
 MAX_BODY: Final = 128 * 1024 * 1024  # bytes, decompressed; the longest answer in the smallest pieces that occur
 MAX_LINE: Final = 32 * 1024 * 1024  # bytes; the longest answer in one line, with a third of its characters escaped
+
+DONE: Final = re.compile(rb"\ndata: ?\[DONE\]")
+"""The line that ends a stream of OpenAI's shape. It cannot stand in a piece: there a line end is written as an escape."""
+on_done: ContextVar[Callable[[], None] | None] = ContextVar("on_done", default=None)
+"""Told when that line was read, for the call that the current task makes: litellm and OpenAI's package keep it to themselves."""
 
 Reads = Callable[..., AsyncIterator[bytes]]
 
@@ -36,8 +43,13 @@ def bounded(read: Reads) -> Reads:
     async def bounded_read(*args: Any, **kwargs: Any) -> AsyncIterator[bytes]:
         body = line = 0
         held = bytearray()
+        done, before = on_done.get(), b"\n"
         async for chunk in read(*args, **kwargs):
             body += len(chunk)
+            if done is not None:
+                if DONE.search(before + chunk):
+                    done()
+                before = (before + chunk)[-16:]
             after = len(chunk) - (chunk.rfind(b"\n") + 1)
             line = after if after < len(chunk) else line + len(chunk)
             if body > MAX_BODY:

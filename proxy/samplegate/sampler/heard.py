@@ -53,6 +53,10 @@ class Heard(msgspec.Struct):
     model: str | None = None
     input_tokens: int | None = None
     output_tokens: int | None = None
+    last_count: int | None = None
+    """Of the output, whether the end was announced by then or not."""
+    done: bool = False
+    """The stream's own end was seen (``[DONE]``): it did not break off."""
     length: int = 0
     _open: dict[int, Call] = {}
     _all: int = 0
@@ -113,6 +117,10 @@ class Heard(msgspec.Struct):
             if not self.knows:
                 self._stopped(word)
 
+    def ended_well(self) -> None:
+        """The stream did not break off."""
+        self.done = True
+
     def named(self, model: object) -> None:
         """The model that answers, as its provider says."""
         if isinstance(model, str) and model:
@@ -123,6 +131,7 @@ class Heard(msgspec.Struct):
         if usage is None:
             return
         self.input_tokens = _count(usage, "prompt_tokens") or self.input_tokens
+        self.last_count = _count(usage, "completion_tokens") or self.last_count
         if self.stop is not None or not self.knows:
             self.output_tokens = _count(usage, "completion_tokens") or self.output_tokens
 

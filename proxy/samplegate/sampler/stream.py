@@ -44,6 +44,8 @@ async def listen(litellm: Any, response: Any, heard: Heard, told: Told) -> None:
 
 def _finish(response: Any, heard: Heard) -> None:
     """The end of a stream must have been announced: one that breaks off between two pieces looks like any other."""
+    if heard.stop is None and heard.done and heard.pieces:  # some servers never give a reason
+        heard.stop, heard.output_tokens = "stop", heard.output_tokens or heard.last_count
     if heard.stop is None:
         heard.mapped = heard.mapped or getattr(response, "received_finish_reason", None)
         if heard.knows or heard.mapped is None:

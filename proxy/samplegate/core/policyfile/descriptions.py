@@ -119,6 +119,7 @@ KEYS: Final[Mapping[str, Mapping[str, str]]] = {
         "system_prompt": "What becomes of the server's system prompt.",
         "secrets": "What becomes of secrets in the prompt and in the answer; without it, nobody looks for them.",
         "max_answer": "The most bytes of the answer's content as JSON; a longer answer is not given.",
+        "on_overrun": "What becomes of an answer over the limit of output tokens: `keep` passes on up to 1.25 times the limit.",
         "timeout": "How long the model may take; without it, as long as the peers wait.",
     },
     "Secrets": {
