@@ -12,6 +12,7 @@ import anyio
 import pytest
 
 from samplegate.book import compile_book, load_policy
+from samplegate.core.frames import Frame
 from samplegate.core.ledger import Draw, Reserved
 from samplegate.house import House, Rules
 from samplegate.records.decisions import NoDecisionLog
@@ -54,7 +55,7 @@ class Server:
         self.sent: list[Any] = []
         self.changed = anyio.Event()
 
-    def send(self, lane: int, line: bytes, own: bool) -> None:
+    def send(self, lane: int, line: bytes, own: bool, frame: Frame | None = None) -> None:
         self.sent.append(json.loads(line))
         self.changed.set()
         self.changed = anyio.Event()

@@ -32,7 +32,7 @@ ARROWS: Final = {
     "say": frozenset[str](),
     "relay": frozenset({"backpressure", "ends", "receivers", "core"}),
     "receivers": frozenset({"core"}),
-    "ends": frozenset({"backpressure"}),
+    "ends": frozenset({"backpressure", "core"}),
     "files": frozenset[str](),
     "backpressure": frozenset[str](),
     "settings": frozenset({"core"}),

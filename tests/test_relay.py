@@ -13,6 +13,7 @@ import pytest
 
 from samplegate.backpressure import MOST_ANSWERS
 from samplegate.core.decisions import Answered
+from samplegate.core.frames import Frame
 from samplegate.core.session.rounds import Conclusion, Effect, Note, Release, Reply, Round, Settled, Side
 from samplegate.core.session.session import Session
 from samplegate.links.backlog import Backlog
@@ -74,7 +75,7 @@ class Faulty(Session):
             self.faults = tuple(fault for fault in self.faults if fault != name)
             raise RuntimeError("a bug")
 
-    def frame(self, side: Side, lane: int, line: bytes, now: float) -> list[Effect]:
+    def frame(self, side: Side, lane: int, line: bytes | Frame, now: float) -> list[Effect]:
         self._fault("frame")
         return super().frame(side, lane, line, now)
 

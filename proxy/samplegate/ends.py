@@ -11,6 +11,7 @@ from typing import Final, Protocol
 import msgspec
 
 from samplegate.backpressure import Link, Outlet, Reading
+from samplegate.core.frames import Frame
 
 MOST_QUEUED: Final = 64 * 1024 * 1024
 """Bytes that may wait for a server that many clients write to: one frame of the longest kind; the next request is refused, nobody is held up."""
@@ -33,7 +34,7 @@ class Sink(Protocol):
 class Streams(Protocol):
     """A server that answers each request on a stream of its own, as ``links.remote`` makes them."""
 
-    def send(self, lane: int, line: bytes) -> None: ...
+    def send(self, lane: int, line: bytes | Frame) -> None: ...
     def close_lane(self, lane: int) -> None: ...
 
 
@@ -55,9 +56,9 @@ class ClientEnd(Protocol):
 
 
 class ServerEnd(Protocol):
-    """What goes to the server. ``own``: the line is the gate's, not the client's."""
+    """What goes to the server. ``own``: the line is the gate's, not the client's. ``frame``: the line as it was read, if it was."""
 
-    def send(self, lane: int, line: bytes, own: bool) -> None: ...
+    def send(self, lane: int, line: bytes, own: bool, frame: Frame | None = None) -> None: ...
     def close_lane(self, lane: int) -> None: ...
     @property
     def full(self) -> bool: ...
@@ -164,7 +165,7 @@ class OnePipe(msgspec.Struct, eq=False):
     pipe: Pipe | None = None
     """Where many clients write to it, and none can be held up for the others."""
 
-    def send(self, lane: int, line: bytes, own: bool) -> None:
+    def send(self, lane: int, line: bytes, own: bool, frame: Frame | None = None) -> None:
         """Write one line."""
         self.outlet.answer(line) if own else self.outlet.carry(line)
 
@@ -182,9 +183,9 @@ class ManyStreams(msgspec.Struct, eq=False):
 
     streams: Streams
 
-    def send(self, lane: int, line: bytes, own: bool) -> None:
+    def send(self, lane: int, line: bytes, own: bool, frame: Frame | None = None) -> None:
         """Send one frame."""
-        self.streams.send(lane, line)
+        self.streams.send(lane, frame or line)
 
     def close_lane(self, lane: int) -> None:
         """End the stream of a request."""
@@ -234,7 +235,7 @@ class NoServer(msgspec.Struct, eq=False):
 
     full: bool = False
 
-    def send(self, lane: int, line: bytes, own: bool) -> None:
+    def send(self, lane: int, line: bytes, own: bool, frame: Frame | None = None) -> None:
         """Drop it."""
 
     def close_lane(self, lane: int) -> None:

@@ -7,13 +7,14 @@ from typing import Protocol
 import anyio
 import msgspec
 
+from samplegate.core.frames import Frame
 from samplegate.core.session.rounds import Side
 
 
 class Takes(Protocol):
     """Who takes what came: the relay."""
 
-    def take(self, side: Side, lane: int, line: bytes) -> None: ...
+    def take(self, side: Side, lane: int, line: bytes | Frame) -> None: ...
     def take_oversized(self, side: Side, lane: int, size: int, head: bytes) -> None: ...
     def take_end(self, side: Side, lane: int, head: bytes, tail: bytes) -> None: ...
     def ended(self, side: Side) -> None: ...
@@ -57,8 +58,8 @@ class StreamReceiver(msgspec.Struct, eq=False):
 
     relay: Takes
 
-    def received(self, lane: int, line: bytes) -> None:
-        """One frame came on the stream of the request with this number, or on the standalone one (0)."""
+    def received(self, lane: int, line: bytes | Frame) -> None:
+        """One frame, read or not, came on the stream of the request with this number, or on the standalone one (0)."""
         self.relay.take("server", lane, line)
 
     def oversized(self, lane: int, size: int, head: bytes) -> None:

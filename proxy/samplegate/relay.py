@@ -18,6 +18,7 @@ from samplegate.backpressure import Link, outlets
 from samplegate.core import frames
 from samplegate.core.bridge.conversing import Converses
 from samplegate.core.decisions import Reason, Unanswered
+from samplegate.core.frames import Frame
 from samplegate.core.requests import ClientCapabilities
 from samplegate.core.session.inflight import OpenCall
 from samplegate.core.session.rounds import (
@@ -104,20 +105,21 @@ class Relay:
         """The server's side is there."""
         self._to_server = server
 
-    def take(self, side: Side, lane: int, line: bytes) -> None:
+    def take(self, side: Side, lane: int, line: bytes | Frame) -> None:
         """One frame came. The gate's fault with it is never an allow: the frame is gone, and whoever waits for it is told."""
+        raw = line.raw if isinstance(line, Frame) else line
         if side == "client":
-            if self.first_call is not None and b"tools/call" in line:
+            if self.first_call is not None and b"tools/call" in raw:
                 self.start(self.beside, self.first_call)
                 self.first_call = None
             if self._to_server.full:
-                self.refuse(lane, line, "the server does not take its input")
+                self.refuse(lane, raw, "the server does not take its input")
                 return
         try:
             self.carry_out(self.session.frame(side, lane, line, self.clock()), side)
         except Exception:
             self.note(Note("frame.failed", {"side": side, "exc_info": True}))
-            self.guarded("frame.failed", lambda: self.session.lost(side, lane, line, "it met a fault of the gate"), side=side)
+            self.guarded("frame.failed", lambda: self.session.lost(side, lane, raw, "it met a fault of the gate"), side=side)
 
     def refuse(self, lane: int, line: bytes, why: str) -> None:
         """A client's frame goes nowhere: whoever waits for an answer has it at once."""
@@ -201,8 +203,8 @@ class Relay:
             match effect:
                 case ToClient():
                     self._tell_client(effect, source != "server")
-                case ToServer(lane, line):
-                    self._to_server.send(lane, line, source != "client")
+                case ToServer(lane, line, frame):
+                    self._to_server.send(lane, line, source != "client", frame)
                 case Open(round):
                     self._rounds[round.id] = Waiting(anyio.CancelScope())
                     self.start(self._round, round, self._rounds[round.id])

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from samplegate.core import frames, headers
+from samplegate.core import frames, headers, jsontext
 
 META = {"io.modelcontextprotocol/protocolVersion": "2026-07-28", "io.modelcontextprotocol/clientCapabilities": {}}
 
@@ -86,16 +86,16 @@ def test_what_no_writer_would_have_written_is_not_decoded(value: str) -> None:
 )
 def test_a_post_names_its_method_version_and_what_it_is_about(method: str, params: dict[str, Any], name: str | None) -> None:
     expected = {"MCP-Protocol-Version": "2026-07-28", "Mcp-Method": method} | ({} if name is None else {"Mcp-Name": name})
-    assert expected == headers.standard(method, json.dumps(params).encode(), "2026-07-28")
+    assert expected == headers.standard(method, jsontext.read(json.dumps(params).encode()), "2026-07-28")
 
 
 def test_a_post_without_params_names_its_method() -> None:
-    assert {"MCP-Protocol-Version": "v", "Mcp-Method": "tools/call"} == headers.standard("tools/call", None, "v")
+    assert {"MCP-Protocol-Version": "v", "Mcp-Method": "tools/call"} == headers.standard("tools/call", jsontext.read(b"{}"), "v")
 
 
 @given(st.text(), st.text(alphabet=st.characters(codec=None)))
 def test_no_method_or_version_breaks_out_of_its_line(method: str, version: str) -> None:
-    for value in headers.standard(method, b"{}", version).values():
+    for value in headers.standard(method, jsontext.read(b"{}"), version).values():
         assert all(" " <= letter <= "~" for letter in value)
 
 

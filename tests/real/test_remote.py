@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from samplegate.core.frames import Frame
 from samplegate.core.session.rounds import Note
 from samplegate.links.remote.pool import pool
 from samplegate.links.remote.remote import Remote
@@ -33,9 +34,9 @@ class Client(Heard):
 
     remote: Remote
 
-    def received(self, lane: int, line: bytes) -> None:
+    def received(self, lane: int, line: bytes | Frame) -> None:
         super().received(lane, line)
-        frame = json.loads(line)
+        frame = json.loads(line if isinstance(line, bytes) else line.raw)
         if "method" in frame and "id" in frame:
             self.send(lane, id=frame["id"], result=ANSWERS[frame["method"]])
 

@@ -7,18 +7,20 @@ parsers could see two messages (twin members, ids of a wrong type), because the 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from typing import Final, Literal, TypeAlias, TypedDict
 
 import msgspec
 
 from samplegate.core import jsontext
+from samplegate.core.eras import META
 from samplegate.core.jsontext import ENVELOPE, Malformed, dump
 
 FrameId: TypeAlias = str | int
 Kind: TypeAlias = Literal["request", "notification", "result", "error"]
 
 MAX_BATCH_BYTES: Final = 4 * 1024 * 1024  # an element can be two bytes long, and each becomes an object here
+MAX_META: Final = 1024 * 1024  # bytes; the members that the protocol defines are a few hundred
+MAX_METHOD_BYTES: Final = 1024
 MAX_ID_BYTES: Final = 1024  # ids are kept in tables and logs; real ones are a few digits or a UUID
 _elements: Final = msgspec.json.Decoder(list[msgspec.Raw])
 _head: Final = re.compile(rb'\{"jsonrpc": ?"2\.0", ?"id": ?("[^"\\]{0,200}"|-?[0-9]{1,18}), ?"(result|error|method)"')
@@ -28,43 +30,101 @@ _TAIL: Final = 300  # bytes: the longest of these
 _number: Final = re.compile(rb"-?(?:0|[1-9][0-9]*)\Z")
 
 
-class Frame:
-    """A frame with its envelope. ``raw`` is what came, without the line end; a payload is copied out of it only when asked for."""
+class Frame(msgspec.Struct, eq=False):
+    """A frame with its envelope. ``raw`` is what came, without the line end; its payload is copied out of it, and read, only when asked for, once."""
 
-    __slots__ = ("_payload", "id", "kind", "method", "raw")
+    raw: bytes
+    kind: Kind
+    id: FrameId | None
+    method: str
+    envelope: jsontext.Object
+    _payload: bytes | None = None
+    _object: jsontext.Object | None = None
+    _meta: jsontext.Object | None = None
+    _escapes: tuple[bool, bool] | None = None
 
-    def __init__(self, raw: bytes, kind: Kind, id: FrameId | None, method: str, payload: msgspec.Raw | bytes | None) -> None:
-        self.raw = raw
-        self.kind = kind
-        self.id = id
-        self.method = method
-        self._payload = payload
+    @property
+    def _name(self) -> str:
+        return self.kind if self.kind in ("result", "error") else "params"
+
+    @property
+    def object(self) -> jsontext.Object:
+        """The payload as an object; an empty one if it is absent or no object. Raises Malformed for two readings."""
+        found = self._object
+        if found is None:
+            found = self._object = self.envelope.inner(self._name) or _EMPTY
+        return found
 
     @property
     def members(self) -> dict[str, msgspec.Raw] | None:
-        """The members of the payload, read without a copy of it; None if it is absent or no object. Raises Malformed for two readings."""
-        raw = self._payload
-        return None if raw is None or bytes(memoryview(raw)[:1]) != b"{" else jsontext.fields(raw)
+        """The members of the payload; None if it is absent or no object. Raises Malformed for two readings."""
+        found = self.object
+        return None if found is _EMPTY else found.members
+
+    @property
+    def meta(self) -> jsontext.Object:
+        """``_meta`` of the payload; an empty one if it is absent or no object. Raises Malformed for two readings, or where it is too large."""
+        found = self._meta
+        if found is None:
+            raw = self.object.members.get(META, b"")
+            if len(raw) > MAX_META:
+                raise Malformed(f"its _meta is larger than {MAX_META} bytes")
+            found = self._meta = (self.object.inner(META) if raw else None) or _EMPTY
+        return found
+
+    def lookup(self, *path: str) -> bytes | None:
+        """The raw JSON at ``path`` in the payload, None where it is absent or something on the way is no object. Raises Malformed as ``members``."""
+        return self.object.lookup(*path)
+
+    def changed(self, *, id: FrameId | None = None, payload: jsontext.Object | None = None) -> Frame:
+        """The frame under another id or with another payload; everything else stays byte for byte, and nothing is read again."""
+        changes = {} if id is None else {"id": dump(id)}
+        if payload is not None:
+            changes[self._name] = bytes(payload.text)
+        envelope = self.envelope.changed(changes)
+        out = Frame(bytes(envelope.text), self.kind, self.id if id is None else id, self.method, envelope)
+        out._object = self._object if payload is None else payload
+        out._meta = self._meta if payload is None else None
+        return out
+
+    def may_say(self, word: bytes) -> bool:
+        """Cheap and safe: False only if no JSON spelling of ``word``, which is plain ASCII, can stand in the frame."""
+        if word in self.raw:
+            return True
+        if self._escapes is None:
+            some = b"\\" in self.raw  # one byte is searched for ten times faster than two, and most large texts have no escape
+            self._escapes = some and b"\\u" in self.raw, some and b"\\/" in self.raw
+        letters, slashes = self._escapes
+        return letters or (slashes and b"/" in word)
 
     @property
     def payload(self) -> bytes | None:
         """``params`` of a request or notification, ``result`` of a result, ``error`` of an error, as raw JSON; None if absent."""
-        if self._payload is not None and type(self._payload) is not bytes:
-            self._payload = bytes(self._payload)
+        if self._payload is None:
+            self._payload = self.envelope.raw(self._name)
         return self._payload
+
+
+_EMPTY: Final = jsontext.Object(b"{}", {})
 
 
 def read(line: bytes) -> Frame:
     """Read one frame. Raises Malformed where the envelope is not JSON-RPC 2.0 or could be read in two ways."""
     try:
-        found = jsontext.fields(line)
+        envelope = jsontext.read(line)
     except Malformed as problem:
         raise Malformed(problem.fault, **whose(line)) from None
-    if not found.keys() <= ENVELOPE:
-        for name in found.keys() - ENVELOPE:
+    names = envelope.members.keys()
+    if not names <= ENVELOPE:
+        for name in names - ENVELOPE:
             if name.casefold() in ENVELOPE:
                 raise Malformed(f"its envelope has {name[:20]!r}, which resembles a member of JSON-RPC", **whose(line))
-    return _frame(line, found)
+    return _frame(line, envelope)
+
+
+def of(line: bytes | Frame) -> Frame:
+    """A frame, read now if that was not done before. Raises Malformed as ``read``."""
+    return line if isinstance(line, Frame) else read(line)
 
 
 class Whose(TypedDict, total=False):
@@ -88,7 +148,8 @@ def whose(line: bytes) -> Whose:
     return {"id": None if raw is None else plain_id(bytes(raw)), "answers": "method" not in found}
 
 
-def _frame(line: bytes, found: Mapping[str, msgspec.Raw]) -> Frame:
+def _frame(line: bytes, envelope: jsontext.Object) -> Frame:
+    found = envelope.members
     method = found.get("method")
     raw_id = found.get("id")
     id = None if raw_id is None else _id(bytes(raw_id), answers=method is None)
@@ -96,23 +157,26 @@ def _frame(line: bytes, found: Mapping[str, msgspec.Raw]) -> Frame:
     if version is None or bytes(version) != b'"2.0"':
         raise Malformed("its jsonrpc member is not '2.0'", id, answers=method is None)
     if method is None:
-        return _answer(line, found, id)
+        return _answer(line, envelope, id)
     if "result" in found or "error" in found:
         raise Malformed("it is both a request and an answer", id)
+    if len(method) > MAX_METHOD_BYTES:
+        raise Malformed(f"its method is longer than {MAX_METHOD_BYTES} bytes", id)
     try:
         name = jsontext.TEXT.decode(method)
     except (msgspec.MsgspecError, UnicodeDecodeError):
         raise Malformed("its method is not a string", id) from None
-    return Frame(line, "notification" if raw_id is None else "request", id, name, found.get("params"))
+    return Frame(line, "notification" if raw_id is None else "request", id, name, envelope)
 
 
-def _answer(line: bytes, found: Mapping[str, msgspec.Raw], id: FrameId | None) -> Frame:
+def _answer(line: bytes, envelope: jsontext.Object, id: FrameId | None) -> Frame:
+    found = envelope.members
     if ("result" in found) == ("error" in found):
         raise Malformed("it is neither a request nor one answer", id, answers=True)
     kind: Kind = "result" if "result" in found else "error"
     if id is None and kind == "result":
         raise Malformed("it is a result without an id", answers=True)
-    return Frame(line, kind, id, "", found[kind])
+    return Frame(line, kind, id, "", envelope)
 
 
 def _id(raw: bytes, *, answers: bool) -> FrameId | None:

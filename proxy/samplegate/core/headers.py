@@ -11,10 +11,8 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-import msgspec
-
 from samplegate.core import jsontext
-from samplegate.core.eras import META, META_VERSION
+from samplegate.core.eras import META_VERSION
 from samplegate.core.frames import Frame
 from samplegate.core.jsontext import Malformed
 
@@ -67,7 +65,7 @@ def _looks_encoded(value: str) -> bool:
     return value.startswith(_PREFIX) and value.endswith(_SUFFIX)
 
 
-def standard(method: str, params: bytes | msgspec.Raw | None, version: str) -> dict[str, str]:
+def standard(method: str, params: jsontext.Object, version: str) -> dict[str, str]:
     """The headers of a POST of a request or notification (R71); no ``Mcp-Name`` where its member is absent or no text.
 
     A method or version that is not plain ASCII is encoded too, so that it cannot break out of its line: no server takes it. Raises
@@ -84,13 +82,10 @@ def _written(value: str) -> str:
     return encode(value.encode("utf-8", "replace").decode())
 
 
-def _named(method: str, params: bytes | msgspec.Raw | None) -> str | None:
+def _named(method: str, params: jsontext.Object) -> str | None:
     """What ``Mcp-Name`` mirrors."""
     member = NAMED.get(method)
-    if member is None or params is None or bytes(memoryview(params)[:1]) != b"{":
-        return None
-    raw = jsontext.fields(params).get(member)
-    return None if raw is None else jsontext.string(bytes(raw))
+    return None if member is None else jsontext.string(params.raw(member))
 
 
 def gathered(headers: Iterable[tuple[bytes, bytes]]) -> dict[str, list[str]]:
@@ -109,7 +104,7 @@ def check(headers: Iterable[tuple[bytes, bytes]], frame: Frame) -> str | None:
     """
     found = gathered(headers)
     try:
-        version, name = _version(frame), _named(frame.method, frame.payload)
+        version, name = _version(frame), _named(frame.method, frame.object)
     except Malformed as problem:
         return problem.fault
     request = frame.kind == "request"
@@ -121,7 +116,7 @@ def check(headers: Iterable[tuple[bytes, bytes]], frame: Frame) -> str | None:
 
 
 def _version(frame: Frame) -> str | None:
-    return jsontext.string(jsontext.lookup(frame.payload, META, META_VERSION))
+    return jsontext.string(frame.meta.raw(META_VERSION))
 
 
 def _differs(found: Mapping[str, list[str]], header: str, value: str | None, *, needed: bool, encoded: bool) -> str | None:

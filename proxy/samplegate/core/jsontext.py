@@ -6,21 +6,23 @@ write and most read (T17).
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Mapping
-from typing import Final, NamedTuple
+from collections.abc import Iterable, Mapping
+from typing import Any, Final, NamedTuple, NoReturn
 
 import msgspec
 
 ENVELOPE: Final = frozenset({"jsonrpc", "id", "method", "params", "result", "error"})
 """The members of JSON-RPC: nobody spells these with escapes but to hide them."""
 MAX_TOLERATED: Final = 16 * 1024 * 1024  # bytes of a text that is read twice because it is not quite JSON
-MAX_MEMBERS: Final = 10_000  # of an object that has to be walked member by member; real envelopes and params have a dozen
+MAX_MEMBERS: Final = 10_000  # of one object; real envelopes and params have a dozen, and each costs half a microsecond
+MAX_NAMES: Final = 256 * 1024  # characters of all names of one object
+_SHORT: Final = 16 * 1024  # bytes of a text that cannot hold too many members to be read in one go
 _members: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
 TEXT: Final = msgspec.json.Decoder(str)
 _key: Final = re.compile(rb'[ \t\r\n]*"((?:[^"\\]++|\\.)*+)"[ \t\r\n]*:[ \t\r\n]*', re.DOTALL)
 _after: Final = re.compile(rb"[ \t\r\n]*([,}])")
+_BRACE: Final = ord("{")
 _open: Final = re.compile(rb"[ \t\r\n]*\{")
 
 
@@ -43,28 +45,148 @@ class Member(NamedTuple):
     end: int
 
 
-def fields(text: bytes | msgspec.Raw) -> dict[str, msgspec.Raw]:
-    """The members of one JSON object, each as raw JSON. Raises Malformed for a twin, an escaped envelope name, or no object."""
-    found = decode(text)
+class Object(msgspec.Struct, eq=False):
+    """One JSON object, read once. What is asked of it later, and what is changed in it, needs no second reading."""
+
+    text: bytes | msgspec.Raw
+    members: dict[str, msgspec.Raw]
+    """Each member as it stands on the wire, in the order of the text."""
+    clean: dict[str, msgspec.Raw] | None = None
+    """The same, as ``_cleaned`` leaves them; None where the text is JSON."""
+    _at: dict[str, Member] | None = None
+    _inner: dict[str, Object] | None = None
+
+    def raw(self, name: str) -> bytes | None:
+        """One member's raw JSON, None if it is absent."""
+        found = self.members.get(name)
+        return None if found is None else bytes(found)
+
+    def inner(self, name: str) -> Object | None:
+        """The object that a member is; None if it is absent or no object. Raises Malformed as ``read``."""
+        known = self._inner
+        if known is not None and name in known:
+            return known[name]
+        found = self.members.get(name)
+        if found is None or memoryview(found)[0] != _BRACE:
+            return None
+        inner = read(found, None if self.clean is None else self.clean[name])
+        if known is None:
+            self._inner = {name: inner}
+        else:
+            known[name] = inner
+        return inner
+
+    def lookup(self, *path: str) -> bytes | None:
+        """The raw JSON at ``path``, None where it is absent or something on the way is no object. Raises Malformed as ``read``."""
+        here: Object | None = self
+        for name in path[:-1]:
+            here = None if here is None else here.inner(name)
+        return None if here is None else here.raw(path[-1])
+
+    @property
+    def at(self) -> dict[str, Member]:
+        """Where each member stands."""
+        if self._at is None:
+            self._at = _places(self.members) if _plain(self.text, self.members) else _walk(bytes(self.text), self.members.values())
+        return self._at
+
+    def splice(self, path: tuple[str, ...], value: bytes | None) -> bytes:
+        """As the function ``splice``."""
+        name, rest = path[0], path[1:]
+        if rest:
+            if value is None and name not in self.members:
+                return bytes(self.text)
+            value = (self.inner(name) or Object(b"{}", {})).splice(rest, value)
+        return bytes(self.changed({name: value}).text)
+
+    def changed(self, changes: Mapping[str, bytes | None]) -> Object:
+        """The object with members set, or removed for None; everything else stays byte for byte."""
+        text, members, at = bytes(self.text), self.members.copy(), self.at
+        clean = None if self.clean is None else self.clean.copy()
+        for name in [name for name in reversed(at) if name in changes]:  # from the end on, so that the places before it hold
+            value = changes[name]
+            if value is None:
+                text = _removed(text, name, at)
+                del members[name]
+                if clean is not None:
+                    del clean[name]
+            else:
+                text = text[: at[name].start] + value + text[at[name].end :]
+        for name, value in changes.items():
+            if value is None:
+                continue
+            if name not in members:
+                close = text.rindex(b"}")
+                text = text[:close].rstrip(b" \t\r\n") + (b"," if members else b"") + msgspec.json.encode(name) + b":" + value + text[close:]
+            members[name] = msgspec.Raw(value)
+            if clean is not None:
+                clean[name] = msgspec.Raw(_cleaned(value))
+        return Object(text, members, clean)
+
+
+def read(text: bytes | msgspec.Raw, clean: msgspec.Raw | None = None) -> Object:
+    """The members of one JSON object. Raises Malformed for a twin, an escaped envelope name, too many members, or no object.
+
+    ``clean``: what stands in the place of this text in a text around it that was not quite JSON.
+    """
+    found = decode(text) if clean is None else None
     if found is not None and _plain(text, found):
-        return found
+        return Object(text, found)
     text = bytes(text)
+    values = _values(text if found is not None else _cleaned(text) if clean is None else clean)
+    at = _walk(text, values)
+    own = Object(text, {name: msgspec.Raw(text[m.start : m.end]) for name, m in at.items()})
+    own._at = at
     if found is None:
-        return {name: msgspec.Raw(text[m.start : m.end]) for name, m in _scan(text).items()}
-    _walk(text, found)
-    return found
+        own.clean = dict(zip(at, values, strict=True))
+    return own
+
+
+def fields(text: bytes | msgspec.Raw) -> dict[str, msgspec.Raw]:
+    """The members of one JSON object, each as raw JSON. Raises Malformed as ``read``."""
+    return read(text).members
 
 
 def decode(text: bytes | msgspec.Raw) -> dict[str, msgspec.Raw] | None:
     """The members as msgspec reads them, of twins the last; None if it will not have the text but a tolerant reader may (a lone surrogate)."""
     try:
-        return _members.decode(text)
+        return dict(_each(text)) if len(text) > _SHORT else _members.decode(text)
+    except _TooMany:
+        raise Malformed(_TOO_MANY) from None
     except msgspec.ValidationError:
         raise Malformed("it is not a JSON object") from None
     except (msgspec.DecodeError, UnicodeDecodeError):
         return None
     except RecursionError:
         raise Malformed("it nests too deep") from None
+
+
+class _TooMany(Exception):
+    """Ends the reading of an object. No ValueError: msgspec would take it for a fault of the value."""
+
+
+_TOO_MANY: Final = f"an object of it has more than {MAX_MEMBERS} members, or names of more than {MAX_NAMES} characters"
+
+
+class _Name:
+    """Stands for one member's name: each is another key, so that no twin takes the place of an earlier one."""
+
+
+def _each(text: bytes | msgspec.Raw) -> list[tuple[str, msgspec.Raw]]:
+    """Every member in its order, twins too. Raises _TooMany as soon as there are too many, else what msgspec raises."""
+    names: list[str] = []
+    room = MAX_NAMES
+
+    def named(_: type, name: Any) -> _Name:
+        nonlocal room
+        room -= len(name)
+        if len(names) >= MAX_MEMBERS or room < 0:
+            raise _TooMany
+        names.append(name)
+        return _Name()
+
+    found = msgspec.json.decode(text, type=dict[_Name, msgspec.Raw], dec_hook=named)
+    return list(zip(names, found.values(), strict=True))
 
 
 def _plain(text: bytes | msgspec.Raw, found: Mapping[str, msgspec.Raw]) -> bool:
@@ -76,12 +198,12 @@ def _plain(text: bytes | msgspec.Raw, found: Mapping[str, msgspec.Raw]) -> bool:
 
 
 def members(text: bytes) -> dict[str, Member]:
-    """Where each member of one JSON object stands. Raises Malformed as ``fields``."""
-    found = decode(text)
-    if found is None:
-        return _scan(text)
-    if not _plain(text, found):
-        return _walk(text, found)
+    """Where each member of one JSON object stands. Raises Malformed as ``read``."""
+    return read(text).at
+
+
+def _places(found: Mapping[str, msgspec.Raw]) -> dict[str, Member]:
+    """The places in a text that is plain."""
     out: dict[str, Member] = {}
     at = 1
     for name, value in found.items():
@@ -91,85 +213,84 @@ def members(text: bytes) -> dict[str, Member]:
     return out
 
 
-def _walk(text: bytes, found: Mapping[str, msgspec.Raw]) -> dict[str, Member]:
-    """msgspec says how long the last value of each name is: walking the text and comparing finds every earlier twin, with no second parser."""
-    if len(found) > MAX_MEMBERS:
-        raise Malformed(f"an object of it has more than {MAX_MEMBERS} members and spaces between them")
-    at = _skip_open(text)
+def _walk(text: bytes, values: Iterable[msgspec.Raw]) -> dict[str, Member]:
+    """msgspec says how long each value is, of the text itself or of the cleaned one: one walk finds every place, with no second parser."""
+    at = _open_end(text)
     out: dict[str, Member] = {}
-    for _ in found:
-        name, start = _name(text, at, out)
-        end = start + len(found[name])
-        after = _after.match(text, end) if text[start:end] == bytes(found[name]) else None
-        if after is None:
+    last = b"{"
+    for value in values:
+        key = _key.match(text, at)
+        if key is None or last == b"}":
+            _no_object()
+        name = _named(key[1])
+        if name in out:
             raise Malformed(f"member {name[:40]!r} stands twice")
-        out[name] = Member(start, end)
-        at = after.end()
-        if after[1] == b"}":
-            break
-    else:
-        if found:  # every name has been seen once, yet a comma follows the last
-            raise Malformed("a member stands twice")
+        end = key.end() + len(value)
+        after = _after.match(text, end)
+        if after is None:
+            _no_object()
+        out[name] = Member(key.end(), end)
+        at, last = after.end(), after[1]
+    if out and last != b"}":
+        _no_object()
     return out
 
 
-def _skip_open(text: bytes) -> int:
+def _values(clean: bytes | msgspec.Raw) -> list[msgspec.Raw]:
+    try:
+        return [value for _, value in _each(clean)]
+    except _TooMany:
+        raise Malformed(_TOO_MANY) from None
+    except msgspec.ValidationError:
+        _no_object()
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        raise Malformed("it is not JSON") from None
+    except RecursionError:
+        raise Malformed("it nests too deep") from None
+
+
+def _no_object() -> NoReturn:
+    raise Malformed("it is not a JSON object")
+
+
+def _open_end(text: bytes) -> int:
     opened = _open.match(text)
     if opened is None:
-        raise Malformed("it is not a JSON object")
+        _no_object()
     return opened.end()
 
 
-def _name(text: bytes, at: int, seen: Mapping[str, Member]) -> tuple[str, int]:
-    key = _key.match(text, at)
-    if key is None:
-        raise Malformed("it is not a JSON object")
-    name = key[1].decode() if b"\\" not in key[1] else _unescaped(key[1])
-    if name in seen:
-        raise Malformed(f"member {name[:40]!r} stands twice")
-    if b"\\" in key[1] and name.casefold() in ENVELOPE:
-        raise Malformed(f"its member {name!r} is spelled with escapes")
-    return name, key.end()
-
-
-def _unescaped(name: bytes) -> str:
+def _named(raw: bytes) -> str:
+    """A member's name. Those of JSON-RPC must not be spelled with escapes; in a text that is not quite JSON a name may be no Unicode text."""
+    if b"\\" not in raw:
+        return raw.decode()
     try:
-        return str(json.loads(b'"' + name + b'"'))
-    except ValueError:
-        raise Malformed("it is not JSON") from None
+        name = TEXT.decode(b'"' + raw + b'"')
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        raise Malformed("a member's name is not Unicode text") from None
+    if name.casefold() in ENVELOPE:
+        raise Malformed(f"its member {name!r} is spelled with escapes")
+    return name
 
 
-def _scan(text: bytes) -> dict[str, Member]:
-    """As members, for text that msgspec refuses and many writers and readers do not: halves of characters in strings (truncated
-    emoji are common), NaN and Infinity (Python writes them).
+_WHOLE: Final = bytes.maketrans(b"dD", b"cC")  # every half of a character, and each pair, becomes another character
+_NUMBERS: Final = ((b"-Infinity", b"[-1.0000]"), (b"Infinity", b"[1.0000]"), (b"NaN", b"[0]"))
+"""What Python writes, and what stands in its place: as long, and a list fits only where a whole value does."""
 
-    Each is read as something that takes as many bytes, so that all places stay what they are. What passes passes as it came;
-    a request that is decided is read strictly (``parse.py``).
+
+def _cleaned(text: bytes) -> bytes:
+    """The text with something that msgspec takes in the place of what many writers and readers have and JSON has not: halves of characters in
+    strings (truncated emoji are common), NaN and Infinity (Python writes them).
+
+    For the places alone: each value stands where it stood, though it has become another one. What passes passes as it came; a request that is
+    decided is read strictly (``parse.py``). Nothing here runs Python for each of them: a peer chooses how many there are.
     """
     if len(text) > MAX_TOLERATED:
         raise Malformed("it is not JSON")
-    whole = _surrogate.sub(_replaced, text)
-    found = decode(whole) if whole != text else None
-    if found is None:
-        whole = _constant.sub(_numbered, whole)
-        found = decode(whole)
-    if found is None:
-        raise Malformed("it is not JSON")
-    if any("\ufffd" in name for name in found):
-        raise Malformed("a member's name is not Unicode text")
-    return _walk(whole, found)
-
-
-_surrogate: Final = re.compile(rb"\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|(u[dD][89a-fA-F][0-9a-fA-F]{2})|.)", re.DOTALL)
-_constant: Final = re.compile(rb'"(?:[^"\\]++|\\.)*+"|(?<![\w.+])(NaN|Infinity)(?![\w.+-])', re.DOTALL)
-
-
-def _replaced(found: re.Match[bytes]) -> bytes:
-    return found[0] if found[1] is None else b"\\ufffd"
-
-
-def _numbered(found: re.Match[bytes]) -> bytes:
-    return found[0] if found[1] is None else b"1.".ljust(len(found[1]), b"0")
+    text = text.translate(_WHOLE)
+    for found, other in _NUMBERS:
+        text = text.replace(found, other)
+    return text
 
 
 def splice(text: bytes, path: tuple[str, ...], value: bytes | None) -> bytes:
@@ -177,33 +298,16 @@ def splice(text: bytes, path: tuple[str, ...], value: bytes | None) -> bytes:
 
     Missing objects on the way are made; a value on the way that is no object is replaced. Raises Malformed for a twin on the way.
     """
-    name, rest = path[0], path[1:]
-    at = members(text)
-    here = at.get(name)
-    if rest:
-        inner = text[here.start : here.end] if here is not None else b"{}"
-        if inner[:1] != b"{":
-            inner = b"{}"
-        if value is None and here is None:
-            return text
-        value = splice(inner, rest, value)
-    if here is not None and value is not None:
-        return text[: here.start] + value + text[here.end :]
-    if here is not None:
-        return _removed(text, name, at)
-    if value is None:
-        return text
-    close = text.rindex(b"}")
-    return text[:close].rstrip(b" \t\r\n") + (b"," if at else b"") + msgspec.json.encode(name) + b":" + value + text[close:]
+    return read(text).splice(path, value)
 
 
 def _removed(text: bytes, name: str, at: Mapping[str, Member]) -> bytes:
+    """The text without one member: all before it stands where ``at`` says."""
     names = list(at)
-    index = names.index(name)
-    end = at[name].end
+    index, end = names.index(name), at[name].end
     if index:
         return text[: at[names[index - 1]].end] + text[end:]
-    start = _skip_open(text)
+    start = _open_end(text)
     after = _after.match(text, end)
     if after is not None and after[1] == b",":
         end = after.end()

@@ -12,6 +12,7 @@ from typing import Final
 import anyio
 import anyio.abc
 
+from samplegate.core.frames import Frame
 from samplegate.core.session.rounds import Note
 from samplegate.daemon.behind import Opens
 from samplegate.ends import STANDALONE, ManyLanes, Sink
@@ -79,10 +80,10 @@ class Conversation:
         self._lanes.sinks[number] = lane  # also where it is over: whoever writes on it is told so
         return number
 
-    def received(self, lane: int, line: bytes) -> None:
+    def received(self, lane: int, line: bytes | Frame) -> None:
         """One frame of the client's came."""
         if self.over:
-            self._relay.refuse(lane, line, "the server has ended")
+            self._relay.refuse(lane, line.raw if isinstance(line, Frame) else line, "the server has ended")
         else:
             self._relay.take("client", lane, line)
 

@@ -48,7 +48,9 @@ class Conversation:
         self.traces[number] = trace
         return number
 
-    def received(self, lane: int, line: bytes) -> None:
+    def received(self, lane: int, line: bytes | Frame) -> None:
+        if not isinstance(line, bytes):
+            line = line.raw
         self.got.append((lane, line))
         self.changed.set()
         for frame in map(frames.read, frames.batch(line) if frames.is_batch(line) else [line]):

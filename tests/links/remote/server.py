@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from samplegate.core.frames import Frame
 from samplegate.core.session.rounds import Note
 from samplegate.links import sse
 from samplegate.links.remote.pool import pool
@@ -174,7 +175,9 @@ class Heard:
         self.ends = 0
         self._changed = asyncio.Event()
 
-    def received(self, lane: int, line: bytes) -> None:
+    def received(self, lane: int, line: bytes | Frame) -> None:
+        if not isinstance(line, bytes):
+            line = line.raw
         assert b"\n" not in line
         self.lines.append((lane, line))
         self._changed.set()

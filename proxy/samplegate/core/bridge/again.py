@@ -27,11 +27,12 @@ class Again(msgspec.Struct, eq=False):
     first: Callable[[int, Frame, float], Effects]
     """Takes a client's first frame, and from then on all of them."""
 
-    def frame(self, side: Side, lane: int, line: bytes, now: float) -> Effects:
+    def frame(self, side: Side, lane: int, line: bytes | Frame, now: float) -> Effects:
         """Frames through a bridge, which cost a reading anyway: a client on stdio may still fall back to ``initialize`` (T21)."""
-        if side == "client" and (b"initialize" in line or b"server/discover" in line):
+        raw = line.raw if isinstance(line, Frame) else line
+        if side == "client" and (b"initialize" in raw or b"server/discover" in raw):
             try:
-                f = frames.read(line)
+                line = f = frames.of(line)
                 if fallback.is_sent_back(self.choice.state, lane, f):
                     return [fallback.refusal(lane, f)]
                 if self.is_meant(lane, f):

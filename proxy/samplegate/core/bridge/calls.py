@@ -7,7 +7,7 @@ from typing import Final
 
 import msgspec
 
-from samplegate.core import frames, jsontext
+from samplegate.core import frames
 from samplegate.core.frames import Frame, FrameId
 from samplegate.core.session.progress import STEP, notification
 from samplegate.core.session.rounds import ToClient
@@ -65,8 +65,8 @@ class Calls(msgspec.Struct, eq=False):
 
         ``ours``: a beat of the gate's, which takes the next value there is. ``lane`` is for a token that no call gave.
         """
-        call = self._of(jsontext.lookup(f.payload, "progressToken"))
-        value = _number(jsontext.lookup(f.payload, "progress"))
+        call = self._of(f.lookup("progressToken"))
+        value = _number(f.lookup("progress"))
         if call is None or value is None:
             return ToClient(lane, f.raw)
         if call.progress is None or value > call.progress:

@@ -52,7 +52,7 @@ class Choice:
 
     def replayed(self) -> Effects:
         """What waited goes to what was chosen, in its order."""
-        return [effect for held in self.waiting.take() for effect in self.chosen.frame("client", held.lane, held.frame.raw, held.now)]
+        return [effect for held in self.waiting.take() for effect in self.chosen.frame("client", held.lane, held.frame, held.now)]
 
     def left(self) -> Effects:
         """What was chosen before is left: its rounds end, what it asked for itself is nobody's any more, and what clients asked stays asked."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from samplegate.core.frames import FrameId
+from samplegate.core.frames import Frame, FrameId
 from samplegate.core.session.inflight import OpenCall
 from samplegate.core.session.rounds import Conclusion, Effect, Side
 from samplegate.core.session.state import State
@@ -13,9 +13,9 @@ Effects = list[Effect]
 
 
 class TakesFrames(Protocol):
-    """Takes one line from a side; never raises for what a peer wrote."""
+    """Takes one line from a side, or the frame that it was read as; never raises for what a peer wrote."""
 
-    def __call__(self, side: Side, lane: int, line: bytes, now: float) -> Effects: ...
+    def __call__(self, side: Side, lane: int, line: bytes | Frame, now: float) -> Effects: ...
 
 
 class Converses(Protocol):

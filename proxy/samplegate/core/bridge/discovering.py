@@ -37,7 +37,7 @@ class Discovering(msgspec.Struct, eq=False):
         choice = self.choice
         if choice.eras.modern:
             choice.settle(choice.chosen)
-            return choice.chosen.frame("client", lane, f.raw, now)
+            return choice.chosen.frame("client", lane, f, now)
         own = f.method == DISCOVER and isinstance(envelope.read(f), Envelope)
         if not choice.waiting.add(lane, f, now):
             return [full(lane, f)]
@@ -106,11 +106,11 @@ class Discovering(msgspec.Struct, eq=False):
             return out
         return []
 
-    def found_late(self, line: bytes) -> Effects | None:
+    def found_late(self, line: bytes | Frame) -> Effects | None:
         """The server shows itself modern after all, while a bridge opens it (T21); None for every other line."""
         choice = self.choice
         try:
-            f = frames.read(line)
+            f = frames.of(line)
         except Malformed:
             return None
         if f.id is None or f.kind not in ("result", "error"):
@@ -133,5 +133,5 @@ class Discovering(msgspec.Struct, eq=False):
         choice.reset()
         choice.settle(Session(choice.state))
         for one in held:
-            out += choice.chosen.frame("client", one.lane, one.frame.raw, one.now)
+            out += choice.chosen.frame("client", one.lane, one.frame, one.now)
         return out

@@ -39,7 +39,7 @@ class Entering(msgspec.Struct, eq=False):
 
     def initialize(self, call: Call, f: Frame) -> Effects:
         """The client opens. Answered when the server has said what it is. Raises Malformed."""
-        revision = revision_for(jsontext.string(jsontext.lookup(f.payload, "protocolVersion")))
+        revision = revision_for(jsontext.string(f.lookup("protocolVersion")))
         self.stamp = stamp_of(f.payload, revision)
         self.revision = revision
         id = self.state.new_round()
@@ -66,7 +66,7 @@ class Entering(msgspec.Struct, eq=False):
 
     def set_level(self, call: Call, f: Frame) -> Effects:
         """For the whole session here, for one request at the server: kept, and stamped on each (R105)."""
-        level = jsontext.string(jsontext.lookup(f.payload, "level"))
+        level = jsontext.string(f.lookup("level"))
         if not self.logs:
             line = frames.error(call.id, shapes.METHOD_NOT_FOUND, "method not found: the server does not offer logging")
         elif level not in LEVELS:

@@ -56,10 +56,9 @@ def removed(method: str) -> Refusal | None:
 
 def read(f: Frame) -> Envelope | Refusal:
     """The envelope of a request. Raises jsontext.Malformed where it has two readings."""
-    raw = jsontext.lookup(f.payload, META)
-    if raw is None or raw[:1] != b"{":
+    meta = f.meta.members
+    if not meta:
         return _missing(META)
-    meta = jsontext.fields(raw)
     version = jsontext.string(_of(meta, META_VERSION))
     if version is None:
         return _missing(META_VERSION)
@@ -87,35 +86,30 @@ def _missing(name: str) -> Refusal:
 class Bare(msgspec.Struct, frozen=True):
     """A frame as a legacy server may see it."""
 
-    line: bytes
+    frame: Frame
     answers: bool = False
     """Whether answers that nobody had asked for were taken out of it."""
 
 
 def bare(f: Frame) -> Bare | Refusal:
     """A frame without its modern envelope, all else raw (R109). Raises jsontext.Malformed where its params have two readings."""
-    params = f.payload
-    if params is None or params[:1] != b"{":
-        return Bare(f.raw)
-    shown, answers = without_envelope(params), False
-    if brings_answers(shown):
-        if (jsontext.lookup(shown, "requestState") or b"null") != b"null":
+    params = f.members
+    if params is None:
+        return Bare(f)
+    changes, answers = without_envelope(f.meta), False
+    if brings_answers(f.object):
+        if (f.object.raw("requestState") or b"null") != b"null":
             return Refusal(shapes.BAD_PARAMS, "requestState is not one of ours: none was given out for this server")  # R68
-        answers = jsontext.lookup(shown, "inputResponses") is not None
-        shown = jsontext.splice(jsontext.splice(shown, ("requestState",), None), ("inputResponses",), None)
-    if f.method == "tools/call" and b"task" in shown:  # a legacy server's own tasks would bring answers past policy (R106, R108)
-        shown = jsontext.splice(shown, ("task",), None)
-    return Bare(f.raw if shown == params else jsontext.splice(f.raw, ("params",), shown), answers)
+        answers = "inputResponses" in params
+        changes |= {name: None for name in ("requestState", "inputResponses") if name in params}
+    if f.method == "tools/call" and "task" in params:  # a legacy server's own tasks would bring answers past policy (R106, R108)
+        changes["task"] = None
+    return Bare(f.changed(payload=f.object.changed(changes)) if changes else f, answers)
 
 
-def without_envelope(params: bytes) -> bytes:
-    """Params without the modern members of their ``_meta``; without any ``_meta`` where nothing else is in it."""
-    raw = jsontext.lookup(params, META)
-    if raw is None or raw[:1] != b"{":
-        return params
-    meta = jsontext.fields(raw)
-    left = {name: value for name, value in meta.items() if name.casefold() not in _OURS}
-    if len(left) == len(meta):
-        return params
-    kept = b"{" + b",".join(jsontext.dump(name) + b":" + bytes(value) for name, value in left.items()) + b"}"
-    return jsontext.splice(params, (META,), kept if left else None)
+def without_envelope(meta: jsontext.Object) -> dict[str, bytes | None]:
+    """What changes in params that bear the modern members in their ``_meta``; none of it is left where nothing else is in it."""
+    left = {name: value for name, value in meta.members.items() if name.casefold() not in _OURS}
+    if len(left) == len(meta.members):
+        return {}
+    return {META: b"{" + b",".join(jsontext.dump(name) + b":" + bytes(value) for name, value in left.items()) + b"}" if left else None}

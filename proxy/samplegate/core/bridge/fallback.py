@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from samplegate.core import frames, jsontext
+from samplegate.core import frames
 from samplegate.core.bridge.probing import DISCOVER
-from samplegate.core.eras import LEGACY, META, META_CAPABILITIES
+from samplegate.core.eras import LEGACY, META_CAPABILITIES
 from samplegate.core.frames import Frame
 from samplegate.core.requests import ClientCapabilities
 from samplegate.core.session import declared, shapes
@@ -25,7 +25,7 @@ def is_better(state: State, lane: int, f: Frame) -> bool:
 
     Raises jsontext.Malformed for two readings.
     """
-    client = declared.read(jsontext.lookup(f.payload, META, META_CAPABILITIES))
+    client = declared.read(f.meta.raw(META_CAPABILITIES))
     caller = state.caller_on(lane)
     bridged = state.offer("legacy", LEGACY[-1], ClientCapabilities(), None, caller)
     return client.roots or state.offer("legacy", LEGACY[-1], client, None, caller) != bridged

@@ -49,7 +49,7 @@ class Hearing:
         self.asked.clear()
         self.news = News(self._state)
 
-    def frame(self, lane: int, line: bytes, now: float) -> Effects:
+    def frame(self, lane: int, line: bytes | Frame, now: float) -> Effects:
         """One line of the server's: what the inner session would pass on to a legacy client is answered or given out here."""
         f = _with_method(line)
         if f is not None and f.kind == "request" and f.method not in doors.KINDS:
@@ -69,7 +69,7 @@ class Hearing:
         return out
 
     def _to_client(self, effect: ToClient) -> Effects:
-        f = frames.read(effect.line)
+        f = effect.frame or frames.read(effect.line)
         if f.kind == "request":  # out of a batch
             return self._inner.frame("client", INTERNAL, _answer(f), 0.0)
         if f.kind == "notification":
@@ -102,12 +102,12 @@ class Hearing:
             return [Note("frame.refused", {"side": "server", "fault": problem.fault}), ToClient(lane, line, True)]
 
 
-def _with_method(line: bytes) -> Frame | None:
+def _with_method(line: bytes | Frame) -> Frame | None:
     """A request or notification; None for every other line, and for what cannot be read: the inner session says what becomes of that."""
-    if b'"method"' not in line:  # an envelope cannot spell it otherwise, and answers can be large
+    if b'"method"' not in (line.raw if isinstance(line, Frame) else line):  # an envelope cannot spell it otherwise, and answers can be large
         return None
     try:
-        return frames.read(line)
+        return frames.of(line)
     except Malformed:
         return None
 

@@ -12,7 +12,6 @@ import msgspec
 
 from samplegate.core import frames, jsontext
 from samplegate.core.bridge.calls import MAX_CALLS, Call, Calls
-from samplegate.core.bridge.cutting import cut
 from samplegate.core.bridge.entering import Entering
 from samplegate.core.bridge.handing import Handing
 from samplegate.core.bridge.listening import Listening
@@ -21,8 +20,8 @@ from samplegate.core.bridge.ways import Action, Effects, Ways
 from samplegate.core.eras import CALLS
 from samplegate.core.frames import Frame, FrameId
 from samplegate.core.jsontext import Malformed
-from samplegate.core.session import batches, doors, shapes
-from samplegate.core.session.inflight import ANSWERS, STANDALONE, OpenCall, token_of
+from samplegate.core.session import batches, shapes
+from samplegate.core.session.inflight import ANSWERS, STANDALONE, OpenCall, own_token
 from samplegate.core.session.refusing import undelivered
 from samplegate.core.session.rounds import Conclusion, ForwardRound, Later, Note, Over, Side, ToClient
 from samplegate.core.session.session import Session
@@ -58,7 +57,7 @@ class LegacyClient:
 
     # -- what the shell calls --------------------------------------------------------------------------------------------------------------
 
-    def frame(self, side: Side, lane: int, line: bytes, now: float) -> Effects:
+    def frame(self, side: Side, lane: int, line: bytes | Frame, now: float) -> Effects:
         """One line from a side. Never raises for what a peer wrote."""
         self._now = now
         if side == "client":
@@ -138,10 +137,11 @@ class LegacyClient:
 
     # -- lines of the client ---------------------------------------------------------------------------------------------------------------
 
-    def _line(self, lane: int, line: bytes) -> Effects:
+    def _line(self, lane: int, line: bytes | Frame) -> Effects:
         try:
-            f = frames.read(line)
+            f = frames.of(line)
         except Malformed as problem:
+            assert isinstance(line, bytes)
             return self._batch(lane, line, problem)
         try:
             return self._client(lane, f)
@@ -182,7 +182,7 @@ class LegacyClient:
             return self._listening.ready()
         if not self._spoken:  # the first line that the server reads must say its era
             return [Note("frame.refused", {"side": "client", "fault": "a notification before the session was opened"})]
-        return [] if f.method in _DROPPED else self._telling.told(self._session.frame("client", STANDALONE, f.raw, self._now))
+        return [] if f.method in _DROPPED else self._telling.told(self._session.frame("client", STANDALONE, f, self._now))
 
     def _request(self, lane: int, f: Frame) -> Effects:
         assert f.id is not None
@@ -215,7 +215,7 @@ class LegacyClient:
             raise
 
     def _subscription(self, call: Call, f: Frame) -> Effects:
-        uri = jsontext.string(jsontext.lookup(f.payload, "uri"))
+        uri = jsontext.string(f.lookup("uri"))
         if uri is None:
             return self._answer(call, frames.error(call.id, shapes.BAD_PARAMS, "refused: its uri is not a string"))
         return self._listening.subscribe(call, uri) if f.method == "resources/subscribe" else self._listening.unsubscribe(call, uri)
@@ -223,23 +223,23 @@ class LegacyClient:
     def _pass(self, lane: int, f: Frame) -> Effects:
         """A request that both eras have: stamped, and else as it came."""
         assert f.id is not None
-        given = f.payload
-        if f.method in CALLS and given is not None:
-            given = _plain(given)
+        if f.payload is not None and f.members is None:
+            raise Malformed("its params are not an object")
+        given = _plain(f) if f.method in CALLS else f.object
         params = self._entering.stamp.put(given)
-        token = token_of(params) if doors.may_say(f.raw, b"progressToken") else None
-        call = Call(lane, f.id, f.method, token, params if f.method in CALLS else None)
+        token = own_token(f) if f.may_say(b"progressToken") else None
+        call = Call(lane, f.id, f.method, token, bytes(params.text) if f.method in CALLS else None)
         self._calls.add(call)
-        return self._say(lane, jsontext.splice(f.raw, ("params",), params))
+        return self._say(lane, f.changed(payload=params))
 
-    def _say(self, lane: int, line: bytes) -> Effects:
+    def _say(self, lane: int, line: bytes | Frame) -> Effects:
         """A line that a modern client writes."""
         self._spoken = True
         return self._telling.told(self._session.frame("client", lane, line, self._now))
 
     def _cancelled(self, f: Frame) -> Effects:
         """The client takes a call back, with all that it was asked in it (R100). Over HTTP this comes on a lane of its own."""
-        raw = jsontext.lookup(f.payload, "requestId")
+        raw = f.lookup("requestId")
         id = None if raw is None else frames.plain_id(raw)
         call = None if id is None else self._calls.by_id.get(id)
         if call is None:
@@ -253,13 +253,13 @@ class LegacyClient:
         out = self._handing.cancelled(call)
         if out is not None:
             return out
-        return self._telling.told(self._session.frame("client", call.lane, f.raw, self._now))
+        return self._telling.told(self._session.frame("client", call.lane, f, self._now))
 
     # -- requests of the gate's own --------------------------------------------------------------------------------------------------------
 
     def _ask_server(self, id: FrameId, method: str, params: bytes) -> Effects:
         stamp = msgspec.structs.replace(self._entering.stamp, level=None)  # nothing of it is the client's to read
-        return self._say(INTERNAL, frames.request(id, method, stamp.put(params)))
+        return self._say(INTERNAL, frames.request(id, method, bytes(stamp.put(jsontext.read(params)).text)))
 
     def _cancel_own(self, id: FrameId) -> Effects:
         return self._say(INTERNAL, frames.notification("notifications/cancelled", jsontext.dump({"requestId": id})))
@@ -274,12 +274,10 @@ class LegacyClient:
         return [Later(delay, token)]
 
 
-def _plain(params: bytes) -> bytes:
+def _plain(f: Frame) -> jsontext.Object:
     """A legacy call's params: no answers in them that nobody asked for (T3), and no task, which was not offered (R106, R121)."""
-    if params[:1] != b"{":
-        raise Malformed("its params are not an object")
-    found = jsontext.fields(params)
+    found = f.object.members
     for name in found:
         if name.casefold() in ANSWERS:
             raise Malformed(f"its params have {name[:20]!r}, which this era does not have")
-    return cut(params, {"task"}) if "task" in found else params
+    return f.object.changed({"task": None}) if "task" in found else f.object

@@ -73,12 +73,12 @@ class ModernClient:
 
     # -- the methods of a session ----------------------------------------------------------------------------------------------------------
 
-    def frame(self, side: Side, lane: int, line: bytes, now: float) -> Effects:
+    def frame(self, side: Side, lane: int, line: bytes | Frame, now: float) -> Effects:
         """One line from a side. Never raises for what a peer wrote."""
         if side == "server":
             return self._hearing.frame(lane, line, now)
         try:
-            f = frames.read(line)
+            f = frames.of(line)
         except Malformed as problem:
             return _refused(lane, problem)
         try:
@@ -139,7 +139,7 @@ class ModernClient:
         for key in [key for key in self._hearing.news.listens.open if key[0] == lane]:
             out += self._unlisten(key)
         for key in [key for key in self._hearing.asked if key[0] == lane]:
-            out += self._taken_back(key, b"{}")
+            out += self._taken_back(key, jsontext.Object(b"{}", {}))
         return [effect for effect in out if not isinstance(effect, Over)]
 
     def undelivered(self, id: FrameId) -> Effects:
@@ -177,7 +177,7 @@ class ModernClient:
 
     def _notification(self, lane: int, f: Frame, now: float) -> Effects:
         bare = envelope.bare(f)
-        return [] if isinstance(bare, Refusal) else self._hearing.carry(self._inner.frame("client", lane, bare.line, now))
+        return [] if isinstance(bare, Refusal) else self._hearing.carry(self._inner.frame("client", lane, bare.frame, now))
 
     def _request(self, lane: int, f: Frame, now: float) -> Effects:
         assert f.id is not None
@@ -210,7 +210,7 @@ class ModernClient:
         if level is not None:
             out += self._own("logging/setLevel", {"level": level}, now)
         self._hearing.asked[lane, f.id] = f.method
-        return out + self._hearing.carry(self._inner.frame("client", lane, bare.line, now))
+        return out + self._hearing.carry(self._inner.frame("client", lane, bare.frame, now))
 
     def _listen(self, lane: int, f: Frame, hello: Hello, now: float) -> Effects:
         assert f.id is not None
@@ -224,7 +224,7 @@ class ModernClient:
         return out
 
     def _cancelled(self, lane: int, f: Frame) -> Effects:
-        raw = jsontext.lookup(f.payload, "requestId")
+        raw = f.lookup("requestId")
         id = None if raw is None else frames.plain_id(raw)
         if id is not None and self._greeting.waiting.remove(lane, id):
             return [Over(lane)]
@@ -232,12 +232,12 @@ class ModernClient:
             return self._unlisten((lane, id))
         if id is None or (lane, id) not in self._hearing.asked:
             return [Note("cancel.unmatched", {"side": "client"}, warn=False)]
-        return self._taken_back((lane, id), envelope.without_envelope(f.payload or b"{}"))
+        return self._taken_back((lane, id), f.object.changed(envelope.without_envelope(f.meta)))
 
-    def _taken_back(self, key: Key, params: bytes) -> Effects:
+    def _taken_back(self, key: Key, params: jsontext.Object) -> Effects:
         """A client takes a request back: the server is told under its own id, and rounds are withdrawn (R100)."""
         self._hearing.over(key)
-        line = frames.notification(CANCELLED, jsontext.splice(params, ("requestId",), jsontext.dump(key[1])))
+        line = frames.notification(CANCELLED, bytes(params.changed({"requestId": jsontext.dump(key[1])}).text))
         return self._hearing.carry(self._inner.frame("client", key[0], line, 0.0))
 
     def _unlisten(self, key: Key) -> Effects:

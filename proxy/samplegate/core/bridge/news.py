@@ -45,7 +45,7 @@ class News:
         if f.method == MESSAGE:
             out = self._message(lane, f)
         elif f.method in CHANGES or f.method == UPDATED:
-            uri = jsontext.string(jsontext.lookup(f.payload, "uri"))
+            uri = jsontext.string(f.lookup("uri"))
             out = [ToClient(listen.lane, listen.tagged(f.raw)) for listen in self.listens.wanting(f.method, uri)]
         else:
             pending = None if f.method.startswith(_REMOVED) else self._asked_on(lane)
@@ -54,7 +54,7 @@ class News:
 
     def _message(self, lane: int, f: Frame) -> Effects:
         pending = self._asked_on(lane)
-        level = jsontext.string(jsontext.lookup(f.payload, "level"))
+        level = jsontext.string(f.lookup("level"))
         if pending is not None:
             return [ToClient(to, f.raw) for to in self._levels.takers(level, (pending.lane, pending.id))]
         callers = {one.caller for one in self._state.inflight.asked.values() if one.lane != INTERNAL}

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from samplegate.core import frames, jsontext
+from samplegate.core import frames
 from samplegate.core.bridge import fallback
 from samplegate.core.bridge.again import Again
 from samplegate.core.bridge.choice import Choice, Phase
@@ -136,11 +136,11 @@ class Opening:
 
     # -- frames, until all is decided ------------------------------------------------------------------------------------------------------
 
-    def _frame(self, side: Side, lane: int, line: bytes, now: float) -> Effects:
+    def _frame(self, side: Side, lane: int, line: bytes | Frame, now: float) -> Effects:
         if side == "server":
             return self._server(lane, line, now)
         try:
-            f = frames.read(line)
+            line = f = frames.of(line)
             return self._first(lane, f, now) if self.phase == "new" else self._meanwhile(lane, f, now)
         except Malformed:
             return self._choice.chosen.frame(side, lane, line, now)  # it words the refusal
@@ -154,7 +154,7 @@ class Opening:
             return self._discovering.begin(lane, f, now)
         if f.kind == "request" and f.method == handshake.METHOD:
             return self._relaying.begin(lane, f, now)
-        return self._choice.chosen.frame("client", lane, f.raw, now)
+        return self._choice.chosen.frame("client", lane, f, now)
 
     def _meanwhile(self, lane: int, f: Frame, now: float) -> Effects:
         """A client's frame while the server is being found out."""
@@ -163,7 +163,7 @@ class Opening:
         if self.phase == "greeting" and fallback.is_sent_back(self.state, lane, f):
             return [fallback.refusal(lane, f)]
         if self.phase == "greeting" or f.kind in ("result", "error"):
-            return self._choice.chosen.frame("client", lane, f.raw, now)
+            return self._choice.chosen.frame("client", lane, f, now)
         if f.method == "notifications/cancelled" and (id := _request_id(f)) is not None and self._choice.waiting.remove(lane, id):
             return [Over(lane)]
         if f.kind == "request" and f.id is not None and self._choice.waiting.has(lane, f.id):
@@ -174,7 +174,7 @@ class Opening:
             return [Note("frame.unasked", {"side": "client"})]
         return [full(lane, f)]
 
-    def _server(self, lane: int, line: bytes, now: float) -> Effects:
+    def _server(self, lane: int, line: bytes | Frame, now: float) -> Effects:
         if self.phase == "greeting":
             found = self._discovering.found_late(line)
             if found is not None:
@@ -192,7 +192,7 @@ class Opening:
             return effects
         out: Effects = []
         for effect in effects:
-            f = frames.read(effect.line) if isinstance(effect, ToClient) else None
+            f = (effect.frame or frames.read(effect.line)) if isinstance(effect, ToClient) else None
             if not isinstance(effect, ToClient) or f is None or f.kind in ("request", "notification"):
                 out.append(effect)
             elif self.phase == "probing" and effect.lane == INTERNAL:
@@ -205,5 +205,5 @@ class Opening:
 
 
 def _request_id(f: Frame) -> FrameId | None:
-    raw = jsontext.lookup(f.payload, "requestId")
+    raw = f.lookup("requestId")
     return None if raw is None else frames.plain_id(raw)

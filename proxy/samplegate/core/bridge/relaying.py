@@ -27,7 +27,7 @@ class Relaying(msgspec.Struct, eq=False):
         if choice.eras.legacy is False and choice.eras.modern:
             choice.hello = Held(lane, f, now)
             return self.bridged()
-        out = choice.chosen.frame("client", lane, f.raw, now)
+        out = choice.chosen.frame("client", lane, f, now)
         if choice.eras.legacy:
             choice.settle(choice.chosen)
         elif not any(isinstance(effect, ToClient) for effect in out):
@@ -65,7 +65,7 @@ class Relaying(msgspec.Struct, eq=False):
         hello, out = choice.hello, [*choice.left(), *self._too_early()]
         choice.reset()
         choice.settle(LegacyClient(choice.state))
-        return [*out, *choice.chosen.frame("client", hello.lane, hello.frame.raw, hello.now), *choice.replayed()]
+        return [*out, *choice.chosen.frame("client", hello.lane, hello.frame, hello.now), *choice.replayed()]
 
     def _too_early(self) -> Effects:
         """What the client asked before ``initialize``, in words that its server does not know: nobody else will answer it."""

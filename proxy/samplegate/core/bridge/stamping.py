@@ -8,7 +8,7 @@ import msgspec
 
 from samplegate.core.bridge.cutting import cut, inserted
 from samplegate.core.eras import META, META_CAPABILITIES, META_LOG_LEVEL, META_VERSION, MODERN, has_elicitation, has_modes
-from samplegate.core.jsontext import Malformed, dump, lookup, splice
+from samplegate.core.jsontext import Malformed, Object, dump, lookup, splice
 
 META_CLIENT_INFO: Final = "io.modelcontextprotocol/clientInfo"
 LEVELS: Final = frozenset("debug info notice warning error critical alert emergency".split())
@@ -32,18 +32,14 @@ class Stamp(msgspec.Struct, frozen=True):
             parts.append(_member(META_LOG_LEVEL, dump(self.level)))
         msgspec.structs.force_setattr(self, "members", b",".join(parts))
 
-    def put(self, params: bytes | None) -> bytes:
+    def put(self, params: Object) -> Object:
         """The params of a request with the stamp in ``_meta``, over whatever the client wrote there. Raises Malformed for params of two readings."""
-        if params is None:
-            return b'{"_meta":{' + self.members + b"}}"
-        if params[:1] != b"{":
-            raise Malformed("its params are not an object")
-        meta = lookup(params, META)
-        if meta is None:
-            return splice(params, (META,), b"{" + self.members + b"}")
-        if meta[:1] != b"{":
+        raw = params.raw(META)
+        if raw is None:
+            return params.changed({META: b"{" + self.members + b"}"})
+        if raw[:1] != b"{":
             raise Malformed("its _meta is not an object")
-        return splice(params, (META,), inserted(cut(meta, _STAMPED), self.members))
+        return params.changed({META: inserted(cut(raw, _STAMPED), self.members)})
 
 
 def _member(name: str, value: bytes) -> bytes:

@@ -37,12 +37,9 @@ def result(f: Frame, method: str) -> bytes:
     changed = {META: _meta(bytes(found[META]))} if META in found else {}
     if method == "tools/list" and "tools" in found:
         changed["tools"] = _tools(bytes(found["tools"]))
-    payload = f.payload or b""
-    clean = cut(payload, gone | {name for name, value in changed.items() if value is None})
-    for name, value in changed.items():
-        if value is not None and value != found[name]:
-            clean = jsontext.splice(clean, (name,), value)
-    return f.raw if clean is payload else jsontext.splice(f.raw, ("result",), clean)
+    changes: dict[str, bytes | None] = dict.fromkeys(gone)
+    changes |= {name: value for name, value in changed.items() if value != found[name]}
+    return f.changed(payload=f.object.changed(changes)).raw if changes else f.raw
 
 
 _NOTHING: Final = msgspec.Raw(b"{}")
@@ -87,7 +84,7 @@ def _fits(tool: bytes) -> bool:
 
 def error(f: Frame) -> bytes:
     """The line of an error, for the client: as it came, but for the codes that its era does not have (R118). Raises Malformed."""
-    code = jsontext.lookup(f.payload, "code")
+    code = f.lookup("code")
     try:
         number = None if code is None else float(code)
     except ValueError:

@@ -14,7 +14,6 @@ from samplegate.core.bridge.handing import Handing
 from samplegate.core.bridge.listening import Listening
 from samplegate.core.bridge.ways import Effects, Ways
 from samplegate.core.bridge.welcome import without_meta
-from samplegate.core.eras import META
 from samplegate.core.frames import Frame
 from samplegate.core.jsontext import Malformed
 from samplegate.core.session import doors, shapes
@@ -57,7 +56,7 @@ class Telling(msgspec.Struct, eq=False):
         return out
 
     def _translated(self, effect: ToClient, forwarded: ForwardRound | None, beat: bool) -> Effects:
-        f = frames.read(effect.line)
+        f = effect.frame or frames.read(effect.line)
         if f.kind == "notification":
             try:
                 return self._notification(effect.lane, f, beat)
@@ -87,7 +86,7 @@ class Telling(msgspec.Struct, eq=False):
             return self._server_cancels(lane, f)
         if f.method in _NOT_FOR_CLIENTS:
             return [Note("frame.refused", {"side": "server", "fault": "a notification that its era does not have"})]
-        raw = jsontext.lookup(f.payload, META, META_SUBSCRIPTION) if doors.may_say(f.raw, _subscription) else None
+        raw = f.meta.raw(META_SUBSCRIPTION) if f.may_say(_subscription) else None
         if f.method == "notifications/subscriptions/acknowledged":
             id = None if raw is None else frames.plain_id(raw)
             return [] if id is None and raw is not None else self.listening.acknowledged(id)
@@ -98,7 +97,7 @@ class Telling(msgspec.Struct, eq=False):
 
     def _server_cancels(self, lane: int, f: Frame) -> Effects:
         """It ends our listen. Requests of the client's are not a server's to take back (R99)."""
-        raw = jsontext.lookup(f.payload, "requestId")
+        raw = f.lookup("requestId")
         id = None if raw is None else frames.plain_id(raw)
         if lane != INTERNAL or id is None:
             return [Note("cancel.unmatched", {"side": "server"}, warn=False)]
@@ -108,7 +107,7 @@ class Telling(msgspec.Struct, eq=False):
         try:
             if f.kind == "error":
                 return self.ways.answer(call, stripping.error(f))
-            if forwarded is not None and doors.result_type(f.payload or b"") == doors.INPUT_REQUIRED:
+            if forwarded is not None and doors.result_type(f.object) == doors.INPUT_REQUIRED:
                 return self.handing.hand(call, f.payload or b"", forwarded, self.entering.revision)
             return self.ways.answer(call, stripping.result(f, call.method))
         except Malformed as problem:
@@ -123,6 +122,6 @@ def _refusal(problem: Malformed) -> Note:
 def _is_final(f: Frame) -> bool:
     """Whether an answer says that asking again is of no use."""
     try:
-        return f.kind == "error" and jsontext.lookup(f.payload, "code") in _NEVER
+        return f.kind == "error" and f.lookup("code") in _NEVER
     except Malformed:
         return False

@@ -64,7 +64,7 @@ class Cancelling(msgspec.Struct, eq=False):
         if pending.modern and self.state.streams:
             return [*out, Close(pending.number)]
         if f is not None and pending.wire_id == pending.id:
-            return [*out, ToServer(SERVER_LANE, f.raw)]
+            return [*out, ToServer(SERVER_LANE, f.raw, f)]
         params = jsontext.splice(b"{}" if f is None or f.payload is None else f.payload, ("requestId",), jsontext.dump(pending.wire_id))
         return [*out, ToServer(SERVER_LANE, frames.notification(METHOD, params))]
 
@@ -104,7 +104,7 @@ class Cancelling(msgspec.Struct, eq=False):
 
 
 def _request_id(f: Frame) -> FrameId | None:
-    raw = jsontext.lookup(f.payload, "requestId")
+    raw = f.lookup("requestId")
     return None if raw is None else frames.plain_id(raw)
 
 

@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Final
 
 import msgspec
 
 from samplegate.core import jsontext
 from samplegate.core.capabilities import Offer
-from samplegate.core.eras import META, META_CAPABILITIES, META_VERSION
+from samplegate.core.eras import META_CAPABILITIES, META_VERSION
 from samplegate.core.frames import Frame
+from samplegate.core.jsontext import Malformed
 from samplegate.core.matching.match import Rulebook
 from samplegate.core.requests import Call, ClientCapabilities
-from samplegate.core.session import declared, doors
+from samplegate.core.session import declared
 from samplegate.core.session.rounds import Note
 from samplegate.core.session.state import State
 
 _META_VERSION: Final = META_VERSION.encode()
-MAX_KEPT: Final = 256  # a client varies them by tool at most
+MAX_KEPT: Final = 1024 * 1024  # bytes of what is remembered of a session; a client varies its capabilities by tool at most
+ENTRY: Final = 4096  # bytes that stand for what else one takes: names are bounded (``inflight.MAX_TOOL``)
+MAX_VERSION: Final = 64  # bytes
 
 
 class Declaration(msgspec.Struct, frozen=True):
@@ -37,17 +39,24 @@ class Declarations(msgspec.Struct, eq=False):
 
     state: State
     _kept: dict[tuple[bytes, bytes | None, Call | None, str], Declaration] = msgspec.field(default_factory=dict)
+    _size: int = 0
     _withheld: set[str] = msgspec.field(default_factory=set)
 
-    def of(self, meta: Mapping[str, msgspec.Raw], call: Call | None, caller: str) -> Declaration:
-        """The declaration of a request with this ``_meta``, for the call that it is."""
-        raw = meta.get(META_CAPABILITIES)
-        key = (bytes(meta[META_VERSION]), None if raw is None else bytes(raw), call, caller)
+    def of(self, meta: jsontext.Object, call: Call | None, caller: str) -> Declaration:
+        """The declaration of a request with this ``_meta``, for the call that it is. Raises Malformed where it is too large."""
+        version, raw = meta.raw(META_VERSION) or b"", meta.raw(META_CAPABILITIES)
+        if len(version) > MAX_VERSION:
+            raise Malformed(f"its protocol version is longer than {MAX_VERSION} bytes")
+        key = (version, raw, call, caller)
         known = self._kept.get(key)
         if known is None or known.book is not self.state.book:
-            if len(self._kept) >= MAX_KEPT:
+            known = self._made(*key)
+            size = ENTRY + (0 if raw is None else len(raw)) + len(known.line or b"")
+            if self._size + size > MAX_KEPT:
                 self._kept.clear()
-            known = self._kept[key] = self._made(*key)
+                self._size = 0
+            self._kept[key] = known
+            self._size += size
         return known
 
     def _made(self, version: bytes, raw: bytes | None, call: Call | None, caller: str) -> Declaration:
@@ -65,9 +74,8 @@ class Declarations(msgspec.Struct, eq=False):
         return [self.state.withheld("modern", new, call, caller)] if new else []
 
 
-def modern_meta(f: Frame) -> bytes | None:
+def modern_meta(f: Frame) -> jsontext.Object | None:
     """``_meta`` of a request with the modern envelope (R49, R87), None for others. Cheap for those: the key must stand in the bytes, or an escape."""
-    if not doors.may_say(f.raw, _META_VERSION):
+    if not f.may_say(_META_VERSION):
         return None
-    meta = jsontext.lookup(f.payload, META)
-    return meta if meta is not None and meta[:1] == b"{" and META_VERSION in jsontext.fields(meta) else None
+    return f.meta if META_VERSION in f.meta.members else None

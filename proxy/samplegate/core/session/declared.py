@@ -6,16 +6,22 @@ Only the members that differ are spliced; the rest stays as it came (R109).
 
 from __future__ import annotations
 
+from typing import Final
+
 from samplegate.core.capabilities import Offer
 from samplegate.core.eras import TASKS_EXTENSION, has_elicitation, has_modes
-from samplegate.core.jsontext import lookup, members, splice
+from samplegate.core.jsontext import Malformed, lookup, members, splice
 from samplegate.core.requests import ClientCapabilities
+
+MAX_DECLARED: Final = 64 * 1024  # bytes of declared capabilities, which are gone through for each member; real ones are some hundred
 
 
 def read(raw: bytes | None) -> ClientCapabilities:
-    """What a ``capabilities`` object declares. Raises jsontext.Malformed for twins on the way."""
+    """What a ``capabilities`` object declares. Raises jsontext.Malformed for twins on the way, or where it is too large."""
     if raw is None or raw[:1] != b"{":
         return ClientCapabilities()
+    if len(raw) > MAX_DECLARED:
+        raise Malformed(f"its capabilities are larger than {MAX_DECLARED} bytes")
     at = members(raw)
     sampling = _object(raw, "sampling")
     elicitation = _object(raw, "elicitation")

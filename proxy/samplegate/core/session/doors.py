@@ -12,6 +12,7 @@ import msgspec
 
 from samplegate.core import jsontext
 from samplegate.core.capabilities import Offer
+from samplegate.core.frames import Frame
 from samplegate.core.parsing.parse import parse
 from samplegate.core.requests import BadRequest, ElicitationRequest, Origin, Request
 from samplegate.core.session.rounds import ELICITATION, ROOTS, SAMPLING, Item
@@ -19,6 +20,7 @@ from samplegate.core.session.rounds import ELICITATION, ROOTS, SAMPLING, Item
 KINDS: Final = frozenset({SAMPLING, ELICITATION})
 MAX_KEYS: Final = 64  # requests in one round; real ones have one to three
 URL_ELICITATION_REQUIRED: Final = -32042
+MAX_CODE: Final = 400  # bytes of the number of an error, which can be written with as many digits as its writer likes
 MAX_URL_ERROR: Final = 1024 * 1024  # bytes of a -32042 error that is taken apart; real ones have one or two URLs
 _OF_ERRORS: Final = frozenset({"code", "message", "data"})
 _OF_ENTRIES: Final = frozenset({"method", "params"})
@@ -52,15 +54,12 @@ class InputRequired(msgspec.Struct, frozen=True):
     """``requestState`` as raw JSON, None if there was none (T9)."""
 
 
-def result_type(result: bytes) -> str | None:
-    """``resultType`` of a result, None where it has none. Raises jsontext.Malformed for a result of two readings."""
-    if result[:1] != b"{":
-        return None
-    found = jsontext.fields(result)
-    for name in found:
+def result_type(result: jsontext.Object) -> str | None:
+    """``resultType`` of a result, None where it has none. Raises jsontext.Malformed where another parser could find one."""
+    for name in result.members:
         if name != "resultType" and name.casefold() == "resulttype":
             raise jsontext.Malformed(f"its result has {name[:20]!r}, which resembles a member of the protocol")
-    return jsontext.string(bytes(found["resultType"])) if "resultType" in found else None
+    return jsontext.string(result.raw("resultType"))
 
 
 def may_say(text: bytes, word: bytes) -> bool:
@@ -73,24 +72,22 @@ def may_say(text: bytes, word: bytes) -> bool:
     return b"\\" in text and (b"\\u" in text or (b"/" in word and b"\\/" in text))
 
 
-def input_required(result: bytes, origin: Origin, offer: Offer) -> InputRequired | str:
+def input_required(result: jsontext.Object, origin: Origin, offer: Offer) -> InputRequired | str:
     """The requests of an ``input_required`` result (R60), or what is wrong with it."""
-    state = jsontext.lookup(result, "requestState")
-    asked = jsontext.lookup(result, "inputRequests")
+    state, asked = result.raw("requestState"), result.raw("inputRequests")
     state = None if state == b"null" else state
     if state is not None and not _is_text(state):
         return "its requestState is not a string"
     if asked is None or asked == b"null":
         return InputRequired({}, {}, {}, state) if state is not None else "it has neither inputRequests nor requestState"
-    if asked[:1] != b"{":
+    entries = result.inner("inputRequests")
+    if entries is None:
         return "its inputRequests is not an object"
-    entries = {key: asked[m.start : m.end] for key, m in jsontext.members(asked).items()}
-    if not entries and state is None:
+    names = entries.members
+    if not names and state is None:
         return "it has neither inputRequests nor requestState"
-    if any("\ud800" <= letter <= "\udfff" for key in entries for letter in key):
-        return "a key of its inputRequests is not Unicode text"
-    if len(entries) > MAX_KEYS:
-        return f"it asks {len(entries)} things at once, more than {MAX_KEYS}"
+    if len(names) > MAX_KEYS:
+        return f"it asks {len(names)} things at once, more than {MAX_KEYS}"
     return _sorted(entries, origin, offer, state)
 
 
@@ -102,30 +99,32 @@ def _is_text(raw: bytes) -> bool:
         return False
 
 
-def _sorted(entries: Mapping[str, bytes], origin: Origin, offer: Offer, state: bytes | None) -> InputRequired | str:
+def _sorted(entries: jsontext.Object, origin: Origin, offer: Offer, state: bytes | None) -> InputRequired | str:
     items: dict[str, Item] = {}
     roots: dict[str, bytes] = {}
-    for key, raw in entries.items():
-        if raw[:1] != b"{":
+    texts = {key: bytes(raw) for key, raw in entries.members.items()}
+    for key, raw in texts.items():
+        entry = entries.inner(key)
+        if entry is None:
             return "an entry of its inputRequests is not an object"
-        for name in jsontext.fields(raw):
+        for name in entry.members:
             if name not in _OF_ENTRIES and name.casefold() in _OF_ENTRIES:
                 return "an entry of its inputRequests has a member that resembles one of the protocol"
-        method = jsontext.string(jsontext.lookup(raw, "method"))
+        method = jsontext.string(entry.raw("method"))
         if method == ROOTS:
             roots[key] = raw
         elif method in KINDS:
-            items[key] = item(method, jsontext.lookup(raw, "params"), origin, offer)
+            items[key] = item(method, entry.raw("params"), origin, offer)
         else:
             return "an entry of its inputRequests is neither sampling, elicitation nor roots"
-    return InputRequired(items, roots, entries, state)
+    return InputRequired(items, roots, texts, state)
 
 
-def url_elicitations(error: bytes, origin: Origin, offer: Offer) -> Mapping[str, Item] | None:
+def url_elicitations(error: Frame, origin: Origin, offer: Offer) -> Mapping[str, Item] | None:
     """The elicitations of a -32042 error (R44), None if the error is another one. Any spelling of the number counts."""
     if not is_url_error(error):
         return None
-    raw = jsontext.lookup(error, "data", "elicitations") if len(error) <= MAX_URL_ERROR else None
+    raw = error.lookup("data", "elicitations") if len(error.raw) <= MAX_URL_ERROR else None
     try:
         entries = [] if raw is None else msgspec.json.decode(raw, type=list[msgspec.Raw])
     except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
@@ -134,13 +133,17 @@ def url_elicitations(error: bytes, origin: Origin, offer: Offer) -> Mapping[str,
     return items if entries and len(entries) <= MAX_KEYS else {"0": item(ELICITATION, b"{}", origin, offer)}
 
 
-def is_url_error(error: bytes) -> bool:
+def is_url_error(error: Frame) -> bool:
     """Whether an error is -32042, in any spelling of the number. Raises jsontext.Malformed for an error of two readings."""
-    found = jsontext.fields(error) if error[:1] == b"{" else {}
+    found = error.object.members
     for name in found:
         if name not in _OF_ERRORS and name.casefold() in _OF_ERRORS:
             raise jsontext.Malformed(f"its error has {name[:20]!r}, which resembles a member of JSON-RPC")
     try:
+        if "code" in found and len(found["code"]) > MAX_CODE:
+            raise jsontext.Malformed(f"the code of its error is longer than {MAX_CODE} bytes")
         return "code" in found and float(bytes(found["code"])) == URL_ELICITATION_REQUIRED
+    except jsontext.Malformed:
+        raise
     except ValueError:
         return False

@@ -54,46 +54,41 @@ class Exchange:
 
     # -- the client's requests -------------------------------------------------------------------------------------------------------------
 
-    def request(self, lane: int, f: Frame, meta: bytes, now: float) -> Effects:
+    def request(self, lane: int, f: Frame, meta: jsontext.Object, now: float) -> Effects:
         """A request with the modern envelope: our capabilities in place, and no answers in it that passed no policy."""
         assert f.id is not None
-        assert f.payload is not None
         if f.method.startswith("tasks/"):  # the extension was not offered, so the method does not exist here (R108)
             return [ToClient(lane, frames.error(f.id, shapes.METHOD_NOT_FOUND, f"method not found: {f.method[:100]} (tasks are not relayed)"), True)]
         call, token = call_and_token(f, modern=True)
-        caller, fields = self.state.caller_on(lane), jsontext.fields(meta)
-        declaration = self._declarations.of(fields, call, caller)
+        caller = self.state.caller_on(lane)
+        declaration = self._declarations.of(meta, call, caller)
         pending = Pending(lane, f.id, f.id, f.method, now, call, token, f.payload, True, declaration.revision, declaration.client, declaration.offer)
-        pending.caller, pending.level = caller, META_LOG_LEVEL in fields
+        pending.caller, pending.level = caller, META_LOG_LEVEL in meta.members
         pending.trace = trace_of(f) or self.state.traces.get(lane, "")
-        line, ours = f.raw, meta if declaration.line is None else jsontext.splice(meta, (META_CAPABILITIES,), declaration.line)
+        ours: dict[str, bytes] = {} if declaration.line is None else {META_CAPABILITIES: declaration.line}
         own_token = self.state.own_token(pending)
         if own_token is not None:
-            ours = jsontext.splice(ours, ("progressToken",), own_token)
-        if ours is not meta:
-            pending.params = jsontext.splice(f.payload, (META,), ours)
-            line = jsontext.splice(f.raw, ("params",), pending.params)
-        params = pending.params
-        assert params is not None
+            ours["progressToken"] = own_token
+        params = f.object.changed({META: bytes(meta.changed(ours).text)}) if ours else None
+        if params is not None:
+            pending.params = bytes(params.text)
         notes = self._declarations.withheld(declaration, call, caller)
-        if f.method in CALLS and brings_answers(params):
-            return [*notes, *self._returns(pending, params, f, now)]
-        return [*notes, *self.state.send(pending, line)]
+        if f.method in CALLS and brings_answers(f.object):
+            return [*notes, *self._returns(pending, params or f.object, f, now)]
+        return [*notes, *self.state.send(pending, f, params)]
 
-    def _returns(self, pending: Pending, params: bytes, f: Frame, now: float) -> Effects:
+    def _returns(self, pending: Pending, params: jsontext.Object, f: Frame, now: float) -> Effects:
         """A call that brings ``requestState`` or ``inputResponses`` along."""
-        state = jsontext.lookup(params, "requestState")
+        state, answers = params.raw("requestState"), params.raw("inputResponses")
         if state == b"null":  # some write it for "none" (T9); it is not passed on
-            state, params = None, jsontext.splice(params, ("requestState",), None)
-        answers = jsontext.lookup(params, "inputResponses")
-        bare = jsontext.splice(jsontext.splice(params, ("requestState",), None), ("inputResponses",), None)
-        pending.params = bare
+            state, params = None, params.changed({"requestState": None})
+        bare = params.changed({"requestState": None, "inputResponses": None})
+        pending.params = bytes(bare.text)
         if state is not None:
             return self._reopen(pending, state, answers, now)
-        line = jsontext.splice(f.raw, ("params",), params)
         if answers is None:
-            return self.state.send(pending, line)
-        return self.unasked.arrive(pending, answers, line, jsontext.splice(f.raw, ("params",), bare))
+            return self.state.send(pending, f, params)
+        return self.unasked.arrive(pending, answers, f.changed(payload=params), bare)
 
     def _reopen(self, pending: Pending, state: bytes, answers: bytes | None, now: float) -> Effects:
         """The client comes back with a sealed round (R68): a state that our key does not open for this very call is an error."""
@@ -109,17 +104,16 @@ class Exchange:
 
     def answered(self, pending: Pending, f: Frame) -> Effects | None:
         """A result for a modern request that is not simply passed on; None for all others."""
-        if not doors.may_say(f.raw, b"input_required") and not doors.may_say(f.raw, b"task"):
+        if not f.may_say(b"input_required") and not f.may_say(b"task"):
             return self._discovered(pending, f) if pending.method == "server/discover" else None
-        assert f.payload is not None
-        kind = doors.result_type(f.payload)
+        kind = doors.result_type(f.object)
         if kind == "task":
             return self._fail(pending, "the server made a task of the call, which was not offered to it")
         if kind != doors.INPUT_REQUIRED:
             return self._discovered(pending, f) if pending.method == "server/discover" else None
         if pending.call is None:
             return self._fail(pending, "the server asked for input where the protocol has none")
-        asked = doors.input_required(f.payload, self.state.origin(pending), pending.offer)
+        asked = doors.input_required(f.object, self.state.origin(pending), pending.offer)
         if isinstance(asked, str):
             return self._fail(pending, f"the server asked for input in a way that cannot be read: {asked}")
         if not asked.entries:
@@ -160,13 +154,12 @@ class Exchange:
 
     def _discovered(self, pending: Pending, f: Frame) -> Effects | None:
         """What a server says of itself, without the Tasks extension (R108)."""
-        assert f.payload is not None
-        raw = jsontext.lookup(f.payload, "capabilities")
+        raw = f.lookup("capabilities")
         if raw is None or (without := declared.without_tasks_extension(raw)) == raw:
             return None
         self.state.inflight.remove(pending)
-        line = jsontext.splice(f.raw, ("result", "capabilities"), without)
-        return [ToClient(pending.lane, unmapped(pending, line), True)]
+        f = unmapped(pending, f.changed(payload=f.object.changed({"capabilities": without})))
+        return [ToClient(pending.lane, f.raw, True, frame=f)]
 
     def due(self, token: str) -> Effects:
         """A pause is over."""

@@ -32,15 +32,15 @@ class Handshake(msgspec.Struct, eq=False):
         """The client opens."""
         assert f.id is not None
         state = self.state
-        asked = jsontext.string(jsontext.lookup(f.payload, "protocolVersion"))
+        asked = jsontext.string(f.lookup("protocolVersion"))
         revision = asked if asked is not None and era_of(asked) == "legacy" else LEGACY[-1]
-        raw = jsontext.lookup(f.payload, "capabilities")
+        raw = f.lookup("capabilities")
         state.client = declared.read(raw)
         state.offered = state.offer("legacy", revision, state.client, None)
         wanted = declared.rewrite(raw, state.client, state.offered, revision)
-        line = f.raw if wanted == raw else jsontext.splice(f.raw, ("params", "capabilities"), wanted)
+        params = None if wanted == raw else f.object.changed({"capabilities": wanted})
         pending = Pending(lane, f.id, f.id, f.method, now)
-        sent = state.send(pending, line)
+        sent = state.send(pending, f, params)
         self._asked = {pending.wire_id: revision}
         withheld = declared.withheld(state.client, state.offered, revision)
         return [state.withheld("legacy", withheld, None), *sent] if withheld else sent
@@ -50,7 +50,7 @@ class Handshake(msgspec.Struct, eq=False):
         asked = self._asked.pop(f.id, None) if f.id is not None else None
         if asked is None:
             return
-        said = jsontext.string(jsontext.lookup(f.payload, "protocolVersion"))
+        said = jsontext.string(f.lookup("protocolVersion"))
         if said is not None and not _date.fullmatch(said):
             raise Malformed("its protocolVersion is not a date")
         self.state.revision = said or asked

@@ -80,7 +80,7 @@ def token_of(params: bytes | None) -> bytes | None:
         raw = lookup(params, "_meta", "progressToken")
     except Malformed:
         return None
-    return raw if raw is not None and plain_id(raw) is not None else None
+    return _token(raw)
 
 
 def call_of(method: str, params: bytes | None) -> Call | None:
@@ -93,23 +93,38 @@ def call_of(method: str, params: bytes | None) -> Call | None:
 
 def call_and_token(f: Frame, *, modern: bool) -> tuple[Call | None, bytes | None]:
     """The call that a request is, and its progressToken, from one reading of its params. Raises jsontext.Malformed as ``call_of``."""
-    params = f.members if f.method in CALLS else None
-    if params is None:
-        return call_of(f.method, None), token_of(f.payload) if b"progressToken" in f.raw else None
-    if f.method in CALLS and not modern:
+    if f.method not in CALLS:
+        return None, own_token(f)
+    params = f.object.members
+    if not modern:
         for member in params:
             if member.casefold() in ANSWERS:
                 raise Malformed(f"its params have {member[:20]!r}, which this era does not have")
-    name, meta = params.get("name") if f.method == "tools/call" else None, params.get("_meta")
-    token = None if meta is None else token_of(b'{"_meta":' + bytes(meta) + b"}")
-    return Call(f.method, None if name is None else string(bytes(name))), token
+    tool = string(f.object.raw("name")) if f.method == "tools/call" else None
+    if tool is not None and len(tool) > MAX_TOOL:
+        raise Malformed(f"its tool's name is longer than {MAX_TOOL} characters")
+    return Call(f.method, tool), own_token(f)
+
+
+def own_token(f: Frame) -> bytes | None:
+    """As ``token_of``, of a frame's params."""
+    if not f.may_say(b"progressToken"):
+        return None
+    try:
+        return _token(f.meta.raw("progressToken"))
+    except Malformed:
+        return None
+
+
+def _token(raw: bytes | None) -> bytes | None:
+    return raw if raw is not None and plain_id(raw) is not None else None
 
 
 def trace_of(f: Frame) -> str:
     """The trace context that a request names (R83), empty where it names none of the right form. Raises jsontext.Malformed for two readings."""
     if b"traceparent" not in f.raw:
         return ""
-    said = string(lookup(f.payload, "_meta", "traceparent"))
+    said = string(f.meta.raw("traceparent"))
     return said if said is not None and _trace.fullmatch(said) else ""
 
 
@@ -118,6 +133,7 @@ def kept(f: Frame, call: Call | None) -> Frame | None:
     return f if call is not None and len(f.raw) <= MAX_KEPT else None
 
 
+MAX_TOOL: Final = 1024  # characters of a tool's name, which is kept while its call is in flight; real ones have at most 128
 MAX_KEPT: Final = 1024 * 1024  # bytes; nobody reads more, and the line itself is gone once it is written
 _trace: Final = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
 ANSWERS: Final = frozenset({"requeststate", "inputresponses"})

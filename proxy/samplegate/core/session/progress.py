@@ -20,7 +20,7 @@ class Progress:
 
     def passes(self, pending: Pending, f: Frame) -> bool:
         """Whether the server's progress notification on a request goes on to the client."""
-        value = _number(jsontext.lookup(f.payload, "progress"))
+        value = _number(f.lookup("progress"))
         if value is None:
             return True
         if pending.rewound and pending.progress is not None and value <= pending.progress:

@@ -14,7 +14,7 @@ from samplegate.core.decisions import Withdrawn
 from samplegate.core.frames import Frame, FrameId
 from samplegate.core.requests import Origin
 from samplegate.core.session import doors, shapes
-from samplegate.core.session.inflight import STANDALONE, Pending, token_of
+from samplegate.core.session.inflight import STANDALONE, Pending, own_token, token_of
 from samplegate.core.session.progress import notification
 from samplegate.core.session.rounds import SAMPLING, Effect, Open, Reply, Round, Settled, ToClient, ToServer, Withdraw
 from samplegate.core.session.state import SERVER_LANE, State
@@ -73,7 +73,7 @@ class Pushes(msgspec.Struct, eq=False):
             {KEY: item},
             asked=now,
             called=called,
-            server_told=token_of(f.payload) is not None,
+            server_told=own_token(f) is not None,
             client_told=all(p.token is not None for p in calls),
             call_ids=state.call_ids(calls),
             session=state.token,

@@ -8,6 +8,7 @@ from typing import Any, Final, Literal, TypeAlias
 import msgspec
 
 from samplegate.core.decisions import Outcome, Reason
+from samplegate.core.frames import Frame
 from samplegate.core.requests import BadRequest, ClientCapabilities, Origin, Request
 
 Side: TypeAlias = Literal["client", "server"]
@@ -118,7 +119,7 @@ class ForwardRound(msgspec.Struct, frozen=True):
 Conclusion: TypeAlias = Settled | ForwardRound
 
 
-class ToClient(msgspec.Struct, frozen=True):
+class ToClient(msgspec.Struct, frozen=True, eq=False):
     """Write one line to the client."""
 
     lane: int
@@ -129,6 +130,18 @@ class ToClient(msgspec.Struct, frozen=True):
     """The id of the request to the client that this is. It may go on any stream that the client reads: its sender waits for an answer."""
     takes_back: str | int | None = None
     """The id of the request to the client that this cancels."""
+    frame: Frame | None = None
+    """The line as it was read, where that is at hand: it need not be read again."""
+
+    def __eq__(self, other: object) -> bool:
+        return type(other) is ToClient and self._told == other._told
+
+    def __hash__(self) -> int:
+        return hash(self._told)
+
+    @property
+    def _told(self) -> tuple[object, ...]:
+        return (self.lane, self.line, self.last, self.asks, self.takes_back)
 
 
 class Over(msgspec.Struct, frozen=True):
@@ -139,11 +152,19 @@ class Over(msgspec.Struct, frozen=True):
     """Which, where it was not the client who took it back."""
 
 
-class ToServer(msgspec.Struct, frozen=True):
+class ToServer(msgspec.Struct, frozen=True, eq=False):
     """Write one line to the server. ``lane`` is the number of the client's request that it is or belongs to, 0 where it belongs to none."""
 
     lane: int
     line: bytes
+    frame: Frame | None = None
+    """The line as it was read, where that is at hand: it need not be read again."""
+
+    def __eq__(self, other: object) -> bool:
+        return type(other) is ToServer and (self.lane, self.line) == (other.lane, other.line)
+
+    def __hash__(self) -> int:
+        return hash((self.lane, self.line))
 
 
 class Open(msgspec.Struct, frozen=True):

@@ -12,7 +12,6 @@ import msgspec
 from samplegate.core import frames, jsontext
 from samplegate.core.eras import META
 from samplegate.core.frames import Frame
-from samplegate.core.session import doors
 from samplegate.core.session.inflight import STANDALONE, Pending
 from samplegate.core.session.progress import Progress
 from samplegate.core.session.rounds import Effect, Note, ToClient
@@ -40,7 +39,7 @@ class Routes(msgspec.Struct, eq=False):
         """A notification of the server's goes on."""
         if f.method == PROGRESS:
             return self._progress(lane, f)
-        if self.state.maps_ids and doors.may_say(f.raw, _subscription):
+        if self.state.maps_ids and f.may_say(_subscription):
             found = self._subscribed(f)
             if found is not None:
                 return found
@@ -53,7 +52,7 @@ class Routes(msgspec.Struct, eq=False):
 
     def _progress(self, lane: int, f: Frame) -> Effects:
         """To whoever gave the token, as far as the value rises (R101)."""
-        token = jsontext.lookup(f.payload, "progressToken")
+        token = f.lookup("progressToken")
         pending = None if token is None else self.progress.of(token)
         if pending is None and lane:
             pending = self.state.inflight.numbered.get(lane)
@@ -69,7 +68,7 @@ class Routes(msgspec.Struct, eq=False):
 
     def _subscribed(self, f: Frame) -> Effects | None:
         """A notification of a listen, under the id that its client gave it (R77); None if it names none."""
-        raw = jsontext.lookup(f.payload, META, META_SUBSCRIPTION)
+        raw = f.meta.raw(META_SUBSCRIPTION)
         id = None if raw is None else frames.plain_id(raw)
         pending = None if id is None else self.state.inflight.wire.get(id)
         if pending is None:
@@ -91,6 +90,6 @@ class Routes(msgspec.Struct, eq=False):
         return [Note("notification.unattributed", {"server": self.state.server, "method": f.method[:100]}, warn=False)]
 
 
-def unmapped(pending: Pending, raw: bytes) -> bytes:
+def unmapped(pending: Pending, f: Frame) -> Frame:
     """The server's answer under the client's own id."""
-    return raw if pending.wire_id == pending.id else jsontext.splice(raw, ("id",), jsontext.dump(pending.id))
+    return f if pending.wire_id == pending.id else f.changed(id=pending.id)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from samplegate.core import frames, jsontext
+from samplegate.core import frames
 from samplegate.core.eras import META
 from samplegate.core.frames import Frame, FrameId
 from samplegate.core.jsontext import Malformed
@@ -49,11 +49,12 @@ class Session:
         self._cancelling = Cancelling(state, self.routes, self.pushes, self.exchange, self.url_errors, self.passed)
         self._modern_seen = False
 
-    def frame(self, side: Side, lane: int, line: bytes, now: float) -> Effects:
-        """One line from a side. Never raises for what a peer wrote."""
+    def frame(self, side: Side, lane: int, line: bytes | Frame, now: float) -> Effects:
+        """One line from a side, or the frame that it was read as. Never raises for what a peer wrote."""
         try:
-            parsed = frames.read(line)
+            parsed = frames.of(line)
         except Malformed as problem:
+            assert isinstance(line, bytes)
             return self._unreadable(side, lane, line, problem, now)
         try:
             return self._client(lane, parsed, now) if side == "client" else self._server(lane, parsed, now)
@@ -157,7 +158,7 @@ class Session:
         if f.kind == "request":
             return self._client_request(lane, f, now)
         if f.kind == "notification":
-            return self._cancelling.by_client(lane, f) if f.method == cancelling.METHOD else [ToServer(SERVER_LANE, f.raw)]
+            return self._cancelling.by_client(lane, f) if f.method == cancelling.METHOD else [ToServer(SERVER_LANE, f.raw, f)]
         return self._client_answers(f)
 
     def _client_request(self, lane: int, f: Frame, now: float) -> Effects:
@@ -174,7 +175,9 @@ class Session:
         pending = Pending(lane, f.id, f.id, f.method, now, call, token, caller=self.state.caller_on(lane), frame=kept(f, call))
         pending.trace = trace_of(f) or self.state.traces.get(lane, "")
         own_token = self.state.own_token(pending)
-        return self.state.send(pending, f.raw if own_token is None else jsontext.splice(f.raw, ("params", META, "progressToken"), own_token))
+        if own_token is None:
+            return self.state.send(pending, f)
+        return self.state.send(pending, f, f.object.changed({META: bytes(f.meta.changed({"progressToken": own_token}).text)}))
 
     def _client_answers(self, f: Frame) -> Effects:
         """An answer to the server's request, or to one that we forwarded. What nobody asked is no answer: it passed no policy (T3)."""
@@ -183,7 +186,7 @@ class Session:
         out = self.pushes.replied(f.id, f.kind == "result", f.payload or b"null")
         if out is not None:
             return out
-        return [ToServer(SERVER_LANE, f.raw)] if self.passed.over(f.id) is not None else [Note("frame.unasked", {"side": "client"})]
+        return [ToServer(SERVER_LANE, f.raw, f)] if self.passed.over(f.id) is not None else [Note("frame.unasked", {"side": "client"})]
 
     # -- from the server -------------------------------------------------------------------------------------------------------------------
 
@@ -193,7 +196,7 @@ class Session:
         if f.kind == "notification":
             return self._server_notifies(lane, f)
         if f.id is None:  # an error that names no request: for whoever reads it
-            url_error = f.payload is not None and doors.is_url_error(f.payload)
+            url_error = doors.is_url_error(f)
             if url_error or self.state.maps_ids:
                 return [Note("frame.refused", {"side": "server", "fault": "URLs for no request" if url_error else "an error for no request"})]
             return [ToClient(0, f.raw)]
@@ -209,14 +212,15 @@ class Session:
             held = self.url_errors.arrive(pending, f)
         elif pending.modern:
             held = self.exchange.answered(pending, f)
-        elif doors.may_say(f.raw, _INPUT_REQUIRED) and doors.result_type(f.payload or b"") == doors.INPUT_REQUIRED:
+        elif f.may_say(_INPUT_REQUIRED) and doors.result_type(f.object) == doors.INPUT_REQUIRED:
             raise Malformed("it asks for input in an era that has no such result")
         elif pending.method == handshake.METHOD:
             self.handshake.answered(f)
         if held is not None:
             return held
         self.state.inflight.remove(pending)
-        return [ToClient(pending.lane, unmapped(pending, f.raw), True)]
+        f = unmapped(pending, f)
+        return [ToClient(pending.lane, f.raw, True, frame=f)]
 
     def _server_request(self, lane: int, f: Frame, now: float) -> Effects:
         assert f.id is not None

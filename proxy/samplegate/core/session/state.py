@@ -8,7 +8,7 @@ from samplegate.core import jsontext
 from samplegate.core.capabilities import Asker, Offer, offer, remedies
 from samplegate.core.decide import Rulebook
 from samplegate.core.eras import Era
-from samplegate.core.frames import FrameId
+from samplegate.core.frames import Frame, FrameId
 from samplegate.core.requests import Call, ClientCapabilities, Origin
 from samplegate.core.session.inflight import Inflight, Pending
 from samplegate.core.session.rounds import Effect, Note, ToServer
@@ -98,17 +98,20 @@ class State(msgspec.Struct, eq=False):
         pending.number = self.numbers
         self.inflight.add(pending)
 
-    def send(self, pending: Pending, raw: bytes) -> list[Effect]:
-        """Put a client's request in flight; under another id where ids are mapped, or where two requests have the same (R111)."""
+    def send(self, pending: Pending, f: Frame, payload: jsontext.Object | None = None) -> list[Effect]:
+        """Put a client's request in flight, with ``payload`` where that is another now; under another id where ids are mapped, or where two
+        requests have the same (R111)."""
         if self.maps_ids or pending.wire_id in self.inflight.wire:
             pending.wire_id = self.new_id()
-            raw = jsontext.splice(raw, ("id",), jsontext.dump(pending.wire_id))
+            f = f.changed(id=pending.wire_id, payload=payload)
+        elif payload is not None:
+            f = f.changed(payload=payload)
         self.enter(pending)
-        return [self.to_server(pending, raw)]
+        return [self.to_server(pending, f.raw, f)]
 
-    def to_server(self, pending: Pending, line: bytes) -> ToServer:
+    def to_server(self, pending: Pending, line: bytes, f: Frame | None = None) -> ToServer:
         """A line of a client's request, on the lane that is its own where the server has more than one."""
-        return ToServer(pending.number if self.streams else SERVER_LANE, line)
+        return ToServer(pending.number if self.streams else SERVER_LANE, line, f)
 
     def own_token(self, pending: Pending) -> bytes | None:
         """The progressToken that the server is to see in place of the client's, raw; None where it stays (R111)."""

@@ -11,6 +11,7 @@ import msgspec
 from samplegate.core import frames, jsontext
 from samplegate.core.capabilities import unsolicited
 from samplegate.core.decisions import Answered, Withdrawn
+from samplegate.core.frames import Frame
 from samplegate.core.parsing import strictjson
 from samplegate.core.policy import Kind
 from samplegate.core.requests import BadRequest
@@ -26,30 +27,30 @@ class Unasked(msgspec.Struct, eq=False):
     """The calls of a session that wait for the record of such answers."""
 
     state: State
-    open: dict[str, tuple[Pending, bytes]] = msgspec.field(default_factory=dict)
+    open: dict[str, tuple[Pending, Frame]] = msgspec.field(default_factory=dict)
 
-    def arrive(self, pending: Pending, answers: bytes, line: bytes, bare: bytes) -> Effects:
-        """A call with answers: ``line`` is the call as it came, ``bare`` the same without them."""
+    def arrive(self, pending: Pending, answers: bytes, f: Frame, bare: jsontext.Object) -> Effects:
+        """A call with answers: ``f`` is the call as it came, ``bare`` its params without them."""
         given: dict[str, bytes] = {}
         try:
             given = {key: bytes(raw) for key, raw in jsontext.fields(answers).items()}
-            plain = all(isinstance(strictjson.decode(raw), dict) for raw in given.values())
+            plain = all(isinstance(one, dict) for one in strictjson.decode(answers).values())
         except (jsontext.Malformed, strictjson.Fault):
             plain = False
         if not plain:  # nobody's consent, as where it answers what was asked
             return [self._note(pending), _refused(pending, "inputResponses has an answer that is not an object of one reading")]
         if not given:
-            return self.state.send(pending, line)
+            return self.state.send(pending, f)
         if len(given) > doors.MAX_KEYS:
             return [_refused(pending, f"inputResponses has more than {doors.MAX_KEYS} answers")]
         methods = {key: ELICITATION if _says_action(raw) else SAMPLING for key, raw in given.items()}
         match self._fate(pending, frozenset(methods.values())):
             case "pass":
-                return self._open(pending, {key: _item(method, given[key]) for key, method in methods.items()}, line)
+                return self._open(pending, {key: _item(method, given[key]) for key, method in methods.items()}, f)
             case "refuse":
                 return [self._note(pending), _refused(pending, "inputResponses that nobody asked for are not taken here")]
             case "strip":
-                return [self._note(pending), *self.state.send(pending, bare)]
+                return [self._note(pending), *self.state.send(pending, f, bare)]
 
     def _fate(self, pending: Pending, methods: frozenset[str]) -> Literal["pass", "refuse", "strip"]:
         assert pending.call is not None
@@ -59,24 +60,24 @@ class Unasked(msgspec.Struct, eq=False):
             state.book, server=state.server, caller=pending.caller, call=pending.call, revision=pending.revision, client=pending.client, kinds=kinds
         )
 
-    def _open(self, pending: Pending, items: dict[str, Item], line: bytes) -> Effects:
+    def _open(self, pending: Pending, items: dict[str, Item], f: Frame) -> Effects:
         origin = self.state.origin(pending)
         round = Round(self.state.new_round(), "unasked", origin, pending.client, items, None, pending.started, arguments=pending.arguments)
         pending.wire_id = self.state.new_id()  # the server has not seen it yet
         self.state.enter(pending)
         pending.round = round.id
-        self.open[round.id] = (pending, line)
+        self.open[round.id] = (pending, f)
         return [Open(round)]
 
     def settle(self, settled: Settled, round: str) -> Effects:
         """The answers are on record, and the call goes on; or they are not, and it ends."""
-        pending, line = self.open.pop(round)
+        pending, f = self.open.pop(round)
         pending.round = None
         self.state.inflight.remove(pending)
         refused = next((release for release in settled.releases.values() if not isinstance(release.outcome, Answered)), None)
         if refused is None:
             pending.wire_id = pending.id
-            return self.state.send(pending, line)
+            return self.state.send(pending, f)
         if isinstance(refused.outcome, Withdrawn):
             return [Over(pending.lane, pending.id)]
         return [ToClient(pending.lane, shapes.ended_call(pending.id, pending.method, "modern", "input", refused), True)]
@@ -112,9 +113,9 @@ _ANSWERS: Final = frozenset({"requestState", "inputResponses"})
 _FOLDED: Final = frozenset(name.casefold() for name in _ANSWERS)
 
 
-def brings_answers(params: bytes) -> bool:
+def brings_answers(params: jsontext.Object) -> bool:
     """Whether a call brings answers or a state along. Raises jsontext.Malformed for a spelling that another parser may fold to them."""
-    names = jsontext.fields(params).keys()
+    names = params.members.keys()
     for name in names - _ANSWERS:
         if name.casefold() in _FOLDED:
             raise jsontext.Malformed(f"its params have {name[:20]!r}, which resembles a member of the protocol")

@@ -33,7 +33,7 @@ class UrlErrors(msgspec.Struct, eq=False):
         calls: tuple[Call, ...] = () if pending.call is None else (pending.call,)
         era: Era = "modern" if pending.modern else "legacy"
         origin = Origin(state.server, pending.caller, era, pending.revision if pending.modern else state.revision, calls, pending.trace)
-        items = doors.url_elicitations(f.payload, origin, pending.offer if pending.modern else state.offered)
+        items = doors.url_elicitations(f, origin, pending.offer if pending.modern else state.offered)
         if items is None:
             return None
         round = Round(
@@ -48,7 +48,7 @@ class UrlErrors(msgspec.Struct, eq=False):
             session=state.token,
             arguments=pending.arguments,
         )
-        line = unmapped(pending, f.raw)
+        line = unmapped(pending, f).raw
         self.open[round.id] = (pending, line)
         pending.round = round.id
         return [Open(round)]

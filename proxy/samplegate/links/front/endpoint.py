@@ -11,7 +11,6 @@ from typing import Final, TypeAlias
 import msgspec
 
 from samplegate.core import frames, jsontext
-from samplegate.core.eras import META
 from samplegate.core.frames import Frame
 from samplegate.core.jsontext import Malformed
 from samplegate.core.session.rounds import Note
@@ -115,6 +114,6 @@ async def _unread(visit: Visit, sessions: Sessions, line: bytes, problem: Malfor
 
 def _traced(frame: Frame) -> str:
     try:
-        return heading.traceparent(jsontext.string(jsontext.lookup(frame.payload, META, "traceparent")))
+        return heading.traceparent(jsontext.string(frame.meta.raw("traceparent")))
     except Malformed:
         return ""

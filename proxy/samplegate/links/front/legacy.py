@@ -36,9 +36,9 @@ async def post(visit: Visit, served: Served, sessions: Sessions, frame: Frame) -
     if isinstance(session, Reply):
         return session
     if frame.kind != "request":
-        session.conversation.received(session.side_lane(), frame.raw)
+        session.conversation.received(session.side_lane(), frame)
         return Reply(202)
-    return await _visited(visit, sessions, session, frame.raw, [frame.id], method=frame.method)
+    return await _visited(visit, sessions, session, frame, [frame.id], method=frame.method)
 
 
 async def batch(visit: Visit, sessions: Sessions, line: bytes) -> Reply | None:
@@ -137,7 +137,9 @@ def _full(sessions: Sessions, id: FrameId | None) -> Reply:
 # -- requests ------------------------------------------------------------------------------------------------------------------------------
 
 
-async def _visited(visit: Visit, sessions: Sessions, session: Session, line: bytes, ids: list[FrameId | None], *, method: str = "") -> Reply | None:
+async def _visited(
+    visit: Visit, sessions: Sessions, session: Session, line: bytes | Frame, ids: list[FrameId | None], *, method: str = ""
+) -> Reply | None:
     if sessions.draining(visit.server, method):
         return busy(503, "draining", "this server is about to end", ids[0], AGAIN)
     with _Visiting(session, sessions):

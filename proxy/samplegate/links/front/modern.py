@@ -70,7 +70,7 @@ async def _notified(visit: Visit, served: Served, frame: Frame) -> Reply:
     except Refused as problem:
         return refused(problem, None)
     lane = conversation.open_lane(_Nowhere(), trace=visit.trace)
-    conversation.received(lane, frame.raw)
+    conversation.received(lane, frame)
     conversation.close_lane(lane)
     return Reply(202)
 
@@ -82,7 +82,7 @@ async def _called(visit: Visit, conversation: Conversation, sessions: Sessions, 
     reader = visit.reader = Reader(stream, gone=visit.gone, unsent=visit.unsent)
     stream.lane = conversation.open_lane(stream, trace=visit.trace)
     try:
-        conversation.received(stream.lane, frame.raw)
+        conversation.received(stream.lane, frame)
         await answering.first(visit, reader, bounds, sessions.ticks)
         if reader.stopped == CLOSING:
             return busy(503, "draining", "this server is about to end", frame.id, AGAIN)

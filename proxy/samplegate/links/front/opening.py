@@ -48,7 +48,7 @@ async def begin(visit: Visit, served: Served, sessions: Sessions, frame: Frame) 
 async def _opened(visit: Visit, sessions: Sessions, session: Session, frame: Frame, reader: Reader) -> Reply | None:
     """The server's answer decides whether there is a session: its id goes out with a result only."""
     bounds, stream = sessions.bounds, reader.stream
-    session.conversation.received(stream.lane, frame.raw)
+    session.conversation.received(stream.lane, frame)
     visit.watch(reader)
     deadline = asyncio.get_running_loop().time() + bounds.opening
     while not (stream.ended or reader.stopped):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
-from samplegate.core.frames import FrameId
+from samplegate.core.frames import Frame, FrameId
 
 
 class Refused(Exception):
@@ -48,7 +48,7 @@ class Conversation(Protocol):
         """
         ...
 
-    def received(self, lane: int, line: bytes) -> None:
+    def received(self, lane: int, line: bytes | Frame) -> None:
         """One frame of the client's came on a lane. Never raises."""
 
     def close_lane(self, lane: int) -> None:

@@ -12,7 +12,6 @@ from typing import ClassVar, Final
 
 import aiohttp
 
-from samplegate.core import frames, jsontext
 from samplegate.core.frames import Frame
 from samplegate.core.jsontext import Malformed
 from samplegate.core.session.rounds import Note
@@ -118,7 +117,7 @@ class Call(ABC):
             raise fault from None
         if found.kind != "error":
             raise fault
-        return found if found.id == self.id else frames.read(jsontext.splice(found.raw, ("id",), jsontext.dump(self.id)))
+        return found if found.id == self.id else found.changed(id=self.id)
 
     def _single(self, text: bytes) -> None:
         """A body that is the answer."""
@@ -128,7 +127,7 @@ class Call(ABC):
         if found.id != self.id:
             if found.kind == "result":
                 raise Fault("its answer is to another request", transport="malformed")
-            found = frames.read(jsontext.splice(found.raw, ("id",), jsontext.dump(self.id)))
+            found = found.changed(id=self.id)
         self._answer(found)
 
     async def _stream(self, response: aiohttp.ClientResponse) -> None:
@@ -165,14 +164,14 @@ class Call(ABC):
             self._unread(text, problem)
             return
         if found.kind in ("result", "error") and found.id is None:
-            found = frames.read(jsontext.splice(found.raw, ("id",), jsontext.dump(self.id)))
+            found = found.changed(id=self.id)
         if found.kind in ("result", "error") and found.id == self.id:
             if not self.answered:
                 self._answer(found)
         elif found.kind in ("result", "error"):
             self._other_answer(found)
         else:
-            self._deliver(found.raw)
+            self._deliver(found)
 
     def _unread(self, text: bytes, problem: Malformed) -> None:
         """What cannot be read and may be the answer ends the call; else it is logged and the stream goes on."""
@@ -192,9 +191,9 @@ class Call(ABC):
         if self._close is not None:
             self._lingers = asyncio.get_running_loop().call_later(LINGER, self._close)
 
-    def _final(self, found: Frame) -> bytes:
+    def _final(self, found: Frame) -> Frame:
         """The answer as it goes on. Raises Fault, Malformed."""
-        return found.raw
+        return found
 
     def _fail(self, fault: Fault) -> None:
         if not self.answered:
@@ -204,7 +203,7 @@ class Call(ABC):
         if isinstance(fault, Gone):
             self.shared.lost()
 
-    def _deliver(self, line: bytes) -> None:
+    def _deliver(self, line: bytes | Frame) -> None:
         if not self.silent:
             self.shared.received(self.lane, line)
 

@@ -75,12 +75,12 @@ class LegacyCall(Call):
             raise Gone
         return await super()._refused(response, kind)
 
-    def _final(self, found: Frame) -> bytes:
+    def _final(self, found: Frame) -> Frame:
         if self._begins:
             if found.kind == "result":
                 self.shared.legacy.began(self._sessions, found)
             self.accept()
-        return found.raw
+        return found
 
     def _single(self, text: bytes) -> None:
         """In 2025-03-26 a body may be a batch (R92)."""

@@ -47,26 +47,25 @@ class Mirror:
         self._fresh_until = 0.0
         self._asked = 0
 
-    async def headers(self, f: Frame, meta: bytes, *, afresh: bool = False) -> dict[str, str]:
+    async def headers(self, f: Frame, meta: jsontext.Object, *, afresh: bool = False) -> dict[str, str]:
         """The headers of a request with this ``_meta``. ``afresh``: the server has refused those we knew. Raises Malformed."""
-        version = jsontext.string(jsontext.lookup(meta, META_VERSION)) or ""
-        out = headers.standard(f.method, f.payload, version)
-        members = f.members if f.method == CALL else None
-        name = None if members is None or "name" not in members else jsontext.string(bytes(members["name"]))
-        if name is None or members is None:
+        version = jsontext.string(meta.raw(META_VERSION)) or ""
+        out = headers.standard(f.method, f.object, version)
+        name = jsontext.string(f.lookup("name")) if f.method == CALL else None
+        if name is None:
             return out
         if afresh or name not in self._known:
             await self._listed(name, meta, version)
         wanted = self._known.get(name)
-        if wanted and "arguments" in members:
-            out.update(toolheaders.param_headers(wanted, bytes(members["arguments"])))
+        if wanted and "arguments" in f.object.members:
+            out.update(toolheaders.param_headers(wanted, f.lookup("arguments")))
         return out
 
-    def learn(self, f: Frame) -> bytes:
+    def learn(self, f: Frame) -> Frame:
         """The result of a tools/list as it goes on: without the tools that must not be used (R74). Raises Malformed."""
         assert f.payload is not None
         listed = self._learned(f.payload)
-        return jsontext.splice(f.raw, ("result",), listed.result) if listed.dropped else f.raw
+        return f.changed(payload=jsontext.read(listed.result)) if listed.dropped else f
 
     def close(self) -> None:
         """Ask nothing any more."""
@@ -83,7 +82,7 @@ class Mirror:
         self._known |= {name: {} for name in list(listed.dropped)[:MAX_TOOLS]}
         return listed
 
-    async def _listed(self, name: str, meta: bytes, version: str) -> None:
+    async def _listed(self, name: str, meta: jsontext.Object, version: str) -> None:
         """Have all tools listed, once for all calls that wait for it."""
         loop = asyncio.get_running_loop()
         if loop.time() < max(self._rests_until, self._fresh_until):
@@ -93,7 +92,7 @@ class Mirror:
         if await asyncio.shield(self._listing) and len(self._known) < MAX_TOOLS:
             self._known.setdefault(name, {})  # a tool that is on no list has nothing to mirror
 
-    async def _ask(self, meta: bytes, version: str) -> bool:
+    async def _ask(self, meta: jsontext.Object, version: str) -> bool:
         """Ask for all pages; False if they cannot be had."""
         try:
             async with asyncio.timeout(LIST_TIME):
@@ -117,7 +116,7 @@ class Mirror:
     async def _page(self, params: bytes, version: str) -> bytes:
         self._asked += 1
         line = frames.request(f"sg-tools-{self._asked}", LIST, params)
-        response = await self._wire.post(headers.standard(LIST, params, version), line)
+        response = await self._wire.post(headers.standard(LIST, jsontext.read(params), version), line)
         try:
             found = await reading.answer(response, self._most)
         finally:
@@ -127,7 +126,7 @@ class Mirror:
         return found.payload
 
 
-def _only(meta: bytes) -> bytes:
+def _only(meta: jsontext.Object) -> bytes:
     """Who asks, without what belongs to the call alone: a progress token names one request (R101)."""
-    found = jsontext.fields(meta)
+    found = meta.members
     return msgspec.json.encode({name: found[name] for name in _KEPT if name in found})

@@ -16,7 +16,7 @@ class ModernCall(Call):
 
     modern: ClassVar[bool] = True
 
-    def __init__(self, shared: Shared, lane: int, frame: Frame, meta: bytes, mirror: Mirror) -> None:
+    def __init__(self, shared: Shared, lane: int, frame: Frame, meta: jsontext.Object, mirror: Mirror) -> None:
         super().__init__(shared, lane, frame)
         self._meta = meta
         self._mirror = mirror
@@ -32,10 +32,10 @@ class ModernCall(Call):
         if refusal is not None:
             self._answer(refusal)
 
-    def _final(self, found: Frame) -> bytes:
+    def _final(self, found: Frame) -> Frame:
         """A list of tools goes on without those that must not be used over HTTP."""
-        return self._mirror.learn(found) if self.frame.method == LIST and found.kind == "result" else found.raw
+        return self._mirror.learn(found) if self.frame.method == LIST and found.kind == "result" else found
 
 
 def _misses_headers(refusal: Frame) -> bool:
-    return jsontext.lookup(refusal.payload, "code") == str(headers.MISMATCH).encode()
+    return refusal.lookup("code") == str(headers.MISMATCH).encode()

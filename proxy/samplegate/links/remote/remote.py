@@ -42,7 +42,7 @@ _CANCELLED: Final = "notifications/cancelled"
 class RemoteReceiver(Protocol):
     """What the relay gives. Called from the event loop, synchronously, in the order of each stream, never from within ``send``."""
 
-    def received(self, lane: int, line: bytes) -> None:
+    def received(self, lane: int, line: bytes | Frame) -> None:
         """Take one frame that came on the stream of the request with this number, or on the standalone one (0)."""
 
     def oversized(self, lane: int, size: int, head: bytes) -> None:
@@ -107,12 +107,12 @@ class Remote:
     def resume_reading(self) -> None:
         self._shared.flow.resume()
 
-    def send(self, lane: int, line: bytes) -> None:
-        """Send one frame; returns at once. What comes of a request comes on ``lane``, in the end its answer or an error."""
+    def send(self, lane: int, line: bytes | Frame) -> None:
+        """Send one frame, read or not; returns at once. What comes of a request comes on ``lane``, in the end its answer or an error."""
         if self._closed:
             return
         try:
-            frame = frames.read(line)
+            frame = frames.of(line)
             meta = modern_meta(frame)
         except Malformed as problem:
             self._unread(lane, problem)
@@ -148,14 +148,14 @@ class Remote:
 
     # -- what goes out ---------------------------------------------------------------------------------------------------------------------
 
-    def _request(self, lane: int, frame: Frame, meta: bytes | None) -> None:
+    def _request(self, lane: int, frame: Frame, meta: jsontext.Object | None) -> None:
         assert frame.id is not None
         fault = self._full(len(frame.raw))
         if fault is not None:
             self._answer_soon(lane, frame.id, fault)
             return
         if meta is not None:
-            self._version = jsontext.string(jsontext.lookup(meta, META_VERSION)) or ""
+            self._version = jsontext.string(meta.raw(META_VERSION)) or ""
             self._start(ModernCall(self._shared, lane, frame, meta, self._mirror))
             return
         if frame.method == INITIALIZE and self._legacy.begun:
@@ -187,7 +187,7 @@ class Remote:
         call.accept()
         call.was_written()
 
-    def _notification(self, frame: Frame, meta: bytes | None) -> None:
+    def _notification(self, frame: Frame, meta: jsontext.Object | None) -> None:
         if frame.method == _CANCELLED:
             call = self._named(frame)
             if call is not None and call.modern:  # over HTTP the end of the stream says it (R99)
@@ -201,15 +201,15 @@ class Remote:
         accepted = [call.accepted for call in self._calls if not call.modern]
         self._tells.tell(frame, self._legacy.headers, before=self._before(), requests=accepted)
 
-    def _modern_notification(self, frame: Frame, meta: bytes | None) -> None:
+    def _modern_notification(self, frame: Frame, meta: jsontext.Object | None) -> None:
         """No notification of the client's is defined here; one that comes all the same goes on as the headers' rules can be read for it (T31)."""
-        version = self._version if meta is None else jsontext.string(jsontext.lookup(meta, META_VERSION)) or ""
-        own = headers.standard(frame.method, frame.payload, version)
+        version = self._version if meta is None else jsontext.string(meta.raw(META_VERSION)) or ""
+        own = headers.standard(frame.method, frame.object, version)
         self._tells.tell(frame, lambda: own, before=(), requests=())
 
     def _named(self, frame: Frame) -> Call | None:
         """The request that a cancellation names."""
-        raw = jsontext.lookup(frame.payload, "requestId")
+        raw = frame.lookup("requestId")
         id = None if raw is None else frames.plain_id(raw)
         return next((call for call in self._calls if call.id == id), None)
 
@@ -261,7 +261,7 @@ class Remote:
 
     # -- what comes back -------------------------------------------------------------------------------------------------------------------
 
-    def _received(self, lane: int, line: bytes) -> None:
+    def _received(self, lane: int, line: bytes | Frame) -> None:
         if not self._closed:
             self._receiver.received(lane, line)
 

@@ -10,6 +10,7 @@ from typing import Final
 import aiohttp
 import msgspec
 
+from samplegate.core.frames import Frame
 from samplegate.core.jsontext import Malformed
 from samplegate.core.session.rounds import Note
 from samplegate.links.remote import reading
@@ -34,7 +35,7 @@ class Shared(msgspec.Struct, eq=False):
 
     wire: Wire
     note: Callable[[Note], None]
-    received: Callable[[int, bytes], None]
+    received: Callable[[int, bytes | Frame], None]
     oversized: Callable[[int, int, bytes], None]
     lost: Callable[[], None]
     """The server does not know the session any more."""
