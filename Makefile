@@ -14,7 +14,7 @@ PYTEST := -m pytest -n $(WORKERS)
 SOURCES := proxy tests $(wildcard bench)
 ENVS := tests/real/.envs
 
-.PHONY: help install dev counterparts packages demo demo-review test unit conformance check format lint types coverage bench lock lock-npm build clean
+.PHONY: help install dev counterparts packages demo demo-review test unit conformance soak check format lint types coverage bench lock lock-npm build clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -79,10 +79,13 @@ test: dev counterparts packages ## every test, the real counterparts too
 	@$(BIN)/python $(PYTEST) $(ARGS)
 
 unit: dev ## the tests without the real counterparts
-	@$(BIN)/python $(PYTEST) -m 'not real' $(ARGS)
+	@$(BIN)/python $(PYTEST) -m 'not real and not soak' $(ARGS)
 
 conformance: dev counterparts ## the official MCP conformance suites, with the gate in front of a server and as the client
 	@$(BIN)/python $(PYTEST) tests/conformance $(ARGS)
+
+soak: dev counterparts ## real clients of four SDKs at one gate for minutes (SOAK_SECONDS=120; LONG=1 adds 2,000 rounds on each event loop)
+	@$(BIN)/python -m pytest -m soak tests/soak $(ARGS)
 
 check: lint types test ## what has to hold before a change lands: format, lint, types, imports, tests, documentation
 

@@ -44,6 +44,56 @@ function progressed({ progress, total, message }) {
     seen.progress.push([progress, total ?? null, message ?? null]);
 }
 
+// Many calls at once for some seconds; every answer must carry its own mark, and every log line must come once.
+async function storm(step, callTool) {
+    const wrong = [];
+    const fail = (what) => wrong.length < 20 && wrong.push(what);
+    const before = seen.logs.length;
+    const until = Date.now() + step.seconds * 1000;
+    let numbers = 0;
+    let calls = 0;
+    async function expect(name, args, says, options = {}) {
+        const result = plain(await callTool({ name, arguments: args }, { timeout: step.patience * 1000, ...options }));
+        calls += 1;
+        if (result.error || !result.text.includes(says)) fail(`${name} ${JSON.stringify(args)}: ${JSON.stringify(result)}`);
+    }
+    async function one(which, number) {
+        const mark = `${step.mark}-${number}`;
+        if (which === 0) return expect("add", { a: number, b: 1 }, String(number + 1));
+        if (which <= 2) return expect("classify", { text: mark }, `seen ${mark}.`);
+        if (which === 3) return expect("confirm", {}, "accept|True|from the client");
+        if (which === 5) return expect("tell", { mark, times: 3 }, mark);
+        const steps = [];
+        await expect("count", { to: 3 }, "3", { onprogress: ({ progress }) => void steps.push(progress) });
+        // This SDK forgets a progress token with the answer, also for progress that it read in one piece with it: the last may be missing.
+        // In between may come steps of the gate, of less than one.
+        const own = steps.filter(Number.isInteger);
+        const rising = steps.every((value, index) => index === 0 || value > steps[index - 1]);
+        if (!rising || own.some((value, index) => value !== index + 1)) fail(`${mark}: progress ${steps}`);
+    }
+    async function worker() {
+        while (Date.now() < until) {
+            const number = numbers++;
+            try {
+                await one(number % 6, number);
+            } catch (error) {
+                fail(`call ${number} of kind ${number % 6}: ${error.message}`);
+            }
+        }
+    }
+    await Promise.all(Array.from({ length: step.at_once }, worker));
+    await new Promise((resolve) => setTimeout(resolve, 500)); // log lines may come after the answer of their call, on a stream of their own
+    const told = seen.logs.slice(before).map(String).filter((line) => line.startsWith(step.mark));
+    const turns = new Map();
+    for (const line of told) {
+        const at = line.lastIndexOf(":");
+        turns.set(line.slice(0, at), [...(turns.get(line.slice(0, at)) ?? []), Number(line.slice(at + 1))]);
+    }
+    for (const [mark, order] of turns) if ((step.in_order ? order : order.toSorted()).join() !== "0,1,2") fail(`${mark}: log lines ${order}`);
+    for (const key of ["logs", "asked", "notifications"]) seen[key].length = 0;
+    return { calls, told: told.length, wrong };
+}
+
 async function act(step, callTool, client) {
     switch (step.do) {
         case "tools":
@@ -57,6 +107,8 @@ async function act(step, callTool, client) {
             return (await client.readResource({ uri: step.uri })).contents[0].text;
         case "prompt":
             return (await client.getPrompt({ name: step.name, arguments: step.arguments ?? {} })).messages[0].content.text;
+        case "storm":
+            return storm(step, callTool);
         case "cancel": {
             const taken = new AbortController();
             const told = step.when === "told";

@@ -84,6 +84,14 @@ async def count(to: int, ctx: Context) -> str:
     return str(to)
 
 
+@server.tool()
+async def tell(mark: str, times: int, ctx: Context) -> str:
+    """Logs the mark with a running number, so that a reader can tell whether one is missing or out of turn."""
+    for n in range(times):
+        await ctx.info(f"{mark}:{n}")
+    return mark
+
+
 taken_back = 0
 
 
