@@ -23,7 +23,6 @@ from samplegate.plans import Plan, blocks
 from samplegate.ports import Ports, Unavailable
 from samplegate.scene import Scene
 
-SPENDING: Final = 8.0  # seconds that marking verdicts as used may take; the store gives up earlier
 RECORDING: Final = 10.0  # seconds that the records of a round may take; the log gives up earlier where the end of the process has begun
 
 
@@ -57,7 +56,7 @@ class Releases:
         ended = round.door == "input_required" and any(blocks(plans[key].item, release.outcome) for key, release in out.items())
         if ended:  # of all that people said only what ends the call reaches the server
             spends = [key for key in spends if not isinstance(done[key].outcome, Answered)]
-        with anyio.move_on_after(SPENDING, shield=True):
+        with anyio.CancelScope(shield=True):  # the store gives up where it does not answer; a crowd waits for its turn
             if await spend([plans[key].scene for key in spends]):
                 return [key for key in released if key not in spends]
         return released

@@ -77,7 +77,7 @@ class Person(People):
     @asynccontextmanager
     async def told(self, what: str, number: int) -> AsyncIterator[None]:
         """Until this has happened to so many reviews, from here on."""
-        async with self.events() as next_event, asyncio.timeout(120):
+        async with self.events() as next_event, asyncio.timeout(400):
             await next_event()  # it listens
             yield
             while number > 0:
@@ -88,7 +88,7 @@ class Person(People):
 async def people(gate: Gate) -> AsyncIterator[Person]:
     """A person who may decide, at the page too."""
     jar = aiohttp.CookieJar(unsafe=True)  # for cookies of an address
-    timeout = aiohttp.ClientTimeout(total=60)
+    timeout = aiohttp.ClientTimeout(total=400)  # for what hangs
     async with aiohttp.ClientSession(headers={"authorization": f"Bearer {TOKEN}"}, timeout=timeout, cookie_jar=jar) as http:
         yield Person(gate, http)
 
@@ -96,7 +96,7 @@ async def people(gate: Gate) -> AsyncIterator[Person]:
 @asynccontextmanager
 async def crowd_of(gate: Gate) -> AsyncIterator[Client]:
     """A client with as many connections as it likes."""
-    timeout = aiohttp.ClientTimeout(total=200)
+    timeout = aiohttp.ClientTimeout(total=600)  # for what hangs
     async with aiohttp.ClientSession(timeout=timeout, connector=aiohttp.TCPConnector(limit=0)) as http:
         yield Client(http, f"{gate.url}/mcp")
 

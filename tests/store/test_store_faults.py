@@ -11,11 +11,12 @@ from pathlib import Path
 
 import anyio
 import anyio.lowlevel
+import anyio.to_thread
 import pytest
 
 from samplegate.core.review.review import Filter, Review
 from samplegate.ports import Unavailable
-from samplegate.store import engine
+from samplegate.store import engine, threads
 from samplegate.store.engine import path_of
 from samplegate.store.reviews import Reviews
 from samplegate.store.threads import KeptReviews
@@ -121,6 +122,31 @@ async def test_calls_that_wait_for_one_another_share_one_patience(path: Path, mo
                 group.start_soon(decide)
     assert 40 == len(refused)
     store.close()
+
+
+@pytest.mark.anyio
+async def test_a_call_that_does_not_end_is_not_waited_for_by_those_behind_it(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(threads, "STALLED", 0.05)
+    store, begun, over = KeptReviews(f"sqlite:{path}"), threading.Event(), threading.Event()
+    real = Reviews.key
+
+    def hangs(self: Reviews) -> bytes:
+        begun.set()
+        assert over.wait(60)
+        return real(self)
+
+    monkeypatch.setattr(Reviews, "key", hangs)
+    try:
+        async with anyio.create_task_group() as group:
+            group.start_soon(store.key)
+            await anyio.to_thread.run_sync(begun.wait)
+            with pytest.raises(Unavailable, match=r"store of reviews: a call has not ended for 0\.05 s; look at its disk"):
+                await store.expire(NOW)
+            over.set()
+        assert [] == await store.expire(NOW)
+    finally:
+        over.set()
+        store.close()
 
 
 @pytest.mark.anyio

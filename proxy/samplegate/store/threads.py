@@ -22,17 +22,21 @@ from samplegate.store.reviews import Reviews
 T = TypeVar("T")
 
 ENDING: Final = 1.0  # seconds that closing waits for a call under way
+STALLED: Final = 8.0  # seconds without a single call ended, after which those in the queue give up; a call under way gives up earlier
 
 
 class _Lane:
     """One connection, and calls on it one after the other in worker threads.
 
-    A burst of calls may take its time; where one of them has waited for the file in vain, those that queued behind it do not wait as long again.
+    A burst of calls may take its time, as long as one after the other ends. Where one of them has waited for the file in vain, those that queued
+    behind it do not wait as long again; where one does not end at all, they raise Unavailable.
     """
 
     def __init__(self, url: str) -> None:
         self.reviews = Reviews(url)
+        self._turn = anyio.Lock()
         self._limiter = anyio.CapacityLimiter(1)
+        self._ended = 0
         self._busy = threading.Lock()
         self._failed = float("-inf")
 
@@ -48,7 +52,20 @@ class _Lane:
                     self._failed = time.monotonic()
                     raise
 
-        return await anyio.to_thread.run_sync(work, limiter=self._limiter)
+        await self._queue()
+        try:
+            return await anyio.to_thread.run_sync(work, limiter=self._limiter)
+        finally:
+            self._ended += 1
+            self._turn.release()
+
+    async def _queue(self) -> None:
+        while True:
+            ended = self._ended
+            with anyio.move_on_after(STALLED):
+                return await self._turn.acquire()
+            if ended == self._ended:
+                raise Unavailable(f"store of reviews: a call has not ended for {STALLED:g} s; look at its disk")
 
     def close(self) -> None:
         if self._busy.acquire(timeout=ENDING):
