@@ -85,7 +85,7 @@ conformance: dev counterparts ## the official MCP conformance suites, with the g
 	@$(BIN)/python $(PYTEST) tests/conformance $(ARGS)
 
 soak: dev counterparts ## real clients of four SDKs at one gate for minutes (SOAK_SECONDS=120; LONG=1 adds 2,000 rounds on each event loop)
-	@$(BIN)/python -m pytest -m soak tests/soak $(ARGS)
+	@LONG="$(LONG)" $(BIN)/python -m pytest -m soak tests/soak $(ARGS)
 
 check: lint types test ## what has to hold before a change lands: format, lint, types, imports, tests, documentation
 

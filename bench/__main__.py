@@ -6,6 +6,7 @@ A full run takes about ten minutes.
 from __future__ import annotations
 
 import argparse
+import asyncio
 import json
 import sys
 import traceback
@@ -19,6 +20,7 @@ from bench.overhttp import measuring, programs, reloads, rounds, sessions, table
 from bench.report import Figures, Table
 from bench.row import Row
 from bench.variants import Name, gate_command, variants
+from tests.system import rounds as five
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,7 +198,14 @@ class Bench:
         self.step(f"calls over HTTP: {size.calls.laps} laps", calls)
         self.step("sessions", many)
         self.step(f"sampling: {size.rounds} rounds", asked)
+
+        def five_at_once() -> Iterable[Row]:
+            tallies = [asyncio.run(five.measure(size.five, standalone=standalone)) for standalone in (False, True)]
+            figures.five = list(map(asdict, tallies))
+            return [table.five(tallies)]
+
         self.step("reloads under load", reloaded)
+        self.step(f"five calls at once: {size.five} rounds", five_at_once)
 
 
 if __name__ == "__main__":

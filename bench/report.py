@@ -46,6 +46,8 @@ class Figures:
     sessions: list[Sessions] = field(default_factory=list)
     rounds: Rounds | None = None
     reloads: Reloads | None = None
+    five: list[dict[str, int]] = field(default_factory=list)
+    """Tallies of rounds of five calls at once, without and with a standalone stream."""
     load: float | None = None
     """Of the machine over the last quarter of an hour."""
 

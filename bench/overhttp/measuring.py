@@ -19,7 +19,9 @@ class Size:
     each: int
     rounds: int
     reloads: int
+    five: int
+    """Rounds of five calls at once, with and without a standalone stream."""
 
 
-FULL: Final = Size(calls.Size(laps=20, calls=100, many=320), idle=1_000, calling=200, children=100, each=20, rounds=10_000, reloads=10)
-QUICK: Final = Size(calls.Size(laps=1, calls=5, many=32), idle=10, calling=10, children=2, each=2, rounds=50, reloads=2)
+FULL: Final = Size(calls.Size(laps=20, calls=100, many=320), idle=1_000, calling=200, children=100, each=20, rounds=10_000, reloads=10, five=100)
+QUICK: Final = Size(calls.Size(laps=1, calls=5, many=32), idle=10, calling=10, children=2, each=2, rounds=50, reloads=2, five=2)

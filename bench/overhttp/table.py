@@ -12,6 +12,7 @@ from bench.overhttp.rounds import Rounds
 from bench.overhttp.sessions import Sessions
 from bench.overhttp.wire import ERAS, Era
 from bench.row import Row, beside_base, us
+from tests.system.rounds import Tally
 
 MOST: Final = 2.0  # times the floor
 _OURS: Final = frozenset({FLOOR, FORWARDING, STDIO, HTTP, *BASE.values()})
@@ -98,3 +99,11 @@ def reloads(found: Reloads) -> Row:
     measured = f"{found.failed} of {found.calls:,} calls failed, {found.taken} reloads taken, the slowest call {found.slowest:.0f} ms"
     met = found.failed == 0 and found.taken == found.reloads
     return Row(f"{found.reloads} reloads of the policy under {MANY} callers", measured, "", "no call fails", met)
+
+
+def five(found: Sequence[Tally]) -> Row:
+    """One row. ``found``: without and with a standalone stream."""
+    lost = sum(one.lost + one.refused for one in found)
+    rounds = sum(one.rounds for one in found)
+    measured = f"{lost} requests lost, {sum(one.answered for one in found):,} calls answered"
+    return Row(f"{rounds} rounds of five calls at once, legacy, forwarded to the client", measured, "", "none lost", all(one.good for one in found))

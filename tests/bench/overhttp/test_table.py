@@ -11,6 +11,7 @@ from bench.overhttp.reloads import Reloads
 from bench.overhttp.rounds import Rounds
 from bench.overhttp.sessions import Sessions
 from bench.row import Row
+from tests.system.rounds import Tally
 
 
 class Measured(NamedTuple):
@@ -116,3 +117,10 @@ def test_sessions_rounds_and_reloads_have_rows() -> None:
 def test_an_error_a_lost_round_and_a_reload_that_was_not_taken_are_missed() -> None:
     found = figures(errors=1, lost=1, taken=9)
     assert [False, True, False, False] == [one.met for one in rows(found)[8:] if one.met is not None]
+
+
+def test_a_lost_call_misses_the_goal_of_rounds() -> None:
+    good = Tally(rounds=2, answered=10, requests=6)
+    assert ("0 requests lost, 20 calls answered", True) == (table.five([good, good]).measured, table.five([good, good]).met)
+    bad = Tally(rounds=2, answered=9, lost=1, requests=6)
+    assert ("1 requests lost, 19 calls answered", False) == (table.five([good, bad]).measured, table.five([good, bad]).met)
