@@ -97,7 +97,8 @@ class Play:
     def _asked(self, scenery: Scenery, now: float) -> Came:
         self.accounts.advance(now)
         if isinstance(scenery.request, BadRequest):
-            return Came(Decision(LeftOpen(), "none", None, Reason.MALFORMED, scenery.request.message))
+            declared = scenery.situation.declared
+            return Came(Decision(LeftOpen(), "none", None, Reason.MALFORMED, scenery.request.message, declared=declared))
         braked = None
         if scenery.situation.declared:
             braked = self._brakes.asked(asker(scenery.who.origin), scenery.who.call_ids, scenery.digest, now)

@@ -1,0 +1,272 @@
+"""One answer: a generated policy and request come to the same in `samplegate test`, in `explain` and in a run, and what `check` promises holds.
+
+The run is a real session with the real gate behind it, in both eras: pushed requests and input rounds, of kinds that are declared and that are not.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Mapping
+from contextlib import chdir, redirect_stdout
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, Final
+
+import anyio
+import pytest
+from hypothesis import Phase, assume, event, given, settings
+from hypothesis import strategies as st
+
+from samplegate.book import compile_book, load_policy
+from samplegate.cli import main
+from samplegate.core.capabilities import can_forward
+from samplegate.core.decide import Rulebook, decide
+from samplegate.core.decisions import Reason, Situation
+from samplegate.core.load import PolicyError
+from samplegate.core.record import Record
+from samplegate.core.requests import BadRequest
+from samplegate.core.session.rounds import Open, Reply, Round, ToClient, ToServer
+from samplegate.core.session.session import Session
+from samplegate.core.session.state import State
+from tests.core.dialogue import KEY, Dialogue, modern, one, request, result
+from tests.world import World
+
+NEWEST: Final = ("2025-11-25", "2026-07-28")
+CAPABLE: Final[Mapping[str, tuple[str, ...]]] = {
+    "sampling": ("sampling",),
+    "sampling.tools": ("sampling", "tools"),
+    "elicitation.form": ("elicitation", "form"),
+    "elicitation.url": ("elicitation", "url"),
+}
+FIELDS: Final = {"confirm": {"type": "boolean"}, "password": {"type": "string"}}
+SAMPLING: Final = {"messages": [{"role": "user", "content": {"type": "text", "text": "hello"}}], "maxTokens": 10}
+ASKS: Final[Mapping[str, tuple[str, dict[str, Any]]]] = {
+    "sampling": ("sampling/createMessage", SAMPLING),
+    "sampling with tools": ("sampling/createMessage", {**SAMPLING, "tools": [{"name": "t", "inputSchema": {"type": "object"}}]}),
+    "elicitation by form": (
+        "elicitation/create",
+        {"message": "?", "requestedSchema": {"type": "object", "properties": {"confirm": FIELDS["confirm"]}, "required": ["confirm"]}},
+    ),
+    "form with a password": ("elicitation/create", {"message": "?", "requestedSchema": {"type": "object", "properties": FIELDS, "required": []}}),
+    "elicitation by url": ("elicitation/create", {"mode": "url", "message": "?", "url": "https://a.example/", "elicitationId": "e"}),
+}
+NARROWED: Final = st.fixed_dictionaries(
+    {},
+    optional={
+        "server": st.sampled_from(["docs", ["docs", "db"]]),
+        "tool": st.sampled_from(["a", "none", ["a", "none"]]),
+        "era": st.sampled_from(["legacy", "modern"]),
+        "not": st.sampled_from([{"server": "docs"}, {"tool": "b"}, {"era": "modern"}]),
+    },
+)
+OF_KIND: Final[Mapping[str, list[dict[str, Any]]]] = {
+    "sampling": [{"kind": "sampling"}, {"kind": "sampling", "max_tokens": {"max": 5}}, {"kind": "sampling", "tools": True}],
+    "form": [{"kind": "elicitation", "mode": "form"}, {"kind": "elicitation", "mode": "form", "field_names": "passw"}],
+    "url": [{"mode": "url"}, {"kind": "elicitation", "mode": ["form", "url"]}],
+    "any": [{}],
+}
+EFFECTS: Final[Mapping[str, list[str]]] = {
+    "sampling": ["allow", "answer", "forward", "escalate", "deny", "deny"],
+    "form": ["answer", "forward", "escalate", "deny", "deny"],
+    "url": ["forward", "escalate", "deny", "deny"],
+    "any": ["forward", "escalate", "deny"],
+}
+KIND: Final = {"sampling with tools": "sampling", "elicitation by form": "form", "form with a password": "form", "elicitation by url": "url"}
+MORE: Final = st.fixed_dictionaries({}, optional={"otherwise": st.sampled_from(["next", "deny"]), "as": st.just("decline"), "shadow": st.just(True)})
+
+
+@st.composite
+def rules_for(draw: st.DrawFn, what: str) -> list[dict[str, Any]]:
+    """Rules of which most are about what is asked."""
+    rules = []
+    for _ in range(draw(st.integers(0, 9)) // 2):
+        own = KIND.get(what, "sampling")
+        kind = draw(st.sampled_from([own, own, own, *OF_KIND]))
+        narrowed = draw(NARROWED) if draw(st.integers(0, 2)) == 2 else {}
+        effect, of = draw(st.sampled_from(EFFECTS[kind])), draw(st.sampled_from(OF_KIND[kind]))
+        rules.append({"effect": effect, "of": of, "narrowed": narrowed, **draw(MORE)})
+    return rules
+
+
+SCENE: Final = st.fixed_dictionaries({
+    "what": st.sampled_from(sorted(ASKS)),
+    "server": st.sampled_from(["docs", "db"]),
+    "tool": st.sampled_from(["a", "b"]),
+    "revision": st.sampled_from([*NEWEST, *NEWEST, "2025-06-18", "2025-03-26"]),
+    "client": st.sets(st.sampled_from(sorted(CAPABLE))).map(sorted),
+})  # fmt: skip
+
+
+def policy(rules: list[dict[str, Any]], *, plain: bool) -> str:
+    """The text of a policy of these rules; what a rule of such a kind cannot say is left out."""
+    written = [_rule(f"rule-{number}", rule) for number, rule in enumerate(rules)]
+    models = [
+        {"name": "m", "model": "openai/m", "accepts": ["tools"], "price": {"input": 0, "output": 0}},
+        {"name": "text", "model": "openai/t", "price": {"input": 0, "output": 0}},
+    ]
+    servers = {"docs": {"plain_sampling": True}} if plain else {}
+    return json.dumps(
+        {"version": 1, "models": models, "reviewers": {"ops": {}}, "servers": servers, "rules": written} if rules else {"version": 1, "rules": []}
+    )
+
+
+def _rule(name: str, drawn: dict[str, Any]) -> dict[str, Any]:
+    match = {**drawn["of"], **drawn["narrowed"]}
+    effect, kind = drawn["effect"], match.get("kind")
+    out: dict[str, Any] = {"name": name, "effect": effect, "match": match}
+    out |= {key: drawn[key] for key in ("otherwise", "shadow") if key in drawn and not (effect == "deny" and key == "otherwise")}
+    match effect, kind:
+        case "allow", _:
+            out |= {"with": {"models": ["text" if "otherwise" in drawn else "m"]}}
+        case "answer", "sampling":
+            out |= {"content": "fixed"}
+        case "answer", _:
+            out |= {"content": {"confirm": True}}
+        case "escalate", _:
+            out |= {"reviewer": "ops"}
+        case "deny", kind if "as" in drawn and kind != "sampling":
+            out |= {"as": "decline"}
+    return out
+
+
+class Run:
+    """One request that went through a session and its gate."""
+
+    def __init__(self, book: Rulebook, scene: Mapping[str, Any]) -> None:
+        self.d = Dialogue(server=scene["server"])
+        self.d.book, self.d.session = book, Session(State(book, scene["server"], "t", KEY))
+        self.modern = scene["revision"] == NEWEST[1]
+        able: dict[str, Any] = {}
+        for kind, *parts in (CAPABLE[name] for name in scene["client"]):
+            able.setdefault(kind, {}).update({part: {} for part in parts})
+        method, params = ASKS[scene["what"]]
+        call = {"name": scene["tool"], "arguments": {}}
+        if self.modern:
+            self.d.client(modern(1, "tools/call", able, **call))
+            asked = self.d.server(result(1, resultType="input_required", inputRequests={"k": {"method": method, "params": params}}, requestState="s"))
+        else:
+            self.d.open_legacy(scene["revision"], **able)
+            self.d.client(request(1, "tools/call", **call))
+            asked = self.d.server(request(7, method, **params))
+        self.round: Round = one(asked, Open).round
+        (self.item,) = self.round.items.values()
+        self.world = World(reply=Reply(self.round.id, "", True, b'{"action":"cancel"}'))
+
+    async def done(self) -> None:
+        conclusion = await self.world.gate(self.d).run(self.round)
+        self.effects = self.d.done(self.round, conclusion)
+
+    @property
+    def record(self) -> Record:
+        return self.world.records[0]
+
+    @property
+    def wire(self) -> str:
+        """What the server got."""
+        (line,) = [json.loads(effect.line) for effect in self.effects if isinstance(effect, ToServer | ToClient)]
+        if "error" in line:
+            return f"error {line['error']['code']}"
+        if self.modern and "result" in line:
+            return "call ends" if line["result"].get("isError") else "forwarded"
+        answer = line["params"]["inputResponses"]["k"] if self.modern else line["result"]
+        return str(answer.get("action", "result"))
+
+
+def command(*words: str) -> Any:
+    """What a command prints as JSON."""
+    out = io.StringIO()
+    with redirect_stdout(out):
+        assert main([*words, "--json"]) in (0, 1)
+    return json.loads(out.getvalue())
+
+
+def names_a_call(match: Mapping[str, Any]) -> bool:
+    """Whether what is declared depends on the call in flight."""
+    return "tool" in match or ("not" in match and names_a_call(match["not"]))
+
+
+@pytest.mark.timeout(240)
+@settings(max_examples=100, deadline=None, phases=set(Phase) - {Phase.explain})
+@given(data=st.data(), scene=SCENE, plain=st.booleans())
+def test_a_policy_and_a_request_come_to_one_answer(data: st.DataObject, scene: dict[str, Any], plain: bool) -> None:
+    text = policy(data.draw(rules_for(scene["what"])), plain=plain)
+    try:
+        loaded = load_policy(text, file="policy.yaml", environment={})
+    except PolicyError:
+        assume(False)
+        raise
+    run = Run(compile_book(loaded, Path()), scene)
+    anyio.run(run.done)
+    event(f"{run.record.effect}, {'declared' if run.item.offered else 'not declared'}: {run.wire}")
+    with TemporaryDirectory() as folder, chdir(folder):
+        Path("policy.yaml").write_text(text)
+        _same_in_test(run, scene)
+        if not isinstance(run.item.request, BadRequest):  # which `explain` refuses to look at
+            _same_in_explain(run, scene)
+            _as_checked(run, scene, json.loads(text))
+
+
+def _came(run: Run) -> tuple[Any, ...]:
+    return run.record.effect, run.record.rule, run.item.offered
+
+
+def _same_in_explain(run: Run, scene: Mapping[str, Any]) -> None:
+    method, params = ASKS[scene["what"]]
+    Path("request.json").write_text(json.dumps({"method": method, "params": params}))
+    where = [f"--{key}={scene[key]}" for key in ("server", "tool", "revision")]
+    explained = command("explain", "--policy", "policy.yaml", *where, "--client", ",".join(scene["client"]), "request.json")
+    assert _came(run) == (explained["effect"], explained["rule"], explained["declared"])
+    _same_answer(run, explained["wire"])
+    assert explained["wire"] is None or run.record.reason == explained["reason"]
+
+
+def _same_in_test(run: Run, scene: Mapping[str, Any]) -> None:
+    method, params = ASKS[scene["what"]]
+    asked = {key: scene[key] for key in ("server", "tool", "revision", "client")}
+    expect: dict[str, Any] = {"effect": run.record.effect, "declared": run.item.offered}
+    if run.record.effect not in ("allow", "forward", "escalate"):
+        expect |= {"wire": run.wire, "reason": run.record.reason, "outcome": run.record.outcome}
+    case = {"name": "one", **asked, "request": {"method": method, "params": params}, "expect": expect}
+    Path("policy_test.yaml").write_text(json.dumps({"cases": [case]}))
+    (file,) = command("test", "policy.yaml")["files"]
+    (tested,) = file["cases"]
+    assert [] == tested["mismatches"]
+    assert _came(run) == (tested["effect"], tested["rule"], tested["declared"])
+    _same_answer(run, tested["wire"])
+
+
+def _same_answer(run: Run, wire: str | None) -> None:
+    """None where a model, a reviewer or the client has a say."""
+    assert (wire is None) == (run.record.effect in ("allow", "forward", "escalate"))
+    assert wire is None or run.wire == wire
+
+
+def _as_checked(run: Run, scene: Mapping[str, Any], written: Mapping[str, Any]) -> None:
+    """`check` speaks of the newest revision of each era."""
+    if scene["revision"] not in NEWEST:
+        return
+    (file,) = command("check", "policy.yaml")["files"]
+    assert [] == file["problems"]
+    by_label = {label: group["requests"] for group in file["servers"] for label in group["servers"]}
+    label = next(name for name in (f"server {scene['server']}", "any other server", "any server") if name in by_label)
+    told = by_label.get(f"{label} in the modern era", by_label[label]) if run.modern else by_label[label]
+    class_ = scene["what"] if scene["what"] != "form with a password" else "elicitation by form"
+    (coverage,) = (one for one in told if one["requests"] == class_)
+    # in the modern era declared is what the call's own rules can answer; what `check` says is their union
+    by_call = run.modern and any(names_a_call(rule["match"]) for rule in written["rules"])
+    if run.item.offered:
+        assert "never" != coverage["declared"]
+    elif not by_call:
+        assert "always" != coverage["declared"]
+    if not by_call and coverage["declared"] == "if the client can":
+        assert run.item.offered or set(scene["client"]) != set(CAPABLE)
+        assert scene["client"] or not run.item.offered
+    assert not isinstance(run.item.request, BadRequest)
+    by_rules = decide(run.d.book, run.item.request, Situation(can_forward(run.item.request, run.round.client)))
+    unmatched = by_rules.reason is Reason.NO_RULE
+    assert not unmatched or coverage["untaken"] != "none"
+    assert unmatched or coverage["untaken"] != "all"
+    if run.record.effect == "deny" and run.record.reason == "rule":
+        (denial,) = (one for one in coverage["denials"] if one["rule"] == run.record.rule)
+        assert run.wire in (denial["wire"] if not run.modern else {*denial["wire"], "call ends"})
