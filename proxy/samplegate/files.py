@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import os
 import sys
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
 
+PATIENCE: Final = 5.0  # seconds for the folder's lock, which others hold for less than a millisecond
 _FAR: Final = 0x7FFF0000  # Windows locks ranges, and a locked range cannot be read: lock a byte that no file of ours reaches
 
 
@@ -28,6 +33,32 @@ def make_file(path: Path) -> bool:
     except FileExistsError:
         return False
     return True
+
+
+def make_whole(path: Path, fill: Callable[[Path], None]) -> bool:
+    """The file that ``fill`` writes, for its owner alone, where there is none: it gets its name once it is complete. Whether it was made.
+
+    So a database that is there but empty was damaged, and no other process sees one that is half made. Raises OSError, and what ``fill`` raises.
+    """
+    if path.exists():
+        return False
+    draft = path.with_name(f".{path.name}.{os.urandom(8).hex()}")
+    try:
+        make_file(draft)
+        fill(draft)
+        with _alone_in(path.parent):
+            if path.exists():
+                return False
+            _remove(path, "-journal", "-wal", "-shm")  # of a file that was moved away: SQLite would play them into this one
+            os.link(draft, path)
+        return True
+    finally:
+        _remove(draft, "", "-journal", "-wal", "-shm")
+
+
+def _remove(path: Path, *suffixes: str) -> None:
+    for suffix in suffixes:
+        path.with_name(path.name + suffix).unlink(missing_ok=True)
 
 
 def identity(path: Path) -> tuple[int, int] | None:
@@ -76,3 +107,21 @@ else:
         import fcntl
 
         fcntl.flock(fd, fcntl.LOCK_UN)
+
+
+@contextlib.contextmanager
+def _alone_in(folder: Path) -> Iterator[None]:
+    """Only one process at a time is within this block for a folder. Raises OSError."""
+    if sys.platform == "win32":  # a folder cannot be locked there
+        yield
+        return
+    fd = os.open(folder, os.O_RDONLY)
+    try:
+        until = time.monotonic() + PATIENCE
+        while not try_lock(fd):
+            if time.monotonic() >= until:
+                raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+            time.sleep(0.001)
+        yield
+    finally:
+        os.close(fd)

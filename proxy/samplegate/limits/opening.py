@@ -6,13 +6,14 @@ lose the commits since the last checkpoint (some megabytes of them), never the f
 
 from __future__ import annotations
 
+import contextlib
 import sqlite3
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final, TypeVar
 
-from samplegate.files import make_file, make_folder
+from samplegate.files import make_folder, make_whole
 from samplegate.limits.faults import Broken
 
 VERSION: Final = 1
@@ -35,7 +36,7 @@ SCHEMA: Final = (
 def connect(path: Path, seconds: float, most_pages: int) -> sqlite3.Connection:
     """A connection in autocommit, the tables made if there were none; ``seconds`` are for its locks. Raises Broken, sqlite3.Error, OSError."""
     make_folder(path.parent)
-    make_file(path)
+    make_whole(path, _fill)
     db = sqlite3.connect(path, timeout=seconds, isolation_level=None, check_same_thread=False)
     try:
         _prepare(db, most_pages)
@@ -60,36 +61,29 @@ def pausing(what: Callable[[float], T], left: Callable[[], float]) -> T:
         time.sleep(PAUSE)
 
 
+def _fill(path: Path) -> None:
+    """A new file, which nobody else sees yet."""
+    with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as db:
+        db.execute("BEGIN IMMEDIATE")
+        for statement in SCHEMA:
+            db.execute(statement)
+        db.execute(f"PRAGMA user_version={VERSION:d}")
+        db.execute("COMMIT")
+
+
 def _prepare(db: sqlite3.Connection, most_pages: int) -> None:
     _check_version(db)
     db.execute("PRAGMA journal_mode=WAL")
     db.execute("PRAGMA synchronous=NORMAL")
     db.execute(f"PRAGMA max_page_count={most_pages:d}")
-    if _version(db) == VERSION:
-        return
-    db.execute("BEGIN IMMEDIATE")
-    try:
-        if not _check_version(db):
-            for statement in SCHEMA:
-                db.execute(statement)
-            db.execute(f"PRAGMA user_version={VERSION:d}")
-        db.execute("COMMIT")
-    except BaseException:
-        if db.in_transaction:
-            db.execute("ROLLBACK")
-        raise
 
 
-def _version(db: sqlite3.Connection) -> int:
-    return int(db.execute("PRAGMA user_version").fetchone()[0])
-
-
-def _check_version(db: sqlite3.Connection) -> int:
-    version = _version(db)
+def _check_version(db: sqlite3.Connection) -> None:
+    version = int(db.execute("PRAGMA user_version").fetchone()[0])
     if version > VERSION or version < 0:
         raise Broken("newer", f"is of version {version}, this samplegate knows {VERSION}")
-    # one statement with the version: another process may make the tables at this moment
-    alien = "SELECT count(*) FROM sqlite_master, pragma_user_version WHERE user_version = 0"
-    if db.execute(alien).fetchone()[0]:
+    if version == VERSION:
+        return
+    if db.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
         raise Broken("foreign", "has tables of something else")
-    return version
+    raise Broken("damaged", "is empty, so what was drawn is lost")

@@ -17,7 +17,7 @@ from sqlalchemy import Connection, create_engine
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 from sqlalchemy.pool import NullPool
 
-from samplegate.files import identity, make_file, make_folder
+from samplegate.files import identity, make_folder, make_whole
 from samplegate.records.schema import Unknown, is_made, make
 from samplegate.records.syncing import sync_folder
 
@@ -84,7 +84,7 @@ class Database:
         for made in make_folder(self._path.parent):
             if self._synced:
                 sync_folder(made.parent)
-        if make_file(self._path) and self._synced:
+        if make_whole(self._path, self._fill) and self._synced:
             sync_folder(self._path.parent)
         connection = create_engine("sqlite://", creator=lambda: _connected(self._path, self._synced), poolclass=NullPool).connect()
         try:
@@ -94,17 +94,23 @@ class Database:
             raise
         return connection
 
+    def _fill(self, path: Path) -> None:
+        """A new file, which nobody else sees yet."""
+        with (
+            create_engine("sqlite://", creator=lambda: _connected(path, self._synced), poolclass=NullPool).connect() as connection,
+            connection.begin(),
+        ):
+            connection.exec_driver_sql("BEGIN IMMEDIATE")
+            make(connection)
+
 
 def _prepare(connection: Connection) -> None:
     """A file of something else is left as it is: it is looked at before anything is set."""
     with connection.begin():
-        found = is_made(connection)
+        if not is_made(connection):
+            raise Unknown("it is empty, so its records are lost; restore it, or move it away with its -wal and -shm to begin anew")
     connection.exec_driver_sql("PRAGMA journal_mode=WAL")
     connection.rollback()
-    if not found:
-        with connection.begin():
-            connection.exec_driver_sql("BEGIN IMMEDIATE")
-            make(connection)
 
 
 def read_only(path: Path) -> Connection:

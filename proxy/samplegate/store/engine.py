@@ -18,9 +18,9 @@ from sqlalchemy import Connection, create_engine
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 from sqlalchemy.pool import NullPool
 
-from samplegate.files import identity, make_file, make_folder
+from samplegate.files import identity, make_folder, make_whole
 from samplegate.ports import Unavailable
-from samplegate.store.making import Unknown, is_made, make
+from samplegate.store.making import Unknown, is_empty, is_made, make
 
 T = TypeVar("T")
 
@@ -115,7 +115,7 @@ class Database:
     def _connect(self) -> Connection:
         if self._make:
             make_folder(self.path.parent)
-            make_file(self.path)
+            make_whole(self.path, _fill)
         elif not self.path.exists():
             raise Unknown("there is none; name the store that the gate uses")
         connection = create_engine("sqlite://", creator=lambda: _connected(self.path), poolclass=NullPool).connect()
@@ -125,6 +125,13 @@ class Database:
             connection.close()
             raise
         return connection
+
+
+def _fill(path: Path) -> None:
+    """A new file, which nobody else sees yet."""
+    with create_engine("sqlite://", creator=lambda: _connected(path), poolclass=NullPool).connect() as connection, connection.begin():
+        connection.exec_driver_sql("BEGIN IMMEDIATE")
+        make(connection)
 
 
 def _connected(path: Path) -> sqlite3.Connection:
@@ -142,6 +149,8 @@ def _connected(path: Path) -> sqlite3.Connection:
 def _prepare(connection: Connection) -> None:
     """A file of something else is left as it is: it is looked at before anything is set."""
     with connection.begin():
+        if is_empty(connection):
+            raise Unknown("it is empty, so its reviews are lost; restore it, or move it away with its -wal and -shm to begin anew")
         found = is_made(connection)
     connection.exec_driver_sql("PRAGMA journal_mode=WAL")
     connection.rollback()

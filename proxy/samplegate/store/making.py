@@ -20,6 +20,11 @@ class Unknown(Exception):
     """The database is not ours to use; the message says why, as words to stand after its name."""
 
 
+def is_empty(connection: Connection) -> bool:
+    """Whether it has no tables at all: a store gets its name only with its tables, so this one has lost them. Raises SQLAlchemyError."""
+    return not inspect(connection).get_table_names()
+
+
 def is_made(connection: Connection) -> bool:
     """Whether the tables are there as we know them; False where they are to be made or changed. Raises Unknown for others, SQLAlchemyError."""
     names = inspect(connection).get_table_names()
