@@ -34,6 +34,7 @@ ARROWS: Final = {
     "receivers": frozenset({"core"}),
     "ends": frozenset({"backpressure", "core"}),
     "files": frozenset[str](),
+    "holders": frozenset({"files"}),
     "backpressure": frozenset[str](),
     "settings": frozenset({"core"}),
     "book": frozenset({"detectors", "sampler", "core"}),
@@ -50,7 +51,7 @@ ARROWS: Final = {
     "detectors": frozenset({"core"}),
     "core": frozenset[str](),
     "demo": frozenset({"core"}),
-} | {edge: frozenset({"files", "ports", "core"}) | ({"settings"} if edge == "callers" else set()) for edge in EDGES}
+} | {edge: frozenset({"files", "holders", "ports", "core"}) | ({"settings"} if edge == "callers" else set()) for edge in EDGES}
 """``callers`` is told who may call in the words of the settings: a second set of structs for the same would only be copied over."""
 
 IMPURE: Final = frozenset(

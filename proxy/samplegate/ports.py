@@ -62,7 +62,8 @@ class Ports(msgspec.Struct, frozen=True):
 class ReviewStore(Protocol):
     """Where reviews are kept, shared by all processes that name the same store. Each call is one transaction; all raise Unavailable.
 
-    ``now`` is unix seconds. A waiter is a name of one wait in one process; what it holds is free again when ``held_until`` is over.
+    ``now`` is unix seconds. A waiter is a name of one wait in one process; its first 32 hexadecimal digits are the process's. What it holds is free
+    again when ``held_until`` is over, or once its process has ended.
     """
 
     async def seek(self, lookup: str, *, stage: Stage, waiter: str, now: float, seconds: float, until: float | None = 0.0) -> Review | None:

@@ -20,11 +20,11 @@ import msgspec
 
 from samplegate.core import ledger
 from samplegate.core.ledger import Draw, Refused, Reserved, Terms
+from samplegate.holders import Holder
 from samplegate.limits.connection import File
 from samplegate.limits.editions import stored_name, widened
 from samplegate.limits.faults import FILE, Broken
 from samplegate.limits.filling import levels, shares
-from samplegate.limits.holders import Holder
 from samplegate.limits.owed import Arriving, Correction
 from samplegate.limits.slots import Account, Arrival, no_room, sums
 

@@ -47,6 +47,7 @@ class Desk:
         self._most = most
         self._store: ReviewStore | None = None
         self._bells: dict[str, anyio.Event] = {}
+        self._process = ""
         self._waiters: set[str] = set()
         self._gone: dict[str, tuple[str, Callable[[], str | None]]] = {}
         """What is waited for: its waiter, and why the policy in force does not ask for it any more."""
@@ -226,7 +227,8 @@ class Desk:
             self._log.warning("review.not_withdrawn", review=review.id, problem=str(problem))
 
     def _name(self) -> str:
-        return self._random(12).hex()
+        self._process = self._process or self._random(16).hex()
+        return self._process + self._random(12).hex()
 
     def _hold(self, waiter: str) -> None:
         self._waiters.add(waiter)

@@ -43,6 +43,12 @@ def free(connection: Connection, lookup: str, *, stage: Stage, waiter: str, now:
                 yield found
 
 
+def waiters(connection: Connection, lookup: str, now: float) -> Sequence[str]:
+    """Who waits for reviews of the same request, or has taken a verdict on it."""
+    held = and_(_c.lookup == rows.plain(lookup), _c.used_by.is_(None), _c.waiter.is_not(None), _c.held_until > now)
+    return [waiter for waiter in connection.execute(select(_c.waiter).where(held).distinct()).scalars() if waiter is not None]
+
+
 def listed(connection: Connection, filter: Filter) -> Sequence[Review]:
     """A page. Each state is walked along its own index, so that few of many are found as fast as many of few."""
     limit = min(max(filter.limit, 0), MOST_LISTED)

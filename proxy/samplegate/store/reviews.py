@@ -15,11 +15,13 @@ from samplegate.core.review import states
 from samplegate.core.review.cleared import cleared
 from samplegate.core.review.review import DECIDED, Delivery, Door, Event, Filter, Review, Stage, Verdict
 from samplegate.core.review.states import Conflict
+from samplegate.holders import Holder
 from samplegate.store import finding, outbox, rows
 from samplegate.store.engine import Database
 from samplegate.store.schema import DELIVERIES, EVENTS, FACTS, REVIEWS
 from samplegate.store.telling import tell
 
+PROCESS: Final = 32  # characters of a waiter's name that stand for its process
 AT_A_TIME: Final = 200  # reviews of one transaction where many end at once: others wait no longer than for that
 
 
@@ -28,20 +30,37 @@ class Reviews:
 
     def __init__(self, url: str, *, make: bool = True) -> None:
         self.database = Database(url, make=make)
+        self._holder = Holder(self.database.path.with_name(f"{self.database.path.name}-holders"))
         self.changed = 0
         """Grows with every change that others may want to hear of."""
 
     def close(self) -> None:
         """Close the database; a later call opens it again."""
         self.database.close()
+        self._holder.close(remove=True)
 
     def seek(self, lookup: str, *, stage: Stage, waiter: str, now: float, seconds: float, until: float | None = 0.0) -> Review | None:
         """The oldest verdict that this waiter may take, else the oldest pending review that it may wait for, held for it from here on; else None."""
         with self.database.writing() as db:
+            self._register(waiter)
+            self._free_of_dead(db, lookup, now)
             for found in finding.free(db, lookup, stage=stage, waiter=waiter, now=now):
                 if states.standing(found, waiter, now) != "none":
                     return self._hold(db, found, states.held(found, waiter=waiter, now=now, seconds=seconds, until=until), now)
         return None
+
+    def _register(self, waiter: str) -> None:
+        """This process lives as long as the file of its name is locked; a waiter's name begins with it (``ports.ReviewStore``)."""
+        if len(waiter) > PROCESS:
+            self._holder.register(waiter[:PROCESS])
+
+    def _free_of_dead(self, db: Connection, lookup: str, now: float) -> None:
+        """The leases of processes that run no more end now, so that the same request joins the review that one of them opened."""
+        waiters = finding.waiters(db, lookup, now)
+        dead = set(self._holder.dead({waiter[:PROCESS] for waiter in waiters if len(waiter) > PROCESS}))
+        gone = [waiter for waiter in waiters if len(waiter) > PROCESS and waiter[:PROCESS] in dead]
+        if gone:
+            db.execute(update(REVIEWS).where(REVIEWS.c.waiter.in_(gone), REVIEWS.c.used_by.is_(None)).values(held_until=now))
 
     def _hold(self, db: Connection, found: Review, taken: Review, now: float) -> Review:
         _write(db, found, taken)
@@ -53,6 +72,7 @@ class Reviews:
     def open(self, review: Review, *, announce: bool, most: int) -> bool:
         """Keep a new one. ``announce``: put its first delivery into the outbox. False where ``most`` are pending already."""
         with self.database.writing() as db:
+            self._register(review.waiter or "")
             if finding.waiting(db, review.created) >= most:
                 return False
             db.execute(insert(REVIEWS), rows.row(review, announced=announce))

@@ -1,6 +1,7 @@
-"""Who holds slots, and whether they still live: a file that a process keeps locked as long as it runs. Not the slots themselves: ``shared.py``.
+"""Which processes still run that hold something in a shared file: each keeps a file of its own locked. Not what they hold.
 
-All calls are made within a write transaction of the state's file, which is what keeps one process from taking another's new file for a dead one's.
+It is a slot of a limit, or a review that is waited for. All calls are made within a write transaction of the shared file, which is what keeps one
+process from taking another's new file for a dead one's.
 The lock goes with the process, however it ends. A process that is forked (not executed) from the holder keeps it alive.
 A file that somebody removed counts as a dead holder's: nobody could ever show that it is not.
 """
@@ -23,7 +24,7 @@ _name: Final = re.compile(r"[0-9a-f]{32}\Z")
 
 
 class Holder:
-    """This process as a holder of slots. Nothing is made before the first slot."""
+    """This process as a holder. Nothing is made before it holds something."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -35,11 +36,11 @@ class Holder:
         """Empty before ``register``."""
         return self._name
 
-    def register(self) -> str:
-        """Make and lock the file. Raises OSError."""
+    def register(self, name: str = "") -> str:
+        """Make and lock the file, of this name (32 hexadecimal digits) or a random one. Raises OSError."""
         if self._fd < 0:
             make_folder(self._folder)
-            name = os.urandom(16).hex()
+            name = name or os.urandom(16).hex()
             fd = os.open(self._path(name), os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600)
             try:
                 if not try_lock(fd):
