@@ -203,7 +203,7 @@ def test_every_setting_of_the_daemon_says_what_it_is() -> None:
 
 
 def test_the_daemon_has_what_run_has_but_what_belongs_to_one_server_and_the_metrics_port() -> None:
-    of_one_server = {"server", "start_timeout", "call_timeout", "end_of_input_timeout"}
+    of_one_server = {"server", "protocol", "start_timeout", "call_timeout", "end_of_input_timeout"}
     assert {*of_one_server, "metrics_port"} == set(RunSettings.__struct_fields__) - set(ServeSettings.__struct_fields__)
 
 

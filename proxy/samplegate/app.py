@@ -19,6 +19,8 @@ from samplegate import settings as process
 from samplegate.conversation import OK, converse
 from samplegate.core import load
 from samplegate.core.bridge.opening import Opening
+from samplegate.core.session.rounds import Note
+from samplegate.evidence import Witnessed, key_of
 from samplegate.failed_start import answer_first_request
 from samplegate.house import House
 from samplegate.links.failures import CannotStart
@@ -66,7 +68,15 @@ async def _main(run: Run) -> int:
     house = House(run.rules, state=run.settings.state, decisions=run.decisions, log=run.log, tape=run.tape)
     run.log.count_dropped(house.metrics)
     office = _office(run, house)
-    wires = Wires(house, run.settings.server, realm=realm_of(run.settings.server, run.command, run.url), streams=run.url is not None, session=Opening)
+    protocol, witnessed = run.settings.protocol, _witnessed(run)
+    wires = Wires(
+        house,
+        run.settings.server,
+        realm=realm_of(run.settings.server, run.command, run.url),
+        streams=run.url is not None,
+        session=partial(Opening, protocol=protocol, prefers_legacy=witnessed is not None and witnessed.evidence.prefers_legacy),
+        observe=_unobserved if witnessed is None else witnessed.take,
+    )
     metrics = _metrics_file(run, wires)
     codes: list[int] = []
     failed: list[CannotStart] = []
@@ -91,6 +101,19 @@ async def _main(run: Run) -> int:
     for problem in failed:
         raise problem
     return _finish(run, wires, metrics, *codes)
+
+
+def _witnessed(run: Run) -> Witnessed | None:
+    """What earlier runs saw of the server, and this one may; nothing where the protocol version is set."""
+    settings = run.settings
+    if settings.protocol != "auto":
+        return None
+    key = key_of(settings.server, run.command, run.url)
+    return Witnessed(settings.server, key, state=settings.state, setting="--protocol legacy", log=run.log)
+
+
+def _unobserved(_note: Note) -> None:
+    pass
 
 
 def _office(run: Run, house: House) -> Office | None:

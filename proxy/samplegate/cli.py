@@ -31,6 +31,9 @@ exit codes:
 
 HEADER_FROM = "a header of every request to --url, such as Authorization, with the file that holds its value; may be given again"
 
+PROTOCOLS = ("auto", "legacy", "modern")
+PROTOCOL = "protocol version for the server of the command line: 2025-11-25 and older (legacy), 2026-07-28 (modern), or detected (auto, the default)"
+
 Subparsers: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 
 
@@ -113,7 +116,7 @@ def _run(commands: Subparsers) -> None:
         "samplegate run --policy FILE [--server NAME] [--settings FILE] [--env-file FILE] [--state DIR]\n"
         "                      [--decision-log PATH|sqlite:PATH|none] [--metrics-file PATH] [--metrics-port PORT]\n"
         "                      [--start-timeout SECONDS] [--call-timeout SECONDS] [--end-of-input-timeout SECONDS]\n"
-        "                      [--record FILE] [--strict] (--url URL [--header-from NAME=FILE]... | -- CMD ARGS...)"
+        "                      [--protocol auto|legacy|modern] [--record FILE] [--strict] (--url URL [--header-from NAME=FILE]... | -- CMD ARGS...)"
     )
     run = _add(commands, "run", "samplegate.app:run_command", "wrap one stdio server", usage)
     run.add_argument("--policy", type=Path, required=True, metavar="FILE", help="the rules")
@@ -129,6 +132,7 @@ def _run(commands: Subparsers) -> None:
     run.add_argument("--start-timeout", metavar="SECONDS", help="how long the server may take to answer its first request (default: 30)")
     run.add_argument("--call-timeout", metavar="SECONDS", help="how long it may take to answer any other request (default: 0, no limit)")
     run.add_argument("--end-of-input-timeout", metavar="SECONDS", help="how long to wait for answers after the end of input (default: 60)")
+    run.add_argument("--protocol", choices=PROTOCOLS, help=PROTOCOL)
     run.add_argument("--record", type=Path, metavar="FILE", help="write what models and clients answer as scripted cases, contents and all")
     run.add_argument("--strict", action="store_true", help="leave with 3, and list them, where requests ended denied or unanswered")
 
@@ -137,7 +141,7 @@ def _serve(commands: Subparsers) -> None:
     usage = (
         "samplegate serve [--settings FILE] [--policy FILE] [--listen HOST:PORT] [--admin-listen HOST:PORT] [--server NAME]\n"
         "                        [--env-file FILE] [--state DIR] [--decision-log PATH|sqlite:PATH|none]\n"
-        "                        [--url URL [--header-from NAME=FILE]... | -- CMD ARGS...]"
+        "                        [--protocol auto|legacy|modern] [--url URL [--header-from NAME=FILE]... | -- CMD ARGS...]"
     )
     serve = _add(commands, "serve", "samplegate.daemon.serving:serve_command", "serve many servers to many clients over HTTP", usage)
     serve.add_argument("--settings", type=Path, metavar="FILE", help="settings of the process: servers, callers, listeners, bounds")
@@ -147,6 +151,7 @@ def _serve(commands: Subparsers) -> None:
     serve.add_argument("--server", metavar="NAME", help="what the rules and the URL call the server of the command line (default: default)")
     serve.add_argument("--url", metavar="URL", help="one server, at this URL, in place of the settings' servers")
     serve.add_argument("--header-from", action="append", default=[], metavar="NAME=FILE", help=HEADER_FROM)
+    serve.add_argument("--protocol", choices=PROTOCOLS, help=PROTOCOL)
     serve.add_argument("--env-file", type=Path, metavar="FILE", help="NAME=value lines: keys for the models, values for ${VAR}")
     serve.add_argument("--state", type=Path, metavar="DIR", help="what outlives the process: limits, reviews, the decision log")
     serve.add_argument("--decision-log", metavar="PATH|sqlite:PATH|none", help="where the decisions are recorded")

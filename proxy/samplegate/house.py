@@ -56,6 +56,7 @@ class House:
 
     def __init__(self, rules: Rules, *, state: Path, decisions: DecisionLog, log: Log, tape: Tape | None = None, key: bytes | None = None) -> None:
         self.rules = rules
+        self.state = state
         self.decisions = decisions
         self.log = log
         self.tape = tape

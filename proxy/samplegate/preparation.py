@@ -25,7 +25,7 @@ from samplegate.sampler.keys import child_environment
 
 NO_LOG: Final = "no decision log is kept, because no home folder is known; set HOME, or give --state DIR or --decision-log PATH"
 TOLD: Final = (
-    *("server", "state", "decision_log", "metrics_file", "metrics_port", "env_file"),
+    *("server", "state", "decision_log", "metrics_file", "metrics_port", "env_file", "protocol"),
     *("start_timeout", "call_timeout", "end_of_input_timeout"),
 )
 """The settings that the command line can give."""

@@ -45,10 +45,13 @@ class Wires:
         streams: bool = False,
         outlived: bool = False,
         session: Callable[[State], Converses] = Session,
+        observe: Callable[[Note], object] = lambda _: None,
     ) -> None:
+        """``observe``: takes every note of the session, beside the log and the counters."""
         self.house = house
         self.server = server
         self._realm = realm
+        self._observe = observe
         self.notes = Notes(house.log, house.metrics, server)
         self.state = State(
             house.rules.book,
@@ -113,6 +116,7 @@ class Wires:
 
     def _note(self, note: Note) -> None:
         self.notes.take(note)
+        self._observe(note)
         self._count(note)
         if note.event == "request.failed":
             self.house.metrics.count("samplegate_rounds_failed_total", server=self.server, door=note.fields["door"])

@@ -94,7 +94,8 @@ class Gate:
     def words(self) -> tuple[str, ...]:
         program = Path(sys.executable).with_name("samplegate.exe" if sys.platform == "win32" else "samplegate")
         log = str(self.decisions) if self.decisions else "none"
-        return (str(program), "run", "--policy", str(self.policy), "--decision-log", log, *self.more, "--")
+        state = ("--state", str(self.decisions.parent / "state")) if self.decisions else ()
+        return (str(program), "run", "--policy", str(self.policy), "--decision-log", log, *state, *self.more, "--")
 
     def records(self) -> list[dict[str, Any]]:
         """The records of the decision log, in order."""

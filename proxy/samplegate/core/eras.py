@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Final, Literal, TypeAlias
 
 Era: TypeAlias = Literal["legacy", "modern"]
+Protocol: TypeAlias = Literal["auto", "legacy", "modern"]
+"""The protocol version that the gate speaks to a server, as the settings name it; ``auto`` finds it out."""
 
 LEGACY: Final = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25")
 MODERN: Final = ("2026-07-28",)
@@ -18,6 +20,7 @@ META_CAPABILITIES: Final = "io.modelcontextprotocol/clientCapabilities"
 META_LOG_LEVEL: Final = "io.modelcontextprotocol/logLevel"
 META_RELATED_TASK: Final = "io.modelcontextprotocol/related-task"
 TASKS_EXTENSION: Final = "io.modelcontextprotocol/tasks"
+UI_EXTENSION: Final = "io.modelcontextprotocol/ui"
 
 
 def era_of(revision: str) -> Era:

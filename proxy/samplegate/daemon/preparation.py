@@ -56,6 +56,7 @@ def read_all(args: argparse.Namespace) -> Wanted:
         url=args.url,
         headers_from=args.header_from,
         name=args.server or "default",
+        protocol=args.protocol,
     )
     settings = loaded.settings
     assert settings.policy is not None

@@ -8,19 +8,25 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 from math import ceil
-from typing import Final
+from typing import Final, NamedTuple
 
 import anyio
 import anyio.abc
 import anyio.lowlevel
 
 from samplegate.core.bridge.opening import Opening
-from samplegate.core.bridge.probing import Eras
+from samplegate.core.bridge.probing import DISCOVER, Eras
+from samplegate.core.eras import META, META_CAPABILITIES
+from samplegate.core.frames import Frame
+from samplegate.core.jsontext import Malformed
+from samplegate.core.session import declared
+from samplegate.core.session.rounds import Note
 from samplegate.daemon.backoff import Backoff
 from samplegate.daemon.behind import Opens
 from samplegate.daemon.conversation import Conversation
 from samplegate.daemon.places import Places
 from samplegate.ends import Sink
+from samplegate.evidence import Witnessed, key_of
 from samplegate.house import House
 from samplegate.links.front.served import Refused
 from samplegate.settings.servers import ServerSettings
@@ -30,6 +36,13 @@ from samplegate.wiring import Wires
 EVERYBODY: Final = ""  # the key of the conversation that all callers share
 KEPT: Final = 300.0  # seconds that the eras of a server at a URL are remembered
 BUSY: Final = 5  # seconds after which a client may come back where there is no place
+
+
+class Key(NamedTuple):
+    """What modern requests share a conversation by."""
+
+    caller: str
+    prefers_legacy: bool = False
 
 
 class Server:
@@ -55,8 +68,17 @@ class Server:
         self._idle = idle
         self._eras: Eras | None = None
         self._learned = float("-inf")
-        self._shared: dict[str, Conversation] = {}
-        self._locks: dict[str, anyio.Lock] = {}
+        self._shared: dict[Key, Conversation] = {}
+        self._locks: dict[Key, anyio.Lock] = {}
+        self._unaware: set[Conversation] = set()
+        """Those that modern callers share and that began before anything showed that the server prefers the legacy eras."""
+        self._witnessed = Witnessed(
+            settings.name,
+            key_of(settings.name, settings.command, settings.url),
+            state=house.state,
+            setting=f"servers: {{{settings.name}: {{protocol: legacy}}}} (or --protocol legacy for a server of the command line)",
+            log=house.log,
+        )
         self._all: set[Conversation] = set()
         self._backoff = Backoff()
         self._died = float("-inf")
@@ -83,31 +105,46 @@ class Server:
         """A conversation of its own for one legacy session (R119). Raises Refused."""
         return await self._start(caller, modern=False)
 
-    async def modern(self, caller: str) -> Conversation | OfCaller:
+    async def modern(self, caller: str, frame: Frame) -> Conversation | OfCaller:
         """What this caller's modern requests share. Raises Refused."""
-        key = EVERYBODY if self._is_shared_by_all() else caller
+        key = Key(EVERYBODY if self._is_shared_by_all() else caller)
+        if self._prefers_legacy(key, caller, frame):
+            key = Key(caller, True)
         found = self._shared.get(key)
         if found is None or found.over:
             found = await self._one(key, caller)
-        return OfCaller(found, caller) if key == EVERYBODY else found
+        return OfCaller(found, caller) if key.caller == EVERYBODY else found
+
+    def _prefers_legacy(self, key: Key, caller: str, frame: Frame) -> bool:
+        """Whether a frame goes to a conversation that prefers the legacy eras: never for a client that declared a modern extension.
+
+        That applies from a client's next connection. In the modern era that is its ``server/discover``, or the end of what was begun before.
+        """
+        if self.settings.protocol != "auto" or not self._witnessed.evidence.prefers_legacy or _has_modern_extension(frame):
+            return False
+        begun = self._shared.get(key)
+        goes_on = begun in self._unaware and not begun.over and frame.method != DISCOVER if begun is not None else False
+        return not goes_on or Key(caller, True) in self._shared
 
     def _is_shared_by_all(self) -> bool:
         """A process may be, once it is known to be modern: what a legacy one asks names no caller. Over HTTP each has streams at no cost."""
         if self.settings.share != "all" or self._behind.streams:
             return False
+        if self.settings.protocol != "auto":
+            return self.settings.protocol == "modern"
         if self._eras is None:
             for live in self._all:
                 self._learn(live)
         return self._eras is not None and self._eras.modern is True
 
-    async def _one(self, key: str, caller: str) -> Conversation:
+    async def _one(self, key: Key, caller: str) -> Conversation:
         """Of several requests that come at once the first starts it, and the others wait."""
         lock = self._locks.setdefault(key, anyio.Lock())
         try:
             async with lock:
                 found = self._shared.get(key)
                 if found is None or found.over:
-                    found = self._shared[key] = await self._start(caller, modern=True)
+                    found = self._shared[key] = await self._start(caller, modern=True, prefers_legacy=key.prefers_legacy)
                     found.on_end(partial(self._forget, key, found))
                     self._group.start_soon(self._end_idle, found)
         finally:
@@ -115,17 +152,19 @@ class Server:
                 del self._locks[key]
         return found
 
-    def _forget(self, key: str, conversation: Conversation) -> None:
+    def _forget(self, key: Key, conversation: Conversation) -> None:
         if self._shared.get(key) is conversation:
             del self._shared[key]
 
-    async def _start(self, caller: str, *, modern: bool) -> Conversation:
+    async def _start(self, caller: str, *, modern: bool, prefers_legacy: bool = False) -> Conversation:
         self._check()
         if not self._behind.streams and not self._places.take(caller):
             raise Refused(503, f"server {self.name}: as many processes run as may, or as may for one caller; come back later", BUSY)
         started = self._clock()
-        conversation = self._made(caller, modern)
+        conversation = self._made(caller, modern, prefers_legacy)
         self._all.add(conversation)
+        if not self._witnessed.evidence.prefers_legacy:
+            self._unaware.add(conversation)
         self._count_start()
         conversation.on_end(partial(self._ended, conversation, started))
         with anyio.move_on_after(self.settings.start_timeout):
@@ -154,7 +193,8 @@ class Server:
                 503, f"server {self.name}: it has died {self._backoff.deaths} times in a row; it is started again in a while", max(1, ceil(left))
             )
 
-    def _made(self, caller: str, modern: bool) -> Conversation:
+    def _made(self, caller: str, modern: bool, prefers_legacy: bool) -> Conversation:
+        self._witnessed.refresh()
         for live in self._all:
             self._learn(live)
         if self._behind.streams and self._clock() - self._learned > KEPT:
@@ -167,10 +207,16 @@ class Server:
             maps_ids=modern,
             streams=self._behind.streams,
             outlived=True,
-            session=partial(Opening, known=self._eras),
+            session=partial(Opening, known=self._eras, protocol=self.settings.protocol, prefers_legacy=prefers_legacy),
+            observe=self._observe,
         )
         timeouts = Timeouts(self.settings.start_timeout, self.settings.call_timeout, self._log_silent)
         return Conversation(wires, self._behind, timeouts)
+
+    def _observe(self, note: Note) -> None:
+        """What a session noticed about how the server asks counts where the protocol version is not set."""
+        if self.settings.protocol == "auto":
+            self._witnessed.take(note)
 
     def _learn(self, conversation: Conversation) -> None:
         """What a conversation has found out about the eras of the server (R86)."""
@@ -182,6 +228,7 @@ class Server:
 
     def _ended(self, conversation: Conversation, started: float) -> None:
         self._all.discard(conversation)
+        self._unaware.discard(conversation)
         self._learn(conversation)
         lost = len(conversation.wires.relay.left)
         if lost:
@@ -241,6 +288,14 @@ class OfCaller:
     def open_lane(self, lane: Sink, *, standalone: bool = False, trace: str = "") -> int:
         """Enter a lane, which is this caller's."""
         return self._conversation.open_lane(lane, standalone=standalone, caller=self._caller, trace=trace)
+
+
+def _has_modern_extension(frame: Frame) -> bool:
+    """Whether a frame's envelope declares one; one of two readings declares nothing, and the session refuses it."""
+    try:
+        return declared.has_modern_extension(frame.lookup(META, META_CAPABILITIES))
+    except Malformed:
+        return False
 
 
 def _how(conversation: Conversation) -> str:

@@ -14,6 +14,7 @@ from typing import Annotated, Any, Final, Literal, TypeAlias, get_args, get_orig
 import msgspec
 from msgspec import Meta
 
+from samplegate.core.eras import Protocol
 from samplegate.core.policyfile.tree import is_secret, quoted
 from samplegate.core.record import ContentMode
 from samplegate.settings.reviewing import why_no_networks, why_no_page, why_no_store
@@ -96,6 +97,12 @@ class RunSettings(ProcessSettings, frozen=True, kw_only=True):
     """The settings of ``samplegate run``, which wraps one server."""
 
     server: Annotated[str, Meta(min_length=1, description="What the rules call the wrapped server.")] = "default"
+    protocol: Annotated[
+        Protocol,
+        Meta(
+            description="The protocol version for the wrapped server: `auto` finds it out, `legacy` is 2025-11-25 and older, `modern` is 2026-07-28."
+        ),
+    ] = "auto"
     start_timeout: Annotated[int, Meta(ge=1, le=3_600, description=START_TIMEOUT)] = 30
     call_timeout: Annotated[int, Meta(ge=0, le=86_400, description=CALL_TIMEOUT)] = 0
     end_of_input_timeout: Annotated[

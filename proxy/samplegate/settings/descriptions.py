@@ -19,6 +19,7 @@ KEYS: Final[Mapping[str, Mapping[str, str]]] = {
         "headers_from": "The same, by files that hold the values; they are read anew, so a rotated secret is used at once.",
         "share": "Whose requests share one process or session in the modern era: those of one `caller`, or of `all`.",
         "callers": "Names or globs of the callers that may use it; without it all who are known.",
+        "protocol": "The protocol version for it: `auto` finds it out, `legacy` is 2025-11-25 and older, `modern` is 2026-07-28.",
         "start_timeout": START_TIMEOUT,
         "call_timeout": CALL_TIMEOUT,
         "disabled": "It is left out.",

@@ -11,6 +11,7 @@ from typing import Annotated, Any, Final, Literal
 import msgspec
 from msgspec import Meta
 
+from samplegate.core.eras import Protocol
 from samplegate.core.policyfile import variables
 from samplegate.core.policyfile.tree import Scalar, find, quoted
 from samplegate.settings.trees import Part
@@ -43,6 +44,7 @@ class ServerEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     headers_from: dict[str, str] = {}
     share: Literal["caller", "all"] = "caller"
     callers: list[str] | None = None
+    protocol: Protocol = "auto"
     start_timeout: Annotated[int, Meta(ge=1, le=3_600)] = 30
     call_timeout: Annotated[int, Meta(ge=0, le=86_400)] = 0
     disabled: bool = False
@@ -67,6 +69,7 @@ class ServerSettings:
     share: Literal["caller", "all"] = "caller"
     callers: tuple[str, ...] | None = None
     """Names or globs; None is every caller."""
+    protocol: Protocol = "auto"
     start_timeout: int = 30
     call_timeout: int = 0
 
@@ -121,6 +124,7 @@ def server_of(part: Part, environment: Mapping[str, str], warnings: list[str], n
         headers_from={key.lower(): filled.path(("headers_from", key), value) for key, value in entry.headers_from.items()},
         share=entry.share,
         callers=None if entry.callers is None else tuple(entry.callers),
+        protocol=entry.protocol,
         start_timeout=entry.start_timeout,
         call_timeout=entry.call_timeout,
     )

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any, Final
 
 import msgspec
 from msgspec import Meta
 
+from samplegate.core.eras import Protocol
 from samplegate.core.policyfile.tree import Mapping as Tree
 from samplegate.settings import SettingsError
 from samplegate.settings.addresses import Address, address, why_no_address, why_no_hosts, why_no_origins
@@ -126,10 +127,11 @@ def load_serve(
     url: str | None = None,
     headers_from: Sequence[str] = (),
     name: str = "default",
+    protocol: Protocol | None = None,
 ) -> LoadedServe:
     """Read the settings of `serve`. ``given`` is the command line: None for what it does not say. Raises SettingsError with every problem.
 
-    ``command`` or ``url`` is the one server of the quick form, under ``name``; ``headers_from``: NAME=FILE, of that at a URL.
+    ``command`` or ``url`` is the one server of the quick form, under ``name`` and with ``protocol``; ``headers_from``: NAME=FILE, of that at a URL.
     """
     problems: list[str] = []
     warnings: list[str] = []
@@ -138,6 +140,10 @@ def load_serve(
     if values["state"] == Path() and "decision_log" not in values:
         problems.append(NO_STATE)
     quick = _quick(command, url, headers_from, name=name, problems=problems, warnings=warnings)
+    if quick is not None and protocol is not None:
+        quick = replace(quick, protocol=protocol)
+    elif protocol is not None:
+        problems.append("--protocol: applies to a server of the command line, and there is none; write protocol under the server in the settings")
     named: set[str] = set()
     places: dict[str, str] = {}
     values["servers"] = _servers(found, quick, problems, warnings, named, places=places)

@@ -10,7 +10,8 @@ from samplegate.core.bridge.legacy_client import LegacyClient
 from samplegate.core.bridge.modern_client import ModernClient
 from samplegate.core.bridge.opening import Opening
 from samplegate.core.bridge.probing import Eras
-from samplegate.core.session.rounds import Close, Later, Open, Over, ToServer, Withdraw
+from samplegate.core.evidence import REFUSED
+from samplegate.core.session.rounds import Close, Later, Note, Open, Over, ToServer, Withdraw
 from samplegate.core.session.session import Session
 from tests.core.bridge.lanes import ALL, CAPABILITIES, ENVELOPE, INFO, SERVER, VERSION, Lanes, asks, heard, raw, sent, tells, timer
 from tests.core.dialogue import ALLOW, FORWARD, Dialogue, error, one, request, result, sample
@@ -147,6 +148,16 @@ class TestModernClient:
         assert (["tools/list"], []) == ([line["method"] for line in sent(after)], heard(after))
         assert (Session, (True, True)) == (d.chosen(), d.eras())
         assert [(3, result(1), True)] == heard(d.server(result(sent(after)[0]["id"])))
+
+    def test_a_server_that_refuses_initialize_after_a_probe_is_not_taken_for_one_that_always_does(self) -> None:
+        """T21: it keeps to the era of its first request, which was ours."""
+        d = Scene()
+        out = d.client(0, asks(1, "tools/list"))
+        (hello,) = sent(d.due(out))
+        assert [] == [effect for effect in d.server(error(hello["id"], -32022)) if isinstance(effect, Note) and effect.event == REFUSED]
+        first = Scene()
+        (hello,) = sent(first.client(0, HELLO))
+        assert [REFUSED] == [effect.event for effect in first.server(error(hello["id"], -32022)) if isinstance(effect, Note)]
 
     def test_a_server_that_takes_neither_fails_those_who_wait_and_is_found_out_anew(self) -> None:
         d = Scene()

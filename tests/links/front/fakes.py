@@ -110,7 +110,7 @@ class Served:
         self.begun.append(Conversation(self.answers, self.opens))
         return self.begun[-1]
 
-    async def modern(self, caller: str) -> Conversation:
+    async def modern(self, caller: str, frame: Frame) -> Conversation:
         if self.refuses is not None:
             raise self.refuses
         self._came.set()

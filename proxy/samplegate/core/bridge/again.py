@@ -33,7 +33,7 @@ class Again(msgspec.Struct, eq=False):
         if side == "client" and (b"initialize" in raw or b"server/discover" in raw):
             try:
                 line = f = frames.of(line)
-                if fallback.is_sent_back(self.choice.state, lane, f):
+                if self.choice.is_sent_back(lane, f):
                     return [fallback.refusal(lane, f)]
                 if self.is_meant(lane, f):
                     return self.begin(lane, f, now)

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Literal
+from collections.abc import Callable, Mapping
+from typing import Final, Literal
 
+from samplegate.core.bridge import fallback
 from samplegate.core.bridge.conversing import Converses, TakesFrames
 from samplegate.core.bridge.probe import Probe
-from samplegate.core.bridge.probing import Eras
+from samplegate.core.bridge.probing import DISCOVER, Eras
 from samplegate.core.bridge.waiting import Held, Waiting
 from samplegate.core.capabilities import Offer
+from samplegate.core.eras import Protocol
+from samplegate.core.evidence import REFUSED
+from samplegate.core.frames import Frame
 from samplegate.core.requests import ClientCapabilities
-from samplegate.core.session.rounds import Effect, ToClient, Withdraw
+from samplegate.core.session.rounds import Effect, Note, ToClient, Withdraw
 from samplegate.core.session.session import Session
 from samplegate.core.session.state import INTERNAL, State
 
@@ -19,14 +23,30 @@ Effects = list[Effect]
 Phase = Literal["new", "relaying", "probing", "greeting", "settled"]
 """Nothing yet; the client's ``initialize`` is with the server; our ``server/discover`` is; a bridge opens the server; decided."""
 
+SET: Final[Mapping[Protocol, Eras]] = {"legacy": Eras(legacy=True, modern=False), "modern": Eras(legacy=False, modern=True)}
+"""What a setting says in place of a probe."""
+
 
 class Choice:
     """One server's."""
 
-    def __init__(self, state: State, known: Eras | None, patience: float, take: Callable[[TakesFrames], None]) -> None:
-        """``take``: told who takes frames from here on."""
+    def __init__(
+        self,
+        state: State,
+        known: Eras | None,
+        patience: float,
+        take: Callable[[TakesFrames], None],
+        *,
+        protocol: Protocol = "auto",
+        prefers_legacy: bool = False,
+    ) -> None:
+        """``take``: told who takes frames from here on. ``prefers_legacy``: see ``Evidence``; it counts under ``auto`` only."""
         self.state = state
-        self.eras = known if known is not None else Eras()
+        self.protocol: Final = protocol
+        self.eras = SET[protocol] if protocol != "auto" else known if known is not None else Eras()
+        self.prefers_legacy = protocol == "auto" and prefers_legacy and self.eras.legacy is not False
+        self.probed_first = False
+        """Whether the first request that the server got was our ``server/discover``."""
         self.phase: Phase = "new"
         self.chosen: Converses = Session(state)
         self.waiting = Waiting()
@@ -45,6 +65,19 @@ class Choice:
         self.chosen, self.phase, self.hello, self.refusal = chosen, "settled", None, None
         self.probe.answered()
         self.take(chosen.frame)
+
+    def is_sent_back(self, lane: int, f: Frame) -> bool:
+        """Whether a client's ``server/discover`` is answered as a legacy server would, so that the client begins again. Raises Malformed."""
+        if self.protocol == "auto":
+            return fallback.is_sent_back(self.state, lane, f)
+        return self.protocol == "legacy" and f.kind == "request" and f.method == DISCOVER
+
+    def handshake_refused(self) -> Effects:
+        """The server does not take the handshake: neither this connection nor a later one prefers it."""
+        self.prefers_legacy = False
+        if self.probed_first and not self.state.streams:  # on stdio a server keeps to the era of its first request (T21)
+            return []
+        return [Note(REFUSED, {"server": self.state.server}, warn=False)]
 
     def begin_anew(self) -> None:
         """Nothing is decided, as before the first frame."""

@@ -15,9 +15,10 @@ from samplegate.core.bridge.envelope import Envelope
 from samplegate.core.bridge.probing import DISCOVER, Eras
 from samplegate.core.bridge.relaying import Relaying
 from samplegate.core.bridge.waiting import full
+from samplegate.core.eras import META, META_CAPABILITIES
 from samplegate.core.frames import Frame
 from samplegate.core.jsontext import Malformed
-from samplegate.core.session import handshake
+from samplegate.core.session import declared, handshake
 from samplegate.core.session.rounds import Effect
 from samplegate.core.session.session import Session
 from samplegate.core.session.state import INTERNAL
@@ -35,15 +36,19 @@ class Discovering(msgspec.Struct, eq=False):
     def begin(self, lane: int, f: Frame, now: float) -> Effects:
         """The client's first frame waits for what the server says of itself, unless that is known."""
         choice = self.choice
-        if choice.eras.modern:
+        extended = choice.prefers_legacy and declared.has_modern_extension(f.lookup(META, META_CAPABILITIES))
+        legacy = choice.eras.modern is False or (choice.prefers_legacy and not extended)
+        if choice.eras.modern and not legacy:
             choice.settle(choice.chosen)
+            if choice.protocol == "modern":
+                choice.take(self.again.frame)  # an initialize that follows is not for this server
             return choice.chosen.frame("client", lane, f, now)
         own = f.method == DISCOVER and isinstance(envelope.read(f), Envelope)
         if not choice.waiting.add(lane, f, now):
             return [full(lane, f)]
-        if choice.eras.modern is False:
+        if legacy:
             return self._greet()
-        choice.phase = "probing"
+        choice.phase, choice.probed_first = "probing", True
         return choice.probe.ask(choice.chosen, now, choice.waiting.held[0] if own else None)
 
     def answered(self, f: Frame) -> Effects:
@@ -56,7 +61,7 @@ class Discovering(msgspec.Struct, eq=False):
         choice.eras = choice.eras.and_(found.eras)
         if choice.hello is not None:
             choice.eras = choice.eras.and_(Eras(legacy=False))
-            return self.relaying.bridged()
+            return [*choice.handshake_refused(), *self.relaying.bridged()]
         choice.settle(choice.chosen)
         return [*choice.probe.clients(f, choice.waiting), *choice.replayed()]
 
@@ -83,7 +88,7 @@ class Discovering(msgspec.Struct, eq=False):
 
     def _sent_back(self) -> Effects:
         choice = self.choice
-        held = [held for held in choice.waiting.held if fallback.is_sent_back(choice.state, held.lane, held.frame)]
+        held = [held for held in choice.waiting.held if choice.is_sent_back(held.lane, held.frame)]
         for one in held:
             assert one.frame.id is not None
             choice.waiting.remove(one.lane, one.frame.id)
@@ -100,7 +105,7 @@ class Discovering(msgspec.Struct, eq=False):
             choice.settle(bridge)
             choice.take(self.again.frame)
         elif not bridge.opening:
-            out = choice.left()
+            out = [*(choice.handshake_refused() if choice.prefers_legacy else []), *choice.left()]
             choice.reset()
             choice.begin_anew()
             return out
@@ -109,6 +114,8 @@ class Discovering(msgspec.Struct, eq=False):
     def found_late(self, line: bytes | Frame) -> Effects | None:
         """The server shows itself modern after all, while a bridge opens it (T21); None for every other line."""
         choice = self.choice
+        if choice.protocol == "legacy":
+            return None
         try:
             f = frames.of(line)
         except Malformed:
@@ -118,10 +125,11 @@ class Discovering(msgspec.Struct, eq=False):
         pending = choice.state.inflight.wire.get(f.id)
         late = choice.probe.comes_late(f)
         opens = pending is not None and pending.lane == INTERNAL and pending.method == handshake.METHOD
-        if not (late and probing.finding(f).modern) and not (opens and probing.says_modern(f)):
+        refused = opens and probing.says_modern(f)
+        if not (late and probing.finding(f).modern) and not refused:
             return [] if late else None
         choice.eras = choice.eras.and_(Eras(modern=True))
-        return self._modern_after_all()
+        return [*(choice.handshake_refused() if refused else []), *self._modern_after_all()]
 
     def _modern_after_all(self) -> Effects:
         from samplegate.core.bridge.modern_client import ModernClient

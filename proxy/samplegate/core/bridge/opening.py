@@ -17,6 +17,7 @@ from samplegate.core.bridge.discovering import Discovering
 from samplegate.core.bridge.probing import Eras
 from samplegate.core.bridge.relaying import Relaying
 from samplegate.core.bridge.waiting import Held, full
+from samplegate.core.eras import Protocol
 from samplegate.core.frames import Frame, FrameId
 from samplegate.core.jsontext import Malformed
 from samplegate.core.session import handshake, shapes
@@ -35,11 +36,20 @@ class Opening:
     ``frame`` is replaced by that of the object chosen, so that frames pass without it once all is decided: look it up anew for each frame.
     """
 
-    def __init__(self, state: State, known: Eras | None = None, patience: float = PATIENCE) -> None:
+    def __init__(
+        self,
+        state: State,
+        known: Eras | None = None,
+        patience: float = PATIENCE,
+        *,
+        protocol: Protocol = "auto",
+        prefers_legacy: bool = False,
+    ) -> None:
+        """``protocol``: what the settings say of the server; ``prefers_legacy``: what earlier connections have shown of it (``Evidence``)."""
         self.frame: TakesFrames = self._frame
         self.died_probing = False
         """Whether the server ended while it was asked which eras it speaks: some do, at a request that they do not know."""
-        self._choice = Choice(state, known, patience, self._taken_by)
+        self._choice = Choice(state, known, patience, self._taken_by, protocol=protocol, prefers_legacy=prefers_legacy)
         self._again = Again(self._choice, self._begun_again)
         self._relaying = Relaying(self._choice)
         self._discovering = Discovering(self._choice, self._relaying, self._again)
@@ -152,7 +162,7 @@ class Opening:
     def _first(self, lane: int, f: Frame, now: float) -> Effects:
         if f.kind == "request" and modern_meta(f) is not None:
             return self._discovering.begin(lane, f, now)
-        if f.kind == "request" and f.method == handshake.METHOD:
+        if f.kind == "request" and (f.method == handshake.METHOD or self._choice.protocol == "modern"):
             return self._relaying.begin(lane, f, now)
         return self._choice.chosen.frame("client", lane, f, now)
 
@@ -160,7 +170,7 @@ class Opening:
         """A client's frame while the server is being found out."""
         if self._again.is_meant(lane, f):
             return self._again.begin(lane, f, now)
-        if self.phase == "greeting" and fallback.is_sent_back(self.state, lane, f):
+        if self.phase == "greeting" and self._choice.is_sent_back(lane, f):
             return [fallback.refusal(lane, f)]
         if self.phase == "greeting" or f.kind in ("result", "error"):
             return self._choice.chosen.frame("client", lane, f, now)

@@ -48,7 +48,7 @@ class Relaying(msgspec.Struct, eq=False):
             return [effect, *choice.replayed()]
         if probing.says_modern(f):
             choice.eras = choice.eras.and_(Eras(legacy=False, modern=True))
-            return self.bridged()
+            return [*choice.handshake_refused(), *self.bridged()]
         if choice.eras.modern is False:
             choice.settle(choice.chosen)
             return [effect, *choice.replayed()]

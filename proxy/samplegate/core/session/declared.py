@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Final
 
 from samplegate.core.capabilities import Offer
-from samplegate.core.eras import TASKS_EXTENSION, has_elicitation, has_modes
+from samplegate.core.eras import TASKS_EXTENSION, UI_EXTENSION, has_elicitation, has_modes
 from samplegate.core.jsontext import Malformed, lookup, members, splice
 from samplegate.core.requests import ClientCapabilities
 
@@ -86,6 +86,13 @@ def without_tasks_extension(capabilities: bytes) -> bytes:
     if lookup(capabilities, "extensions", TASKS_EXTENSION) is None:
         return capabilities
     return splice(capabilities, ("extensions", TASKS_EXTENSION), None)
+
+
+def has_modern_extension(raw: bytes | None) -> bool:
+    """Whether a ``capabilities`` object declares the Tasks or the UI extension. Raises jsontext.Malformed as ``read`` does."""
+    if raw is not None and len(raw) > MAX_DECLARED:
+        raise Malformed(f"its capabilities are larger than {MAX_DECLARED} bytes")
+    return any(lookup(raw, "extensions", name) is not None for name in (TASKS_EXTENSION, UI_EXTENSION))
 
 
 def withheld(client: ClientCapabilities, offer: Offer, revision: str) -> list[str]:

@@ -25,6 +25,7 @@ from samplegate.core.session.rounds import Effect, ForwardRound, Note, Open, Ove
 from samplegate.core.session.routing import unmapped
 from samplegate.core.session.state import State
 from samplegate.core.session.unasked import Unasked, brings_answers
+from samplegate.core.session.witness import Witness
 
 Effects = list[Effect]
 MAX_ROUNDS: Final = 10  # questions in one call, as the SDKs' own clients count (R66)
@@ -43,9 +44,10 @@ class Asked(msgspec.Struct, eq=False):
 class Exchange:
     """The modern calls of a session."""
 
-    def __init__(self, state: State, parks: int = PARKS) -> None:
+    def __init__(self, state: State, witness: Witness, parks: int = PARKS) -> None:
         """``parks``: how often one call may be put off."""
         self.state = state
+        self._witness = witness
         self.open: dict[str, Asked] = {}
         self.unasked = Unasked(state)
         self._declarations = Declarations(state)
@@ -108,9 +110,12 @@ class Exchange:
             return self._discovered(pending, f) if pending.method == "server/discover" else None
         kind = doors.result_type(f.object)
         if kind == "task":
-            return self._fail(pending, "the server made a task of the call, which was not offered to it")
+            return [*self._witness.asked(pending), *self._fail(pending, "the server made a task of the call, which was not offered to it")]
         if kind != doors.INPUT_REQUIRED:
             return self._discovered(pending, f) if pending.method == "server/discover" else None
+        return [*self._witness.asked(pending), *self._input_required(pending, f)]
+
+    def _input_required(self, pending: Pending, f: Frame) -> Effects:
         if pending.call is None:
             return self._fail(pending, "the server asked for input where the protocol has none")
         asked = doors.input_required(f.object, self.state.origin(pending), pending.offer)

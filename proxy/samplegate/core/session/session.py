@@ -27,6 +27,7 @@ from samplegate.core.session.rounds import Close, Conclusion, Effect, ForwardRou
 from samplegate.core.session.routing import Routes, unmapped
 from samplegate.core.session.state import SERVER_LANE, State
 from samplegate.core.session.urlerrors import UrlErrors
+from samplegate.core.session.witness import Witness
 
 Effects = list[Effect]
 _INPUT_REQUIRED: Final = doors.INPUT_REQUIRED.encode()
@@ -41,7 +42,8 @@ class Session:
         self.progress = Progress(state.inflight)
         self.routes = Routes(state, self.progress)
         self.pushes = Pushes(state)
-        self.exchange = Exchange(state, parks)
+        self._witness = Witness(state)
+        self.exchange = Exchange(state, self._witness, parks)
         self.url_errors = UrlErrors(state)
         self.handshake = Handshake(state)
         self.passed = Passed()
@@ -204,7 +206,8 @@ class Session:
         if pending is None or pending.round is not None:
             return [Note("frame.unasked", {"side": "server"})]
         self.state.answered = True
-        return self._server_answers(pending, f)
+        seen, out = self._witness.answered(pending, f), self._server_answers(pending, f)
+        return seen + out if seen else out
 
     def _server_answers(self, pending: Pending, f: Frame) -> Effects:
         held: Effects | None = None
@@ -227,7 +230,8 @@ class Session:
         if f.id in self.passed.open or self.pushes.asks(f.id) or self.state.is_ours(f.id):
             return [Note("frame.refused", {"side": "server", "fault": "a request with its id is in flight"}), _duplicate(f.id)]
         if not self.state.revision and self._modern_seen:
-            return [Note("frame.refused", {"side": "server", "fault": "a server writes no requests in the modern era"})]  # R89
+            refused = Note("frame.refused", {"side": "server", "fault": "a server writes no requests in the modern era"})  # R89
+            return [refused, *self._witness.wrote(f)]
         if f.method in doors.KINDS:
             return self.pushes.arrive(f, now, lane)
         return self.passed.arrive(f, self.routes.request(lane))

@@ -57,7 +57,7 @@ async def post(visit: Visit, served: Served, sessions: Sessions, mirrored: Mirro
     if full is not None:
         return full
     try:
-        return await _called(visit, await served.modern(visit.caller), sessions, mirrored, frame)
+        return await _called(visit, await served.modern(visit.caller, frame), sessions, mirrored, frame)
     except Refused as problem:
         return refused(problem, frame.id)
     finally:
@@ -66,7 +66,7 @@ async def post(visit: Visit, served: Served, sessions: Sessions, mirrored: Mirro
 
 async def _notified(visit: Visit, served: Served, frame: Frame) -> Reply:
     try:
-        conversation = await served.modern(visit.caller)
+        conversation = await served.modern(visit.caller, frame)
     except Refused as problem:
         return refused(problem, None)
     lane = conversation.open_lane(_Nowhere(), trace=visit.trace)

@@ -78,6 +78,6 @@ class Served(Protocol):
         """A conversation of its own for one legacy session (R119). Raises Refused."""
         ...
 
-    async def modern(self, caller: str) -> Conversation:
-        """The conversation that this caller's modern requests share; the same object while it lives. Raises Refused."""
+    async def modern(self, caller: str, frame: Frame) -> Conversation:
+        """The conversation that this caller's modern frames share, as long as it lives. ``frame`` is for it. Raises Refused."""
         ...
