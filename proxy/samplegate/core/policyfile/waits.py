@@ -26,16 +26,19 @@ class Wait(msgspec.Struct, frozen=True):
     late: float | None
     """How long a verdict answers the next same request. 0: never; None: no verdict can be late, for its peers wait as long as the review does."""
     legacy: tuple[float, float] | None
-    """The least and the most that a request waits for it, by server, up to 2025-11-25; None where the rule takes none there."""
+    """The least and the most that a request waits for it, by server, where that speaks 2025-11-25 or older; None where the rule takes none."""
     modern: float | None
-    """The same from 2026-07-28 on, where a wait for the request, but not for a model's answer, is put off and the client comes back."""
+    """The same where client and server both speak 2026-07-28: the wait is put off and the client comes back, but not for a model's answer."""
+    bridged: float | None
+    """The same where only the server speaks 2026-07-28: its client waits on one call all along."""
 
     def __str__(self) -> str:
-        which = "sees the answer" if self.stage == "answer" else "decides"
-        eras = [f"{_span(self.legacy)} in the legacy eras"] if self.legacy else []
-        eras += [] if self.modern is None else [f"{said(self.modern)} in the modern era"]
-        less = " less what the model took" if self.stage == "answer" else ""
-        return f"rule {self.rule!r}: reviewer {self.reviewer} {which} within {' and '.join(eras)}{less}, of {said(self.timeout)}{_later(self.late)}"
+        once = [*(self.legacy or ()), *([] if self.bridged is None else [self.bridged])]
+        more = self.modern is not None and self.modern != max(once)
+        modern = f", or {said(self.modern)} where client and server both speak 2026-07-28" if self.modern is not None and more else ""
+        task = "check the answer, less the time the model took" if self.stage == "answer" else "decide"
+        time = f"{_span((min(once), max(once)))} to {task}{modern}"
+        return f"rule {self.rule!r}: reviewer {self.reviewer} has {time} (the review itself expires after {said(self.timeout)}){_later(self.late)}"
 
 
 def waits(policy: Policy) -> Iterator[Wait]:
@@ -51,10 +54,11 @@ def _wait(policy: Policy, rule: Rule, name: str, stage: Stage, timeout: str | No
     reviewer, era = policy.reviewers[name], rule.match.era
     whole, quick, slow, back = seconds(timeout or reviewer.timeout), *legacy_patience(policy, rule.match), modern_patience(policy, stage)
     legacy = None if era == "modern" else (min(whole, quick), min(whole, slow))
-    modern = None if era == "legacy" else min(whole, back)
-    least = back if era == "modern" else quick if era == "legacy" else min(quick, back)
+    one = left(policy.client)
+    modern, bridged = (None, None) if era == "legacy" else (min(whole, back), min(whole, one))
+    least = one if era == "modern" else quick
     late = seconds(reviewer.late_verdict) if can_be_late(stage, whole, least) else None
-    return Wait(rule.name, name, stage, whole, late, legacy, modern)
+    return Wait(rule.name, name, stage, whole, late, legacy, modern, bridged)
 
 
 def here(policy: Policy, origin: Origin, timeout: float, stage: Stage) -> float:

@@ -1,0 +1,47 @@
+"""How long a review waits where client and server speak different protocol versions, in a run as `check` prints it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from tests.system.test_protocol_version import INITIALIZE, Run, call, legacy
+
+pytestmark = pytest.mark.timeout(120)
+POLICY: Final = """
+version: 1
+client: {peer_timeout: 4s}
+servers: {default: {peer_timeout: none}}
+reviewers: {ops: {timeout: 1h, late_verdict: 0s}}
+rules: [{name: r, match: {kind: sampling}, effect: escalate, reviewer: ops}]
+"""
+PAIRS: Final[dict[str, tuple[str, list[dict[str, Any]]]]] = {
+    "both speak 2026-07-28": ("error", [call(1, "round")]),
+    "only the client": ("old", [call(1, "push")]),
+    "only the server": ("new", [INITIALIZE, legacy(1, "tools/call", name="round", arguments={})]),
+    "neither": ("old", [INITIALIZE, legacy(1, "tools/call", name="push", arguments={})]),
+}
+
+
+def test_check_promises_ten_waits_only_where_both_speak_2026_07_28(tmp_path: Path) -> None:
+    (tmp_path / "policy.yaml").write_text(POLICY)
+    words = [sys.executable, "-m", "samplegate", "check", "policy.yaml"]
+    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
+    assert "reviewer ops has 3s to decide, or 30s where client and server both speak 2026-07-28" in done.stdout
+
+
+@pytest.mark.parametrize("pair", PAIRS)
+def test_a_review_is_put_off_only_where_both_speak_2026_07_28(tmp_path: Path, pair: str) -> None:
+    sign, requests = PAIRS[pair]
+    answer = Run(tmp_path, sign, POLICY)(*requests)[-1]
+    if pair == "both speak 2026-07-28":
+        assert "input_required" == answer["result"]["resultType"]
+        return
+    said = json.dumps(answer)
+    assert "requestState" not in said
+    assert "not answered in time" in said or "refused with -1" in said
