@@ -30,11 +30,13 @@ from samplegate.core.decisions import (
     Situation,
     Unanswered,
 )
+from samplegate.core.names import second_reading
 from samplegate.core.parsing import strictjson
 from samplegate.core.recording import Done
 from samplegate.core.requests import BadRequest, Request
 from samplegate.core.session import shapes
 from samplegate.core.session.rounds import Item, Reply
+from samplegate.core.session.unasked import MEMBERS_OF_REPLIES
 from samplegate.reviewing import escalate, sample_seen
 from samplegate.sampling import late, sample, shaped
 from samplegate.scene import Scene
@@ -115,7 +117,7 @@ def _replied(item: Item, decision: Decision, forwarded: Forwarded, reply: Reply)
 def _client_error(error: bytes) -> Outcome:
     """Error -1 is a refusal; any other means that nobody answered. Both are released as they came (R118)."""
     code = jsontext.lookup(error, "code")
-    if code is not None and code.strip() == b"-1":
+    if code is not None and float(code) == -1:
         return Denied(Reason.CLIENT, error=error)
     return Unanswered(Reason.CLIENT, error=error, detail="the client answered with an error")
 
@@ -126,7 +128,10 @@ def _checked(request: Request, decision: Decision, forwarded: Forwarded, result:
     One that has two readings is nobody's consent: the server's parser might see the other one.
     """
     try:
-        problem = fits(request, strictjson.decode(result, max_bytes=len(result), max_depth=MAX_DEPTH, max_values=MAX_VALUES))
+        decoded = strictjson.decode(result, max_bytes=len(result), max_depth=MAX_DEPTH, max_values=MAX_VALUES)
+        if isinstance(decoded, dict) and (name := second_reading(decoded, MEMBERS_OF_REPLIES)) is not None:
+            raise strictjson.Fault(f"{strictjson.named(name)} could be read as another member")
+        problem = fits(request, decoded)
     except strictjson.Fault as fault:
         return Done(Unanswered(Reason.CLIENT, detail=f"the client's answer cannot be read: {fault}"), decision, fits=False)
     if problem is not None and forwarded.verify:

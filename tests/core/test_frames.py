@@ -68,7 +68,7 @@ class TestRead:
             (b'{"jsonrpc":"2.0","id":0,"result":{"a" : [1 ]}}', "result", 0, "", b'{"a" : [1 ]}'),
             (b'{"jsonrpc":"2.0","id":0,"result":null}', "result", 0, "", b"null"),
             (b'{"jsonrpc":"2.0","id":1.0,"result":{}}', "result", 1, "", b"{}"),
-            (b'{"jsonrpc":"2.0","id":null,"error":{}}', "error", None, "", b"{}"),
+            (b'{"jsonrpc":"2.0","id":null,"error":{"code":-1.0}}', "error", None, "", b'{"code":-1.0}'),
             (b'{"jsonrpc":"2.0","error":{"code":1}}', "error", None, "", b'{"code":1}'),
             (b'\t{ "params" :\r\n {} , "method" : "a" , "id" : -7 , "jsonrpc" : "2.0" } \n', "request", -7, "a", b"{}"),
             (b'{"jsonrpc":"2.0","id":123456789012345678901234567890,"method":"a"}', "request", 123456789012345678901234567890, "a", None),

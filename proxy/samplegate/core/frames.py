@@ -11,7 +11,7 @@ from typing import Final, Literal, TypeAlias, TypedDict
 
 import msgspec
 
-from samplegate.core import jsontext
+from samplegate.core import jsontext, names
 from samplegate.core.eras import META
 from samplegate.core.jsontext import ENVELOPE, Malformed, dump
 
@@ -28,6 +28,10 @@ _first: Final = re.compile(rb'\{"(result|error|method)"')
 _last: Final = re.compile(rb',"jsonrpc": ?"2\.0", ?"id": ?("[^"\\]{0,200}"|-?[0-9]{1,18})\}[ \t\r]*\Z')
 _TAIL: Final = 300  # bytes: the longest of these
 _number: Final = re.compile(rb"-?(?:0|[1-9][0-9]*)\Z")
+_code: Final = re.compile(rb"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")
+MAX_CODE: Final = 1 << 53  # beyond it parsers disagree on a number
+MAX_DIGITS: Final = 400  # bytes of a code, which can be written with as many digits as its writer likes
+_OF_ERRORS: Final = frozenset({"code", "message", "data"})
 
 
 class Frame(msgspec.Struct, eq=False):
@@ -38,6 +42,8 @@ class Frame(msgspec.Struct, eq=False):
     id: FrameId | None
     method: str
     envelope: jsontext.Object
+    code: int | None = None
+    """Of an error, None for every other frame."""
     _payload: bytes | None = None
     _object: jsontext.Object | None = None
     _meta: jsontext.Object | None = None
@@ -82,7 +88,7 @@ class Frame(msgspec.Struct, eq=False):
         if payload is not None:
             changes[self._name] = bytes(payload.text)
         envelope = self.envelope.changed(changes)
-        out = Frame(bytes(envelope.text), self.kind, self.id if id is None else id, self.method, envelope)
+        out = Frame(bytes(envelope.text), self.kind, self.id if id is None else id, self.method, envelope, self.code)
         out._object = self._object if payload is None else payload
         out._meta = self._meta if payload is None else None
         return out
@@ -114,10 +120,10 @@ def read(line: bytes) -> Frame:
         envelope = jsontext.read(line)
     except Malformed as problem:
         raise Malformed(problem.fault, **whose(line)) from None
-    names = envelope.members.keys()
-    if not names <= ENVELOPE:
-        for name in names - ENVELOPE:
-            if name.casefold() in ENVELOPE:
+    found = envelope.members.keys()
+    if not found <= ENVELOPE:
+        for name in found - ENVELOPE:
+            if names.resembles(name, ENVELOPE):
                 raise Malformed(f"its envelope has {name[:20]!r}, which resembles a member of JSON-RPC", **whose(line))
     return _frame(line, envelope)
 
@@ -166,6 +172,8 @@ def _frame(line: bytes, envelope: jsontext.Object) -> Frame:
         name = jsontext.TEXT.decode(method)
     except (msgspec.MsgspecError, UnicodeDecodeError):
         raise Malformed("its method is not a string", id) from None
+    if "\0" in name:  # where parsers in C end it
+        raise Malformed("its method has a NUL", id)
     return Frame(line, "notification" if raw_id is None else "request", id, name, envelope)
 
 
@@ -176,7 +184,26 @@ def _answer(line: bytes, envelope: jsontext.Object, id: FrameId | None) -> Frame
     kind: Kind = "result" if "result" in found else "error"
     if id is None and kind == "result":
         raise Malformed("it is a result without an id", answers=True)
-    return Frame(line, kind, id, "", envelope)
+    out = Frame(line, kind, id, "", envelope)
+    if kind == "error":
+        out.code = _code_of(out)
+    return out
+
+
+def _code_of(f: Frame) -> int:
+    """The code of an error: a JSON number without a fraction, in any spelling. Of any other, parsers that convert make codes of their own."""
+    try:
+        found = f.object.members
+        twin = names.second_reading(found, _OF_ERRORS)
+    except Malformed as problem:
+        raise Malformed(f"its error: {problem.fault}", f.id, answers=True) from None
+    if twin is not None:
+        raise Malformed(f"its error has {twin[:20]!r}, which resembles a member of JSON-RPC", f.id, answers=True)
+    code = bytes(found.get("code", b""))
+    number = float(code) if len(code) <= MAX_DIGITS and _code.fullmatch(code) else 0.5
+    if not number.is_integer() or abs(number) > MAX_CODE:
+        raise Malformed("the code of its error is not a whole number", f.id, answers=True)
+    return int(number)
 
 
 def _id(raw: bytes, *, answers: bool) -> FrameId | None:

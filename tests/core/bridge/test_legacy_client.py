@@ -473,7 +473,7 @@ class TestWhatIsLeft:
         (said,) = to_client(d.server(result(1, tools="outputSchema")))
         assert {"tools": "outputSchema"} == said["result"]
 
-    @pytest.mark.parametrize(("code", "told"), [(b'"x"', "x"), (b"null", None), (b"-32021.0", -32603)])
+    @pytest.mark.parametrize(("code", "told"), [(b'"x"', -32603), (b"null", -32603), (b"-32021.0", -32603), (b"-32000.0", -32000)])
     def test_codes_are_read_as_numbers(self, code: bytes, told: object) -> None:
         d = Bridge()
         d.open()

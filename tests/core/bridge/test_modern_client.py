@@ -250,9 +250,6 @@ class TestAnswers:
         [
             {},
             {"resultType": "task", "task": {}},
-            {"resultType": 5},
-            {"inputRequests": {"k": {}}, "requestState": "s"},
-            {"requestState": "s"},
             {"_meta": 5, "ttlMs": -1},
         ],
     )
@@ -288,7 +285,14 @@ class TestAnswers:
         (seen,) = sent(d.client(1, asks(1, "tools/list")))
         assert [(1, result(1, resultType="complete", **UNCACHED), True)] == heard(d.server(result(seen["id"])))
 
-    @pytest.mark.parametrize("payload", [b'{"code":"x","message":"m"}', b'{"code":-320020,"message":1.0}', b"{}"])
+    @pytest.mark.parametrize("said", [{"resultType": 5}, {"inputRequests": {"k": {}}, "requestState": "s"}, {"requestState": "s"}])
+    def test_a_legacy_result_with_which_a_modern_server_would_ask_for_input_is_refused(self, said: dict[str, Any]) -> None:
+        d = bridge()
+        (seen,) = sent(d.client(3, asks(1, "resources/read", uri="u")))
+        ((_, answer, _),) = heard(d.server(result(seen["id"], contents=[], **said)))
+        assert -32603 == answer["error"]["code"]
+
+    @pytest.mark.parametrize("payload", [b'{"code":-320020,"message":1.0}', b'{"code":7.0}'])
     def test_an_error_of_any_other_code_stays_byte_for_byte(self, payload: bytes) -> None:
         d = bridge()
         (seen,) = sent(d.client(3, asks(1, "tools/call", name="x")))

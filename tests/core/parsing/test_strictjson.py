@@ -85,13 +85,29 @@ def test_a_text_that_fits_no_memory_is_refused_by_its_size_alone() -> None:
 KNOWN = frozenset({"messages", "url", "maxTokens", "_meta", "isError"})
 
 
-@pytest.mark.parametrize("name", ["Messages", "MESSAGES", "URL", "maxtokens", "_Meta", "me\u017f\u017fages", "maxTo\u212aens", "\uff55rl"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "Messages",
+        "MESSAGES",
+        "URL",
+        "maxtokens",
+        "_Meta",
+        "me\u017f\u017fages",
+        "maxTo\u212aens",
+        "\uff55rl",
+        "is_error",
+        "meta",
+        "url\0",
+        "\u0131serror",
+    ],
+)
 def test_a_name_that_another_parser_takes_for_a_known_one_is_found(name: str) -> None:
     assert name == folded(["x", "messages", name], KNOWN)
 
 
 def test_known_and_other_names_resemble_nothing() -> None:
-    assert folded({*KNOWN, "message", "vendor/extra", "is_error", "ключ", ""}, KNOWN) is None
+    assert folded({*KNOWN, "message", "vendor/extra", "is-error", "ключ", ""}, KNOWN) is None
 
 
 def test_a_name_is_shown_quoted_bounded_and_with_what_is_odd_escaped() -> None:

@@ -16,11 +16,12 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from samplegate.core import frames
 from samplegate.core.decisions import Answered, Denied, Outcome, Reason, Unanswered
 from samplegate.core.matching.match import compile_policy
 from samplegate.core.session import declared
 from samplegate.core.session.exchange import MAX_ROUNDS
-from samplegate.core.session.inflight import call_of
+from samplegate.core.session.inflight import call_and_token
 from samplegate.core.session.rounds import (
     Close,
     Effect,
@@ -277,7 +278,7 @@ class Conversation(RuleBasedStateMachine):
             return
         client = self.session.state.inflight.wire[said["id"]].client
         seen = declared.read(json.dumps(meta[CAPABILITIES]).encode())
-        call = call_of(said["method"], json.dumps(said["params"]).encode())
+        call, _ = call_and_token(frames.read(json.dumps(said).encode()), modern=True)
         offer = self.session.state.offer("modern", "2026-07-28", client, call)
         assert (offer.sampling, offer.sampling_tools, offer.form, offer.url) == (seen.sampling, seen.sampling_tools, seen.form, seen.url)
 

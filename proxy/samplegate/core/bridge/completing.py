@@ -11,6 +11,7 @@ import msgspec
 
 from samplegate.core import jsontext
 from samplegate.core.eras import META, MODERN
+from samplegate.core.frames import Frame
 from samplegate.core.jsontext import Malformed
 from samplegate.core.session import shapes
 from samplegate.core.session.declared import without_tasks_extension
@@ -77,11 +78,6 @@ def completed(method: str, result: bytes, info: bytes | None) -> bytes:
     return result[:at] + head + (b"," if head and left else b"") + result[at:]
 
 
-def renumbered(error: bytes) -> bytes:
-    """An error with the code that the modern era has for it; all others stay as they are (R56, R118)."""
-    raw = jsontext.lookup(error, "code")
-    try:
-        code = None if raw is None else float(raw)
-    except ValueError:
-        return error
-    return jsontext.splice(error, ("code",), jsontext.dump(shapes.BAD_PARAMS)) if code == NOT_FOUND else error
+def renumbered(f: Frame) -> bytes:
+    """The line of an error with the code that the modern era has for it; all others stay as they are (R56, R118)."""
+    return jsontext.splice(f.raw, ("error", "code"), jsontext.dump(shapes.BAD_PARAMS)) if f.code == NOT_FOUND else f.raw

@@ -113,10 +113,9 @@ def _with_method(line: bytes | Frame) -> Frame | None:
 
 
 def _modern(method: str, f: Frame, info: bytes | None) -> bytes:
-    payload = f.payload or b""
     if f.kind == "error":
-        return jsontext.splice(f.raw, ("error",), completing.renumbered(payload))
-    return jsontext.splice(f.raw, ("result",), completing.completed(method, payload, info))
+        return completing.renumbered(f)
+    return jsontext.splice(f.raw, ("result",), completing.completed(method, f.payload or b"", info))
 
 
 def _answer(f: Frame) -> bytes:

@@ -10,7 +10,7 @@ from typing import Final
 
 import msgspec
 
-from samplegate.core import frames, jsontext
+from samplegate.core import frames, jsontext, names
 from samplegate.core.bridge.calls import MAX_CALLS, Call, Calls
 from samplegate.core.bridge.entering import Entering
 from samplegate.core.bridge.handing import Handing
@@ -277,7 +277,6 @@ class LegacyClient:
 def _plain(f: Frame) -> jsontext.Object:
     """A legacy call's params: no answers in them that nobody asked for (T3), and no task, which was not offered (R106, R121)."""
     found = f.object.members
-    for name in found:
-        if name.casefold() in ANSWERS:
-            raise Malformed(f"its params have {name[:20]!r}, which this era does not have")
+    if (name := names.resembling(found, ANSWERS) or next(iter(ANSWERS & found.keys()), None)) is not None:
+        raise Malformed(f"its params have {name[:20]!r}, which this era does not have")
     return f.object.changed({"task": None}) if "task" in found else f.object

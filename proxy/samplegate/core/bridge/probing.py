@@ -47,7 +47,7 @@ def probe(id: FrameId) -> bytes:
 def finding(f: Frame) -> Finding:
     """What the answer to ``server/discover`` tells."""
     try:
-        return _of_result(f.payload) if f.kind == "result" else _of_error(f.payload)
+        return _of_result(f.payload) if f.kind == "result" else _of_error(f)
     except Malformed:
         return Finding(False, Eras())
 
@@ -59,11 +59,10 @@ def _of_result(result: bytes | None) -> Finding:
     return Finding(modern, Eras(legacy, modern))
 
 
-def _of_error(error: bytes | None) -> Finding:
-    code = _code(error)
-    if code not in _MODERN_ERRORS:
-        return Finding(False, Eras(modern=False) if code in _PLAIN_ERRORS else Eras())
-    listed = _versions(jsontext.lookup(error, "data", "supported"))
+def _of_error(f: Frame) -> Finding:
+    if f.code not in _MODERN_ERRORS:
+        return Finding(False, Eras(modern=False) if f.code in _PLAIN_ERRORS else Eras())
+    listed = _versions(jsontext.lookup(f.payload, "data", "supported"))
     if listed and not any(version in MODERN for version in listed):  # it names what it speaks, and we speak none of its modern ones
         return Finding(False, Eras(modern=False))
     return Finding(True, Eras(modern=True))
@@ -72,17 +71,9 @@ def _of_error(error: bytes | None) -> Finding:
 def says_modern(f: Frame) -> bool:
     """Whether an answer to ``initialize`` is an error that only a server of the modern era makes."""
     try:
-        return f.kind == "error" and _of_error(f.payload).modern
+        return f.kind == "error" and _of_error(f).modern
     except Malformed:
         return False
-
-
-def _code(error: bytes | None) -> float | None:
-    raw = jsontext.lookup(error, "code")
-    try:
-        return None if raw is None else float(raw)
-    except ValueError:
-        return None
 
 
 def _versions(raw: bytes | None) -> list[str]:

@@ -5,7 +5,6 @@ Strict clients refuse members they do not know, and the TypeScript SDK a whole l
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Final
 
 import msgspec
@@ -29,7 +28,7 @@ def result(f: Frame, method: str) -> bytes:
     found = f.members
     if found is None:
         return f.raw
-    if _type(found) not in (None, COMPLETE):
+    if doors.result_type(f.object) not in (None, COMPLETE):
         raise Malformed("its result has a resultType that the client's era does not have")
     gone = {name for name in _MODERN_ONLY if name in found}
     if method == "tools/call" and not _is_object(found.get("structuredContent", _NOTHING)):
@@ -43,14 +42,6 @@ def result(f: Frame, method: str) -> bytes:
 
 
 _NOTHING: Final = msgspec.Raw(b"{}")
-
-
-def _type(found: Mapping[str, msgspec.Raw]) -> str | None:
-    """``resultType``, None where there is none."""
-    for name in found:
-        if name != "resultType" and name.casefold() == "resulttype":
-            raise Malformed(f"its result has {name[:20]!r}, which resembles a member of the protocol")
-    return None if "resultType" not in found else jsontext.string(bytes(found["resultType"])) or ""
 
 
 def _is_object(raw: msgspec.Raw) -> bool:
@@ -83,10 +74,5 @@ def _fits(tool: bytes) -> bool:
 
 
 def error(f: Frame) -> bytes:
-    """The line of an error, for the client: as it came, but for the codes that its era does not have (R118). Raises Malformed."""
-    code = f.lookup("code")
-    try:
-        number = None if code is None else float(code)
-    except ValueError:
-        number = None
-    return jsontext.splice(f.raw, ("error", "code"), jsontext.dump(shapes.INTERNAL)) if number in OF_MODERN else f.raw
+    """The line of an error, for the client: as it came, but for the codes that its era does not have (R118)."""
+    return jsontext.splice(f.raw, ("error", "code"), jsontext.dump(shapes.INTERNAL)) if f.code in OF_MODERN else f.raw

@@ -24,7 +24,7 @@ from samplegate.core.session.state import INTERNAL
 
 _NOT_FOR_CLIENTS: Final = frozenset({"notifications/elicitation/complete", "notifications/tasks"})
 """What no modern server may send (R43, R108): the ids in it are nobody's."""
-_NEVER: Final = frozenset(str(code).encode() for code in (shapes.METHOD_NOT_FOUND, shapes.BAD_PARAMS))
+_NEVER: Final = frozenset({shapes.METHOD_NOT_FOUND, shapes.BAD_PARAMS})
 _subscription: Final = META_SUBSCRIPTION.encode()
 
 
@@ -121,7 +121,4 @@ def _refusal(problem: Malformed) -> Note:
 
 def _is_final(f: Frame) -> bool:
     """Whether an answer says that asking again is of no use."""
-    try:
-        return f.kind == "error" and f.lookup("code") in _NEVER
-    except Malformed:
-        return False
+    return f.code in _NEVER

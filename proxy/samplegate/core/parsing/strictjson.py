@@ -9,17 +9,16 @@ from __future__ import annotations
 import json
 import math
 import re
-import unicodedata
 from collections.abc import Iterable
-from functools import lru_cache
 from typing import Any, Final
+
+from samplegate.core.names import resembles
 
 MAX_BYTES: Final = 32 * 1024 * 1024  # some images or sounds, as base64; more is refused before it is decoded
 MAX_DEPTH: Final = 64  # real requests nest below 10, generated schemas below 30
 MAX_VALUES: Final = 250_000  # bounds the memory: three bytes of JSON can become a hundred of Python
 
 _SHOWN: Final = 60  # characters of a name in a message
-_LONGEST: Final = 100  # characters of a name that may resemble a member of the protocol; the longest has 17
 
 _plain: Final = re.compile(r"[A-Za-z0-9_-]{1,60}\Z")
 _strings: Final = re.compile(rb'"[^"]*"')
@@ -47,26 +46,11 @@ def decode(text: bytes, *, max_bytes: int = MAX_BYTES, max_depth: int = MAX_DEPT
 
 
 def folded(names: Iterable[str], known: frozenset[str]) -> str | None:
-    """The first of ``names`` that is not in ``known`` and that a parser which folds case or width takes for one of it, None if there is none.
+    """The first of ``names`` that is not in ``known`` and that a lenient parser takes for one of it, None if there is none (``names.py``).
 
     Go's and .NET's parsers fold ``Messages`` and ``me\u017f\u017fages`` into ``messages``, and so would see another request than was decided.
     """
-    for name in names:
-        if name not in known and _fold(name) in _folds(known):
-            return name
-    return None
-
-
-def _fold(name: str) -> str:
-    """Compatibility forms and case apart, a name is this; longer ones than any member of the protocol resemble none."""
-    if name.isascii():
-        return name.lower()
-    return unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", name[:_LONGEST]).casefold())
-
-
-@lru_cache(maxsize=64)
-def _folds(known: frozenset[str]) -> frozenset[str]:
-    return frozenset(map(_fold, known))
+    return next((name for name in names if resembles(name, known)), None)
 
 
 def named(name: str) -> str:

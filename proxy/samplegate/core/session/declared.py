@@ -6,8 +6,10 @@ Only the members that differ are spliced; the rest stays as it came (R109).
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Final
 
+from samplegate.core import names
 from samplegate.core.capabilities import Offer
 from samplegate.core.eras import TASKS_EXTENSION, UI_EXTENSION, has_elicitation, has_modes
 from samplegate.core.jsontext import Malformed, lookup, members, splice
@@ -16,17 +18,24 @@ from samplegate.core.requests import ClientCapabilities
 MAX_DECLARED: Final = 64 * 1024  # bytes of declared capabilities, which are gone through for each member; real ones are some hundred
 
 
+_CAPABILITIES: Final = frozenset({"sampling", "elicitation", "roots", "tasks", "extensions", "experimental"})
+_SUB: Final = frozenset({"tools", "context"})
+_MODES: Final = frozenset({"form", "url"})
+_EXTENSIONS: Final = frozenset({TASKS_EXTENSION})
+
+
 def read(raw: bytes | None) -> ClientCapabilities:
     """What a ``capabilities`` object declares. Raises jsontext.Malformed for twins on the way, or where it is too large."""
     if raw is None or raw[:1] != b"{":
         return ClientCapabilities()
     if len(raw) > MAX_DECLARED:
         raise Malformed(f"its capabilities are larger than {MAX_DECLARED} bytes")
-    at = members(raw)
+    at = _plain(raw, _CAPABILITIES)
     sampling = _object(raw, "sampling")
     elicitation = _object(raw, "elicitation")
-    modes = {} if elicitation is None else members(elicitation)
-    sub = {} if sampling is None else members(sampling)
+    modes = {} if elicitation is None else _plain(elicitation, _MODES)
+    sub = {} if sampling is None else _plain(sampling, _SUB)
+    _plain(_object(raw, "extensions") or b"{}", _EXTENSIONS)
     return ClientCapabilities(
         sampling=sampling is not None,
         sampling_tools="tools" in sub,
@@ -35,6 +44,14 @@ def read(raw: bytes | None) -> ClientCapabilities:
         url="url" in modes,
         roots="roots" in at,
     )
+
+
+def _plain(raw: bytes, known: frozenset[str]) -> Collection[str]:
+    """The names of an object. Raises jsontext.Malformed where another parser could find capabilities that are not rewritten here."""
+    found = members(raw).keys()
+    if (name := names.second_reading(found, known)) is not None:
+        raise Malformed(f"its capabilities have {name[:40]!r}, which could be read as another member")
+    return found
 
 
 def _object(raw: bytes, name: str) -> bytes | None:

@@ -10,7 +10,7 @@ from typing import Final
 
 import msgspec
 
-from samplegate.core import jsontext
+from samplegate.core import jsontext, names
 from samplegate.core.capabilities import Offer
 from samplegate.core.frames import Frame
 from samplegate.core.parsing.parse import parse
@@ -20,11 +20,12 @@ from samplegate.core.session.rounds import ELICITATION, ROOTS, SAMPLING, Item
 KINDS: Final = frozenset({SAMPLING, ELICITATION})
 MAX_KEYS: Final = 64  # requests in one round; real ones have one to three
 URL_ELICITATION_REQUIRED: Final = -32042
-MAX_CODE: Final = 400  # bytes of the number of an error, which can be written with as many digits as its writer likes
 MAX_URL_ERROR: Final = 1024 * 1024  # bytes of a -32042 error that is taken apart; real ones have one or two URLs
-_OF_ERRORS: Final = frozenset({"code", "message", "data"})
+_OF_URL_ERRORS: Final = frozenset({"elicitations"})
 _OF_ENTRIES: Final = frozenset({"method", "params"})
 INPUT_REQUIRED: Final = "input_required"
+_OF_RESULTS: Final = frozenset({"resultType", "inputRequests", "requestState"})
+_TYPES: Final = frozenset({INPUT_REQUIRED, "complete", "task"})
 
 
 def item(method: str, params: bytes | None, origin: Origin, offer: Offer) -> Item:
@@ -55,11 +56,20 @@ class InputRequired(msgspec.Struct, frozen=True):
 
 
 def result_type(result: jsontext.Object) -> str | None:
-    """``resultType`` of a result, None where it has none. Raises jsontext.Malformed where another parser could find one."""
-    for name in result.members:
-        if name != "resultType" and name.casefold() == "resulttype":
-            raise jsontext.Malformed(f"its result has {name[:20]!r}, which resembles a member of the protocol")
-    return jsontext.string(result.raw("resultType"))
+    """``resultType`` of a result, None where it has none. Raises jsontext.Malformed for a result of two readings.
+
+    Clients of both eras look at its members by one model, so they count in every era.
+    """
+    found = result.members
+    if (name := names.resembling(found, _OF_RESULTS)) is not None:
+        raise jsontext.Malformed(f"its result has {name[:20]!r}, which resembles a member of the protocol")
+    raw = result.raw("resultType")
+    said = None if raw is None or raw == b"null" else jsontext.string(raw) or ""
+    if said is not None and (not said or "\0" in said or names.resembles(said, _TYPES)):
+        raise jsontext.Malformed("its resultType is none that all parsers read alike")
+    if said != INPUT_REQUIRED and ("inputRequests" in found or "requestState" in found):
+        raise jsontext.Malformed("its result asks for input without the resultType that says so")
+    return said
 
 
 def may_say(text: bytes, word: bytes) -> bool:
@@ -83,11 +93,11 @@ def input_required(result: jsontext.Object, origin: Origin, offer: Offer) -> Inp
     entries = result.inner("inputRequests")
     if entries is None:
         return "its inputRequests is not an object"
-    names = entries.members
-    if not names and state is None:
+    count = len(entries.members)
+    if not count and state is None:
         return "it has neither inputRequests nor requestState"
-    if len(names) > MAX_KEYS:
-        return f"it asks {len(names)} things at once, more than {MAX_KEYS}"
+    if count > MAX_KEYS:
+        return f"it asks {count} things at once, more than {MAX_KEYS}"
     return _sorted(entries, origin, offer, state)
 
 
@@ -108,7 +118,7 @@ def _sorted(entries: jsontext.Object, origin: Origin, offer: Offer, state: bytes
         if entry is None:
             return "an entry of its inputRequests is not an object"
         for name in entry.members:
-            if name not in _OF_ENTRIES and name.casefold() in _OF_ENTRIES:
+            if names.resembles(name, _OF_ENTRIES):
                 return "an entry of its inputRequests has a member that resembles one of the protocol"
         method = jsontext.string(entry.raw("method"))
         if method == ROOTS:
@@ -121,29 +131,16 @@ def _sorted(entries: jsontext.Object, origin: Origin, offer: Offer, state: bytes
 
 
 def url_elicitations(error: Frame, origin: Origin, offer: Offer) -> Mapping[str, Item] | None:
-    """The elicitations of a -32042 error (R44), None if the error is another one. Any spelling of the number counts."""
-    if not is_url_error(error):
+    """The elicitations of a -32042 error (R44), None if the error is another one. Raises jsontext.Malformed for data of two readings."""
+    if error.code != URL_ELICITATION_REQUIRED:
         return None
-    raw = error.lookup("data", "elicitations") if len(error.raw) <= MAX_URL_ERROR else None
+    data = error.object.inner("data") if len(error.raw) <= MAX_URL_ERROR else None
+    if data is not None and (name := names.second_reading(data.members, _OF_URL_ERRORS)) is not None:
+        raise jsontext.Malformed(f"the data of its error has {name[:20]!r}, which resembles a member of the protocol")
+    raw = None if data is None else data.raw("elicitations")
     try:
         entries = [] if raw is None else msgspec.json.decode(raw, type=list[msgspec.Raw])
     except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
         entries = []
     items = {str(number): item(ELICITATION, bytes(params), origin, offer) for number, params in enumerate(entries[:MAX_KEYS])}
     return items if entries and len(entries) <= MAX_KEYS else {"0": item(ELICITATION, b"{}", origin, offer)}
-
-
-def is_url_error(error: Frame) -> bool:
-    """Whether an error is -32042, in any spelling of the number. Raises jsontext.Malformed for an error of two readings."""
-    found = error.object.members
-    for name in found:
-        if name not in _OF_ERRORS and name.casefold() in _OF_ERRORS:
-            raise jsontext.Malformed(f"its error has {name[:20]!r}, which resembles a member of JSON-RPC")
-    try:
-        if "code" in found and len(found["code"]) > MAX_CODE:
-            raise jsontext.Malformed(f"the code of its error is longer than {MAX_CODE} bytes")
-        return "code" in found and float(bytes(found["code"])) == URL_ELICITATION_REQUIRED
-    except jsontext.Malformed:
-        raise
-    except ValueError:
-        return False

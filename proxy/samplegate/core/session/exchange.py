@@ -106,8 +106,6 @@ class Exchange:
 
     def answered(self, pending: Pending, f: Frame) -> Effects | None:
         """A result for a modern request that is not simply passed on; None for all others."""
-        if not f.may_say(b"input_required") and not f.may_say(b"task"):
-            return self._discovered(pending, f) if pending.method == "server/discover" else None
         kind = doors.result_type(f.object)
         if kind == "task":
             return [*self._witness.asked(pending), *self._fail(pending, "the server made a task of the call, which was not offered to it")]

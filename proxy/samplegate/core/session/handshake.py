@@ -7,7 +7,7 @@ from typing import Final
 
 import msgspec
 
-from samplegate.core import jsontext
+from samplegate.core import jsontext, names
 from samplegate.core.eras import LEGACY, era_of
 from samplegate.core.frames import Frame, FrameId
 from samplegate.core.jsontext import Malformed
@@ -18,6 +18,7 @@ from samplegate.core.session.state import State
 
 Effects = list[Effect]
 METHOD: Final = "initialize"
+_MEMBERS: Final = frozenset({"protocolVersion", "capabilities", "clientInfo", "serverInfo", "instructions", "_meta"})
 _date: Final = re.compile("[0-9]{4}-[0-9]{2}-[0-9]{2}")
 
 
@@ -32,6 +33,7 @@ class Handshake(msgspec.Struct, eq=False):
         """The client opens."""
         assert f.id is not None
         state = self.state
+        _plain(f, "params")
         asked = jsontext.string(f.lookup("protocolVersion"))
         revision = asked if asked is not None and era_of(asked) == "legacy" else LEGACY[-1]
         raw = f.lookup("capabilities")
@@ -50,7 +52,14 @@ class Handshake(msgspec.Struct, eq=False):
         asked = self._asked.pop(f.id, None) if f.id is not None else None
         if asked is None:
             return
+        _plain(f, "result")
         said = jsontext.string(f.lookup("protocolVersion"))
         if said is not None and not _date.fullmatch(said):
             raise Malformed("its protocolVersion is not a date")
         self.state.revision = said or asked
+
+
+def _plain(f: Frame, what: str) -> None:
+    """Raises Malformed where another parser could find another revision or other capabilities."""
+    if (name := names.second_reading(f.object.members, _MEMBERS)) is not None:
+        raise Malformed(f"its {what} has {name[:40]!r}, which could be read as another member")

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Final
 
 import msgspec
 
+from samplegate.core import names
 from samplegate.core.capabilities import Offer
-from samplegate.core.eras import CALLS
+from samplegate.core.eras import CALLS, META, META_CAPABILITIES, META_LOG_LEVEL, META_RELATED_TASK, META_VERSION
 from samplegate.core.frames import Frame, FrameId, plain_id
 from samplegate.core.jsontext import Malformed, lookup, string
 from samplegate.core.requests import Call, ClientCapabilities
@@ -83,27 +85,45 @@ def token_of(params: bytes | None) -> bytes | None:
     return _token(raw)
 
 
-def call_of(method: str, params: bytes | None) -> Call | None:
-    """The call that a server may ask during, None for every other method (R59). Raises jsontext.Malformed for a tool's name of two readings."""
-    if method not in CALLS:
-        return None
-    tool = string(lookup(params, "name")) if method == "tools/call" else None
-    return Call(method, tool)
-
-
 def call_and_token(f: Frame, *, modern: bool) -> tuple[Call | None, bytes | None]:
-    """The call that a request is, and its progressToken, from one reading of its params. Raises jsontext.Malformed as ``call_of``."""
+    """The call that a request is, if the server may ask during it (R59), and its progressToken.
+
+    Raises Malformed where another parser could find another call in its params.
+    """
+    if f.method not in CALLS and not modern:
+        return None, own_token(f)
+    if f.members is None and f.payload not in (None, b"null"):  # some libraries take a list for the members in their order
+        raise Malformed("its params are not an object")
+    params = f.object.members
+    _single(params, _OF_PARAMS, "params have")
+    _single(f.meta.members, _OF_META, "_meta has")
+    if not modern and not ANSWERS.isdisjoint(params):
+        raise Malformed("its params have answers, which this era does not have")
     if f.method not in CALLS:
         return None, own_token(f)
-    params = f.object.members
-    if not modern:
-        for member in params:
-            if member.casefold() in ANSWERS:
-                raise Malformed(f"its params have {member[:20]!r}, which this era does not have")
-    tool = string(f.object.raw("name")) if f.method == "tools/call" else None
+    named = _text(f, "uri" if f.method == "resources/read" else "name")
+    tool = named if f.method == "tools/call" else None
     if tool is not None and len(tool) > MAX_TOOL:
         raise Malformed(f"its tool's name is longer than {MAX_TOOL} characters")
     return Call(f.method, tool), own_token(f)
+
+
+def _single(found: Mapping[str, msgspec.Raw], known: frozenset[str], where: str) -> None:
+    if found.keys() <= known:
+        return
+    if (twin := names.second_reading(found, known)) is not None:
+        raise Malformed(f"its {where} {twin[:60]!r}, which could be read as another member")
+
+
+def _text(f: Frame, member: str) -> str | None:
+    """What names a call's target, None where nothing does. Numbers and booleans are texts to some parsers, and a NUL ends one for others."""
+    raw = f.object.raw(member)
+    if raw is None or raw == b"null":
+        return None
+    said = string(raw)
+    if said is None or "\0" in said:
+        raise Malformed(f"the {member} in its params is not a plain text")
+    return said
 
 
 def own_token(f: Frame) -> bytes | None:
@@ -136,8 +156,15 @@ def kept(f: Frame, call: Call | None) -> Frame | None:
 MAX_TOOL: Final = 1024  # characters of a tool's name, which is kept while its call is in flight; real ones have at most 128
 MAX_KEPT: Final = 1024 * 1024  # bytes; nobody reads more, and the line itself is gone once it is written
 _trace: Final = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
-ANSWERS: Final = frozenset({"requeststate", "inputresponses"})
-"""The members of a call's params by which answers come back in the modern era, folded as lenient parsers fold them."""
+ANSWERS: Final = frozenset({"requestState", "inputResponses"})
+"""The members of a call's params by which answers come back in the modern era."""
+_OF_PARAMS: Final = ANSWERS | {"name", "uri", "arguments", "task", META}
+_OF_META: Final = frozenset({"progressToken", "traceparent", "tracestate", "baggage", META_RELATED_TASK}) | {
+    META_VERSION,
+    META_CAPABILITIES,
+    META_LOG_LEVEL,
+    "io.modelcontextprotocol/clientInfo",
+}
 
 
 STANDALONE: Final = 0

@@ -76,11 +76,18 @@ def params_digest(params: bytes | None) -> str:
 
     Raises ValueError or RecursionError for what Python does not read: numbers of thousands of digits, a thousand levels.
     """
-    decoded: Any = {} if params is None else json.loads(params)
+    decoded: Any = {} if params is None else json.loads(params, object_pairs_hook=_single)
     if isinstance(decoded, dict):
         decoded = {name: value for name, value in decoded.items() if name not in UNBOUND}
     text = json.dumps(decoded, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
     return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _single(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):  # another parser takes the other one: a digest of one would stand for both
+        raise ValueError("a member stands twice")
+    return found
 
 
 def seal(round: SealedRound, binding: Binding, *, key: bytes, nonce: bytes) -> str:

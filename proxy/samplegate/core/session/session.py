@@ -6,8 +6,6 @@ where an id, a capability or a state must change only that is spliced. The doors
 
 from __future__ import annotations
 
-from typing import Final
-
 from samplegate.core import frames
 from samplegate.core.eras import META
 from samplegate.core.frames import Frame, FrameId
@@ -30,7 +28,6 @@ from samplegate.core.session.urlerrors import UrlErrors
 from samplegate.core.session.witness import Witness
 
 Effects = list[Effect]
-_INPUT_REQUIRED: Final = doors.INPUT_REQUIRED.encode()
 
 
 class Session:
@@ -198,7 +195,7 @@ class Session:
         if f.kind == "notification":
             return self._server_notifies(lane, f)
         if f.id is None:  # an error that names no request: for whoever reads it
-            url_error = doors.is_url_error(f)
+            url_error = f.code == doors.URL_ELICITATION_REQUIRED
             if url_error or self.state.maps_ids:
                 return [Note("frame.refused", {"side": "server", "fault": "URLs for no request" if url_error else "an error for no request"})]
             return [ToClient(0, f.raw)]
@@ -215,7 +212,7 @@ class Session:
             held = self.url_errors.arrive(pending, f)
         elif pending.modern:
             held = self.exchange.answered(pending, f)
-        elif f.may_say(_INPUT_REQUIRED) and doors.result_type(f.object) == doors.INPUT_REQUIRED:
+        elif doors.result_type(f.object) == doors.INPUT_REQUIRED:
             raise Malformed("it asks for input in an era that has no such result")
         elif pending.method == handshake.METHOD:
             self.handshake.answered(f)

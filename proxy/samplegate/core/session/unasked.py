@@ -8,7 +8,7 @@ from typing import Final, Literal
 
 import msgspec
 
-from samplegate.core import frames, jsontext
+from samplegate.core import frames, jsontext, names
 from samplegate.core.capabilities import unsolicited
 from samplegate.core.decisions import Answered, Withdrawn
 from samplegate.core.frames import Frame
@@ -35,6 +35,7 @@ class Unasked(msgspec.Struct, eq=False):
         try:
             given = {key: bytes(raw) for key, raw in jsontext.fields(answers).items()}
             plain = all(isinstance(one, dict) for one in strictjson.decode(answers).values())
+            plain = plain and not any(names.second_reading(jsontext.fields(raw), MEMBERS_OF_REPLIES) for raw in given.values())
         except (jsontext.Malformed, strictjson.Fault):
             plain = False
         if not plain:  # nobody's consent, as where it answers what was asked
@@ -110,13 +111,12 @@ def _says_action(answer: bytes) -> bool:
 
 
 _ANSWERS: Final = frozenset({"requestState", "inputResponses"})
-_FOLDED: Final = frozenset(name.casefold() for name in _ANSWERS)
+MEMBERS_OF_REPLIES: Final = frozenset({"action", "content", "role", "model", "stopReason", "_meta"})
+"""What a client answers to sampling and elicitation."""
 
 
 def brings_answers(params: jsontext.Object) -> bool:
     """Whether a call brings answers or a state along. Raises jsontext.Malformed for a spelling that another parser may fold to them."""
-    names = params.members.keys()
-    for name in names - _ANSWERS:
-        if name.casefold() in _FOLDED:
-            raise jsontext.Malformed(f"its params have {name[:20]!r}, which resembles a member of the protocol")
-    return not names.isdisjoint(_ANSWERS)
+    if (name := names.resembling(params.members, _ANSWERS)) is not None:
+        raise jsontext.Malformed(f"its params have {name[:20]!r}, which resembles a member of the protocol")
+    return not _ANSWERS.isdisjoint(params.members)

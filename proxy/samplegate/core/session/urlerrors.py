@@ -28,7 +28,6 @@ class UrlErrors(msgspec.Struct, eq=False):
 
     def arrive(self, pending: Pending, f: Frame) -> Effects | None:
         """The server fails a call; None if with any other error."""
-        assert f.payload is not None
         state = self.state
         calls: tuple[Call, ...] = () if pending.call is None else (pending.call,)
         era: Era = "modern" if pending.modern else "legacy"

@@ -25,7 +25,7 @@ class ModernCall(Call):
         """Post it; if the server misses headers, look at its tools again and post it once more (R74)."""
         own = await self._mirror.headers(self.frame, self._meta)
         refusal = await self._post(own)
-        if refusal is not None and self.frame.method == CALL and _misses_headers(refusal):
+        if refusal is not None and self.frame.method == CALL and refusal.code == headers.MISMATCH:
             fresh = await self._mirror.headers(self.frame, self._meta, afresh=True)
             if fresh != own:
                 refusal = await self._post(fresh)
@@ -35,7 +35,3 @@ class ModernCall(Call):
     def _final(self, found: Frame) -> Frame:
         """A list of tools goes on without those that must not be used over HTTP."""
         return self._mirror.learn(found) if self.frame.method == LIST and found.kind == "result" else found
-
-
-def _misses_headers(refusal: Frame) -> bool:
-    return refusal.lookup("code") == str(headers.MISMATCH).encode()
