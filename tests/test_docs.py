@@ -192,3 +192,23 @@ def test_every_command_of_the_reference_exists() -> None:
         with pytest.raises(SystemExit) as caught:
             cli.main([command, "--help"])
         assert 0 == caught.value.code
+
+
+def test_the_changelog_has_each_heading_once_in_order_and_a_line_for_each_change() -> None:
+    text = (ROOT / "CHANGELOG.md").read_text("utf-8")
+    versions = re.findall(r"^## \[(.+?)\](.*)$", text, re.MULTILINE)
+    assert ("Unreleased", "") == versions[0]
+    assert ("0.1.0", " - 2026-11-22") == versions[-1]
+    unreleased = text.partition("## [Unreleased]\n")[2].partition("\n## [")[0]
+    headings = re.findall(r"^### (.+)$", unreleased, re.MULTILINE)
+    assert [name for name in ("Added", "Changed", "Fixed", "Security") if name in headings] == headings
+    for section in unreleased.split("\n### ")[1:]:
+        heading, *lines = section.strip().split("\n")
+        assert lines, f"{heading}: it is empty"
+        assert [] == [line for line in lines if not line.startswith("- ")], f"{heading}: a list has one change a line"
+
+
+def test_the_decisions_are_numbered_without_a_gap() -> None:
+    decided = (ROOT / "proxy" / "README.md").read_text("utf-8").partition("## Decided, and why")[2]
+    numbers = [int(number) for number in re.findall(r"^(\d+)\. \*\*", decided, re.MULTILINE)]
+    assert list(range(1, len(re.findall(r"^\d+\. ", decided, re.MULTILINE)) + 1)) == numbers
