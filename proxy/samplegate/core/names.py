@@ -11,42 +11,38 @@ from collections.abc import Collection
 from functools import lru_cache
 from typing import Final
 
-from samplegate.core.jsontext import Malformed
-
-MAX_NAMES: Final = 10_000  # unknown members that are compared; real objects have a few
 _LONGEST: Final = 100  # characters that are compared; the longest name of the protocol has 43
 
 
 def second_reading(names: Collection[str], known: frozenset[str]) -> str | None:
     """The first of ``names`` that a lenient parser takes for one of ``known`` or for another of ``names``; None if there is none.
 
-    Raises Malformed for more names than can be compared in a moment.
+    The names of one object, which ``jsontext`` has bounded.
     """
-    unknown = [name for name in names if name not in known]
-    if not unknown:
-        return None
-    if len(unknown) > MAX_NAMES:
-        raise Malformed(f"an object of it has more than {MAX_NAMES} members that the protocol does not have")
+    found = resembling(names, known)
+    if found is not None or len(names) < 2:
+        return found
     seen: set[str] = set()
-    for name in unknown:
+    for name in names:
         folded = fold(name)
-        if folded.replace("_", "") in _loose(known) or folded in seen:
+        if folded in seen:
             return name
         seen.add(folded)
     return None
 
 
 def resembling(names: Collection[str], known: frozenset[str]) -> str | None:
-    """The first of ``names`` that a lenient parser takes for one of ``known``, None if there is none. Raises Malformed as ``second_reading``."""
-    unknown = [name for name in names if name not in known]
-    if len(unknown) > MAX_NAMES:
-        raise Malformed(f"an object of it has more than {MAX_NAMES} members that the protocol does not have")
-    return next((name for name in unknown if resembles(name, known)), None)
+    """The first of ``names`` that a lenient parser takes for one of ``known``, which it is not; None if there is none."""
+    loose = _loose(known)
+    for name in names:
+        if name not in known and _loosely(name) in loose:
+            return name
+    return None
 
 
 def resembles(name: str, known: frozenset[str]) -> bool:
     """Whether a lenient parser takes ``name`` for one of ``known``, which it is not."""
-    return name not in known and fold(name).replace("_", "") in _loose(known)
+    return name not in known and _loosely(name) in _loose(known)
 
 
 def fold(name: str) -> str:
@@ -58,6 +54,11 @@ def fold(name: str) -> str:
     return unicodedata.normalize("NFKC", wide.upper().casefold()).replace("\u0307", "")
 
 
+def _loosely(name: str) -> str:
+    """The same without underscores."""
+    return name.lower() if name.isascii() and name.isalnum() else fold(name).replace("_", "")
+
+
 @lru_cache(maxsize=64)
 def _loose(known: frozenset[str]) -> frozenset[str]:
-    return frozenset(fold(name).replace("_", "") for name in known)
+    return frozenset(map(_loosely, known))

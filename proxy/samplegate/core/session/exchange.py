@@ -18,13 +18,13 @@ from samplegate.core.frames import Frame
 from samplegate.core.patience import PARKS
 from samplegate.core.session import declared, doors, sealing, settling, shapes
 from samplegate.core.session.declarations import Declarations
-from samplegate.core.session.inflight import Pending, call_and_token, trace_of
+from samplegate.core.session.inflight import ANSWERS, Pending, call_and_token, trace_of
 from samplegate.core.session.pausing import MAX_WAITS, Pauses
 from samplegate.core.session.returning import reopened
 from samplegate.core.session.rounds import Effect, ForwardRound, Note, Open, Over, Release, Returned, Round, Settled, ToClient, Withdraw
 from samplegate.core.session.routing import unmapped
 from samplegate.core.session.state import State
-from samplegate.core.session.unasked import Unasked, brings_answers
+from samplegate.core.session.unasked import Unasked
 from samplegate.core.session.witness import Witness
 
 Effects = list[Effect]
@@ -75,7 +75,7 @@ class Exchange:
         if params is not None:
             pending.params = bytes(params.text)
         notes = self._declarations.withheld(declaration, call, caller)
-        if f.method in CALLS and brings_answers(f.object):
+        if f.method in CALLS and not ANSWERS.isdisjoint(f.object.members):
             return [*notes, *self._returns(pending, params or f.object, f, now)]
         return [*notes, *self.state.send(pending, f, params)]
 
