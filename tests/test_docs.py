@@ -24,6 +24,7 @@ from samplegate.settings.serving import load_serve
 ROOT: Final = Path(__file__).parent.parent
 REFERENCE: Final = ROOT / "policies" / "README.md"
 README: Final = ROOT / "README.md"
+PAGES: Final = [README, REFERENCE, ROOT / "proxy" / "README.md", ROOT / "deploy" / "README.md"]
 
 # Which table of the reference describes which struct, by the heading above it. `Rule` is what all rules have.
 TABLES: Final[dict[str, tuple[str, ...]]] = {
@@ -186,12 +187,45 @@ def test_a_shipped_file_is_named_in_the_reference_and_has_no_problem(path: Path)
         load(text, file=path.name, environment={})
 
 
-def test_every_command_of_the_reference_exists() -> None:
-    commands = re.findall(r"samplegate (\w+)", REFERENCE.read_text())
-    for command in sorted(set(commands)):
-        with pytest.raises(SystemExit) as caught:
-            cli.main([command, "--help"])
-        assert 0 == caught.value.code
+def help_of(command: list[str], capsys: pytest.CaptureFixture[str]) -> str:
+    with pytest.raises(SystemExit) as caught:
+        cli.main([*command, "--help"])
+    assert 0 == caught.value.code
+    return capsys.readouterr().out
+
+
+def test_every_command_and_flag_of_the_pages_exists(capsys: pytest.CaptureFixture[str]) -> None:
+    known = set(re.findall(r"^    (\w+) ", help_of([], capsys), re.MULTILINE))
+    helps = {name: help_of([name], capsys) for name in known}
+    helps["reviews"] += "".join(help_of(["reviews", name], capsys) for name in re.findall(r"^    (\w+) ", helps["reviews"], re.MULTILINE))
+    unknown = []
+    for page in PAGES:
+        text = page.read_text("utf-8").replace("\\\n", " ")
+        told = [line for block in re.findall(r"```sh\n(.*?)```", text, re.DOTALL) for line in block.splitlines()]
+        told += re.findall(r"`([^`\n]+)`", re.sub(r"```.*?```", "", text, flags=re.DOTALL))
+        for line in told:
+            for name, rest in re.findall(r"\bsamplegate ([a-z]+)\b((?:(?! -- |&&|[|#;]).)*)", line):
+                flags = re.findall(r"(?<=\s)--[a-z-]+", rest)
+                unknown += [f"{page.name}: samplegate {name} {flag}" for flag in ["", *flags] if flag not in helps.get(name, ())]
+            flag = re.match(r"--[a-z-]+", line)
+            if flag and not any(flag[0] in each for each in helps.values()):
+                unknown.append(f"{page.name}: {flag[0]}")
+    assert {"README.md: --init", "README.md: --log-format"} >= set(unknown), "those are Docker's, and one that the page says is none"
+
+
+def test_every_link_within_the_repository_leads_somewhere() -> None:
+    dead = []
+    for page in [*PAGES, ROOT / "CHANGELOG.md"]:
+        for link in re.findall(r"\]\((?!https?:)([^)\s]+)\)", page.read_text("utf-8")):
+            path, _, anchor = link.partition("#")
+            target = page.parent / path if path else page
+            if not target.exists():
+                dead.append(f"{page.relative_to(ROOT)}: {link}")
+            elif anchor:
+                headings = re.findall(r"^#+ (.+)$", target.read_text("utf-8"), re.MULTILINE)
+                if anchor not in [re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings]:
+                    dead.append(f"{page.relative_to(ROOT)}: {link}")
+    assert [] == dead
 
 
 def test_the_changelog_has_each_heading_once_in_order_and_a_line_for_each_change() -> None:

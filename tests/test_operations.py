@@ -48,7 +48,12 @@ def test_every_setting_of_run_stands_there() -> None:
 def test_every_setting_of_the_daemon_stands_there() -> None:
     (own,) = tables("Settings of the daemon")
     assert sorted(set(ServeSettings.__struct_fields__) - set(ProcessSettings.__struct_fields__)) == sorted(names(own))
-    assert {"server", "metrics_port"} == set(RunSettings.__struct_fields__) - set(ProcessSettings.__struct_fields__)
+
+
+def test_what_only_run_has_says_so() -> None:
+    (rows,) = tables("Settings")
+    own = names([row for row in rows if row[1].startswith("`run` only: ")])
+    assert sorted(set(RunSettings.__struct_fields__) - set(ProcessSettings.__struct_fields__)) == sorted(own)
 
 
 @pytest.mark.parametrize(

@@ -280,6 +280,15 @@ async def test_cancelling_ends_the_http_call_and_leaves_the_others_alone(models:
     assert pid == models.pid
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux keeps to the limit")
+async def test_the_worker_is_held_to_four_gibibytes(models: Models) -> None:
+    import resource
+
+    await models.warm()
+    assert models.pid is not None
+    assert 4 * 1024**3 >= resource.prlimit(models.pid, resource.RLIMIT_DATA)[0] > 0
+
+
 async def test_calls_run_side_by_side(models: Models, endpoint: Endpoint) -> None:
     await models.warm()
     results: dict[str, SampleResult] = {}

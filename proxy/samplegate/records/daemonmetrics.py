@@ -58,7 +58,8 @@ OF_THE_DAEMON: Final = (
         "samplegate_calls_lost_total",
         "counter",
         ("server", "reason"),
-        "Calls of clients that ended in an error because their server died, could not be reached (unreachable) or was removed by a reload (removed).",
+        "Calls of clients that ended in an error because their server died, could not be reached (unreachable), was removed by a reload (removed) "
+        "or did not answer within `call_timeout` (timeout).",
     ),
     Metric(
         "samplegate_notifications_dropped_total",
