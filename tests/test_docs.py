@@ -24,7 +24,8 @@ from samplegate.settings.serving import load_serve
 ROOT: Final = Path(__file__).parent.parent
 REFERENCE: Final = ROOT / "policies" / "README.md"
 README: Final = ROOT / "README.md"
-PAGES: Final = [README, REFERENCE, ROOT / "proxy" / "README.md", ROOT / "deploy" / "README.md"]
+OPERATORS: Final = ROOT / "deploy" / "README.md"
+PAGES: Final = [README, REFERENCE, ROOT / "proxy" / "README.md", OPERATORS]
 
 # Which table of the reference describes which struct, by the heading above it. `Rule` is what all rules have.
 TABLES: Final[dict[str, tuple[str, ...]]] = {
@@ -147,7 +148,9 @@ def test_the_reference_names_every_value_that_a_key_can_take() -> None:
             assert f"`{word}" in text, word
 
 
-@pytest.mark.parametrize(("sort", "text"), examples(REFERENCE) + examples(README))
+@pytest.mark.parametrize(
+    ("sort", "text"), examples(REFERENCE) + examples(README) + [each for each in examples(OPERATORS) if each.values[0] == "settings"]
+)
 def test_every_example_loads(sort: str, text: str, tmp_path: Path) -> None:
     match sort:
         case "policy":

@@ -158,6 +158,11 @@ def test_a_plain_deny_of_what_was_not_offered_is_an_error_that_names_no_rule(tmp
     assert '"rule": "our-denial"' in gate.stderr
 
 
+def test_explain_to_server_names_the_rule_to_the_server(tmp_path: Path) -> None:
+    with running(tmp_path, f"{PLAIN}servers: {{default: {{explain_to_server: true}}}}\n", "legacy", ABLE) as gate:
+        assert "our-denial" in gate.call("form")["structuredContent"]["error"]["message"]
+
+
 @pytest.mark.parametrize("era", ERAS)
 def test_a_request_that_no_rule_covers_is_withheld_by_the_policy_and_says_so(tmp_path: Path, era: str) -> None:
     with running(tmp_path, NOTHING, era, ABLE) as gate:
