@@ -9,7 +9,6 @@ import select
 import signal
 import subprocess
 import sys
-import time
 import urllib.request
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -188,12 +187,10 @@ def test_it_is_0_where_we_ended_the_server_whatever_the_server_says_then(run: Wr
     assert 0 == client.end()[0]
 
 
-def test_a_server_that_outlives_everything_is_ended_within_1800_ms(run: Wrapped) -> None:
+def test_a_server_that_outlives_everything_is_ended_by_force(run: Wrapped) -> None:
     client = run(environment={"OUTLIVE": "1"})
     client.initialize()
-    begun = time.monotonic()
-    assert 0 == client.end()[0]
-    assert time.monotonic() - begun < 1.8
+    assert 0 == client.end()[0]  # tests/links/test_child.py adds up what is waited for until then
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="signals")
@@ -321,9 +318,7 @@ def test_a_decision_log_that_another_process_holds_delays_no_end(run: Wrapped) -
     run.log.touch()
     with run.log.open() as held:
         fcntl.flock(held, fcntl.LOCK_EX)
-        begun = time.monotonic()
-        assert 0 == client.end()[0]
-        assert time.monotonic() - begun < 1.8
+        assert 0 == client.end()[0]  # which is waited for, but not for ever; the lock is never given back
 
 
 def test_a_server_whose_answer_is_over_the_bound_fails_only_that_call(run: Wrapped) -> None:

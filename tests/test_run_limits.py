@@ -11,6 +11,7 @@ import anyio
 import pytest
 
 from samplegate.limits.faults import FILE
+from samplegate.limits.state import PATIENCE
 from tests.limits.desk import Desk, all_blocked, daily, one, slot, slots
 from tests.limits.test_faults import locked
 from tests.test_run import SAMPLE, Wrapped, run
@@ -48,7 +49,7 @@ def test_a_state_that_another_process_holds_delays_no_end(run: Wrapped, while_: 
         begun = time.monotonic()
         code, said = client.end()
         took = time.monotonic() - begun
-    assert (0, True) == (code, took < 1.8), (took, said)
+    assert (0, True) == (code, took < PATIENCE), (took, said)  # which it would wait for the file otherwise
 
 
 @pytest.mark.anyio
@@ -67,7 +68,7 @@ async def test_however_many_are_open_when_the_end_begins_a_held_state_keeps_neit
         for thread in threading.enumerate():
             if thread.name.startswith("samplegate-limits"):
                 thread.join(5)  # the interpreter waits for it too
-        assert time.monotonic() - begun < 1.2
+        assert time.monotonic() - begun < PATIENCE  # what each of them would wait for the file without the hurry of 0.3 s
     other = Desk(daily("d", 500, shared=True), slots("s", 500, shared=True), state=tmp_path)
     assert (300, 500) == (await other.room(one("d")), await other.room(slot("s")))
     await other.admission.aclose()

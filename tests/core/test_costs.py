@@ -195,6 +195,6 @@ def test_an_amount_fits_what_a_ledger_holds() -> None:
 
 def test_ten_megabytes_are_counted_in_a_moment() -> None:
     params = asked(text("日" * 3_500_000))
-    start = time.perf_counter()
+    start = time.thread_time()
     worst(MODEL, FACTS, params)
-    assert time.perf_counter() - start < 0.5  # it takes 0.01 s; a count letter by letter takes seconds
+    assert time.thread_time() - start < 0.5  # it takes 0.01 s; a count letter by letter takes seconds

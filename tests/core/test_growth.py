@@ -47,9 +47,9 @@ def test_a_definition_that_names_itself_is_not_endless() -> None:
     ids=["a circle", "doubling", "a long chain", "a long text"],
 )
 def test_what_is_never_sent_is_the_most_and_found_in_a_moment(schema: dict[str, Any]) -> None:
-    start = time.perf_counter()
+    start = time.thread_time()
     assert grown(schema) >= MOST
-    assert time.perf_counter() - start < 1
+    assert time.thread_time() - start < 1
 
 
 LEAF = st.dictionaries(st.sampled_from(["type", "title"]), st.text(max_size=5), max_size=2) | st.sampled_from([ref(name) for name in "abcd"])

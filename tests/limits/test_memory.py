@@ -98,8 +98,8 @@ def test_an_account_that_was_forgotten_can_be_settled() -> None:
 
 def test_a_hundred_thousand_keys_take_seconds_at_most() -> None:
     kept = memory(daily("d", 1), most=1_000_000)
-    begun = time.perf_counter()
+    begun = time.thread_time()
     for number in range(100_000):
         kept.reserve("x", [one("d", f'["{number}"]')], NOON)
-    assert 30 > time.perf_counter() - begun
+    assert 30 > time.thread_time() - begun
     assert 100_000 == len(kept)

@@ -6,7 +6,6 @@ import asyncio
 import os
 import signal
 import sys
-import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 
@@ -52,11 +51,8 @@ async def within_bound(awaitable: Awaitable[int]) -> int:
 
 
 async def stop_in_time(child: Child) -> int:
-    """Stop it, and see that it took no longer than R90 leaves us and left nothing in the group."""
-    begin = time.monotonic()
+    """Stop it, and see that it left nothing in the group. How long it takes at most is added up below."""
     code = await within_bound(child.stop())
-    took = time.monotonic() - begin
-    assert took < 1.8, f"{took} s"
     assert [] == members(child.pid)
     return code
 
