@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
@@ -108,7 +109,7 @@ def serving(folder: Path, *, command: tuple[str, ...] = SLOW) -> Iterator[str]:
         try:
             assert process.stderr is not None
             said = next(line for line in process.stderr if "listening on http" in line)
-            yield said.partition("listening on ")[2].split()[0]
+            yield re.findall(r"http://[^\s\"]+", said)[0]
         finally:
             process.terminate()
             process.communicate(timeout=BOUND)
