@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -114,11 +115,15 @@ def test_a_verdict_for_a_run_that_was_killed_answers_the_same_request_of_the_nex
     assert id == beside.seen("used")
 
 
-def test_what_the_client_took_back_is_withdrawn(beside: Beside) -> None:
+@pytest.mark.parametrize("way", ["cancellation", "signal"])
+def test_what_the_client_took_back_is_withdrawn(beside: Beside, way: str) -> None:
     client = beside.started()
     beside.asks(client, "elicitation/create", FORM)
     id = beside.seen("opened")
-    assert 0 == client.end()[0]
+    if way == "signal":  # the end of its input alone would leave the call in flight
+        client.process.send_signal(signal.SIGTERM)
+    else:
+        client.write(method="notifications/cancelled", params={"requestId": 1})
     assert id == beside.seen("withdrawn")
     ended = beside.reviews("answer", id, "--accept", "confirm=no")
     assert (1, "") == (ended.returncode, ended.stdout)

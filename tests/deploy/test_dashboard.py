@@ -114,8 +114,10 @@ def write(folder: Path) -> Path:
     (folder / "policy.yaml").write_text(POLICY)
     (folder / "answers.yaml").write_text("cases:\n  - {answer: from a model}\n")
     (folder / "token").write_text(TOKEN)
+    (folder / "broken").write_text("#!/nowhere/interpreter\n")  # it is found at the start, and cannot be started
+    (folder / "broken").chmod(0o700)
     command, *arguments = asking("legacy+modern")
-    servers = {"one": {"command": command, "args": arguments}, "broken": {"command": str(folder / "nothing")}}
+    servers = {"one": {"command": command, "args": arguments}, "broken": {"command": str(folder / "broken")}}
     callers = {"tokens": [{"name": "ci", "sha256": hashlib.sha256(TOKEN.encode()).hexdigest()}]}
     settings = {"policy": "policy.yaml", "servers": servers, "callers": callers, "admin_token_file": "token", "watch": False}
     at = folder / "samplegate.yaml"
