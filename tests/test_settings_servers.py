@@ -139,6 +139,13 @@ def test_a_huge_secret_is_not_read(size: int, tmp_path: Path) -> None:
         headers_of(found)
 
 
+def test_a_rotated_secret_is_read_for_the_next_conversation(tmp_path: Path) -> None:
+    found = ServerSettings("docs", url="https://x", headers_from={"a": tmp_path / "key"})
+    for secret in ("old", "new"):
+        (tmp_path / "key").write_text(f"{secret}\n")
+        assert {"a": secret} == headers_of(found)
+
+
 def test_an_entry_of_any_shape_is_told_and_never_breaks_anything(tmp_path: Path) -> None:
     values: list[Any] = ["5", "[]", "null", "text", "{command: [x]}", "{command: {a: b}}", "{env: [a]}", "{callers: x}", "{headers: 5, url: 7}"]
     for value in values:

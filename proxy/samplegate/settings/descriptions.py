@@ -16,7 +16,7 @@ KEYS: Final[Mapping[str, Mapping[str, str]]] = {
         "cwd": "Its working folder.",
         "url": "The endpoint of a server that speaks Streamable HTTP.",
         "headers": "Headers of every request to it.",
-        "headers_from": "The same, by files that hold the values; they are read anew, so a rotated secret is used at once.",
+        "headers_from": "The same, by files that hold the values; each conversation reads them, so a rotated secret needs no restart.",
         "share": "Whose requests share one process or session in the modern era: those of one `caller`, or of `all`.",
         "callers": "Names or globs of the callers that may use it; without it all who are known.",
         "protocol": "The protocol version for it: `auto` finds it out, `legacy` is 2025-11-25 and older, `modern` is 2026-07-28.",
