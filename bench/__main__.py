@@ -20,6 +20,7 @@ from bench.overhttp import measuring, programs, reloads, rounds, sessions, table
 from bench.report import Figures, Table
 from bench.row import Row
 from bench.variants import Name, gate_command, variants
+from tests.system import hostile_traffic
 from tests.system import rounds as five
 
 
@@ -204,8 +205,13 @@ class Bench:
             figures.five = list(map(asdict, tallies))
             return [table.five(tallies)]
 
+        def stalled() -> Iterable[Row]:
+            figures.stalls = hostile_traffic.measured(hostile_traffic.NAMES[:: size.hostile], size.hostile_size)
+            return [table.stalls(figures.stalls)]
+
         self.step("reloads under load", reloaded)
         self.step(f"five calls at once: {size.five} rounds", five_at_once)
+        self.step("hostile frames", stalled)
 
 
 if __name__ == "__main__":

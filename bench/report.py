@@ -19,6 +19,7 @@ from bench.overhttp.sessions import Sessions
 from bench.row import Row, beside_base, us
 from bench.sampling import Sampling
 from bench.variants import Name
+from tests.system.hostile_traffic import Stall
 
 P99_GOAL: Final = 1.5
 """Times the floor's added p99."""
@@ -48,6 +49,8 @@ class Figures:
     reloads: Reloads | None = None
     five: list[dict[str, int]] = field(default_factory=list)
     """Tallies of rounds of five calls at once, without and with a standalone stream."""
+    stalls: list[Stall] = field(default_factory=list)
+    """Of the event loop, one for each hostile frame."""
     load: float | None = None
     """Of the machine over the last quarter of an hour."""
 

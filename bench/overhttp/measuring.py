@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from bench.overhttp import calls
+from tests.hostile_frames import SIZE
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +22,23 @@ class Size:
     reloads: int
     five: int
     """Rounds of five calls at once, with and without a standalone stream."""
+    hostile: int
+    """Of the hostile frames each so-many-th is sent."""
+    hostile_size: int
 
 
-FULL: Final = Size(calls.Size(laps=20, calls=100, many=320), idle=1_000, calling=200, children=100, each=20, rounds=10_000, reloads=10, five=100)
-QUICK: Final = Size(calls.Size(laps=1, calls=5, many=32), idle=10, calling=10, children=2, each=2, rounds=50, reloads=2, five=2)
+FULL: Final = Size(
+    calls.Size(laps=20, calls=100, many=320),
+    idle=1_000,
+    calling=200,
+    children=100,
+    each=20,
+    rounds=10_000,
+    reloads=10,
+    five=100,
+    hostile=1,
+    hostile_size=SIZE,
+)
+QUICK: Final = Size(
+    calls.Size(laps=1, calls=5, many=32), idle=10, calling=10, children=2, each=2, rounds=50, reloads=2, five=2, hostile=60, hostile_size=1 << 20
+)

@@ -12,6 +12,7 @@ from bench.overhttp.rounds import Rounds
 from bench.overhttp.sessions import Sessions
 from bench.overhttp.wire import ERAS, Era
 from bench.row import Row, beside_base, us
+from tests.system.hostile_traffic import MOST_STALL, Stall
 from tests.system.rounds import Tally
 
 MOST: Final = 2.0  # times the floor
@@ -107,3 +108,12 @@ def five(found: Sequence[Tally]) -> Row:
     rounds = sum(one.rounds for one in found)
     measured = f"{lost} requests lost, {sum(one.answered for one in found):,} calls answered"
     return Row(f"{rounds} rounds of five calls at once, legacy, forwarded to the client", measured, "", "none lost", all(one.good for one in found))
+
+
+def stalls(found: Sequence[Stall]) -> Row:
+    """One row: the longest by CPU time and the longest by wall time need not be of one frame."""
+    cpu, wall = max(found, key=lambda stall: stall.cpu), max(found, key=lambda stall: stall.wall)
+    measured = f"{cpu.cpu:.0f} ms of CPU time ({cpu.name}); {wall.wall:.0f} ms of wall time ({wall.name})"
+    return Row(
+        f"the longest stall over the {len(found)} hostile frames", measured, "", f"at most {MOST_STALL:.0f} ms of CPU time", cpu.cpu <= MOST_STALL
+    )

@@ -8,7 +8,7 @@ import os
 import re
 import signal
 import sys
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Final
@@ -78,11 +78,13 @@ class Gate:
 
 
 @asynccontextmanager
-async def serving(folder: Path, *arguments: str, env: Mapping[str, str] | None = None, admin: bool = True) -> AsyncIterator[Gate]:
-    """A daemon on free ports, with its state in ``folder``; it must end well."""
+async def serving(
+    folder: Path, *arguments: str, env: Mapping[str, str] | None = None, admin: bool = True, program: Sequence[str] = ("-m", "samplegate")
+) -> AsyncIterator[Gate]:
+    """A daemon on free ports, with its state in ``folder``; it must end well. ``program``: the interpreter's words before ``serve``."""
     listen = ["--listen", "127.0.0.1:0", "--state", str(folder / "state")] + (["--admin-listen", "127.0.0.1:0"] if admin else [])
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "samplegate", "serve", *listen, *arguments,
+        sys.executable, *program, "serve", *listen, *arguments,
         stderr=asyncio.subprocess.PIPE, stdin=asyncio.subprocess.DEVNULL, cwd=folder,
         env={**os.environ, "PYTHONPATH": str(ROOT / "proxy"), "SAMPLEGATE_DRAIN_DELAY": "0", **(env or {})}, limit=2**24,
     )  # fmt: skip

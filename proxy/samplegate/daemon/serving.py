@@ -12,6 +12,7 @@ from typing import Final
 
 import anyio
 
+from samplegate import heap
 from samplegate.core import load
 from samplegate.daemon.announcements import announce, hear_libraries, refuse_start
 from samplegate.daemon.daemon import Daemon
@@ -38,6 +39,7 @@ WRONG: Final = 2
 def serve_command(args: argparse.Namespace) -> int:
     """Serve until SIGTERM or SIGINT."""
     started = time.time()
+    heap.bound()
     notify = Notify.taken_from(os.environ, os.getpid())  # before anything copies the environment for a server
     try:
         wanted = read_all(args)

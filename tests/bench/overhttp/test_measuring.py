@@ -11,6 +11,7 @@ from bench.overhttp import calls, programs, reloads, rounds, sessions
 from bench.overhttp.calls import FORWARDING, HTTP, STDIO
 from bench.overhttp.programs import FLOOR, Program
 from bench.overhttp.started import started
+from tests.system import hostile_traffic
 
 pytestmark = pytest.mark.timeout(180)
 TINY = calls.Size(laps=1, calls=2, many=32)
@@ -94,3 +95,9 @@ def test_reloads_are_taken_while_calls_go_on() -> None:
 def test_a_program_that_does_not_listen_is_named(tmp_path: Path) -> None:
     with pytest.raises(RuntimeError, match="no port for me"), started(SILENT.command, SILENT.path, None):
         pass
+
+
+def test_hostile_frames_are_timed() -> None:
+    found = hostile_traffic.measured(["NaN, in an argument", "deep lists, in argument"], 1 << 20)
+    assert ["NaN, in an argument", "deep lists, in argument"] == [stall.name for stall in found]
+    assert all(stall.cpu >= 0 for stall in found)

@@ -11,6 +11,7 @@ from bench.overhttp.reloads import Reloads
 from bench.overhttp.rounds import Rounds
 from bench.overhttp.sessions import Sessions
 from bench.row import Row
+from tests.system.hostile_traffic import Stall
 from tests.system.rounds import Tally
 
 
@@ -124,3 +125,9 @@ def test_a_lost_call_misses_the_goal_of_rounds() -> None:
     assert ("0 requests lost, 20 calls answered", True) == (table.five([good, good]).measured, table.five([good, good]).met)
     bad = Tally(rounds=2, answered=9, lost=1, requests=6)
     assert ("1 requests lost, 19 calls answered", False) == (table.five([good, bad]).measured, table.five([good, bad]).met)
+
+
+def test_the_longest_stall_is_named_and_cpu_time_decides() -> None:
+    found = table.stalls([Stall("spaces", 250.0, 300.0), Stall("members", 80.0, 900.0)])
+    assert ("250 ms of CPU time (spaces); 900 ms of wall time (members)", True) == (found.measured, found.met)
+    assert table.stalls([Stall("spaces", 251.0, 260.0)]).met is False

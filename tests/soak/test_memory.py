@@ -1,0 +1,27 @@
+"""10,000 frames of 64 KiB and 50 of 16 MiB, every other one hostile, at a real `samplegate serve`: what they needed is given back."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.hostile_frames import SIZE
+from tests.system.hostile_traffic import MOST_GROWTH, SMALL, load, traffic
+
+pytestmark = [pytest.mark.soak, pytest.mark.anyio, pytest.mark.timeout(900)]
+
+
+async def test_memory_comes_back_after_ten_thousand_frames(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    async with traffic(tmp_path) as at:
+        await load(at, 200, SMALL)
+        before = at.resident()
+        statuses = await load(at, 10_000, SMALL)
+        between = at.resident()
+        large = await load(at, 50, SIZE)
+        after = await at.settled(before + MOST_GROWTH)
+    with capsys.disabled():
+        print(f"\nmemory: {before:.1f} MiB before, {between:.1f} after 10,000 frames of 64 KiB, {after:.1f} after 50 of 16 MiB")
+    assert statuses.keys() | large.keys() == {200, 400}
+    assert 25 <= large[200], "no large frame reached the server, so this shows nothing"
+    assert MOST_GROWTH > after - before

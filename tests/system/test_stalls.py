@@ -1,0 +1,42 @@
+"""Hostile frames at a real `samplegate serve`: how long its event loop takes between two turns."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.system.hostile_traffic import MOST_STALL, NAMES, Stall, stalls
+
+pytestmark = [pytest.mark.anyio, pytest.mark.timeout(300)]
+COSTLY = [
+    "-Infinity, in an argument",
+    "empty objects, in the envelope",
+    "millions of escapes and a lone surrogate, in _meta",
+    "a million members of the envelope and spaces",
+    "backslashes, in argument",
+    "a million twins, in meta",
+    "a million members, in capabilities",
+    "strings between NaN, where input is required",
+    "a million twins and a NaN, in content",
+    "-Infinity, in a notification",
+]
+TRIES = 3
+
+
+async def test_no_hostile_frame_stalls_the_event_loop(tmp_path: Path) -> None:
+    left, slow = COSTLY, list[Stall]()
+    for number in range(TRIES):  # the caches of a machine with other work cost CPU time too: what a frame needs is the least of some tries
+        found = [stall async for stall in stalls(tmp_path, left)]
+        assert left == [stall.name for stall in found]
+        if number == 0:
+            assert any(stall.cpu > 20 for stall in found), "nothing took any time, so this shows nothing"
+        slow = [stall for stall in found if stall.cpu > MOST_STALL]
+        left = [stall.name for stall in slow]
+        if not left:
+            break
+    assert [] == slow
+
+
+def test_all_names_differ() -> None:
+    assert len(NAMES) == len(set(NAMES))
