@@ -212,7 +212,7 @@ class Session:
             held = self.url_errors.arrive(pending, f)
         elif pending.modern:
             held = self.exchange.answered(pending, f)
-        elif doors.result_type(f.object) == doors.INPUT_REQUIRED:
+        elif not doors.has_no_type(f.raw) and doors.result_type(f.object) == doors.INPUT_REQUIRED:
             raise Malformed("it asks for input in an era that has no such result")
         elif pending.method == handshake.METHOD:
             self.handshake.answered(f)

@@ -29,7 +29,7 @@ KEYS: Final[dict[str, dict[str, str]]] = {
         "at": "When it is asked, as a duration since the case's start; default the time of the step before.",
         "repeat": "Steps only: so many times at that moment, up to 10000, each as expected; `limits` are compared after the last.",
         "call": "The name of the call in flight, or one for each candidate; default: all calls of one tool in a case are one call.",
-        "usage": "What the model reports: `{input_tokens: N, output_tokens: N}`. Default: what was reserved stays.",
+        "usage": "What the model reports: `{input_tokens: N, output_tokens: N}`, bounded as in a run. Default: what was reserved stays.",
         "fails": "The model fails instead, and no other stands in for it: `bad_key`, `rate_limited`, `timeout` and the like.",
         "verdict": "What the person says whom it is escalated to: see [verdicts](#verdicts); default: the case ends with the question.",
         "hold": "The request stays open for a duration, or with true to the end of the case; default: it ends at once.",
