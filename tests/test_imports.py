@@ -12,7 +12,7 @@ SOURCE: Final = Path(__file__).resolve().parents[1] / "proxy"
 PACKAGE: Final = "samplegate"
 
 EDGES: Final = frozenset({"admin", "callers", "limits", "links", "sampler", "review", "records", "store", "web"})
-INSIDE: Final = EDGES | {"core", "ports", "acts", "admit", "plans", "sampling", "scene", "book", "detectors", "gate", "relay", "settings"}
+INSIDE: Final = EDGES | {"core", "ports", "acts", "admit", "offload", "plans", "sampling", "scene", "book", "detectors", "gate", "relay", "settings"}
 
 # The first name below the package -> the first names it may import. What is not listed here does not exist yet: enter it when it grows.
 ARROWS: Final = {
@@ -40,13 +40,14 @@ ARROWS: Final = {
     "backpressure": frozenset[str](),
     "settings": frozenset({"core"}),
     "book": frozenset({"detectors", "sampler", "core"}),
-    "gate": frozenset({"acts", "admit", "consulting", "releasing", "plans", "scene", "ports", "core"}),
+    "gate": frozenset({"acts", "admit", "consulting", "offload", "releasing", "plans", "scene", "ports", "core"}),
     "plans": frozenset({"scene", "core"}),
-    "acts": frozenset({"admit", "reviewing", "sampling", "scene", "ports", "core"}),
-    "releasing": frozenset({"consulting", "plans", "scene", "ports", "core"}),
+    "acts": frozenset({"admit", "offload", "reviewing", "sampling", "scene", "ports", "core"}),
+    "releasing": frozenset({"consulting", "offload", "plans", "scene", "ports", "core"}),
     "consulting": frozenset({"plans", "sampling", "scene", "ports", "core"}),
     "reviewing": frozenset({"admit", "consulting", "sampling", "scene", "ports", "core"}),
-    "sampling": frozenset({"admit", "scene", "ports", "core"}),
+    "sampling": frozenset({"admit", "offload", "scene", "ports", "core"}),
+    "offload": frozenset[str](),
     "scene": frozenset({"admit", "ports", "core"}),
     "admit": frozenset({"ports", "core"}),
     "ports": frozenset({"core"}),

@@ -37,6 +37,7 @@ from samplegate.core.requests import BadRequest, Request
 from samplegate.core.session import shapes
 from samplegate.core.session.rounds import Item, Reply
 from samplegate.core.session.unasked import MEMBERS_OF_REPLIES
+from samplegate.offload import offload
 from samplegate.reviewing import escalate, sample_seen
 from samplegate.sampling import late, sample, shaped
 from samplegate.scene import Scene
@@ -95,23 +96,25 @@ async def _ask_client(scene: Scene, decision: Decision, forwarded: Forwarded) ->
             return Done(Unanswered(Reason.CANNOT, detail="the client cannot be asked any more in this round"), decision)
         if seen.late:
             return Done(late("the client came back after the rule's time"), decision)
-        return _returned(scene.item, decision, forwarded, scene.round.returned.replies.get(scene.key))
+        return await _returned(scene.item, decision, forwarded, scene.round.returned.replies.get(scene.key))
     if scene.round.door != "push":  # `on_timeout: next` came here too late: a modern forward ends the exchange, so it is done before anything else
         return Done(Unanswered(Reason.CANNOT, detail="the client cannot be asked any more in this round"), decision)
     scene.begin()
+    reply: Reply | None = None
     with anyio.move_on_after(None if forwarded.timeout is None else max(forwarded.timeout - scene.waited, 0.0)):
         reply = await scene.ports.ask_client(scene.round)
-        return _replied(scene.item, decision, forwarded, reply)
-    return Done(late(f"the client did not answer within {forwarded.timeout:.3g} s"), decision)
+    if reply is None:
+        return Done(late(f"the client did not answer within {forwarded.timeout:.3g} s"), decision)
+    return await _replied(scene.item, decision, forwarded, reply)
 
 
-def _replied(item: Item, decision: Decision, forwarded: Forwarded, reply: Reply) -> Done:
+async def _replied(item: Item, decision: Decision, forwarded: Forwarded, reply: Reply) -> Done:
     if not reply.delivered:
         return Done(Unanswered(Reason.CLIENT, error=reply.payload, detail="the client had no open stream for the request"), decision)
     if not reply.ok:
         return Done(_client_error(reply.payload), decision)
     assert not isinstance(item.request, BadRequest)
-    return _checked(item.request, decision, forwarded, reply.payload)
+    return await _checked(item.request, decision, forwarded, reply.payload)
 
 
 def _client_error(error: bytes) -> Outcome:
@@ -122,16 +125,13 @@ def _client_error(error: bytes) -> Outcome:
     return Unanswered(Reason.CLIENT, error=error, detail="the client answered with an error")
 
 
-def _checked(request: Request, decision: Decision, forwarded: Forwarded, result: bytes) -> Done:
+async def _checked(request: Request, decision: Decision, forwarded: Forwarded, result: bytes) -> Done:
     """The client's result is released as it came; with ``verify`` only if it fits what was asked (R36).
 
     One that has two readings is nobody's consent: the server's parser might see the other one.
     """
     try:
-        decoded = strictjson.decode(result, max_bytes=len(result), max_depth=MAX_DEPTH, max_values=MAX_VALUES)
-        if isinstance(decoded, dict) and (name := second_reading(decoded, MEMBERS_OF_REPLIES)) is not None:
-            raise strictjson.Fault(f"{strictjson.named(name)} could be read as another member")
-        problem = fits(request, decoded)
+        problem = await offload(len(result) + request.size, _misfit, request, result)
     except strictjson.Fault as fault:
         return Done(Unanswered(Reason.CLIENT, detail=f"the client's answer cannot be read: {fault}"), decision, fits=False)
     if problem is not None and forwarded.verify:
@@ -139,9 +139,17 @@ def _checked(request: Request, decision: Decision, forwarded: Forwarded, result:
     return Done(Answered(result, "client"), decision, fits=problem is None)
 
 
-def _returned(item: Item, decision: Decision, forwarded: Forwarded, result: bytes | None) -> Done:
+def _misfit(request: Request, result: bytes) -> str | None:
+    """Why a client's result is no answer to the request, None if it is one. Raises Fault where it cannot be read."""
+    decoded = strictjson.decode(result, max_bytes=len(result), max_depth=MAX_DEPTH, max_values=MAX_VALUES)
+    if isinstance(decoded, dict) and (name := second_reading(decoded, MEMBERS_OF_REPLIES)) is not None:
+        raise strictjson.Fault(f"{strictjson.named(name)} could be read as another member")
+    return fits(request, decoded)
+
+
+async def _returned(item: Item, decision: Decision, forwarded: Forwarded, result: bytes | None) -> Done:
     """A key that the client answered in its retry; one that it left out is Unanswered."""
     if result is None:
         return Done(Unanswered(Reason.CLIENT, detail="the client came back without an answer to it"), decision)
     assert not isinstance(item.request, BadRequest)
-    return _checked(item.request, decision, forwarded, result)
+    return await _checked(item.request, decision, forwarded, result)

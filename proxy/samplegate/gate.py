@@ -22,6 +22,7 @@ from samplegate.core.recording import Done
 from samplegate.core.requests import BadRequest, Request
 from samplegate.core.session.rounds import Conclusion, ForwardRound, Item, Note, Release, Round, Seen, Settled
 from samplegate.core.session.shapes import refusal
+from samplegate.offload import offload
 from samplegate.plans import Plan, blocks, ends_the_call, left_open, one_for_all, stopped, timeout_of, verifies
 from samplegate.ports import Ports
 from samplegate.releasing import Releases, in_force
@@ -42,8 +43,9 @@ class Gate:
         """The whole way of a round. Cancelled when the round is withdrawn: its requests are then recorded as Withdrawn."""
         if round.door == "unasked":
             return Settled(await self._record_answers(round))
-        plans = {key: self._plan(round, key, item) for key, item in round.items.items()}
+        plans: dict[str, Plan] = {}
         try:
+            await self._decide_all(round, plans)
             return await self._run(round, plans)
         finally:
             for plan in plans.values():  # whatever was reserved and not acted on is given back; the rest stays at its worst case
@@ -86,27 +88,39 @@ class Gate:
     def _scene(self, round: Round, key: str, decision_id: str) -> Scene:
         return Scene(round, key, round.items[key], self.book, self.ports, self.policy_hash, decision_id, self.ports.clock())
 
-    def _plan(self, round: Round, key: str, item: Item) -> Plan:
+    async def _decide_all(self, round: Round, plans: dict[str, Plan]) -> None:
+        """A plan for every key. One that is withdrawn meanwhile is recorded like any other."""
+        size = sum(item.request.size for item in round.items.values() if not isinstance(item.request, BadRequest))
+        try:
+            for key, item in round.items.items():
+                plans[key] = await self._plan(round, key, item, size)
+        except anyio.get_cancelled_exc_class():
+            undecided = left_open(Reason.ERROR, "withdrawn before it was decided")
+            rest = {key: self._planned(round, key, undecided) for key in round.items if key not in plans}
+            await self._releases.record(round, {**plans, **rest}, {})
+            raise
+
+    async def _plan(self, round: Round, key: str, item: Item, size: int) -> Plan:
         known = None if round.returned is None else round.returned.ids.get(key)
         decision_id = self.ports.random(12).hex() if known is None else known
         scene = self._scene(round, key, decision_id)
         try:
-            return Plan(item, self._decide(round, key, item), decision_id, scene)
+            return Plan(item, await self._decide(round, key, item, size), decision_id, scene)
         except Exception:
             self.ports.log.error("request.failed", decision_id=decision_id, exc_info=True)  # noqa: G201
             return Plan(item, left_open(Reason.ERROR, "a fault while deciding; the log has it"), decision_id, scene)
 
-    def _decide(self, round: Round, key: str, item: Item) -> Decision:
+    async def _decide(self, round: Round, key: str, item: Item, size: int) -> Decision:
         if item.refused is not None:
             return left_open(item.refused, "the server asked too often in one call")
         if isinstance(item.request, BadRequest):
             return left_open(Reason.MALFORMED, item.request.message)
         situation = Situation(can_forward=can_forward(item.request, round.client), declared=item.offered)
         if not item.offered:
-            return decide(self.book, item.request, situation)
+            return await offload(size, decide, self.book, item.request, situation)
         if round.returned is None and (braked := self._braked(round, item.request)) is not None:
             return left_open(Reason.BRAKE, braked)
-        decision = decide(self.book, item.request, situation)
+        decision = await offload(size, decide, self.book, item.request, situation)
         if round.returned is None or isinstance(decision.act, DenyAs):
             return decision  # a rule that now denies wins over what was sealed
         seen = round.returned.seen.get(key)

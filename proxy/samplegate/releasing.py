@@ -14,16 +14,25 @@ import msgspec
 from samplegate.consulting import spend, withdrawn_by_policy
 from samplegate.core.decide import Rulebook
 from samplegate.core.decisions import Answered, Denied, Reason, Unanswered, Withdrawn
+from samplegate.core.record import Record
 from samplegate.core.recording import Done, describe, detail_of
 from samplegate.core.redaction import clean_params
-from samplegate.core.requests import SamplingRequest
+from samplegate.core.requests import BadRequest, SamplingRequest
 from samplegate.core.review.review import DECIDED
 from samplegate.core.session.rounds import Release, Round
+from samplegate.offload import offload
 from samplegate.plans import Plan, blocks
 from samplegate.ports import Ports, Unavailable
 from samplegate.scene import Scene
 
 RECORDING: Final = 10.0  # seconds that the records of a round may take; the log gives up earlier where the end of the process has begun
+
+
+class _Ended(msgspec.Struct, frozen=True):
+    """Unix seconds, and seconds since it was decided."""
+
+    at: float
+    after: float
 
 
 class Releases:
@@ -64,13 +73,11 @@ class Releases:
     async def _record_one(self, round: Round, key: str, plan: Plan, done: Done | None) -> Release:
         """The record stands before the release; one that cannot be written makes the outcome Unanswered."""
         done = done if done is not None else Done(Withdrawn(), plan.decision, review=plan.scene.verdict, reviewed=plan.scene.reviewed)
-        duration, now = self.ports.clock() - plan.scene.started, self.ports.wall()
+        ended = _Ended(self.ports.wall(), self.ports.clock() - plan.scene.started)
         release = Release(done.outcome, plan.decision_id, self._explain(round, done))
         try:
-            done = self._accounted(done, plan)
-            await self.ports.record(
-                describe(round, key, plan.item, plan.decision_id, done, policy_hash=self.policy_hash, time=now, duration=duration)
-            )
+            record = await offload(_size(plan, done), self._described, round, plan, done, ended)
+            await self.ports.record(record)
         except Unavailable as problem:
             self.ports.log.error("record.failed", decision_id=plan.decision_id, problem=str(problem))
         except Exception:
@@ -78,6 +85,10 @@ class Releases:
         else:
             return release
         return release if isinstance(done.outcome, Withdrawn) else Release(_UNRECORDED, plan.decision_id)
+
+    def _described(self, round: Round, plan: Plan, done: Done, ended: _Ended) -> Record:
+        done, hash = self._accounted(done, plan), self.policy_hash
+        return describe(round, plan.scene.key, plan.item, plan.decision_id, done, policy_hash=hash, time=ended.at, duration=ended.after)
 
     def _accounted(self, done: Done, plan: Plan) -> Done:
         """With what was drawn, tried and spent, however it ended; and without the secrets that a rule of the policy would find in its prompt."""
@@ -109,6 +120,12 @@ def in_force(scene: Scene, done: Done) -> Done:
     if not _spends(done, scene) or not isinstance(done.outcome, Answered | Denied) or (changed := withdrawn_by_policy(scene)) is None:
         return done
     return msgspec.structs.replace(done, outcome=Unanswered(Reason.REVIEW, detail=changed), told="")
+
+
+def _size(plan: Plan, done: Done) -> int:
+    """Bytes of what a record is made of."""
+    asked = 0 if isinstance(plan.item.request, BadRequest) else plan.item.request.size
+    return asked + (len(done.outcome.result) if isinstance(done.outcome, Answered) else 0)
 
 
 def _spends(done: Done, scene: Scene) -> bool:

@@ -24,6 +24,7 @@ from samplegate.core.recording import Attempt, Done
 from samplegate.core.samples import Failure, Sampled, SampleFailed, SampleRequest, SampleResult
 from samplegate.core.session import shapes
 from samplegate.core.session.rounds import Note
+from samplegate.offload import offload
 from samplegate.scene import Scene
 
 TOKENIZER_MARGIN: Final = 1.25
@@ -81,7 +82,7 @@ class _Asking:
                 self._scene.ports.note(Note("model.fallback", fields))
             answer = await self._ask()
             if isinstance(answer, Sampled):
-                return self._answered(answer)
+                return await self._answered(answer)
             failed = answer
             if failed.started or failed.failure not in FALLS_BACK:
                 break
@@ -95,7 +96,8 @@ class _Asking:
 
     async def _turn_to(self, model: str) -> Outcome | None:
         """Make the next model ready to be asked; the outcome where it cannot be."""
-        asked = question(self._scene.book, self._rule, model, self._scene.request.params)
+        request = self._scene.request
+        asked = await offload(request.size, question, self._scene.book, self._rule, model, request.params)
         if isinstance(asked, str):
             return Unanswered(Reason.CONTENT, detail=asked)
         self._params = asked.params
@@ -138,10 +140,10 @@ class _Asking:
         book = self._scene.book
         return costs.actual(book.model(self.model), book.catalogue[self.model], self._params, answer.input_tokens, answer.output_tokens)
 
-    def _answered(self, answer: Sampled) -> Done:
+    async def _answered(self, answer: Sampled) -> Done:
         if answer.unknown_stop is not None:
             self._scene.ports.note(Note("model.unknown_stop", {"model": self.model, "reason": answer.unknown_stop}))
-        blocks, outcome = self._checked(answer.content)
+        blocks, outcome = await self._checked(answer.content)
         stop_reason = answer.stop_reason
         if outcome is None and (over := self._overrun(answer)) is not None:
             stop_reason = "maxTokens"
@@ -173,13 +175,13 @@ class _Asking:
             fields = {"where": where, "patterns": dict(patterns), "server": self._scene.round.origin.server}
             self._scene.ports.note(Note("secrets.found", fields, warn=False))
 
-    def _checked(self, blocks: Sequence[Mapping[str, Any]]) -> tuple[Sequence[Mapping[str, Any]], Outcome | None]:
+    async def _checked(self, blocks: Sequence[Mapping[str, Any]]) -> tuple[Sequence[Mapping[str, Any]], Outcome | None]:
         """The answer after the rule's content rules, and the outcome where they end it."""
         if (why := unasked(self._params, blocks)) is not None:
             return blocks, Unanswered(Reason.MODEL, detail=f"model {self.model}: {why}; the answer is withheld")
         with_, redactor = self._rule.with_, self._scene.book.redactor
         if with_.secrets is not None and with_.secrets.answer != "keep" and redactor is not None:
-            clean, found = redaction.clean_blocks(redactor, tuple(blocks))
+            clean, found = await offload(redaction.size_of(blocks), redaction.clean_blocks, redactor, tuple(blocks))
             self._found("answer", found)
             for name, count in found.items():
                 self._redacted[name] = self._redacted.get(name, 0) + count

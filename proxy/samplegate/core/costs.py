@@ -121,10 +121,10 @@ def reading(params: Mapping[str, Any]) -> Reading:
 class _Counter:
     """Adds up. A class for speed's sake: most requests are one text."""
 
-    __slots__ = ("audio", "images", "letters", "tokens", "uses")
+    __slots__ = ("audio", "grown", "images", "letters", "tokens", "uses")
 
     def __init__(self) -> None:
-        self.tokens = self.letters = self.images = self.audio = self.uses = 0
+        self.tokens = self.letters = self.images = self.audio = self.uses = self.grown = 0
 
     def blocks(self, blocks: Sequence[Mapping[str, Any]]) -> None:
         for block in blocks:
@@ -159,12 +159,14 @@ class _Counter:
         self.tokens += PER_BLOCK + (size if raw.isascii() else 3 * size)
 
     def tool(self, tool: Mapping[str, Any]) -> None:
-        """With its references written out, where it has some."""
+        """With its references written out, where it has some. Once all of them are more than is ever sent, each counts as the most."""
         schema = tool["inputSchema"]
         raw = msgspec.json.encode(schema)
         self.json([tool["name"], tool.get("description"), schema])
         if b'"$ref"' in raw and len(raw) < growth.MOST:
-            self.tokens += max(growth.grown(schema) - len(raw), 0) * (1 if raw.isascii() else 3)
+            grown = growth.grown(schema) if self.grown < growth.MOST else growth.MOST
+            self.grown += grown
+            self.tokens += max(grown - len(raw), 0) * (1 if raw.isascii() else 3)
 
 
 def _holds_blob(block: Mapping[str, Any]) -> bool:

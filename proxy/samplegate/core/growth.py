@@ -13,6 +13,8 @@ import msgspec
 MOST: Final = 400_000
 """Characters of all tools of a request: more is never sent."""
 _CHAIN: Final = 48  # references within references; with more it is not sent either
+_STEPS: Final = 20_000
+"""References that are followed in one schema, each to every definition of its name: with more it counts as ``MOST``. Real ones have hundreds."""
 _AROUND: Final = 6  # the quotes, colon, comma and spaces of a member
 
 _Use: TypeAlias = str | int
@@ -25,6 +27,7 @@ class _Definitions(msgspec.Struct):
     sizes: list[int]
     uses: list[list[_Use]]
     names: dict[str, list[int]]
+    left: int = _STEPS
 
 
 def grown(schema: Mapping[str, Any]) -> int:
@@ -73,7 +76,11 @@ def _total(found: _Definitions, number: int, known: dict[int, int], depth: int) 
     known[number] = MOST  # what is met again on its own way goes in a circle
     size, itself = found.sizes[number], 0
     for use in found.uses[number]:
-        for target in (use,) if isinstance(use, int) else found.names.get(use, ()):
+        targets = (use,) if isinstance(use, int) else found.names.get(use, ())
+        found.left -= len(targets)
+        if found.left < 0:
+            return MOST
+        for target in targets:
             if target == number:
                 itself += 1
             else:

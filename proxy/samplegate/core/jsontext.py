@@ -324,6 +324,33 @@ def lookup(text: bytes | None, *path: str) -> bytes | None:
     return text
 
 
+def elements(raw: bytes | msgspec.Raw, most: int) -> list[bytes]:
+    """The elements of a raw JSON list. Raises Malformed for more than ``most``, in the time that so many take, and for a large list of no objects."""
+    text = bytes(raw)
+    try:
+        if text.count(b",") >= most:
+            _count(text, most)
+        return [bytes(one) for one in msgspec.json.decode(text, type=list[msgspec.Raw])]
+    except _TooMany:
+        raise Malformed(f"a list of it has more than {most} elements") from None
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        raise Malformed("a list of it cannot be read") from None
+
+
+def _count(text: bytes, most: int) -> None:
+    """Raises _TooMany for more than ``most`` objects, and what msgspec raises. Builds none of them: what they hold is skipped."""
+    left = most
+
+    class Element(msgspec.Struct):
+        def __post_init__(self) -> None:
+            nonlocal left
+            left -= 1
+            if left < 0:
+                raise _TooMany
+
+    msgspec.json.decode(text, type=list[Element])
+
+
 def string(raw: bytes | None) -> str | None:
     """The text of a raw JSON string, None if it is none."""
     if raw is None or raw[:1] != b'"':

@@ -25,6 +25,9 @@ KEY: Final = "x-mcp-header"
 MAX_ANNOTATED: Final = 64  # of one tool; HTTP servers mostly take a hundred headers
 MAX_SAFE: Final = 2**53 - 1
 _KEY: Final = KEY.encode()
+MAX_TOOLS: Final = 10_000  # of one page of a list
+MAX_READ: Final = 4 * 1024 * 1024  # bytes of the schemas of one page that may have annotations
+MAX_PLACES: Final = 100_000  # in those that do; a large tool has some hundreds
 _token: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,128}")
 _number: Final = re.compile(rb"-?[0-9]")
 _TYPES: Final = frozenset({"string", "integer", "boolean"})
@@ -34,15 +37,37 @@ _DATA: Final = frozenset({"default", "examples", "example", "const", "enum"})
 """Keywords whose value is data: what looks like an annotation there is none."""
 
 
-def annotated(tool: bytes) -> Annotations | str:
+class Room:
+    """How much may still be read of one page of a list."""
+
+    def __init__(self) -> None:
+        self.bytes, self.places = MAX_READ, MAX_PLACES
+
+
+def annotated(tool: bytes, room: Room | None = None) -> Annotations | str:
     """What a tool of a tools/list result wants mirrored, or why its annotations are not valid: such a tool must not be used over HTTP (R74)."""
     if not may_say(tool, _KEY):
         return {}
+    room = Room() if room is None else room
     try:
         raw = jsontext.lookup(tool, "inputSchema")
-        return _collected(None if raw is None else _schema(raw))
+        if raw is None or not may_say(raw, _KEY):
+            return {}
+        room.bytes -= len(raw)
+        if room.bytes < 0:
+            return f"the schemas of its list that may have an {KEY} are larger than {MAX_READ} bytes"
+        schema = _schema(raw)
+        return _collected(schema, room) if _KEY in raw or _says_key(schema) else {}
     except (ValueError, RecursionError):
         return "its inputSchema cannot be read"
+
+
+def _says_key(schema: Any) -> bool:
+    """Whether the word stands anywhere in a schema with escapes, which real ones have for other letters."""
+    try:
+        return _KEY in msgspec.json.encode(schema)
+    except UnicodeEncodeError:
+        return True
 
 
 def _schema(raw: bytes) -> Any:
@@ -53,10 +78,12 @@ def _schema(raw: bytes) -> Any:
         return json.loads(raw)
 
 
-def _collected(schema: Any) -> Annotations | str:
+def _collected(schema: Any, room: Room) -> Annotations | str:
     out: dict[tuple[str, ...], str] = {}
     seen: set[str] = set()
-    for path, node in _positions(schema):
+    for path, node in _positions(schema, room):
+        if room.places < 0:
+            return f"its list has more than {MAX_PLACES} places where an {KEY} could stand"
         if KEY not in node:
             continue
         fault = _fault(path, node, seen)
@@ -82,11 +109,18 @@ def _fault(path: tuple[str, ...] | None, node: Mapping[str, Any], seen: set[str]
     return f"the {KEY} {name!r} stands twice" if name.lower() in seen else None
 
 
-def _positions(root: Any) -> Iterator[tuple[tuple[str, ...] | None, dict[str, Any]]]:
-    """Every place in a schema where a schema can stand, with its path where only ``properties`` lead there, else None."""
+def _positions(root: Any, room: Room) -> Iterator[tuple[tuple[str, ...] | None, dict[str, Any]]]:
+    """Every place in a schema where a schema can stand, with its path where only ``properties`` lead there, else None.
+
+    The last one is where there is no more room.
+    """
     todo: list[tuple[tuple[str, ...] | None, Any]] = [((), root)]
     while todo:
         path, node = todo.pop()
+        room.places -= 1 + (len(node) if isinstance(node, (list, dict)) else 0)
+        if room.places < 0:
+            yield None, {}
+            return
         if isinstance(node, list):
             todo += ((None, inner) for inner in node)
         if not isinstance(node, dict):
@@ -178,9 +212,11 @@ def listed(result: bytes) -> Listed:
     tools: dict[str, Annotations] = {}
     dropped: dict[str, str] = {}
     kept: list[bytes] = []
-    for tool in _elements(found.get("tools")):
+    room = Room()
+    listing = found.get("tools")
+    for tool in () if listing is None or bytes(memoryview(listing)[:1]) != b"[" else jsontext.elements(listing, MAX_TOOLS):
         name = jsontext.string(jsontext.lookup(tool, "name"))
-        wanted = annotated(tool)
+        wanted = annotated(tool, room)
         if isinstance(wanted, str):
             dropped[name or ""] = wanted
             continue
@@ -190,12 +226,3 @@ def listed(result: bytes) -> Listed:
     if dropped:
         result = jsontext.splice(result, ("tools",), b"[" + b",".join(kept) + b"]")
     return Listed(result, tools, dropped, cursor if cursor != b"null" else None)
-
-
-def _elements(raw: msgspec.Raw | None) -> list[bytes]:
-    if raw is None or bytes(memoryview(raw)[:1]) != b"[":
-        return []
-    try:
-        return [bytes(one) for one in msgspec.json.decode(raw, type=list[msgspec.Raw])]
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        raise Malformed("its tools cannot be read") from None

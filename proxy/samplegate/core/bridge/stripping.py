@@ -16,6 +16,7 @@ from samplegate.core.eras import META
 from samplegate.core.frames import Frame
 from samplegate.core.jsontext import Malformed
 from samplegate.core.session import doors, shapes
+from samplegate.core.toolheaders import MAX_TOOLS
 
 _MODERN_ONLY: Final = frozenset({"resultType", "ttlMs", "cacheScope"})
 OF_MODERN: Final = frozenset({-32020, -32021, -32022})
@@ -60,10 +61,9 @@ def _tools(listed: bytes) -> bytes:
     """Output schemas may be any schema in the modern era, and only an object's before (R13)."""
     if not doors.may_say(listed, b"outputSchema"):
         return listed
-    try:
-        tools = [bytes(raw) for raw in msgspec.json.decode(listed, type=list[msgspec.Raw])]
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+    if listed[:1] != b"[":
         return listed
+    tools = jsontext.elements(listed, MAX_TOOLS)
     fitted = [tool if _fits(tool) else cut(tool, {"outputSchema"}) for tool in tools]
     return listed if fitted == tools else b"[" + b",".join(fitted) + b"]"
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import datetime as dt
 import math
 import re
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache
 from typing import Any, Final
@@ -16,6 +17,9 @@ from typing import Any, Final
 from samplegate.core.matching.forms import Form
 from samplegate.core.matching.patterns import peer_searcher, utf8
 from samplegate.core.parsing.strictjson import named
+
+MAX_SEARCHED: Final = 32 * 1024
+"""Characters of a text that is held against a pattern; a longer one does not fit. RE2 takes up to 3 microseconds for each in so little memory."""
 
 _email: Final = re.compile(r"[^@\s\x00-\x1f]{1,64}@[^@\s\x00-\x1f]{1,255}\Z")
 _date: Final = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}\Z")
@@ -63,31 +67,80 @@ FORMATS: Final[Mapping[str, Callable[[str], bool]]] = {"email": is_email, "uri":
 
 @lru_cache(maxsize=1)
 def _checker() -> Callable[[Any], Any]:
-    """The validator class with our patterns, formats and closed registry, as a function of the schema."""
-    from jsonschema import Draft202012Validator, FormatChecker, ValidationError
+    """The validator class with our keywords, formats and closed registry, as a function of the schema."""
+    from jsonschema import Draft202012Validator, FormatChecker
     from jsonschema.validators import extend
     from referencing import Registry
-
-    def pattern(validator: Any, wanted: str, instance: Any, schema: Any) -> Iterator[ValidationError]:
-        search = peer_searcher(wanted)
-        if isinstance(instance, str) and (isinstance(search, str) or search(utf8(instance)) is None):
-            yield ValidationError("pattern")
-
-    def choice(validator: Any, wanted: list[Any], instance: Any, schema: Any) -> Iterator[ValidationError]:
-        # of a form's thousands of choices only those with this very value are looked into: a list of all of them would take minutes
-        same = [each for each in wanted if each.get("const") == instance and validator.evolve(schema=each).is_valid(instance)]
-        if not same or ("oneOf" in schema and len(same) > 1):
-            yield ValidationError("choice")
-
-    def among(validator: Any, wanted: list[Any], instance: Any, schema: Any) -> Iterator[ValidationError]:
-        if not isinstance(instance, str) or instance not in wanted:
-            yield ValidationError("enum")
 
     formats = FormatChecker(formats=())
     for name, good in FORMATS.items():
         formats.checks(name)(lambda value, good=good: not isinstance(value, str) or good(value))
-    validator: Any = extend(Draft202012Validator, {"pattern": pattern, "anyOf": choice, "oneOf": choice, "enum": among})  # type: ignore[no-untyped-call]
+    keywords = {"pattern": _pattern, "anyOf": _choice, "oneOf": _choice, "enum": _among, "items": _items, "uniqueItems": _unique}
+    validator: Any = extend(Draft202012Validator, keywords)  # type: ignore[no-untyped-call]
     return lambda schema: validator(schema, registry=Registry(), format_checker=formats)
+
+
+def _pattern(validator: Any, wanted: str, instance: Any, schema: Any) -> Iterator[Any]:
+    if not isinstance(instance, str) or not _within(schema, "minLength", len(instance), "maxLength"):
+        return  # a wrong length is an error of its own, and needs no search
+    search = peer_searcher(wanted)
+    if len(instance) > MAX_SEARCHED or isinstance(search, str) or search(utf8(instance)) is None:
+        yield _error("pattern")
+
+
+def _choice(validator: Any, wanted: list[Any], instance: Any, schema: Any) -> Iterator[Any]:
+    # of a form's thousands of choices only those with this very value are looked into: a list of all of them would take minutes
+    if not _takes(validator, [each for each in wanted if each.get("const") == instance], instance, "oneOf" in schema):
+        yield _error("choice")
+
+
+def _among(validator: Any, wanted: list[Any], instance: Any, schema: Any) -> Iterator[Any]:
+    if not isinstance(instance, str) or instance not in wanted:
+        yield _error("enum")
+
+
+def _items(validator: Any, wanted: Any, instance: Any, schema: Any) -> Iterator[Any]:
+    """The items of a list of choices, by a table of the choices: there may be tens of thousands of items and of choices."""
+    if not isinstance(instance, list) or not _within(schema, "minItems", len(instance), "maxItems"):
+        return  # a wrong type or count is an error of its own
+    keyword = next(name for name in ("enum", "anyOf", "oneOf") if name in wanted)
+    table: defaultdict[str, list[Any]] = defaultdict(list)
+    for each in wanted[keyword]:
+        table[each if keyword == "enum" else each["const"]].append(each)
+    known: dict[str, bool] = {}
+    for index, item in enumerate(instance):
+        if not isinstance(item, str) or wanted.get("type", "string") != "string":
+            yield from validator.descend(item, wanted, path=index)
+            continue
+        if item not in known:
+            same = table.get(item, [])
+            known[item] = bool(same) if keyword == "enum" else _takes(validator, same, item, keyword == "oneOf")
+        if not known[item]:
+            yield _error("choice", validator=keyword, validator_value=wanted[keyword], path=(index,))
+
+
+def _unique(validator: Any, wanted: bool, instance: Any, schema: Any) -> Iterator[Any]:
+    if wanted and isinstance(instance, list) and len(set(instance)) < len(instance):
+        yield _error("uniqueItems")
+
+
+def _takes(validator: Any, same: list[Any], instance: Any, once: bool) -> bool:
+    """Whether one of the choices with this very value takes it; with ``once``, exactly one."""
+    plain: int = sum(each.get("type", "string") == "string" for each in same) if isinstance(instance, str) else 0
+    if plain == len(same) or (plain and not once):
+        return plain == 1 if once else plain > 0
+    taken: int = sum(validator.evolve(schema=each).is_valid(instance) for each in same)
+    return taken == 1 if once else taken > 0
+
+
+def _error(what: str, **more: Any) -> Any:
+    from jsonschema import ValidationError
+
+    return ValidationError(what, **more)
+
+
+def _within(schema: Mapping[str, Any], least: str, count: int, most: str) -> bool:
+    return schema.get(least, 0) <= count <= schema.get(most, math.inf)  # type: ignore[no-any-return]
 
 
 def check(form: Form, content: Mapping[str, Any]) -> str | None:

@@ -16,12 +16,14 @@ from samplegate.core.names import resembles
 
 MAX_BYTES: Final = 32 * 1024 * 1024  # some images or sounds, as base64; more is refused before it is decoded
 MAX_DEPTH: Final = 64  # real requests nest below 10, generated schemas below 30
+MAX_BROKEN: Final = 100_000  # lone surrogates: each is replaced by itself
 MAX_VALUES: Final = 250_000  # bounds the memory: three bytes of JSON can become a hundred of Python
 
 _SHOWN: Final = 60  # characters of a name in a message
 
 _plain: Final = re.compile(r"[A-Za-z0-9_-]{1,60}\Z")
 _strings: Final = re.compile(rb'"[^"]*"')
+_half: Final = re.compile("[\ud800-\udfff]")
 _surrogate: Final = re.compile(rb"\\u[dD][89a-fA-F]")
 
 
@@ -37,12 +39,17 @@ def decode(text: bytes, *, max_bytes: int = MAX_BYTES, max_depth: int = MAX_DEPT
     """
     if len(text) > max_bytes:
         raise Fault(f"it is larger than {max_bytes} bytes")
-    if _separators(text) >= max_values:
-        _count(text, max_values)
+    check_values(text, max_values)
     value = _load(text)
     if text.count(b"[") + text.count(b"{") > max_depth and _deeper(value, max_depth):
         raise Fault(f"it nests deeper than {max_depth} levels")
-    return _mended(value) if _surrogate.search(text) else value
+    return _Mending().mended(value) if _surrogate.search(text) else value
+
+
+def check_values(text: bytes, most: int = MAX_VALUES) -> None:
+    """Raises Fault for JSON of more than ``most`` values, without reading it."""
+    if _separators(text) >= most:
+        _count(text, most)
 
 
 def folded(names: Iterable[str], known: frozenset[str]) -> str | None:
@@ -126,13 +133,38 @@ def _deeper(value: Any, limit: int) -> bool:
     return bool(level)
 
 
-def _mended(value: Any) -> Any:
-    match value:
-        case str():
-            return value if value.isascii() else value.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
-        case list():
-            return [_mended(item) for item in value]
-        case dict():
-            return _object([(_mended(name), _mended(item)) for name, item in value.items()])
-        case _:
-            return value
+class _Mending:
+    """Replaces the lone surrogates of one decoded text, in place, and counts them."""
+
+    def __init__(self) -> None:
+        self._left = MAX_BROKEN
+
+    def mended(self, value: Any) -> Any:
+        """The value without any. Raises Fault for too many, and for members that become the same."""
+        root = [value]
+        todo: list[Any] = [root]
+        while todo:
+            node = todo.pop()
+            if isinstance(node, dict):
+                if not all(map(str.isascii, node)):
+                    pairs = [(self._text(name), each) for name, each in node.items()]
+                    node.clear()
+                    node.update(_object(pairs))
+                places: Iterable[tuple[Any, Any]] = node.items()
+            else:
+                places = enumerate(node)
+            for place, each in places:
+                if isinstance(each, str):
+                    if not each.isascii():
+                        node[place] = self._text(each)
+                elif isinstance(each, (dict, list)):
+                    todo.append(each)
+        return root[0]
+
+    def _text(self, text: str) -> str:
+        # halves without their other halves are what UTF-8 cannot hold, three bytes each
+        broken = (len(text.encode("utf-8", "surrogatepass")) - len(text.encode("utf-8", "ignore"))) // 3
+        self._left -= broken
+        if self._left < 0:
+            raise Fault(f"it holds more than {MAX_BROKEN} broken characters")
+        return _half.sub("\ufffd", text) if broken else text

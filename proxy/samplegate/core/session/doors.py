@@ -13,6 +13,7 @@ import msgspec
 from samplegate.core import jsontext, names
 from samplegate.core.capabilities import Offer
 from samplegate.core.frames import Frame
+from samplegate.core.parsing import strictjson
 from samplegate.core.parsing.parse import parse
 from samplegate.core.requests import BadRequest, ElicitationRequest, Origin, Request
 from samplegate.core.session.rounds import ELICITATION, ROOTS, SAMPLING, Item
@@ -107,6 +108,10 @@ def input_required(result: jsontext.Object, origin: Origin, offer: Offer) -> Inp
         return "it has neither inputRequests nor requestState"
     if count > MAX_KEYS:
         return f"it asks {count} things at once, more than {MAX_KEYS}"
+    try:
+        strictjson.check_values(bytes(asked) if count > 1 else b"")  # all of them together have as many as one may have
+    except strictjson.Fault as fault:
+        return f"its inputRequests are too large: {fault}"
     return _sorted(entries, origin, offer, state)
 
 
