@@ -209,7 +209,8 @@ def test_a_list_of_choices_is_checked_as_its_schema_says(data: st.DataObject) ->
     choice = st.fixed_dictionaries({"const": words}, optional={"type": st.sampled_from(["string", "number"])})
     listed = st.lists(choice, min_size=1, max_size=5)
     kinds = [st.fixed_dictionaries({"type": st.just("string"), "enum": st.lists(words, min_size=1, max_size=5)})]
-    kinds += [st.fixed_dictionaries({name: listed}, optional={"type": st.sampled_from(["string", "number"])}) for name in ("anyOf", "oneOf")]
+    titled: list[dict[Any, Any]] = [{name: listed} for name in ("anyOf", "oneOf")]
+    kinds += [st.fixed_dictionaries(each, optional={"type": st.sampled_from(["string", "number"])}) for each in titled]
     bounds = {"minItems": st.integers(0, 3), "maxItems": st.integers(0, 3), "uniqueItems": st.booleans()}
     field = data.draw(st.fixed_dictionaries({"type": st.just("array"), "items": st.one_of(kinds)}, optional=bounds))
     schema = {"type": "object", "properties": {"a": field}}
