@@ -3,7 +3,6 @@
 What the scenario says and what is printed stands in `tests/real/peers.py`.
 """
 
-import itertools
 import json
 import sys
 import warnings
@@ -14,6 +13,7 @@ import anyio.to_thread
 import mcp_types as types
 from mcp import Client, MCPError
 from mcp.client.stdio import StdioServerParameters
+from storm import Storm
 
 warnings.simplefilter("ignore")  # sampling is deprecated, and is what we are here for
 scenario = json.loads(sys.argv[1])
@@ -61,76 +61,6 @@ def plain(result: types.CallToolResult) -> dict[str, Any]:
     return {"error": bool(result.is_error), **({"text": text} if len(text) < 2000 else {"length": len(text)})}
 
 
-class Storm:
-    """Many calls at once for some seconds; every answer must carry its own mark, and every log line must come once."""
-
-    def __init__(self, call: Any, step: dict[str, Any]) -> None:
-        self.call, self.step = call, step
-        self.calls = 0
-        self.wrong: list[str] = []
-        self.numbers = itertools.count()
-
-    def fail(self, what: str) -> None:
-        if len(self.wrong) < 20:
-            self.wrong.append(what)
-
-    async def one(self, which: int, number: int) -> None:
-        mark = f"{self.step['mark']}-{number}"
-        match which:
-            case 0:
-                await self.expect("add", {"a": number, "b": 1}, str(number + 1))
-            case 1 | 2:
-                await self.expect("classify", {"text": mark}, f"seen {mark}.")
-            case 3:
-                await self.expect("confirm", {}, "accept|True|from the client")
-            case 4:
-                steps: list[float] = []
-
-                async def progress(value: float, _total: float | None, _message: str | None) -> None:
-                    steps.append(value)
-
-                await self.expect("count", {"to": 3}, "3", progress)
-                if [value for value in steps if value == int(value)] != [1, 2, 3] or steps != sorted(set(steps)):
-                    self.fail(f"{mark}: progress {steps}")  # in between may come steps of the gate, of less than one
-            case _:
-                await self.expect("tell", {"mark": mark, "times": 3}, mark)
-
-    async def expect(self, name: str, arguments: dict[str, Any], says: str, progress: Any = None) -> None:
-        result = plain(await self.call(name, arguments, progress_callback=progress))
-        self.calls += 1
-        if result["error"] or says not in result["text"]:
-            self.fail(f"{name} {arguments}: {result}")
-
-    async def worker(self, until: float) -> None:
-        while anyio.current_time() < until:
-            number = next(self.numbers)
-            try:
-                with anyio.fail_after(self.step["patience"]):
-                    await self.one(number % 6, number)
-            except TimeoutError:
-                self.fail(f"call {number} of kind {number % 6} was not answered within {self.step['patience']} s")
-            except MCPError as error:
-                self.fail(f"call {number} of kind {number % 6}: {error.error.code} {error.error.message}")
-
-    async def run(self) -> dict[str, Any]:
-        before = len(seen["logs"])
-        async with anyio.create_task_group() as group:
-            for _ in range(self.step["at_once"]):
-                group.start_soon(self.worker, anyio.current_time() + self.step["seconds"])
-        await anyio.sleep(0.5)  # log lines may come after the answer of their call, on a stream of their own
-        told = [str(line) for line in seen["logs"][before:] if str(line).startswith(self.step["mark"])]
-        turns: dict[str, list[int]] = {}
-        for line in told:
-            mark, _, n = line.rpartition(":")
-            turns.setdefault(mark, []).append(int(n))
-        for mark, order in turns.items():
-            if (order if self.step["in_order"] else sorted(order)) != [0, 1, 2]:
-                self.fail(f"{mark}: log lines {order}")
-        for key in ("logs", "asked", "notifications"):
-            seen[key].clear()
-        return {"calls": self.calls, "told": len(told), "wrong": self.wrong}
-
-
 async def cancel(client: Client, step: dict[str, Any]) -> dict[str, Any]:
     """Calls, waits for the first progress (or a line on stdin), takes the call back; the session goes on."""
     async with anyio.create_task_group() as group:
@@ -166,7 +96,7 @@ async def do(client: Client, step: dict[str, Any]) -> Any:
         case "prompt":
             return (await client.get_prompt(step["name"], step.get("arguments", {}))).messages[0].content.text
         case "storm":
-            return await Storm(client.call_tool, step).run()
+            return await Storm(client.call_tool, plain, MCPError, seen, step).run()
         case "hang":
             print(json.dumps({"hanging": True}), flush=True)
             await anyio.sleep(3600)
