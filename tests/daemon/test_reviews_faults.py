@@ -161,10 +161,15 @@ def locked(folder: Path) -> Iterator[None]:
         other.execute("ROLLBACK")
 
 
+def files(folder: Path) -> list[Path]:
+    """The store's own files. Beside them is a folder that says which processes hold reviews."""
+    return [file for file in file_of(folder).parent.glob("reviews.db*") if file.is_file()]
+
+
 @contextlib.contextmanager
 def gone(folder: Path) -> Iterator[None]:
     """Somebody deletes it."""
-    for file in file_of(folder).parent.glob("reviews.db*"):
+    for file in files(folder):
         file.unlink()
     yield
 
@@ -174,7 +179,7 @@ def replaced(folder: Path) -> Iterator[None]:
     """Another store stands in its place: an older one, say, with other reviews in it."""
     with contextlib.closing(Reviews(f"sqlite:{folder / 'other.db'}")) as other:
         other.open(plain("rv_other", created=time.time(), expires=time.time() + 900), announce=False, most=9)
-    for file in file_of(folder).parent.glob("reviews.db-*"):
+    for file in files(folder):
         file.unlink()
     (folder / "other.db").replace(file_of(folder))
     yield
@@ -185,11 +190,11 @@ def garbage(folder: Path) -> Iterator[None]:
     """What stands in its place is no database, for a while."""
     path, away = file_of(folder), folder / "away"
     away.mkdir()
-    for file in path.parent.glob("reviews.db*"):
+    for file in files(folder):
         file.rename(away / file.name)
     path.write_text("no database\n" * 1000)
     yield
-    for file in path.parent.glob("reviews.db*"):
+    for file in files(folder):
         file.unlink()
     for file in away.iterdir():
         file.rename(path.parent / file.name)
@@ -340,8 +345,8 @@ STILL = POLICY.replace("TIMEOUT", "20m").replace("PATIENCE", "60s").replace("rul
 
 
 @asynccontextmanager
-async def loaded_anew(folder: Path, policy: str) -> AsyncIterator[tuple[asyncio.Future[dict[str, Any]], Client]]:
-    """A call whose review is approved once another policy is in force, and a client that comes later."""
+async def loaded_anew(folder: Path, policy: str, status: int) -> AsyncIterator[tuple[asyncio.Future[dict[str, Any]], Client]]:
+    """A call whose review somebody approves once another policy is in force, with this status; and a client that comes later."""
     async with daemon(folder, set_also={"watch": False}) as gate, client(gate) as c, client(gate) as other, people(gate) as person:
         await c.begin()
         call = asyncio.ensure_future(c.call("legacy", 1, **ASK_SAMPLE))
@@ -349,18 +354,18 @@ async def loaded_anew(folder: Path, policy: str) -> AsyncIterator[tuple[asyncio.
         (folder / "policy.yaml").write_text(policy)
         gate.process.send_signal(signal.SIGHUP)
         assert "changed" in await gate.said("reload.taken", before)
-        assert 200 == (await person.say(review, verdict="approve"))[0]
+        assert status == (await person.say(review, verdict="approve"))[0]
         await other.begin()
         yield call, other
 
 
 async def test_a_review_that_waits_ends_as_it_began_under_another_policy_that_asks_the_same(tmp_path: Path) -> None:
-    async with loaded_anew(tmp_path, STILL) as (call, other):
+    async with loaded_anew(tmp_path, STILL, 200) as (call, other):
         assert "from a model" == said((await timed(call))[1])["content"]["text"]
         assert "error" in (await timed(other.call("legacy", 1, **ASK_FORM)))[1]["result"]["structuredContent"]
 
 
 async def test_a_verdict_that_the_policy_in_force_would_not_ask_for_is_not_carried_out(tmp_path: Path) -> None:
-    async with loaded_anew(tmp_path, NEVER) as (call, other):
+    async with loaded_anew(tmp_path, NEVER, 409) as (call, other):
         for answer in ((await timed(call))[1], (await timed(other.call("legacy", 1, **ASK_SAMPLE)))[1]):
             assert "error" in answer["result"]["structuredContent"]

@@ -36,7 +36,7 @@ SCHEMA: Final = (
 def connect(path: Path, seconds: float, most_pages: int) -> sqlite3.Connection:
     """A connection in autocommit, the tables made if there were none; ``seconds`` are for its locks. Raises Broken, sqlite3.Error, OSError."""
     make_folder(path.parent)
-    make_whole(path, _fill)
+    make_whole(path, lambda draft: _fill(draft, most_pages))
     db = sqlite3.connect(path, timeout=seconds, isolation_level=None, check_same_thread=False)
     try:
         _prepare(db, most_pages)
@@ -61,9 +61,10 @@ def pausing(what: Callable[[float], T], left: Callable[[], float]) -> T:
         time.sleep(PAUSE)
 
 
-def _fill(path: Path) -> None:
+def _fill(path: Path, most_pages: int) -> None:
     """A new file, which nobody else sees yet."""
     with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as db:
+        db.execute(f"PRAGMA max_page_count={most_pages:d}")
         db.execute("BEGIN IMMEDIATE")
         for statement in SCHEMA:
             db.execute(statement)
