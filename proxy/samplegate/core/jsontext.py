@@ -14,7 +14,8 @@ import msgspec
 
 ENVELOPE: Final = frozenset({"jsonrpc", "id", "method", "params", "result", "error"})
 """The members of JSON-RPC: nobody spells these with escapes but to hide them."""
-MAX_TOLERATED: Final = 16 * 1024 * 1024  # bytes of a text that is read twice because it is not quite JSON
+MAX_TOLERATED: Final = 8 * 1024 * 1024  # bytes of a text that is read twice because it is not quite JSON
+MAX_NUMBERS: Final = 500_000  # NaN, Infinity and -Infinity, each: of one text that is read twice
 MAX_MEMBERS: Final = 10_000  # of one object; real envelopes and params have a dozen, and each costs half a microsecond
 MAX_NAMES: Final = 256 * 1024  # characters of all names of one object
 _SHORT: Final = 16 * 1024  # bytes of a text that cannot hold too many members to be read in one go
@@ -289,7 +290,9 @@ def _cleaned(text: bytes) -> bytes:
         raise Malformed("it is not JSON")
     text = text.translate(_WHOLE)
     for found, other in _NUMBERS:
-        text = text.replace(found, other)
+        text = text.replace(found, other, MAX_NUMBERS)
+        if found in text:
+            raise Malformed(f"it has more than {MAX_NUMBERS} numbers that JSON does not have")
     return text
 
 
