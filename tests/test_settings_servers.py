@@ -53,7 +53,9 @@ def test_what_may_be_secret_is_not_shown(tmp_path: Path) -> None:
     assert "s3cret" not in repr(one) + repr(other)
 
 
-@pytest.mark.parametrize("change", ["env: {A: c}", "args: [b]", "share: all", "callers: [a]", "start_timeout: 5", "cwd: /"])
+@pytest.mark.parametrize(
+    "change", ["env: {A: c}", "args: [b]", "share: all", "callers: [a]", "start_timeout: 5", "end_of_input_timeout: 5", "cwd: /"]
+)
 def test_whatever_changes_makes_another_server(change: str, tmp_path: Path) -> None:
     same = "{command: x}"
     assert server(same, tmp_path) == server(same, tmp_path)

@@ -74,3 +74,32 @@ async def test_during_a_drain_sessions_are_served_reads_and_all_else_is_told_whe
         assert "x" == (await call)["result"]["content"][0]["text"]
         assert [(200, None), (200, None)] == [await posted(c, tools, **c.session) for c in (a, b)], "right after the last answer"
         assert 0 == await gate.end()
+
+
+@pytest.mark.parametrize("era", ["legacy", "modern"])
+async def test_the_calls_of_a_server_have_its_own_time_to_be_answered(tmp_path: Path, era: str) -> None:
+    """``drain_timeout`` is longer than any test waits: the call that is never answered ends by its server's setting, and the other is answered."""
+    command, *arguments = asking(era)
+    one = {"command": command, "args": arguments}
+    options = settings(tmp_path, servers={"hangs": {**one, "end_of_input_timeout": 0}, "slow": one}, drain_timeout=3600)
+    async with (
+        door() as closed,
+        door() as held,
+        serving(tmp_path, "--settings", options) as gate,
+        client(gate, "/servers/hangs/mcp") as a,
+        client(gate, "/servers/slow/mcp") as b,
+    ):
+        if era == "legacy":
+            await a.begin()
+            await b.begin()
+        calls = [asyncio.ensure_future(c.call(era, 9, door=at.at)) for c, at in ((a, closed), (b, held))]
+        await closed.reached()
+        await held.reached()
+        await stop(gate)
+        cut_off = (await calls[0])["error"]
+        assert (-32603, "the gate is shutting down (setting end_of_input_timeout)") == (cut_off["code"], cut_off["message"])
+        held.open()
+        assert "x" == (await calls[1])["result"]["content"][0]["text"]
+        assert 0 == await gate.end()
+        assert any("drain.cut_off" in line and "hangs" in line for line in gate.lines)
+        assert any("some calls were cut off" in line for line in gate.lines)

@@ -108,8 +108,10 @@ class Conversation:
         else:
             self._calls.append(call)
 
-    async def aclose(self) -> None:
-        """End it, and wait until the server's side is closed."""
+    async def aclose(self, why: str | None = None) -> None:
+        """End it, and wait until the server's side is closed. ``why``: the error's text for those who still wait for an answer."""
+        if why is not None:
+            self._relay.session.state.ended_because = why
         self._died = self._died or self._relay.server_gone.is_set()
         self._ending.set()
         await self._over.wait()

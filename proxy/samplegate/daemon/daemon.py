@@ -32,6 +32,7 @@ from samplegate.daemon.preparation import Wanted
 from samplegate.daemon.public import Public
 from samplegate.daemon.reload import Change, Reloads, tell_policy
 from samplegate.daemon.reviewers import Reviewers
+from samplegate.daemon.server import Server
 from samplegate.daemon.watch import watching
 from samplegate.house import House
 from samplegate.links.front.bounds import Bounds
@@ -177,7 +178,7 @@ class Daemon:
         with self._patience:
             await anyio.sleep(delay)  # balancers notice that it is not ready, and send their traffic elsewhere
             self.reviewers.drain()
-            done = await self.sessions.drain(seconds, linger=LINGER, since=began)
+            done = await self._answered(seconds, began)
         if self._patience.cancelled_caught:
             self.reviewers.drain()
             done = await self.sessions.drain(0.0)
@@ -189,6 +190,21 @@ class Daemon:
         self._log.info("drain.ended", complete=done)
         end = "all that was under way was answered" if done else "some calls were cut off"
         announce(self._log, "daemon.ended", "; ".join(filter(None, [self.house.tally.summary(), end])))
+
+    async def _answered(self, seconds: float, since: float) -> bool:
+        """Wait for the answers to calls in flight, for each server at most its ``end_of_input_timeout``; False if some were cut off."""
+        cut_off: list[str] = []
+
+        async def one(server: Server) -> None:
+            if await server.drain():
+                cut_off.append(server.name)
+
+        async with anyio.create_task_group() as group:
+            for server in self.public.servers.values():
+                group.start_soon(one, server)
+            done = await self.sessions.drain(seconds, linger=LINGER, since=since)
+            group.cancel_scope.cancel()
+        return done and not cut_off
 
     async def _signalled(self, signals: AsyncIterator[signal.Signals]) -> None:
         """The first signal asks us to stop, the second to stop waiting."""

@@ -265,12 +265,24 @@ class Server:
                 if not keep(conversation.wires.state.caller):
                     group.start_soon(conversation.aclose)
 
-    async def aclose(self) -> None:
-        """End all of its conversations; nothing is begun any more."""
+    async def drain(self) -> bool:
+        """Cut off the calls that are still in flight after the server's ``end_of_input_timeout``; whether there were any."""
+        seconds = self.settings.end_of_input_timeout
+        if seconds is None:
+            return False
+        await anyio.sleep(seconds)
+        calls = sum(len(conversation.wires.relay.session.open_calls()) for conversation in self._all)
+        if calls:
+            self._house.log.warning("drain.cut_off", server=self.name, seconds=seconds, calls=calls)
+            await self.aclose("the gate is shutting down (setting end_of_input_timeout)")
+        return calls > 0
+
+    async def aclose(self, why: str | None = None) -> None:
+        """End all of its conversations, with ``why`` as the error of those who still wait; nothing is begun any more."""
         self._closed = True
         async with anyio.create_task_group() as group:
             for conversation in list(self._all):
-                group.start_soon(conversation.aclose)
+                group.start_soon(conversation.aclose, why)
 
 
 class OfCaller:

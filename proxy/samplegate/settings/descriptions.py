@@ -22,6 +22,8 @@ KEYS: Final[Mapping[str, Mapping[str, str]]] = {
         "protocol": "The protocol version for it: `auto` finds it out, `legacy` is 2025-11-25 and older, `modern` is 2026-07-28.",
         "start_timeout": START_TIMEOUT,
         "call_timeout": CALL_TIMEOUT,
+        "end_of_input_timeout": "Seconds at a shutdown to wait for answers to calls in flight, at most and by default `drain_timeout`; 0: none. "
+        "Then the clients get an error.",
         "disabled": "It is left out.",
     },
     "CallersEntry": {

@@ -47,6 +47,7 @@ class ServerEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     protocol: Protocol = "auto"
     start_timeout: Annotated[int, Meta(ge=1, le=3_600)] = 30
     call_timeout: Annotated[int, Meta(ge=0, le=86_400)] = 0
+    end_of_input_timeout: Annotated[int, Meta(ge=0, le=86_400)] | None = None
     disabled: bool = False
 
 
@@ -72,6 +73,8 @@ class ServerSettings:
     protocol: Protocol = "auto"
     start_timeout: int = 30
     call_timeout: int = 0
+    end_of_input_timeout: int | None = None
+    """None is as long as the shutdown may take."""
 
 
 def headers_of(server: ServerSettings) -> dict[str, str]:
@@ -127,6 +130,7 @@ def server_of(part: Part, environment: Mapping[str, str], warnings: list[str], n
         protocol=entry.protocol,
         start_timeout=entry.start_timeout,
         call_timeout=entry.call_timeout,
+        end_of_input_timeout=entry.end_of_input_timeout,
     )
     if len(part.problems) == before:
         _check(part, server, entry, warnings)
