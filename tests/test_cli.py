@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -94,8 +95,28 @@ def test_a_reader_that_goes_away_is_no_crash() -> None:
         text=True,
         timeout=30,
         check=False,
+        env={**os.environ, "PYTHONUNBUFFERED": ""},
     )
     assert ("{", "") == (ended.stdout, ended.stderr)
+
+
+def test_a_reader_that_is_gone_before_a_short_output_is_no_crash() -> None:
+    read, write = os.pipe()
+    os.close(read)
+    try:
+        ended = subprocess.run(
+            [sys.executable, "-m", "samplegate", "token", "ana"],
+            cwd=ROOT / "proxy",
+            stdout=write,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=30,
+            check=False,
+            env={**os.environ, "PYTHONUNBUFFERED": ""},
+        )
+    finally:
+        os.close(write)
+    assert (1, []) == (ended.returncode, [line for line in ended.stderr.splitlines() if "Broken pipe" in line])
 
 
 @pytest.mark.parametrize("command", ["run", "serve"])

@@ -69,7 +69,10 @@ def _call(args: argparse.Namespace) -> int:
     module, function = args.target.split(":")
     try:
         target: Callable[[argparse.Namespace], int] = getattr(import_module(module), function)
-        return target(args)
+        code = target(args)
+        if sys.stdout is not None:  # None: the caller closed it
+            sys.stdout.flush()  # here, because a failure while the interpreter ends cannot be caught
+        return code
     except KeyboardInterrupt:
         return INTERRUPTED
     except OSError as problem:
