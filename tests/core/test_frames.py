@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from samplegate.core import frames
+from samplegate.core import frames, jsontext
 from samplegate.core.frames import read
 from samplegate.core.jsontext import ENVELOPE, Malformed, fields, lookup, members, splice
 
@@ -256,6 +256,17 @@ class TestSplice:
     )
     def test_only_the_member_changes(self, text: bytes, path: tuple[str, ...], value: bytes | None, wanted: bytes) -> None:
         assert wanted == splice(text, path, value)
+
+    @pytest.mark.parametrize("gap", ["", " "], ids=["plain", "spaced"])
+    def test_several_changes_leave_an_object_that_can_be_changed_again(self, gap: str) -> None:
+        made = {"a": 1, "bb": "xyz", "c": [2], 'd"': 3}
+        here = jsontext.read(json.dumps(made, separators=("," + gap, ":" + gap)).encode())
+        for changes in ({"a": 10, "c": "{"}, {"bb": 5}, {'e"': 6, "a": 7}, {"c": 8, 'e"': 9}, {"bb": ...}, {"a": 1, "c": 2}):
+            made = {name: value for name, value in {**made, **changes}.items() if value is not ...}
+            here = here.changed({name: None if value is ... else json.dumps(value).encode() for name, value in changes.items()})
+            assert made == json.loads(here.text)
+            assert made == {name: json.loads(bytes(raw)) for name, raw in here.members.items()}
+            assert list(made) == list(here.at)
 
     @pytest.mark.parametrize("name", ["a", "b", "c"])
     def test_a_member_goes_with_its_comma_whatever_spaces_stand_around(self, name: str) -> None:

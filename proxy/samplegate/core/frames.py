@@ -95,13 +95,12 @@ class Frame(msgspec.Struct, eq=False):
 
     def may_say(self, word: bytes) -> bool:
         """Cheap and safe: False only if no JSON spelling of ``word``, which is plain ASCII, can stand in the frame."""
-        if word in self.raw:
+        if self.raw.find(word) >= 0:  # `in` would first take the word for a number, which takes twice as long in a short text
             return True
-        if self._escapes is None:
-            some = b"\\" in self.raw  # one byte is searched for ten times faster than two, and most large texts have no escape
-            self._escapes = some and b"\\u" in self.raw, some and b"\\/" in self.raw
-        letters, slashes = self._escapes
-        return letters or (slashes and b"/" in word)
+        escapes = self._escapes
+        if escapes is None:  # one byte is searched for ten times faster than two, and most large texts have no escape
+            escapes = self._escapes = (b"\\u" in self.raw, b"\\/" in self.raw) if _BACKSLASH in self.raw else _NO_ESCAPES
+        return escapes is not _NO_ESCAPES and (escapes[0] or (escapes[1] and b"/" in word))
 
     @property
     def payload(self) -> bytes | None:
@@ -112,6 +111,8 @@ class Frame(msgspec.Struct, eq=False):
 
 
 _EMPTY: Final = jsontext.Object(b"{}", {})
+_NO_ESCAPES: Final = (False, False)
+_BACKSLASH: Final = ord("\\")
 
 
 def read(line: bytes) -> Frame:
@@ -215,7 +216,7 @@ def _id(raw: bytes, *, answers: bool) -> FrameId | None:
             return jsontext.TEXT.decode(raw)
         except (msgspec.MsgspecError, UnicodeDecodeError):
             raise Malformed("its id is not UTF-8 text", answers=answers) from None
-    if _number.match(raw):
+    if (raw.isdigit() and raw[:1] != b"0") or _number.match(raw):
         return int(raw)
     if answers and raw == b"null":
         return None

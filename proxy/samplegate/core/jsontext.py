@@ -54,6 +54,8 @@ class Object(msgspec.Struct, eq=False):
     """Each member as it stands on the wire, in the order of the text."""
     clean: dict[str, msgspec.Raw] | None = None
     """The same, as ``_cleaned`` leaves them; None where the text is JSON."""
+    is_plain: bool = False
+    """Whether the text is known to be nothing but its members and the least punctuation between them."""
     _at: dict[str, Member] | None = None
     _inner: dict[str, Object] | None = None
 
@@ -88,7 +90,7 @@ class Object(msgspec.Struct, eq=False):
     def at(self) -> dict[str, Member]:
         """Where each member stands."""
         if self._at is None:
-            self._at = _places(self.members) if _plain(self.text, self.members) else _walk(bytes(self.text), self.members.values())
+            self._at = _places(self.members) if self.is_plain else _walk(bytes(self.text), self.members.values())
         return self._at
 
     def splice(self, path: tuple[str, ...], value: bytes | None) -> bytes:
@@ -102,6 +104,9 @@ class Object(msgspec.Struct, eq=False):
 
     def changed(self, changes: Mapping[str, bytes | None]) -> Object:
         """The object with members set, or removed for None; everything else stays byte for byte."""
+        replaced = {name: value for name, value in changes.items() if value is not None and name in self.members} if self.is_plain else {}
+        if len(replaced) == len(changes):
+            return self._replaced(replaced)
         text, members, at = bytes(self.text), self.members.copy(), self.at
         clean = None if self.clean is None else self.clean.copy()
         for name in [name for name in reversed(at) if name in changes]:  # from the end on, so that the places before it hold
@@ -124,6 +129,22 @@ class Object(msgspec.Struct, eq=False):
                 clean[name] = msgspec.Raw(_cleaned(value))
         return Object(text, members, clean)
 
+    def _replaced(self, changes: Mapping[str, bytes]) -> Object:
+        """As ``changed``, of a plain text with values in the place of others: where each stands follows from the lengths."""
+        text, members = bytes(self.text), self.members.copy()
+        parts: list[bytes] = []
+        done = end = 0
+        for name, raw in self.members.items():
+            start = end + len(name) + 4
+            end = start + len(raw)
+            if name in changes:
+                value = changes[name]
+                parts += text[done:start], value
+                members[name] = msgspec.Raw(value)
+                done = end
+        parts.append(text[done:])
+        return Object(b"".join(parts), members, None, True)
+
 
 def read(text: bytes | msgspec.Raw, clean: msgspec.Raw | None = None) -> Object:
     """The members of one JSON object. Raises Malformed for a twin, an escaped envelope name, too many members, or no object.
@@ -131,8 +152,10 @@ def read(text: bytes | msgspec.Raw, clean: msgspec.Raw | None = None) -> Object:
     ``clean``: what stands in the place of this text in a text around it that was not quite JSON.
     """
     found = decode(text) if clean is None else None
-    if found is not None and _plain(text, found):
-        return Object(text, found)
+    # Is there nothing but the members and the least punctuation? Then no member stands twice and no name has an escape: each twin, space or escape
+    # makes a text longer than that (an escape is longer than what it stands for).
+    if found is not None and 1 + 4 * len(found) + sum(map(len, found)) + sum(map(len, found.values())) == len(text):
+        return Object(text, found, None, True)
     text = bytes(text)
     values = _values(text if found is not None else _cleaned(text) if clean is None else clean)
     at = _walk(text, values)
@@ -188,14 +211,6 @@ def _each(text: bytes | msgspec.Raw) -> list[tuple[str, msgspec.Raw]]:
 
     found = msgspec.json.decode(text, type=dict[_Name, msgspec.Raw], dec_hook=named)
     return list(zip(names, found.values(), strict=True))
-
-
-def _plain(text: bytes | msgspec.Raw, found: Mapping[str, msgspec.Raw]) -> bool:
-    """True if the members and the least punctuation make up the whole text: then no member stands twice and no name has an escape.
-
-    Each twin, space or escape would make the text longer than that (an escape is longer than what it stands for).
-    """
-    return 1 + 4 * len(found) + sum(map(len, found)) + sum(map(len, found.values())) == len(text) and bool(found)
 
 
 def members(text: bytes) -> dict[str, Member]:

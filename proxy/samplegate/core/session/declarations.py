@@ -32,6 +32,8 @@ class Declaration(msgspec.Struct, frozen=True):
     offer: Offer
     line: bytes | None
     """The capabilities as the server is to see them, None where they stay as they came."""
+    withheld: tuple[str, ...]
+    """What the client declared and is not offered, by name."""
 
 
 class Declarations(msgspec.Struct, eq=False):
@@ -64,12 +66,12 @@ class Declarations(msgspec.Struct, eq=False):
         # without the member nothing is declared (R49, R61)
         offer = Offer() if raw is None else self.state.offer("modern", revision, client, call, caller)
         wanted = None if raw is None else declared.rewrite(raw, client, offer, revision)
-        return Declaration(self.state.book, revision, client, offer, wanted if wanted != raw else None)
+        withheld = tuple(declared.withheld(client, offer, revision))
+        return Declaration(self.state.book, revision, client, offer, wanted if wanted != raw else None, withheld)
 
     def withheld(self, declaration: Declaration, call: Call | None, caller: str) -> list[Note]:
         """What the client declared and is not offered, said once for each capability."""
-        names = declared.withheld(declaration.client, declaration.offer, declaration.revision)
-        new = [name for name in names if name not in self._withheld]
+        new = [name for name in declaration.withheld if name not in self._withheld]
         self._withheld.update(new)
         return [self.state.withheld("modern", new, call, caller)] if new else []
 

@@ -76,10 +76,10 @@ def result_type(result: jsontext.Object) -> str | None:
 
 def has_no_type(result: bytes) -> bool:
     """Cheap and safe: True only if no parser, however lenient, finds a member of an input round in a frame. A large frame has to be read."""
-    if len(result) > _SMALL or not result.isascii() or b"\\u" in result:
+    if len(result) > _SMALL or not result.isascii():
         return False
-    loose = result.lower().replace(b"_", b"")
-    return b"resulttype" not in loose and b"inputrequests" not in loose and b"requeststate" not in loose
+    loose = result.decode().lower().replace("_", "")
+    return "\\u" not in loose and "resulttype" not in loose and "inputrequests" not in loose and "requeststate" not in loose
 
 
 def may_say(text: bytes, word: bytes) -> bool:

@@ -92,20 +92,24 @@ def call_and_token(f: Frame, *, modern: bool) -> tuple[Call | None, bytes | None
     """
     if f.method not in CALLS and not modern:
         return None, own_token(f)
-    if f.members is None and f.payload not in (None, b"null"):  # some libraries take a list for the members in their order
-        raise Malformed("its params are not an object")
     params = f.object.members
+    if not params and f.members is None and f.payload not in (None, b"null"):  # some libraries take a list for the members in their order
+        raise Malformed("its params are not an object")
     _single(params, _OF_PARAMS, "params have")
-    _single(f.meta.members, _OF_META, "_meta has")
+    token = None
+    if META in params:
+        meta = f.meta
+        _single(meta.members, _OF_META, "_meta has")
+        token = _token(meta.raw("progressToken"))
     if not modern and not ANSWERS.isdisjoint(params):
         raise Malformed("its params have answers, which this era does not have")
     if f.method not in CALLS:
-        return None, own_token(f)
+        return None, token
     named = _text(f, "uri" if f.method == "resources/read" else "name")
     tool = named if f.method == "tools/call" else None
     if tool is not None and len(tool) > MAX_TOOL:
         raise Malformed(f"its tool's name is longer than {MAX_TOOL} characters")
-    return Call(f.method, tool), own_token(f)
+    return Call(f.method, tool), token
 
 
 def _single(found: Mapping[str, msgspec.Raw], known: frozenset[str], where: str) -> None:
@@ -142,7 +146,7 @@ def _token(raw: bytes | None) -> bytes | None:
 
 def trace_of(f: Frame) -> str:
     """The trace context that a request names (R83), empty where it names none of the right form. Raises jsontext.Malformed for two readings."""
-    if b"traceparent" not in f.raw:
+    if f.raw.find(b"traceparent") < 0:
         return ""
     said = string(f.meta.raw("traceparent"))
     return said if said is not None and _trace.fullmatch(said) else ""

@@ -51,9 +51,9 @@ class Session:
     def frame(self, side: Side, lane: int, line: bytes | Frame, now: float) -> Effects:
         """One line from a side, or the frame that it was read as. Never raises for what a peer wrote."""
         try:
-            parsed = frames.of(line)
+            parsed = line if isinstance(line, Frame) else frames.read(line)
         except Malformed as problem:
-            assert isinstance(line, bytes)
+            assert not isinstance(line, Frame)
             return self._unreadable(side, lane, line, problem, now)
         try:
             return self._client(lane, parsed, now) if side == "client" else self._server(lane, parsed, now)

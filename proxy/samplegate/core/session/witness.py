@@ -24,7 +24,6 @@ MAX_FAILURE: Final = 64 * 1024  # bytes of a frame that is looked at; a failure 
 MAX_CALLS: Final = 64  # calls in flight that are looked at for one frame
 _METHODS: Final = (SAMPLING, ELICITATION, ROOTS)
 _CAPABILITY_MISSING: Final = -32021  # the server says itself that the client lacks something
-_WORDS: Final = (b"createMessage", b"elicitation", b"roots")
 _CREATED: Final = b'"taskId"'
 
 
@@ -42,7 +41,7 @@ class Witness(msgspec.Struct, eq=False):
             if pending.modern:
                 method = None if PUSHED in self._noted else _failed_push(pending, f)
                 return [] if method is None else self._note(PUSHED, method)
-            created = ASKED not in self._noted and _CREATED in f.raw and f.kind == "result" and f.lookup("task", "taskId")
+            created = ASKED not in self._noted and f.raw.find(_CREATED) >= 0 and f.kind == "result" and f.lookup("task", "taskId")
             return self._note(ASKED, pending.method) if created else []
         except jsontext.Malformed:
             return []
@@ -67,7 +66,8 @@ class Witness(msgspec.Struct, eq=False):
 
 def _failed_push(pending: Pending, f: Frame) -> str | None:
     """The request that the server tried to send, where that is what made a modern call fail. Raises jsontext.Malformed."""
-    if not any(word in f.raw for word in _WORDS):
+    raw = f.raw
+    if raw.find(b"createMessage") < 0 and raw.find(b"elicitation") < 0 and raw.find(b"roots") < 0:
         return None
     said = _said(f)
     return next((method for method in _METHODS if method in said and _is_declared(pending, method)), None)

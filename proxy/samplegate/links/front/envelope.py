@@ -5,11 +5,10 @@ from __future__ import annotations
 import re
 from typing import Final
 
-import msgspec
-
 from samplegate.core import headers, jsontext
-from samplegate.core.eras import META, META_CAPABILITIES, META_VERSION, MODERN
+from samplegate.core.eras import META_CAPABILITIES, META_VERSION, MODERN
 from samplegate.core.frames import Frame
+from samplegate.core.jsontext import Malformed
 from samplegate.links.front import heading
 from samplegate.links.front.mirrored import Mirrored
 from samplegate.links.front.replies import BAD_PARAMS, METHOD_NOT_FOUND, UNSUPPORTED_VERSION, Reply, refusal
@@ -20,70 +19,51 @@ _plain: Final = re.compile(rb"[!#-\[\]-~]{1,256}")
 
 def fault(visit: Visit, frame: Frame, mirrored: Mirrored) -> Reply | None:
     """Why a request or notification is refused before anybody reads what it asks, None if it is not."""
-    try:
-        params = _none if frame.payload is None else _params.decode(frame.payload)
-    except msgspec.ValidationError:
-        params = _none  # no object, or its _meta is none
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+    if frame.envelope.clean is not None:  # the session takes what is not quite JSON; headers are not compared with it
         return refusal(400, "parse", "refused: its params cannot be read", frame.id)
-    if params.meta.traceparent:
-        visit.trace = heading.traceparent(jsontext.string(bytes(params.meta.traceparent))) or visit.trace
+    try:
+        params, meta = frame.object, frame.meta
+        trace = jsontext.string(meta.raw("traceparent"))
+    except Malformed as problem:
+        return refusal(400, "parse", f"refused: {problem.fault}", frame.id)
+    if trace:
+        visit.trace = heading.traceparent(trace) or visit.trace
     if frame.kind == "notification":
-        return _unsupported(visit, frame, params.meta) or _checked(visit, frame)
-    found = _envelope(frame, params.meta) or _mismatch(visit, frame, params) or _unsupported(visit, frame, params.meta)
+        return _unsupported(visit, frame, meta) or _checked(visit, frame)
+    found = _envelope(frame, meta) or _mismatch(visit, frame, params, meta) or _unsupported(visit, frame, meta)
     return found or _removed(frame) or _unmirrored(visit, frame, params, mirrored)
 
 
-class _Meta(msgspec.Struct):
-    """What of ``_meta`` counts here. Of twins the last; the session refuses a frame that has any."""
-
-    version: msgspec.Raw = msgspec.field(default=msgspec.Raw(b""), name=META_VERSION)
-    capabilities: msgspec.Raw = msgspec.field(default=msgspec.Raw(b""), name=META_CAPABILITIES)
-    traceparent: msgspec.Raw = msgspec.Raw(b"")
+def _begins(raw: bytes | None, sign: bytes) -> bool:
+    return raw is not None and raw[:1] == sign
 
 
-class _Params(msgspec.Struct):
-    meta: _Meta = msgspec.field(default_factory=_Meta, name=META)
-    name: msgspec.Raw = msgspec.Raw(b"")
-    arguments: msgspec.Raw = msgspec.Raw(b"")
-    uri: msgspec.Raw = msgspec.Raw(b"")
-    taskId: msgspec.Raw = msgspec.Raw(b"")  # noqa: N815 - the protocol's own word
-
-
-_params: Final = msgspec.json.Decoder(_Params)
-_none: Final = _Params()
-
-
-def _begins(raw: msgspec.Raw, sign: bytes) -> bool:
-    return bytes(raw)[:1] == sign
-
-
-def _envelope(frame: Frame, meta: _Meta) -> Reply | None:
+def _envelope(frame: Frame, meta: jsontext.Object) -> Reply | None:
     """What every request must declare (R49)."""
-    if not _begins(meta.version, b'"'):
+    if not _begins(meta.raw(META_VERSION), b'"'):
         return refusal(400, "meta", f"params._meta has no {META_VERSION}", frame.id, code=BAD_PARAMS)
-    if not _begins(meta.capabilities, b"{"):
+    if not _begins(meta.raw(META_CAPABILITIES), b"{"):
         return refusal(400, "meta", f"params._meta has no {META_CAPABILITIES}", frame.id, code=BAD_PARAMS)
     return None
 
 
-def _mismatch(visit: Visit, frame: Frame, params: _Params) -> Reply | None:
+def _mismatch(visit: Visit, frame: Frame, params: jsontext.Object, meta: jsontext.Object) -> Reply | None:
     """Headers that do not mirror the body (R73). What matches byte for byte is seen without taking every header apart."""
     found = visit.found
     member = headers.NAMED.get(frame.method)
     if (
         not visit.twice
         and found.get(heading.METHOD) == frame.method.encode()
-        and _says(params.meta.version, found.get(heading.VERSION))
-        and (member is None or _says(getattr(params, member), found.get(heading.NAME)))
+        and _says(meta.raw(META_VERSION), found.get(heading.VERSION))
+        and (member is None or _says(params.raw(member), found.get(heading.NAME)))
     ):
         return None
     return _checked(visit, frame)
 
 
-def _says(raw: msgspec.Raw, value: bytes | None) -> bool:
+def _says(raw: bytes | None, value: bytes | None) -> bool:
     """Whether a raw JSON string is a header's value, where both can be written in one way only."""
-    return value is not None and _plain.fullmatch(value) is not None and bytes(raw) == b'"' + value + b'"' and not value.startswith(b"=?")
+    return value is not None and _plain.fullmatch(value) is not None and raw == b'"' + value + b'"' and not value.startswith(b"=?")
 
 
 def _checked(visit: Visit, frame: Frame) -> Reply | None:
@@ -91,18 +71,17 @@ def _checked(visit: Visit, frame: Frame) -> Reply | None:
     return None if problem is None else refusal(400, "mismatch", problem, frame.id, code=headers.MISMATCH)
 
 
-def _unmirrored(visit: Visit, frame: Frame, params: _Params, mirrored: Mirrored) -> Reply | None:
+def _unmirrored(visit: Visit, frame: Frame, params: jsontext.Object, mirrored: Mirrored) -> Reply | None:
     """Arguments of a tool that their headers do not mirror (R74)."""
     if frame.method != "tools/call" or not mirrored.knows(visit.caller):
         return None
-    tool, arguments = jsontext.string(bytes(params.name)), bytes(params.arguments) or None
-    problem = mirrored.fault(visit.caller, tool, visit.scope["headers"], arguments)
+    problem = mirrored.fault(visit.caller, jsontext.string(params.raw("name")), visit.scope["headers"], params.raw("arguments"))
     return None if problem is None else refusal(400, "mismatch", problem, frame.id, code=headers.MISMATCH)
 
 
-def _unsupported(visit: Visit, frame: Frame, meta: _Meta) -> Reply | None:
+def _unsupported(visit: Visit, frame: Frame, meta: jsontext.Object) -> Reply | None:
     """A revision that is none of ours (R54)."""
-    requested = jsontext.string(bytes(meta.version)) or heading.text(visit.found.get(heading.VERSION)) or ""
+    requested = jsontext.string(meta.raw(META_VERSION)) or heading.text(visit.found.get(heading.VERSION)) or ""
     if requested in MODERN:
         return None
     data = jsontext.dump({"supported": MODERN, "requested": requested[:100]})
