@@ -168,3 +168,62 @@ def _notice(value: Value) -> Make:
 
 NOTICES: Final[Mapping[str, Make]] = {f"{name}, in a notification": _notice(value) for name, value in VALUES.items()}
 """Notifications."""
+
+
+LIGATURE: Final = "\ufdfa".encode()
+"""One character that becomes eighteen when it is normalized."""
+
+
+def many_names(word: bytes) -> Value:
+    """An object of as many names as one may have; the ``word`` in them, its length and their number are what folding them costs."""
+    count = min(9_000, 250_000 // (len(word.decode()) + 6))
+    return lambda _size: b"{" + b",".join(b'"%b%06d":1' % (word, number) for number in range(count)) + b"}"
+
+
+NAMES: Final[Mapping[str, Value]] = {
+    "plain names": many_names(b"a_"),
+    "accented names": many_names("\u00e9_".encode()),
+    "full-width names": many_names("\uff4e\uff41\uff4d\uff45".encode()),
+    "names of ligatures": many_names(LIGATURE * 95),
+    "names of dots": many_names("\u0307".encode() * 90 + b"name"),
+}
+"""Objects whose names are costly to compare as lenient parsers do."""
+
+
+def _in_place_of_params(value: Value) -> Make:
+    meta = b'"_meta":{' + _VERSION + b"," + _CAPABILITIES + b"{}"
+    return lambda number, size: _request(b"tools/call", b'{"name":"echo",%b,%b,%b}' % (value(size)[1:-1], meta, value(size)[1:]), number)
+
+
+def _of_envelope(value: Value) -> Make:
+    return lambda number, size: b'{"jsonrpc":"2.0","id":%d,"method":"ping",%b' % (number, value(size)[1:])
+
+
+NAMED_CALLS: Final[Mapping[str, Make]] = {
+    **{f"{name}, in params and _meta": _in_place_of_params(value) for name, value in NAMES.items()},
+    **{f"{name}, of the envelope": _of_envelope(value) for name, value in NAMES.items()},
+}
+"""A client's requests of 2026-07-28."""
+
+
+def _in_entries(value: Value) -> Make:
+    def make(number: int, size: int) -> bytes:
+        entry = b'{"method":"roots/list",%b' % value(size)[1:]
+        entries = b",".join(b'"%d":%b' % (key, entry) for key in range(min(25, size // len(entry))))
+        return b'{"jsonrpc":"2.0","id":%d,"result":{"resultType":"input_required","inputRequests":{%b}}}' % (number, entries)
+
+    return make
+
+
+def _in_error(value: Value) -> Make:
+    return lambda number, size: b'{"jsonrpc":"2.0","id":%d,"error":{"code":-32042,"message":"","data":%b,%b}' % (
+        number, value(size), value(size)[1:],
+    )  # fmt: skip
+
+
+NAMED_ANSWERS: Final[Mapping[str, Make]] = {
+    **{f"{name}, as result": _bare(value) for name, value in NAMES.items()},
+    **{f"{name}, in entries": _in_entries(value) for name, value in NAMES.items()},
+    **{f"{name}, in an error": _in_error(value) for name, value in NAMES.items()},
+}
+"""A server's answers."""

@@ -11,7 +11,7 @@ import pytest
 from samplegate.core import frames
 from samplegate.core.jsontext import MAX_MEMBERS, MAX_NAMES, Malformed
 from tests.core.dialogue import ALLOW, ANSWER, FORWARD, Dialogue, request, result, to_server
-from tests.hostile_frames import ANSWERS, CALLS, MIB, MODERN_CALLS, SIZE, Make
+from tests.hostile_frames import ANSWERS, CALLS, MIB, MODERN_CALLS, NAMED_ANSWERS, NAMED_CALLS, SIZE, Make, modern_call
 
 MOST = 0.25  # seconds of the thread's CPU time
 WORST = [
@@ -62,11 +62,19 @@ def an_answer(line: bytes) -> Callable[[], object]:
     return lambda: d.server(line)
 
 
+def a_modern_answer(line: bytes) -> Callable[[], object]:
+    d = Dialogue(FORWARD, ANSWER, ALLOW)
+    d.client(modern_call(lambda _: b"1")(7, 0))
+    return lambda: d.server(line)
+
+
 CASES: list[tuple[Mapping[str, Make], str, Callable[[bytes], Callable[[], object]]]] = [
     *((CALLS, f"{name}, in an argument", a_call) for name in WORST),
     *((MODERN_CALLS, f"{name}, in capabilities", a_modern_call) for name in WORST[1:4]),
     *((ANSWERS, f"{name}, where input is required", an_answer) for name in WORST[1:4]),
     (CALLS, "a million members of the envelope", a_call),
+    *((NAMED_CALLS, name, a_modern_call) for name in NAMED_CALLS),
+    *((NAMED_ANSWERS, name, a_modern_answer) for name in NAMED_ANSWERS),
 ]
 
 

@@ -21,6 +21,7 @@ from samplegate.core.session.rounds import ELICITATION, ROOTS, SAMPLING, Item
 KINDS: Final = frozenset({SAMPLING, ELICITATION})
 MAX_KEYS: Final = 64  # requests in one round; real ones have one to three
 URL_ELICITATION_REQUIRED: Final = -32042
+MAX_MEMBERS: Final = 64  # of one entry of a round; real ones have two
 MAX_URL_ERROR: Final = 1024 * 1024  # bytes of a -32042 error that is taken apart; real ones have one or two URLs
 _OF_URL_ERRORS: Final = frozenset({"elicitations"})
 _OF_ENTRIES: Final = frozenset({"method", "params"})
@@ -131,6 +132,8 @@ def _sorted(entries: jsontext.Object, origin: Origin, offer: Offer, state: bytes
         entry = entries.inner(key)
         if entry is None:
             return "an entry of its inputRequests is not an object"
+        if len(entry.members) > MAX_MEMBERS:
+            return f"an entry of its inputRequests has more than {MAX_MEMBERS} members"
         for name in entry.members:
             if names.resembles(name, _OF_ENTRIES):
                 return "an entry of its inputRequests has a member that resembles one of the protocol"

@@ -34,6 +34,8 @@ class Unasked(msgspec.Struct, eq=False):
         given: dict[str, bytes] = {}
         try:
             given = {key: bytes(raw) for key, raw in jsontext.fields(answers).items()}
+            if len(given) > doors.MAX_KEYS:
+                raise jsontext.Malformed("inputResponses has too many answers")
             plain = all(isinstance(one, dict) for one in strictjson.decode(answers).values())
             plain = plain and not any(names.second_reading(jsontext.fields(raw), MEMBERS_OF_REPLIES) for raw in given.values())
         except (jsontext.Malformed, strictjson.Fault):
