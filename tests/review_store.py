@@ -29,10 +29,12 @@ class MemoryReviews:
         self._messages = itertools.count(1)
         self._nudges: list[Callable[[], None]] = []
 
-    async def seek(self, lookup: str, *, stage: Stage, waiter: str, now: float, seconds: float, until: float | None = 0.0) -> Review | None:
+    async def seek(
+        self, lookup: str, *, stage: Stage, waiter: str, now: float, seconds: float, until: float | None = 0.0, own: str = ""
+    ) -> Review | None:
         self._check()
         of_it = [review for review in self.reviews.values() if (review.lookup, review.stage) == (lookup, stage)]
-        verdicts = [review for review in of_it if states.standing(review, waiter, now) == "decided"]
+        verdicts = [review for review in of_it if states.standing(review, waiter, now, own) == "decided"]
         waiting = [review for review in of_it if states.standing(review, waiter, now) == "pending"]
         best = min(verdicts, key=lambda review: (review.decided, review.id), default=None)
         best = best or min(waiting, key=lambda review: (review.created, review.id), default=None)

@@ -268,20 +268,6 @@ async def test_a_review_says_how_long_whoever_joined_it_last_will_wait() -> None
     assert before.answers_until < after.answers_until
 
 
-async def test_a_look_at_an_answer_is_not_said_to_be_put_off() -> None:
-    room = Room()
-    seen: list[Review] = []
-
-    async def look() -> None:
-        seen.append(await room.pending())
-        await room.says("approve")()
-
-    d, round = asked(LOOK, policy={**POLICY, "client": {"peer_timeout": "8s"}}, a=sample())
-    await room.run(d, round, look)
-    assert seen[0].answers_until is not None
-    assert seen[0].answers_until - seen[0].created < 8
-
-
 async def test_a_policy_that_changes_while_a_model_answers_what_was_approved_releases_nothing() -> None:
     books: list[Any] = []
 

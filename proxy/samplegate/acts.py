@@ -54,15 +54,19 @@ async def act(scene: Scene, decision: Decision) -> Done:
         done = await _act_once(scene, decision)
         done = msgspec.structs.replace(done, tried=tuple(tried), refused_by=done.refused_by or refused_by)
         outcome = done.outcome
-        if not isinstance(outcome, Unanswered) or outcome.reason is not Reason.TIMEOUT or decision.on_timeout == "unanswered":
+        if scene.put_off or not isinstance(outcome, Unanswered) or outcome.reason is not Reason.TIMEOUT or decision.on_timeout == "unanswered":
             return done
         if decision.on_timeout == "deny":
             return msgspec.structs.replace(done, outcome=Denied(Reason.TIMEOUT, detail=outcome.detail))
         tried.append(f"{decision.rule}: {outcome.detail}")
         await scene.close()
         scene.verdict = scene.missed = None
+        scene.comes_back = scene.comes_back and not scene.attempts  # a model that was asked in vain would be asked again at each return
         situation = Situation(can_forward=can_forward(scene.request, scene.round.client))
         decision = later(scene.book, scene.request, situation, decision)
+        if scene.was_answered(decision):
+            scene.hold, scene.waited = None, 0.0
+            continue
         admitted = await admit(scene.book, scene.ports, scene.round, scene.request, decision)
         decision, scene.hold, refused_by = admitted.decision, admitted.hold, admitted.refused_by
         scene.waited = admitted.waited

@@ -30,8 +30,9 @@ SETTLING = 10.0  # seconds that a correction may take while its request is alrea
 class Hold:
     """What one request has reserved: a part that stands for the request (its number, its slot) and a part for each model that is tried."""
 
-    def __init__(self, book: Rulebook, ports: Ports, server: str, reserved: Reserved, slots: Slots | None = None) -> None:
-        self._book, self._ports, self._server = book, ports, server
+    def __init__(self, book: Rulebook, ports: Ports, server: str, reserved: Reserved, slots: Slots | None = None, *, counted: bool = False) -> None:
+        """``counted``: its call was put off, and it counts as a request already."""
+        self._book, self._ports, self._server, self._counted = book, ports, server, counted
         self._begun = self._asked = False
         self.take(reserved, slots)
 
@@ -59,7 +60,8 @@ class Hold:
 
     async def next_try(self, draws: Sequence[Draw]) -> Refused | None:
         """Reserve what another model comes to; what the request holds already is not drawn twice."""
-        answer = await self._ports.reserve(claims.carried(draws, self._request.draws), None)
+        draws = claims.carried(uncounted(self._book, draws) if self._counted else draws, self._request.draws)
+        answer = await self._ports.reserve(draws, None)
         if isinstance(answer, Refused):
             return answer
         self._try = answer
@@ -136,12 +138,13 @@ async def admit(
         what = draws if isinstance(draws, str) else ""
         if not isinstance(draws, str):
             if counted:
-                draws = tuple(draw for draw in draws if book.terms[draw.limit].quantity != "requests")
+                draws = uncounted(book, draws)
             if not draws:
                 break
             wait = _patience(book, ports, round, decision) if decision.on_limit == "wait" else None
             waits = waits or wait is not None
-            answer = await _reserve(ports, partial(Hold, book, ports, round.origin.server), draws, wait, [hold for hold in beside if not hold.closed])
+            made = partial(Hold, book, ports, round.origin.server, counted=counted)
+            answer = await _reserve(ports, made, draws, wait, [hold for hold in beside if not hold.closed])
             if isinstance(answer, Hold):
                 return Admitted(decision, answer, refused_by, tuple(tried), ports.clock() - started if waits else 0.0)
             refused_by, what = answer.limit, sentence(answer)
@@ -150,6 +153,11 @@ async def admit(
         counted = False  # another rule has limits of its own
         decision = after_refusal(book, request, situation, decision, what)
     return Admitted(decision, None, refused_by, tuple(tried))
+
+
+def uncounted(book: Rulebook, draws: Sequence[Draw]) -> tuple[Draw, ...]:
+    """Without what the request itself counts."""
+    return tuple(draw for draw in draws if book.terms[draw.limit].quantity != "requests")
 
 
 async def _reserve(ports: Ports, made: Callable[..., Hold], draws: Sequence[Draw], wait: float | None, beside: Sequence[Hold]) -> Hold | Refused:

@@ -14,15 +14,16 @@ import msgspec
 
 from samplegate.core.capabilities import can_forward
 from samplegate.core.decide import decide
-from samplegate.core.decisions import Decision, Escalated, Outcome, Reason, Situation, Unanswered
+from samplegate.core.decisions import Allowed, Decision, Escalated, Outcome, Reason, Situation, Unanswered
 from samplegate.core.patience import hold, left
+from samplegate.core.policy import AllowRule, EscalateRule
 from samplegate.core.review import opening
 from samplegate.core.review.review import DECIDED, Review, Stage
 from samplegate.core.session.rounds import SAMPLING
 from samplegate.plans import Plan
 from samplegate.ports import Unavailable
 from samplegate.sampling import late
-from samplegate.scene import Scene
+from samplegate.scene import Scene, review_key
 
 LONGEST: Final = 86_400.0  # seconds that one wait for a person may take where no peer sets an end; the reviewer's own time is mostly shorter
 
@@ -43,7 +44,7 @@ async def ask_first(plans: Mapping[str, Plan], parks: int) -> bool:
         except Exception:
             plan.scene.ports.log.error("request.failed", decision_id=plan.decision_id, exc_info=True)  # noqa: G201
             return
-        later = parks > 0 and (_waits(plan.scene, outcome) or _is_late(plan))
+        later = parks > 0 and (waits(plan.scene, outcome) or is_late(plan))
         put_off = put_off or later
         if not later and refuses(plan):
             group.cancel_scope.cancel()
@@ -51,7 +52,7 @@ async def ask_first(plans: Mapping[str, Plan], parks: int) -> bool:
     async with anyio.create_task_group() as group:
         for plan in asked:
             group.start_soon(one, plan)
-    return put_off and not any(refuses(plan) and not _waits(plan.scene, plan.scene.missed) for plan in asked)
+    return put_off and not any(refuses(plan) and not waits(plan.scene, plan.scene.missed) for plan in asked)
 
 
 def refuses(plan: Plan) -> bool:
@@ -64,17 +65,32 @@ def refuses(plan: Plan) -> bool:
     return scene.verdict is not None and scene.verdict.verdict is not None and scene.verdict.verdict.word == "reject"
 
 
-def _waits(scene: Scene, outcome: Outcome | None) -> bool:
+def waits(scene: Scene, outcome: Outcome | None) -> bool:
     """Whether a person may still decide what was waited for here."""
     return isinstance(outcome, Unanswered) and outcome.reason is Reason.TIMEOUT and scene.verdict is not None and scene.verdict.state == "pending"
 
 
-def _is_late(plan: Plan) -> bool:
+def is_late(plan: Plan) -> bool:
     """Whether a model is to be asked and most of this try is over: the next one has its whole time for it."""
     scene = plan.scene
     tried, rest = hold(scene.book.policy), left(scene.book.policy, scene.round, None, scene.ports.clock())
-    approved = scene.verdict is not None and scene.verdict.verdict is not None and scene.verdict.verdict.word == "approve"
-    return approved and tried is not None and rest is not None and rest < tried / 2
+    asks = isinstance(plan.decision.act, Allowed) or (isinstance(plan.decision.act, Escalated) and _approved(scene))
+    return asks and not scene.was_answered(plan.decision) and tried is not None and rest is not None and rest < tried / 2
+
+
+def _approved(scene: Scene) -> bool:
+    return scene.verdict is not None and scene.verdict.verdict is not None and scene.verdict.verdict.word == "approve"
+
+
+def is_looked_at(plan: Plan) -> bool:
+    """Whether a person may look at the answer of a model that is asked now, by this rule or by one behind a reviewer who said nothing in time."""
+    scene, decision = plan.scene, plan.decision
+    if decision.allowed is not None and decision.allowed.review_answer is not None:
+        return True
+    if scene.missed is None or decision.on_timeout != "next":
+        return False
+    later = scene.book.policy.rules[decision.index + 1 :]
+    return any(isinstance(rule, AllowRule | EscalateRule) and rule.review_answer is not None for rule in later)
 
 
 async def consult(scene: Scene, decision: Decision, escalated: Escalated, *, comes_back: bool = False) -> Outcome | None:
@@ -84,14 +100,14 @@ async def consult(scene: Scene, decision: Decision, escalated: Escalated, *, com
     return scene.missed
 
 
-def _until(scene: Scene, wanted: Review, seconds: float | None) -> float | None:
+def _until(scene: Scene, stage: Stage, seconds: float | None, expires: float) -> float | None:
     """When whoever asked gives up: after this try, and those that it can be put off to. None: not before the review is over."""
     tried = hold(scene.book.policy)
     if seconds is None or tried is None:
         return None
-    parks = scene.round.parks if wanted.stage == "request" else 0  # a look at an answer is not put off
+    parks = scene.round.parks if stage == "request" or scene.comes_back else 0
     until = scene.ports.wall() + max(seconds, 0.0) + parks * tried
-    return until if until < wanted.expires else None
+    return until if until < expires else None
 
 
 async def spend(scenes: Sequence[Scene]) -> bool:
@@ -126,14 +142,23 @@ def withdrawn_by_policy(scene: Scene, held: Sequence[Review] | None = None) -> s
     return None if asks.get(stage) == said[stage] else "the policy has changed meanwhile, and does not ask for this verdict any more"
 
 
-async def find(scene: Scene, lookup: str, stage: Stage, until: float | None = 0.0) -> Review | None:
+async def find(scene: Scene, lookup: str, stage: Stage, rule: str | None, until: float | None) -> Review | None:
     """An earlier verdict on the same, or a review of it that nobody waits for; held from here on. ``until``: when we give up. Raises Unavailable."""
     if scene.ports.reviews is None:
         raise Unavailable("reviews: there is no store for them in this process")
-    found = await scene.ports.reviews.find(lookup, stage=stage, until=until)
+    own = scene.reviews.get(review_key(stage, rule), "")
+    found = await scene.ports.reviews.find(lookup, stage=stage, until=until, own=own)
     if found is not None:
         scene.held.append(found)
+        scene.reviews[review_key(stage, rule)] = found.id
     return found
+
+
+async def find_answer(scene: Scene, decision: Decision, allowed: Allowed, timeout: float) -> Review | None:
+    """The review of a model's answer to the same request that was opened before, held from here on. Raises Unavailable."""
+    seconds = left(scene.book.policy, scene.round, timeout, scene.ports.clock())
+    until = _until(scene, "answer", seconds, scene.ports.wall() + timeout)
+    return await find(scene, opening.lookup_of_answer(context_of(scene, decision), allowed), "answer", decision.rule, until)
 
 
 async def ask(scene: Scene, wanted: Review, reviewer: str, timeout: float, *, comes_back: bool = False) -> Outcome | None:
@@ -141,10 +166,10 @@ async def ask(scene: Scene, wanted: Review, reviewer: str, timeout: float, *, co
     reviews, started = scene.ports.reviews, scene.ports.clock()
     seconds = left(scene.book.policy, scene.round, timeout, started)
     try:
-        until = _until(scene, wanted, seconds)
-        review = wanted if wanted.waiter else await find(scene, wanted.lookup, wanted.stage, until)
+        until = _until(scene, wanted.stage, seconds, wanted.expires)
+        review = wanted if wanted.waiter else await find(scene, wanted.lookup, wanted.stage, wanted.rule, until)
         assert reviews is not None or review is None
-        if review is None and scene.was_put_off and wanted.stage == "request":
+        if review is None and scene.was_put_off(wanted.stage, wanted.rule):
             return late(f"reviewer {reviewer} gave no verdict in time")  # what was asked before is over, and nobody is asked again for one request
         if review is None:
             assert reviews is not None
@@ -152,6 +177,7 @@ async def ask(scene: Scene, wanted: Review, reviewer: str, timeout: float, *, co
             fresh = msgspec.structs.replace(wanted, answers_until=until)
             review = await reviews.open(fresh, announce=people.webhook is not None or people.command is not None)
             scene.held.append(review)
+            scene.reviews[review_key(wanted.stage, wanted.rule)] = review.id
             scene.ask()
         if review.state not in DECIDED:
             assert reviews is not None

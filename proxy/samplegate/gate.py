@@ -13,7 +13,7 @@ import msgspec.structs
 
 from samplegate.acts import act
 from samplegate.admit import Hold, admit
-from samplegate.consulting import ask_first, refuses
+from samplegate.consulting import ask_first, is_late, is_looked_at, refuses
 from samplegate.core.brakes import Brakes, asker, digest
 from samplegate.core.capabilities import can_forward
 from samplegate.core.decide import Rulebook, decide
@@ -54,7 +54,7 @@ class Gate:
     async def _run(self, round: Round, plans: dict[str, Plan]) -> Conclusion:
         if round.door == "push":
             await self._admit(round, plans)
-            return Settled(await self._act_and_record(round, plans))
+            return await self._act_and_record(round, plans)
         blocked = stopped(round, plans)
         if blocked is None:
             await self._admit(round, plans)
@@ -72,11 +72,11 @@ class Gate:
             await self._releases.record(round, plans, {})
             raise
         if put_off:
-            return self._put_off(round, plans)
+            return await self._put_off(round, plans, {})
         refused = next((key for key, plan in plans.items() if refuses(plan)), None)
         if refused is not None:  # nothing is spent on the others (T7)
             return Settled(await self._releases.record(round, plans, {refused: await self._act(round, refused, plans[refused])}))
-        return Settled(await self._act_and_record(round, plans))
+        return await self._act_and_record(round, plans)
 
     # -- decide ----------------------------------------------------------------------------------------------------------------------------
 
@@ -141,8 +141,9 @@ class Gate:
     # -- admit -----------------------------------------------------------------------------------------------------------------------------
 
     async def _admit(self, round: Round, plans: dict[str, Plan]) -> None:
-        """Reserve what every key may come to, before any is acted on (T7). What a client already answered draws nothing more."""
+        """Reserve what every key may come to, before any is acted on (T7). What a client or a model has answered already draws nothing more."""
         left = [key for key in plans if round.returned is None or key not in round.returned.seen]
+        left = [key for key in left if not plans[key].scene.was_answered(plans[key].decision)]
         while left:
             key = left.pop(0)
             if not plans[key].decision.limits:
@@ -171,27 +172,46 @@ class Gate:
 
     # -- act -------------------------------------------------------------------------------------------------------------------------------
 
-    async def _act_and_record(self, round: Round, plans: Mapping[str, Plan]) -> dict[str, Release]:
-        """Every key at once; the first that can only end the call takes its siblings' work back (R120)."""
+    async def _act_and_record(self, round: Round, plans: Mapping[str, Plan]) -> Conclusion:
+        """Every key at once, except that while the call can be put off, people look at models' answers before anything else is spent."""
+        looked_at = {key: plan for key, plan in plans.items() if round.parks > 0 and is_looked_at(plan)}
+        rest = {key: plan for key, plan in plans.items() if key not in looked_at}
+        for plan in looked_at.values():
+            plan.scene.comes_back = True
         done: dict[str, Done] = {}
-
-        async def one(key: str, plan: Plan) -> None:
-            done[key] = await self._act(round, key, plan)
-            if round.door == "input_required" and blocks(plan.item, done[key].outcome):
-                group.cancel_scope.cancel()
-
+        later = False
         try:
-            async with anyio.create_task_group() as group:
-                for key, plan in plans.items():
-                    group.start_soon(one, key, plan)
+            ended = await self._act_on(round, looked_at, done)
+            waiting = any(plan.scene.put_off for plan in looked_at.values())
+            later = not ended and bool(looked_at) and (waiting or any(is_late(plan) for plan in rest.values()))
+            if not (ended or later):
+                await self._act_on(round, rest, done)
         except anyio.get_cancelled_exc_class():
-            taken_back = {key: msgspec.structs.replace(one_done, outcome=Withdrawn()) for key, one_done in done.items()}
-            await self._releases.record(round, plans, taken_back)
+            await self._releases.record(round, plans, _taken_back(done))
             raise
+        if later:
+            return await self._put_off(round, plans, done)
+        done |= _taken_back({key: one for key, one in done.items() if plans[key].scene.put_off})
         done = {key: in_force(plans[key].scene, one_done) for key, one_done in done.items()}
         if round.door == "input_required":
             done = one_for_all(plans, done)
-        return await self._releases.record(round, plans, done)
+        return Settled(await self._releases.record(round, plans, done))
+
+    async def _act_on(self, round: Round, plans: Mapping[str, Plan], done: dict[str, Done]) -> bool:
+        """Some keys at once; True where one can only end the call, which takes its siblings' work back (R120)."""
+        ended = False
+
+        async def one(key: str, plan: Plan) -> None:
+            nonlocal ended
+            done[key] = await self._act(round, key, plan)
+            if round.door == "input_required" and blocks(plan.item, done[key].outcome) and not plan.scene.put_off:
+                ended = True
+                group.cancel_scope.cancel()
+
+        async with anyio.create_task_group() as group:
+            for key, plan in plans.items():
+                group.start_soon(one, key, plan)
+        return ended
 
     async def _act(self, round: Round, key: str, plan: Plan) -> Done:
         try:
@@ -200,8 +220,13 @@ class Gate:
             self.ports.log.error("request.failed", decision_id=plan.decision_id, exc_info=True)  # noqa: G201
             return Done(Unanswered(Reason.ERROR, detail="a fault while acting; the log has it"), plan.decision)
 
-    def _put_off(self, round: Round, plans: Mapping[str, Plan]) -> ForwardRound:
-        """The client comes back by itself: nothing is held meanwhile, nothing is recorded yet, and verdicts wait for the return."""
+    async def _put_off(self, round: Round, plans: Mapping[str, Plan], done: Mapping[str, Done]) -> Conclusion:
+        """The client comes back by itself: nothing is held meanwhile, and verdicts wait for the return. What models were paid is recorded now."""
+        paid = {key: one.put_off_now() for key, one in done.items() if plans[key].scene.attempts}
+        releases = await self._releases.record(round, {key: plans[key] for key in paid}, paid)
+        if any(releases[key].outcome is not one.outcome for key, one in paid.items()):  # not recorded: the answers stay with their reviews
+            failed = {key: release for key, release in releases.items() if release.outcome is not paid[key].outcome}
+            return Settled({**{key: Release(Withdrawn(), plan.decision_id) for key, plan in plans.items()}, **failed})
         self.ports.note(Note("round.parked", {"server": round.origin.server, "round": round.id}, warn=False))
         return self._handed(plans, frozenset())
 
@@ -241,7 +266,14 @@ class Gate:
 
     def _handed(self, plans: Mapping[str, Plan], away: frozenset[str]) -> ForwardRound:
         seen = {
-            key: Seen(plan.decision_id, plan.decision.effect, plan.decision.rule, verifies(plan.decision), timeout_of(plan.decision))
+            key: Seen(
+                plan.decision_id,
+                plan.decision.effect,
+                plan.decision.rule,
+                verifies(plan.decision),
+                timeout_of(plan.decision),
+                reviews=dict(plan.scene.reviews),
+            )
             for key, plan in plans.items()
         }
         return ForwardRound(away, seen, self.policy_hash, self.ports.random(12))
@@ -249,4 +281,9 @@ class Gate:
 
 def _counted(plan: Plan) -> bool:
     """Whether it was put off after its person was asked, which counted as a request."""
-    return plan.scene.was_put_off and isinstance(plan.decision.act, Escalated)
+    return isinstance(plan.decision.act, Escalated) and plan.scene.was_put_off("request", plan.decision.rule)
+
+
+def _taken_back(done: Mapping[str, Done]) -> dict[str, Done]:
+    """As what nobody is to have."""
+    return {key: msgspec.structs.replace(one, outcome=Withdrawn()) for key, one in done.items()}

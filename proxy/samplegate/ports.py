@@ -66,10 +66,13 @@ class ReviewStore(Protocol):
     again when ``held_until`` is over, or once its process has ended.
     """
 
-    async def seek(self, lookup: str, *, stage: Stage, waiter: str, now: float, seconds: float, until: float | None = 0.0) -> Review | None:
+    async def seek(
+        self, lookup: str, *, stage: Stage, waiter: str, now: float, seconds: float, until: float | None = 0.0, own: str = ""
+    ) -> Review | None:
         """The oldest verdict that this waiter may take, else the oldest pending review that it may wait for, held for it from here on; else None.
 
         ``until``: when whoever asks now gives up, which a pending review then says too; None: not before the review is over.
+        ``own``: the review that the request waited for before it was put off; its verdict is never late for it.
         """
         ...
 
@@ -152,10 +155,10 @@ class ReviewStore(Protocol):
 class Reviews(Protocol):
     """The gate's port to the people: asks one and waits. A review that it returns is held for us until it is used or given back."""
 
-    async def find(self, lookup: str, *, stage: Stage, until: float | None = 0.0) -> Review | None:
+    async def find(self, lookup: str, *, stage: Stage, until: float | None = 0.0, own: str = "") -> Review | None:
         """A verdict that was given for the same before, or a review of the same that still waits and nobody waits for. Raises Unavailable.
 
-        ``until``: when whoever asks now gives up (unix seconds); None: not before the review is over.
+        ``until``: when whoever asks now gives up (unix seconds); None: not before the review is over. ``own``: as in ``ReviewStore.seek``.
         """
         ...
 

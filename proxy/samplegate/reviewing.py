@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from samplegate.admit import sentence
-from samplegate.consulting import ask, consult, context_of, find, nobody, withdrawn_by_policy
+from samplegate.consulting import ask, consult, context_of, find_answer, nobody, waits, withdrawn_by_policy
 from samplegate.core import answers
 from samplegate.core.admission import draws_of
 from samplegate.core.capabilities import can_forward
@@ -22,7 +22,7 @@ from samplegate.core.recording import Done
 from samplegate.core.review import editing, opening
 from samplegate.core.review.review import MOST_REVIEWED, PROGRAMS, Review, Verdict
 from samplegate.ports import Unavailable
-from samplegate.sampling import sample, shaped
+from samplegate.sampling import late, sample, shaped
 from samplegate.scene import Scene
 
 
@@ -51,12 +51,15 @@ async def escalate(scene: Scene, decision: Decision, escalated: Escalated) -> Do
 
 async def sample_seen(scene: Scene, decision: Decision, allowed: Allowed) -> Done:
     """A model answers, and a person sees the answer before the server does. A verdict on an answer of before is taken without asking a model."""
-    assert allowed.review_answer is not None
-    lookup = opening.lookup_of_answer(context_of(scene, decision), allowed)
+    reviewer = allowed.review_answer
+    assert reviewer is not None
+    timeout = opening.timeout_of(scene.book, reviewer)
     try:
-        found = await find(scene, lookup, "answer")
+        found = await find_answer(scene, decision, allowed, timeout)
     except Unavailable as problem:
         return _done(scene, nobody(problem), decision)
+    if found is None and scene.was_put_off("answer", decision.rule):  # its model was asked and paid, and is not asked again
+        return _done(scene, late(f"reviewer {reviewer} gave no verdict on the model's answer in time"), decision)
     done = None if found is not None else await sample(scene, decision, allowed)
     if done is not None:
         if not isinstance(done.outcome, Answered):
@@ -66,7 +69,8 @@ async def sample_seen(scene: Scene, decision: Decision, allowed: Allowed) -> Don
             return _done(scene, Unanswered(Reason.REVIEW, detail=large), decision, done)
         found = opening.of_answer(context_of(scene, decision), allowed, done.outcome.result)
     assert found is not None
-    outcome = await ask(scene, found, allowed.review_answer, opening.timeout_of(scene.book, allowed.review_answer))
+    outcome = await ask(scene, found, reviewer, timeout, comes_back=scene.comes_back)
+    scene.put_off = scene.comes_back and waits(scene, outcome)
     if outcome is None:
         assert scene.verdict is not None
         outcome = _looked_at(scene, scene.verdict)

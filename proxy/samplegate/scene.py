@@ -6,10 +6,10 @@ import msgspec
 
 from samplegate.admit import Hold
 from samplegate.core.decide import Rulebook
-from samplegate.core.decisions import Outcome
+from samplegate.core.decisions import Decision, Outcome
 from samplegate.core.recording import Attempt
 from samplegate.core.requests import BadRequest, Request
-from samplegate.core.review.review import Review
+from samplegate.core.review.review import Review, Stage
 from samplegate.core.session.rounds import Item, Round
 from samplegate.ports import Ports
 
@@ -49,6 +49,12 @@ class Scene(msgspec.Struct, eq=False):
     """Seconds of it that were spent waiting for people."""
     held: list[Review] = msgspec.field(default_factory=list)
     """Verdicts that nobody else may use as long as we do not give them back."""
+    comes_back: bool = False
+    """Its call may be put off while a person looks at a model's answer."""
+    put_off: bool = False
+    """It is: the answer's review has no verdict yet."""
+    reviews: dict[str, str] = msgspec.field(default_factory=dict)
+    """The ids of the reviews that were opened or joined for it, by stage and rule; those of the tries before, too."""
 
     @property
     def request(self) -> Request:
@@ -62,11 +68,17 @@ class Scene(msgspec.Struct, eq=False):
         if self.hold is not None:
             self.hold.begin()
 
-    @property
-    def was_put_off(self) -> bool:
-        """Whether it comes back for the verdict of a person who was asked before."""
-        returned = self.round.returned
-        return returned is not None and self.key in returned.ids and self.key not in returned.seen
+    def __post_init__(self) -> None:
+        if self.round.returned is not None:
+            self.reviews.update(self.round.returned.reviews.get(self.key, {}))
+
+    def was_put_off(self, stage: Stage, rule: str | None) -> bool:
+        """Whether it comes back for the verdict of a person whom the rule asked before; at stage ``answer``, the rule's model has answered it."""
+        return self.round.returned is not None and review_key(stage, rule) in self.round.returned.reviews.get(self.key, {})
+
+    def was_answered(self, decision: Decision) -> bool:
+        """Whether the decision asks nothing of a model any more, but only what a person says to the model's answer of a try before."""
+        return decision.allowed is not None and decision.allowed.review_answer is not None and self.was_put_off("answer", decision.rule)
 
     def ask(self) -> None:
         """A person is asked: that counts as a request."""
@@ -81,3 +93,8 @@ class Scene(msgspec.Struct, eq=False):
         while self.held:
             assert self.ports.reviews is not None
             await self.ports.reviews.give_back(self.held.pop())
+
+
+def review_key(stage: Stage, rule: str | None) -> str:
+    """The name of a review of a request among those of the same request."""
+    return f"{stage}:{rule or ''}"

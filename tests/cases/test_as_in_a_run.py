@@ -66,7 +66,7 @@ class People:
         self.asked = Asked()
         self.used = 0
 
-    async def find(self, lookup: str, *, stage: Stage, until: float | None = 0.0) -> Review | None:
+    async def find(self, lookup: str, *, stage: Stage, until: float | None = 0.0, own: str = "") -> Review | None:
         return None
 
     async def open(self, review: Review, *, announce: bool) -> Review:

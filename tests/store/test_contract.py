@@ -32,8 +32,8 @@ async def opened(store: ReviewStore, *reviews: Review, announce: bool = False) -
         assert await store.open(one, announce=announce, most=100)
 
 
-async def sought(store: ReviewStore, waiter: str = "w", now: float = NOW, lookup: str = "sha256:l") -> str | None:
-    found = await store.seek(lookup, stage="request", waiter=waiter, now=now, seconds=10)
+async def sought(store: ReviewStore, waiter: str = "w", now: float = NOW, lookup: str = "sha256:l", own: str = "") -> str | None:
+    found = await store.seek(lookup, stage="request", waiter=waiter, now=now, seconds=10, own=own)
     return None if found is None else found.id
 
 
@@ -154,6 +154,14 @@ async def test_who_waited_while_it_was_decided_is_in_time_whatever_late_says(sto
     await opened(store, review(late=0.0, waiter="w", held_until=NOW + 10))
     await store.decide("rv_a", YES, who="ann", door="page", now=NOW + 1)
     assert [None, "rv_a"] == [await sought(store, "other", now=NOW + 2), await sought(store, now=NOW + 3)]
+
+
+async def test_a_verdict_is_never_late_for_the_request_that_waited_for_it_before(store: ReviewStore) -> None:
+    await opened(store, review(late=0.0), review(id="rv_b", late=0.0))
+    await store.decide("rv_a", YES, who="ann", door="page", now=NOW + 1)
+    assert [None, None] == [await sought(store, now=NOW + 500, own="rv_c", lookup="sha256:other"), await sought(store, now=NOW + 901)]
+    assert "rv_a" == await sought(store, now=NOW + 902, own="rv_a")
+    assert [True, None] == [await used(store, now=NOW + 903), await sought(store, now=NOW + 904, own="rv_a")]
 
 
 async def test_a_verdict_that_was_given_back_is_the_next_ones(store: ReviewStore) -> None:

@@ -23,6 +23,7 @@ from samplegate.core.load import PolicyError
 from samplegate.core.logline import Line
 from samplegate.core.matching.conditions import shown
 from samplegate.core.matching.match import Rulebook
+from samplegate.core.record import comes_again
 from samplegate.core.replaying import Changed, Same, Told, Untold, replay
 from samplegate.core.requests import ClientCapabilities
 from samplegate.core.revoking import settled
@@ -102,10 +103,10 @@ def _replay(logs: Logs, book: Rulebook, client: ClientCapabilities | None) -> Re
     replayed = Replayed()
     handed_on: dict[str, None] = {}
     for line in settled(logs):
-        if line.decision_id in handed_on:  # the second record of a forward in the modern era: the request was held against the policy before
+        if line.decision_id in handed_on:  # its second record: the request was held against the policy before
             del handed_on[line.decision_id]
             continue
-        if line.outcome == "forwarded" and line.door != "url_error":
+        if comes_again(line.outcome, line.door):
             handed_on[line.decision_id] = None
             if len(handed_on) > MAX_HANDED_ON:
                 del handed_on[next(iter(handed_on))]

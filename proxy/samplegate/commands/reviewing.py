@@ -50,7 +50,7 @@ def waiting(book: Rulebook, request: Request, decision: Decision) -> Waiting | N
 
 def _asking(book: Rulebook, request: Request, name: str, stage: Stage, timeout: float) -> Asking:
     late = seconds(book.policy.reviewers[name].late_verdict)
-    return Asking(name, stage, timeout, here(book.policy, request.origin, timeout, stage), late)
+    return Asking(name, stage, timeout, here(book.policy, request.origin, timeout), late)
 
 
 def report(waiting: Waiting) -> Iterator[str]:

@@ -26,8 +26,9 @@ from samplegate.core.requests import Call
 
 ContentMode: TypeAlias = Literal["none", "hash", "full"]
 Door: TypeAlias = Literal["push", "input_required", "url_error", "unasked"]
-Released: TypeAlias = Literal["answered", "denied", "unanswered", "withdrawn", "forwarded"]
-"""What came of it; ``forwarded`` is the first of a modern forward's two records; the client's return writes the other."""
+Released: TypeAlias = Literal["answered", "denied", "unanswered", "withdrawn", "forwarded", "put_off"]
+"""What came of it. ``forwarded`` is the first of a modern forward's two records, ``put_off`` that of a request whose model has answered and whose
+call is put off while people look at the answer; the client's return writes the other."""
 
 MAX_NAME: Final = 256  # characters of a name that a peer chose
 MAX_DETAIL: Final = 2_000
@@ -174,6 +175,11 @@ def to_json(record: Record, *, content: ContentMode = "none", key: bytes = b"") 
         **_contents(record, content, key),
     }
     return _dump({name: value for name, value in line.items() if value is not None and value not in ("", [])})
+
+
+def comes_again(outcome: str, door: str) -> bool:
+    """Whether another record of the same request follows once its client has come back."""
+    return outcome == "put_off" or (outcome == "forwarded" and door != "url_error")
 
 
 def may_be_revoked(outcome: str, review: str | None) -> bool:

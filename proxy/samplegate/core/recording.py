@@ -34,6 +34,8 @@ class Done(msgspec.Struct, frozen=True):
     """Rules that were tried before, each with why it was left: what was waited for, or the limit that had no room."""
     handed_on_to_client: bool = False
     """A modern forward, recorded at its start."""
+    is_put_off: bool = False
+    """A model has answered, and the call is put off while people look: recorded for what was spent."""
     attempts: tuple[Attempt, ...] = ()
     """The calls of models, in their order."""
     limits: tuple[str, ...] = ()
@@ -62,6 +64,12 @@ class Done(msgspec.Struct, frozen=True):
         """The request goes to the client, which answers by itself: inside an ``input_required`` result, or as the -32042 error that it was."""
         return cls(Answered(b"{}", "client"), decision, handed_on_to_client=True)
 
+    def put_off_now(self) -> Done:
+        """The same while its call is put off: nothing is released, and nothing that a person said is carried out."""
+        waits = isinstance(self.outcome, Unanswered)
+        outcome = self.outcome if waits else Unanswered(Reason.TIMEOUT, detail="its call was put off for another request of the round")
+        return msgspec.structs.replace(self, outcome=outcome, is_put_off=True, told="")
+
 
 def describe(round: Round, key: str, item: Item, decision_id: str, done: Done, *, policy_hash: str, time: float, duration: float) -> Record:
     """The record of one request: ``time`` in Unix seconds, ``duration`` in seconds."""
@@ -78,7 +86,7 @@ def describe(round: Round, key: str, item: Item, decision_id: str, done: Done, *
         kind="sampling" if item.method.startswith("sampling/") else "elicitation",
         effect=decision.effect,
         reason=_reason(done),
-        outcome="forwarded" if done.handed_on_to_client else _released(outcome),
+        outcome="forwarded" if done.handed_on_to_client else "put_off" if done.is_put_off else _released(outcome),
         policy_hash=policy_hash,
         round=round.id,
         key=key or None,
@@ -90,7 +98,7 @@ def describe(round: Round, key: str, item: Item, decision_id: str, done: Done, *
         model=done.model,
         duration_ms=duration * 1000,
         action=_action(item, done),
-        decided_by=None if done.handed_on_to_client else _decided_by(outcome),
+        decided_by=None if done.handed_on_to_client or done.is_put_off else _decided_by(outcome),
         fits=done.fits,
         tried=done.tried,
         changed=(*(() if decision.allowed is None else decision.allowed.changed), *done.dropped),
@@ -132,7 +140,7 @@ _ACTIONS: Final[Mapping[str, Literal["accept", "decline", "cancel"]]] = {"accept
 
 
 def _reason(done: Done) -> Reason:
-    return done.outcome.reason if isinstance(done.outcome, Denied | Unanswered) else done.decision.reason
+    return done.outcome.reason if isinstance(done.outcome, Denied | Unanswered) and not done.is_put_off else done.decision.reason
 
 
 def _released(outcome: Outcome) -> Released:

@@ -11,7 +11,7 @@ from typing import Final, get_args
 
 from samplegate.core.ledger import SCALE
 from samplegate.core.logline import Line, Try
-from samplegate.core.record import Released
+from samplegate.core.record import Released, comes_again
 from samplegate.core.samples import Failure
 
 MAX_NAMES: Final = 1_000
@@ -110,36 +110,36 @@ class Report:
         self.first = ""
         self.last = ""
         self._since = since
-        self._handed_on: dict[str, None] = {}
+        self._handed_on: dict[str, str] = {}
 
     def take(self, line: Line) -> None:
-        """Count one record. The two of a forward in the modern era are one request."""
+        """Count one record. The two of a request whose client comes back are one request."""
         if line.time < self._since:
             return
         self.first = min(self.first or line.time, line.time)
         self.last = max(self.last, line.time)
         server = self._server(line.server)
         kind = server.kinds.setdefault(line.kind, Kind())
-        if line.decision_id in self._handed_on:
-            del self._handed_on[line.decision_id]
-            kind.outcomes["forwarded"] -= 1
+        before = self._handed_on.pop(line.decision_id, None)
+        if before is not None:
+            kind.outcomes[before] -= 1
         else:
             kind.requests += 1
             _asked(server, line)
-        if line.outcome == "forwarded" and line.door != "url_error":
-            self._hand_on(line.decision_id)
+        if comes_again(line.outcome, line.door):
+            self._hand_on(line.decision_id, line.outcome)
         kind.outcomes[line.outcome if line.outcome in OUTCOMES else OTHER] += 1
-        if line.duration_ms is not None and line.outcome != "forwarded":
+        if line.duration_ms is not None and line.outcome not in ("forwarded", "put_off"):
             kind.durations.add(line.duration_ms)
-        _came(server, line)
+        _came(server, line, paid=before == "put_off")
 
     def _server(self, name: str) -> Server:
         if name not in self.servers and len(self.servers) >= MAX_NAMES:
             name = OTHERS
         return self.servers.setdefault(name, Server())
 
-    def _hand_on(self, decision_id: str) -> None:
-        self._handed_on[decision_id] = None
+    def _hand_on(self, decision_id: str, outcome: str) -> None:
+        self._handed_on[decision_id] = outcome
         if len(self._handed_on) > MAX_HANDED_ON:
             del self._handed_on[next(iter(self._handed_on))]
 
@@ -151,17 +151,18 @@ def _asked(server: Server, line: Line) -> None:
         server.tools.of(name)["requests"] += 1
 
 
-def _came(server: Server, line: Line) -> None:
+def _came(server: Server, line: Line, *, paid: bool) -> None:
+    """``paid``: what its model cost stands in the record before."""
     if line.outcome in ("denied", "unanswered"):
         server.refusals.of(f"{line.reason}: {'no rule' if line.rule is None else line.rule}")["requests"] += 1
     if line.refused_by is not None:
         server.limits.of(line.refused_by)["requests"] += 1
     for tried in line.attempts:
         _called(server.attempts.of(tried.model), tried)
-    if line.reviewer is not None:
+    if line.reviewer is not None and line.outcome != "put_off":
         _reviewed(server, line, line.reviewer)
     if line.effect == "allow" or line.attempts:  # a model whose time ran out was paid too, whoever answered then
-        _spent(server, line)
+        _spent(server, line, paid=paid)
 
 
 def _reviewed(server: Server, line: Line, reviewer: str) -> None:
@@ -191,15 +192,16 @@ def _called(counts: Counter[str], tried: Try) -> None:
         counts[tried.result if tried.result in _FAILURES else OTHER] += 1
 
 
-def _spent(server: Server, line: Line) -> None:
+def _spent(server: Server, line: Line, *, paid: bool) -> None:
     """What models were paid, also for answers that were not used. Of several calls what is known is summed, and what is not is counted."""
-    costs = [tried.cost_usd for tried in line.attempts] or ([line.cost_usd] if line.cost_usd is not None or line.outcome == "answered" else [])
+    costs_something = line.cost_usd is not None or (line.outcome == "answered" and not paid)
+    costs = [tried.cost_usd for tried in line.attempts] or ([line.cost_usd] if costs_something else [])
     server.usd += sum(cost for cost in costs if cost is not None and _is_known(cost))
     if not all(map(_is_known, costs)):
         server.unpriced += 1
-    if line.effect in ("allow", "escalate") and line.outcome == "answered" and line.model is not None:
+    if line.effect in ("allow", "escalate") and line.outcome in ("answered", "put_off") and line.model is not None:
         found = server.models.of(line.model)
-        found.update({"requests": 1, "input_tokens": line.input_tokens or 0, "output_tokens": line.output_tokens or 0})
+        found.update({"requests": int(line.outcome == "answered"), "input_tokens": line.input_tokens or 0, "output_tokens": line.output_tokens or 0})
 
 
 def _is_known(cost: float | None) -> bool:

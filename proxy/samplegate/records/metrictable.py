@@ -28,8 +28,8 @@ GATE: Final = (
         "samplegate_requests_total",
         "counter",
         ("server", "kind", "rule", "effect", "outcome", "reason", "decided_by"),
-        "Sampling and elicitation requests, by what was decided and what came of it; one that is forwarded in the modern era counts again when it "
-        "comes back, and one whose verdict could not be used once more as unanswered.",
+        "Sampling and elicitation requests, by what was decided and what came of it; one that is forwarded or put off in the modern era counts "
+        "again when it comes back, and one whose verdict could not be used once more as unanswered.",
     ),
     Metric("samplegate_shadow_decisions_total", "counter", ("server", "kind", "rule", "effect"), "What shadow rules would have done."),
     Metric("samplegate_rounds_total", "counter", ("server", "door"), "Rounds opened, by their door: push, input_required, url_error, unasked."),

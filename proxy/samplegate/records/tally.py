@@ -11,7 +11,7 @@ from itertools import pairwise
 from typing import Final
 
 from samplegate.core.ledger import SCALE
-from samplegate.core.record import Record, Released, may_be_revoked
+from samplegate.core.record import Record, Released, comes_again, may_be_revoked
 from samplegate.records.metrics import Metrics
 
 MAX_HANDED_ON: Final = 10_000  # forwards whose second record is still to come
@@ -37,12 +37,12 @@ class Tally:
         self._left_first: list[str] = []
 
     def take(self, record: Record) -> None:
-        """Count one record. The two of a forward in the modern era are one request, and so are a record and the one that revokes it.
+        """Count one record. The two of a request whose client comes back are one request, and so are a record and the one that revokes it.
 
         Except in the metrics, where nothing is taken back.
         """
         self._take_back(record)
-        if record.outcome == "forwarded" and record.door != "url_error":
+        if comes_again(record.outcome, record.door):
             _keep(self._handed_on, record, MAX_HANDED_ON)
         elif may_be_revoked(record.outcome, record.review):
             _keep(self._reviewed, record, MAX_REVIEWED)
@@ -81,7 +81,7 @@ class Tally:
     def summary(self) -> str:
         """``3 requests: 2 answered, 1 unanswered``, then the cost, the limits that refused some, and faults, where there were any."""
         total = sum(self._outcomes.values())
-        parts = ", ".join(f"{count} {outcome}" for outcome, count in sorted(self._outcomes.items()) if count)
+        parts = ", ".join(f"{count} {outcome.replace('_', ' ')}" for outcome, count in sorted(self._outcomes.items()) if count)
         requests = f"{total} request{_s(total)}: {parts}" if total else "no requests"
         limits = (f"limit {name} refused {count}" for name, count in sorted(self._refused_by.items()))
         faults = f"{self._faults} round{_s(self._faults)} ended by a fault" if self._faults else ""

@@ -65,12 +65,12 @@ class Desk:
 
     # -- the gate's port -------------------------------------------------------------------------------------------------------------------
 
-    async def find(self, lookup: str, *, stage: Stage, until: float | None = 0.0) -> Review | None:
+    async def find(self, lookup: str, *, stage: Stage, until: float | None = 0.0, own: str = "") -> Review | None:
         """A verdict on the same that was given before, or a review of the same that nobody waits for."""
         waiter = self._name()
         if self._seen is None or not (self._waiters or self._counts.counting):
             self._seen = await self.store.last_change()
-        found = await self.store.seek(lookup, stage=stage, waiter=waiter, now=self._wall(), seconds=LEASE, until=until)
+        found = await self.store.seek(lookup, stage=stage, waiter=waiter, now=self._wall(), seconds=LEASE, until=until, own=own)
         if found is not None:
             self._hold(waiter)
             self._counts.took(found)

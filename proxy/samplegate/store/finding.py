@@ -29,11 +29,11 @@ def starting(connection: Connection, begin: str, most: int) -> Sequence[str]:
     return connection.execute(statement).scalars().all()
 
 
-def free(connection: Connection, lookup: str, *, stage: Stage, waiter: str, now: float) -> Iterator[Review]:
+def free(connection: Connection, lookup: str, *, stage: Stage, waiter: str, now: float, own: str = "") -> Iterator[Review]:
     """What a waiter may find: verdicts as they were given, then what is pending by age. The law is asked of each, nobody's time spent on the rest."""
     unheld = or_(_c.waiter.is_(None), _c.waiter == rows.plain(waiter), _c.held_until <= now)
     of_it = and_(_c.lookup == rows.plain(lookup), _c.used_by.is_(None), _c.stage == stage, unheld)
-    in_time = or_(now < _c.decided + _c.late, _c.waiter == rows.plain(waiter))
+    in_time = or_(now < _c.decided + _c.late, _c.waiter == rows.plain(waiter), _c.id == rows.plain(own))
     verdicts = select(_c.id).where(of_it, _c.state.in_(sorted(DECIDED)), in_time).order_by(_c.decided, _c.id)
     waiting = select(_c.id).where(of_it, _c.state == "pending", _c.expires > now).order_by(_c.created, _c.id)
     for statement in (verdicts, waiting):

@@ -39,13 +39,13 @@ class Reviews:
         self.database.close()
         self._holder.close(remove=True)
 
-    def seek(self, lookup: str, *, stage: Stage, waiter: str, now: float, seconds: float, until: float | None = 0.0) -> Review | None:
+    def seek(self, lookup: str, *, stage: Stage, waiter: str, now: float, seconds: float, until: float | None = 0.0, own: str = "") -> Review | None:
         """The oldest verdict that this waiter may take, else the oldest pending review that it may wait for, held for it from here on; else None."""
         with self.database.writing() as db:
             self._register(waiter)
             self._free_of_dead(db, lookup, now)
-            for found in finding.free(db, lookup, stage=stage, waiter=waiter, now=now):
-                if states.standing(found, waiter, now) != "none":
+            for found in finding.free(db, lookup, stage=stage, waiter=waiter, now=now, own=own):
+                if states.standing(found, waiter, now, own) != "none":
                     return self._hold(db, found, states.held(found, waiter=waiter, now=now, seconds=seconds, until=until), now)
         return None
 

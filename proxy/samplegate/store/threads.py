@@ -111,8 +111,10 @@ class KeptReviews:
                 for nudge in tuple(self._nudges):
                     nudge()
 
-    async def seek(self, lookup: str, *, stage: Stage, waiter: str, now: float, seconds: float, until: float | None = 0.0) -> Review | None:
-        return await self._write(lambda store: store.seek(lookup, stage=stage, waiter=waiter, now=now, seconds=seconds, until=until))
+    async def seek(
+        self, lookup: str, *, stage: Stage, waiter: str, now: float, seconds: float, until: float | None = 0.0, own: str = ""
+    ) -> Review | None:
+        return await self._write(lambda store: store.seek(lookup, stage=stage, waiter=waiter, now=now, seconds=seconds, until=until, own=own))
 
     async def open(self, review: Review, *, announce: bool, most: int) -> bool:
         return await self._write(lambda store: store.open(review, announce=announce, most=most))

@@ -21,7 +21,7 @@ ROUND = SealedRound(
     state='their "state" é\n😀',
     keys={
         "k": SealedKey("sampling/createMessage", '{"n": 1.0,"u":"\\u00e9","half":"\\ud83d"}', "d1", "forward", "a rule", True),
-        'é"': SealedKey("elicitation/create", None, "d2", "answer", None, False),
+        'é"': SealedKey("elicitation/create", None, "d2", "answer", None, False, reviews={"answer:a rule": "rv_1"}),
     },
     started=5.0,
 )
@@ -51,6 +51,10 @@ def test_a_state_of_before_this_was_sealed_still_opens() -> None:
     """A gate is upgraded while a client is asked."""
     short = msgspec.json.encode(ROUND)[: -len(b",0,null]")] + b"]"
     assert ROUND == msgspec.json.decode(short, type=SealedRound)
+    shorter = short.replace(b",{}]", b"]").replace(b',{"answer:a rule":"rv_1"}]', b"]")
+    assert shorter != short
+    keys = {name: msgspec.structs.replace(key, reviews={}) for name, key in ROUND.keys.items()}
+    assert keys == msgspec.json.decode(shorter, type=SealedRound).keys
 
 
 def test_it_is_text_of_one_line_that_needs_no_escapes() -> None:

@@ -116,12 +116,15 @@ class Left(NamedTuple):
     parks: int
     replies: dict[str, bytes] | None
     """None: the client is to answer now."""
+    reviews: dict[str, dict[str, str]]
+    """What was sealed of the reviews that wait."""
 
     def is_back(self, round: Round) -> None:
         returned = round.returned
         assert returned is not None
         assert self.items == {name: item.params for name, item in round.items.items()}
         assert dict.fromkeys(self.items, "d") == returned.ids
+        assert self.reviews == returned.reviews
         assert (self.calls, self.parks) == (round.call_ids, round.parks)
         assert self.replies is None or self.replies == returned.replies
 
@@ -526,14 +529,17 @@ class Conversation(RuleBasedStateMachine):
         assert {*round.items, *round.roots} == set(shown["inputRequests"])
 
     def leave(self, round: Round, keys: frozenset[str]) -> dict[str, Any]:
-        seen = {name: Seen("d", "forward", None) for name in round.items}
+        before = {} if round.returned is None else round.returned.seen
+        reviews = {name: {"answer:r": f"rv_{name}{len(self.left)}"} for name in sorted(round.items)[1:]}
+        seen = {name: Seen("d", "forward", None, reviews=reviews.get(name, {})) for name in round.items}
         out = self.carry_out(self.session.round_done(round.id, ForwardRound(keys, seen, "hash", NONCE), self.now))
         assert [ToClient] == [type(effect) for effect in out]
         shown: dict[str, Any] = self.handed[-1][1]
         replies = {} if round.returned is None else dict(round.returned.replies)
         items = {name: item.params for name, item in round.items.items()}
         asks = round.returned is None and (keys or round.roots)
-        self.left[shown["requestState"]] = Left(items, round.call_ids, max(round.parks - 1, 0), None if asks else replies)
+        waiting = {name: kept for name, kept in reviews.items() if name not in before}
+        self.left[shown["requestState"]] = Left(items, round.call_ids, max(round.parks - 1, 0), None if asks else replies, waiting)
         return shown
 
     @staticmethod

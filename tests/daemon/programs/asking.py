@@ -53,6 +53,11 @@ def call(id: Any, params: dict[str, Any], modern: bool) -> None:
     if "ask" in arguments and modern and "inputResponses" not in params:
         asked = {"method": arguments["ask"]["method"], "params": arguments["ask"]["params"]}
         write({"id": id, "result": {"resultType": "input_required", "inputRequests": {"k": asked}, "requestState": "s"}})
+    elif "asks" in arguments and modern:  # several at once, by their keys
+        if "inputResponses" not in params:
+            write({"id": id, "result": {"resultType": "input_required", "inputRequests": arguments["asks"], "requestState": "s"}})
+        else:
+            write({"id": id, "result": {**done, "content": [], "structuredContent": params["inputResponses"]}})
     elif "ask" in arguments:
         answer = {"result": params["inputResponses"]["k"]} if modern else pushed(**arguments["ask"])
         write({"id": id, "result": {**done, "content": [], "structuredContent": answer}})

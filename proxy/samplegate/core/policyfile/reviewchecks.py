@@ -10,7 +10,6 @@ from samplegate.core.policyfile.draft import Draft
 from samplegate.core.policyfile.leaves import did_you_mean
 from samplegate.core.policyfile.tree import Path, quoted
 from samplegate.core.policyfile.waits import legacy_patience, modern_patience, said
-from samplegate.core.review.review import Stage
 
 
 def check(draft: Draft) -> None:
@@ -125,16 +124,16 @@ def _too_late(draft: Draft, path: Path, rule: ModelRule) -> None:
         if reviewer is None or seconds(reviewer.late_verdict) or not draft.sound("reviewers", name):
             continue
         whole = (rule.timeout if isinstance(rule, EscalateRule) and key == "reviewer" else None) or reviewer.timeout
-        who, most = _most(draft, rule.match, "request" if key == "reviewer" else "answer")
+        who, most = _most(draft, rule.match)
         if seconds(whole) > most:
             what = f"{quoted(name)} has {whole}, {who} wait {said(most)}, and later verdicts are lost with late_verdict: 0s"
             draft.warn((*path, key), f"{what}; raise late_verdict or the peers' peer_timeout, or lower the timeout")
 
 
-def _most(draft: Draft, match: Match, stage: Stage) -> tuple[str, float]:
+def _most(draft: Draft, match: Match) -> tuple[str, float]:
     """Who gives up first of all that the match can hold for, and after how many seconds at the most."""
     if match.era == "modern":
-        return "clients of the modern era", modern_patience(draft.policy, stage)
+        return "clients of the modern era", modern_patience(draft.policy)
     return "peers of the legacy eras", legacy_patience(draft.policy, match)[1]
 
 

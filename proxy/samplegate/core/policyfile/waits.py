@@ -28,7 +28,7 @@ class Wait(msgspec.Struct, frozen=True):
     legacy: tuple[float, float] | None
     """The least and the most that a request waits for it, by server, where that speaks 2025-11-25 or older; None where the rule takes none."""
     modern: float | None
-    """The same where client and server both speak 2026-07-28: the wait is put off and the client comes back, but not for a model's answer."""
+    """The same where client and server both speak 2026-07-28: the wait is put off and the client comes back."""
     bridged: float | None
     """The same where only the server speaks 2026-07-28: its client waits on one call all along."""
 
@@ -52,7 +52,7 @@ def waits(policy: Policy) -> Iterator[Wait]:
 
 def _wait(policy: Policy, rule: Rule, name: str, stage: Stage, timeout: str | None) -> Wait:
     reviewer, era = policy.reviewers[name], rule.match.era
-    whole, quick, slow, back = seconds(timeout or reviewer.timeout), *legacy_patience(policy, rule.match), modern_patience(policy, stage)
+    whole, quick, slow, back = seconds(timeout or reviewer.timeout), *legacy_patience(policy, rule.match), modern_patience(policy)
     legacy = None if era == "modern" else (min(whole, quick), min(whole, slow))
     one = left(policy.client)
     modern, bridged = (None, None) if era == "legacy" else (min(whole, back), min(whole, one))
@@ -61,10 +61,10 @@ def _wait(policy: Policy, rule: Rule, name: str, stage: Stage, timeout: str | No
     return Wait(rule.name, name, stage, whole, late, legacy, modern, bridged)
 
 
-def here(policy: Policy, origin: Origin, timeout: float, stage: Stage) -> float:
+def here(policy: Policy, origin: Origin, timeout: float) -> float:
     """How long one request really waits for a verdict."""
     if origin.era == "modern":
-        return min(timeout, modern_patience(policy, stage))
+        return min(timeout, modern_patience(policy))
     return min(timeout, left(policy.client), left(policy.servers.get(origin.server, DEFAULT)))
 
 
@@ -79,9 +79,9 @@ def legacy_patience(policy: Policy, match: Match) -> tuple[float, float]:
     return min(client, *servers), min(client, max(servers))
 
 
-def modern_patience(policy: Policy, stage: Stage) -> float:
-    """The patience of a modern client, who comes back to a review of a request; one of an answer is never put off. Seconds."""
-    return left(policy.client) * (TRIES if stage == "request" else 1)
+def modern_patience(policy: Policy) -> float:
+    """The patience of a modern client, who comes back to a review. Seconds."""
+    return left(policy.client) * TRIES
 
 
 def left(peer: Peer) -> float:

@@ -42,14 +42,17 @@ def withdrawn(review: Review, *, waiter: str, now: float) -> Review | None:
     return msgspec.structs.replace(review, state="withdrawn", decided=now, door="gate", waiter=None, held_until=0.0)
 
 
-def standing(review: Review, waiter: str, now: float) -> Literal["decided", "pending", "none"]:
-    """What a waiter for a request with its ``lookup`` finds: a verdict that it may take, a review that it may wait for, or nothing for it."""
+def standing(review: Review, waiter: str, now: float, own: str = "") -> Literal["decided", "pending", "none"]:
+    """What a waiter for a request with its ``lookup`` finds: a verdict that it may take, a review that it may wait for, or nothing for it.
+
+    ``own``: the id of the review that the request waited for before it was put off; its verdict is never late for it.
+    """
     free = review.waiter in (None, waiter) or now >= review.held_until
     if not free or review.used_by is not None:
         return "none"
     if review.state in DECIDED and review.decided is not None:
         # whoever waited while it was decided is in time whatever `late` says
-        return "decided" if now < review.decided + review.late or review.waiter == waiter else "none"
+        return "decided" if now < review.decided + review.late or review.waiter == waiter or review.id == own else "none"
     return "pending" if review.state == "pending" and now < review.expires else "none"
 
 

@@ -45,6 +45,8 @@ class Seen(msgspec.Struct, frozen=True):
     """Seconds that its rule gives the client."""
     late: bool = False
     """At the return: the client took longer than that."""
+    reviews: Mapping[str, str] = {}
+    """The reviews that were opened or joined for it, by stage and rule (``Scene.reviews``)."""
 
 
 class Returned(msgspec.Struct, frozen=True):
@@ -56,6 +58,8 @@ class Returned(msgspec.Struct, frozen=True):
     """By key that the client was asked."""
     ids: Mapping[str, str] = msgspec.field(default_factory=dict)
     """The decision_id of every request of the sealed round, by key: it keeps its name however often it returns."""
+    reviews: Mapping[str, Mapping[str, str]] = msgspec.field(default_factory=dict)
+    """The reviews that were opened or joined for a request before, by its key, then as in ``Seen``."""
 
 
 class Round(msgspec.Struct, frozen=True):

@@ -37,6 +37,8 @@ class SealedKey(msgspec.Struct, frozen=True, array_like=True):
     """In Unix seconds: when the rule's time for the client is over."""
     late: bool = False
     """The client came back after that."""
+    reviews: dict[str, str] = {}
+    """The reviews that were opened or joined for it, by stage and rule. One of an answer says that the rule's model has answered."""
 
 
 class SealedRound(msgspec.Struct, frozen=True, array_like=True):

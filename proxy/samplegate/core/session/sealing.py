@@ -66,7 +66,8 @@ def _key(round: Round, key: str, conclusion: ForwardRound, wall: float) -> seal.
     seen = conclusion.seen[key]
     forwarded = round.returned is None and key in conclusion.keys
     deadline = None if seen.timeout is None else wall + seen.timeout
-    return seal.SealedKey(item.method, params, seen.decision_id, seen.effect, seen.rule, forwarded, seen.verify, deadline)
+    reviews = dict(seen.reviews)
+    return seal.SealedKey(item.method, params, seen.decision_id, seen.effect, seen.rule, forwarded, seen.verify, deadline, reviews=reviews)
 
 
 def _replies(round: Round) -> dict[str, str]:
@@ -88,7 +89,7 @@ def returned(state: State, round: seal.SealedRound, answers: bytes | None, now: 
         given = {} if answers is None or answers[:1] != b"{" else jsontext.fields(answers)
         replies = {key: bytes(raw) for key, raw in given.items() if key in seen}
     ids = {key: sealed.decision_id for key, sealed in round.keys.items() if sealed.method != ROOTS}
-    return Returned(replies, seen, ids)
+    return Returned(replies, seen, ids, {key: sealed.reviews for key, sealed in round.keys.items() if sealed.reviews})
 
 
 def _seen(state: State, key: seal.SealedKey, now: float) -> Seen:
