@@ -7,6 +7,7 @@ import time
 from collections.abc import Mapping
 from typing import Any, Final
 
+import anyio
 import pytest
 
 from samplegate.core.decisions import Answered, Denied, Reason, Unanswered, Withdrawn
@@ -168,6 +169,35 @@ async def test_a_client_that_comes_back_too_often_gets_an_error_and_the_review_w
     assert isinstance(release.outcome, Unanswered)
     (review,) = await room.store.list(Filter())
     assert (Reason.TIMEOUT, "pending", 1) == (release.outcome.reason, review.state, len(room.world.asked))
+
+
+async def test_the_end_of_the_process_is_not_waited_for_and_the_answer_is_there_for_the_next() -> None:
+    room = Room()
+
+    async def ends() -> None:
+        await room.pending()
+        room.desk.end()
+
+    call = Call(room, LOOKS, policy=PATIENT)
+    await call.put_off(ends)
+    room.desk = room.new_desk()
+    await decide(room)
+    assert ("hi", 1) == (body(await call.end())["content"]["text"], len(room.world.asked))
+
+
+async def test_a_client_that_takes_its_call_back_takes_the_review_with_it() -> None:
+    room = Room()
+    call = Call(room, LOOKS, policy=PATIENT)
+    with anyio.CancelScope() as scope:
+
+        async def withdraw() -> None:
+            await room.pending()
+            scope.cancel()
+
+        await room.run(call.d, call.round, withdraw)
+    (review,) = await room.store.list(Filter())
+    (record,) = room.world.records
+    assert ("withdrawn", "withdrawn", 1) == (review.state, record.outcome, len(record.attempts))
 
 
 async def test_a_client_that_never_returns_leaves_the_answer_to_the_next_same_request() -> None:

@@ -88,9 +88,10 @@ def test_lines_that_are_no_records_are_told_with_their_numbers_and_stop_nothing(
     assert ended.err.endswith("samplegate: and 12 more lines that are no records\n")
 
 
-def test_the_two_records_of_a_modern_forward_are_one_request(run: Run, write: Write) -> None:
+@pytest.mark.parametrize("first", ["forwarded", "put_off"])
+def test_the_two_records_of_a_request_whose_client_comes_back_are_one_request(run: Run, write: Write, first: str) -> None:
     write("same.yaml", SAME)
-    both = [logged.text(logged.record(OLD, form(a="string"), can=True, outcome=outcome)) for outcome in ("forwarded", "answered")]
+    both = [logged.text(logged.record(OLD, form(a="string"), can=True, outcome=outcome)) for outcome in (first, "answered")]
     write("log.jsonl", log(*both))
     assert "1 request under same.yaml: 1 the same" in run("replay", "--log", "log.jsonl", "--policy", "same.yaml").out
 

@@ -121,6 +121,18 @@ def test_the_two_records_of_a_modern_forward_are_one_request() -> None:
     assert {"answered": 1} == {name: number for name, number in server.kinds["elicitation"].outcomes.items() if number}
 
 
+def test_the_two_records_of_a_request_whose_answer_was_looked_at_later_are_one_and_paid_once() -> None:
+    tried = Attempt("smart", "ok", 3, 4, usd=500_000_000_000)
+    at: dict[str, Any] = {"reviewer": "ops", "review": "rv_1", "model": "gpt", "door": "input_required"}
+    first = asked(outcome="put_off", attempts=(tried,), usd=tried.usd, input_tokens=3, output_tokens=4, **at)
+    last = asked(outcome="answered", usd=None, input_tokens=None, output_tokens=None, review_door="page", **at)
+    alone, both = docs(first), docs(first, last)
+    assert ({"put_off": 1}, {}, 0.5) == (dict(alone.kinds["sampling"].outcomes), dict(alone.reviews), alone.usd)
+    assert (1, {"answered": 1}) == (both.requests, {name: number for name, number in both.kinds["sampling"].outcomes.items() if number})
+    assert ({"reviews": 1, "approved": 1}, 0.5, 0) == (dict(both.reviews["ops"]), both.usd, both.unpriced)
+    assert {"requests": 1, "input_tokens": 3, "output_tokens": 4} == dict(both.models["gpt"])
+
+
 def test_a_forward_that_never_came_back_stays_one() -> None:
     server = docs(logged.line(logged.record(BOOK, form(a="string"), can=True, outcome="forwarded"), "hash"))
     assert {"forwarded": 1} == dict(server.kinds["elicitation"].outcomes)

@@ -112,6 +112,9 @@ def test_the_two_records_of_a_modern_forward_are_one_request() -> None:
     back = replace(away, outcome="answered", decided_by="client")
     assert "1 request: 1 forwarded" == taken(away)[0].summary()
     assert "1 request: 1 answered" == taken(away, back)[0].summary()
+    looked_at = replace(away, effect="allow", outcome="put_off")
+    assert "1 request: 1 put off" == taken(looked_at)[0].summary()
+    assert "1 request: 1 answered" == taken(looked_at, replace(back, effect="allow"))[0].summary()
     urls = replace(away, door="url_error")
     assert "2 requests: 2 forwarded" == taken(urls, replace(urls, decision_id="d2"))[0].summary()
 

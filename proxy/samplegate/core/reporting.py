@@ -160,26 +160,26 @@ def _came(server: Server, line: Line, *, paid: bool) -> None:
     for tried in line.attempts:
         _called(server.attempts.of(tried.model), tried)
     if line.reviewer is not None and line.outcome != "put_off":
-        _reviewed(server, line, line.reviewer)
+        _reviewed(server, line, line.reviewer, paid=paid)
     if line.effect == "allow" or line.attempts:  # a model whose time ran out was paid too, whoever answered then
         _spent(server, line, paid=paid)
 
 
-def _reviewed(server: Server, line: Line, reviewer: str) -> None:
-    server.reviews.of(reviewer).update({"reviews": 1, _verdict(line): 1})
+def _reviewed(server: Server, line: Line, reviewer: str, *, paid: bool) -> None:
+    server.reviews.of(reviewer).update({"reviews": 1, _verdict(line, paid=paid): 1})
     if line.review_door is not None and not line.revokes:
         server.doors.of(line.review_door)["requests"] += 1
         if line.reviewed_ms is not None:
             server.reviewed.add(line.reviewed_ms)
 
 
-def _verdict(line: Line) -> str:
+def _verdict(line: Line, *, paid: bool) -> str:
     """What a person said, as far as a record tells it; an approved request may have failed all the same. A verdict counts where it was used."""
     if line.review_door is None or line.revokes:
         return UNDECIDED
     if line.outcome == "denied" and line.reason == "review":
         return "rejected"
-    return "answered" if line.outcome == "answered" and not line.attempts else "approved"
+    return "answered" if line.outcome == "answered" and not (line.attempts or paid) else "approved"
 
 
 def _called(counts: Counter[str], tried: Try) -> None:
