@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import threading
-import time
 from pathlib import Path
 
 import anyio
 import pytest
 
+from samplegate.limits import state as state_module
 from samplegate.limits.faults import FILE
-from samplegate.limits.state import PATIENCE
 from tests.limits.desk import Desk, all_blocked, daily, one, slot, slots
 from tests.limits.test_faults import locked
-from tests.test_run import SAMPLE, Wrapped, run
+from tests.test_run import PROXY, SAMPLE, Wrapped, run
 
 __all__ = ["run"]
 
@@ -29,12 +29,20 @@ def _asks(id: int) -> dict[str, object]:
     return {"id": id, "method": "tools/call", "params": {"name": "t", "arguments": {"ask": {"method": "sampling/createMessage", "params": SAMPLE}}}}
 
 
+def _patient(folder: Path) -> dict[str, str]:
+    """An environment in which the gate waits ten minutes for a state."""
+    (folder / "patient").mkdir()
+    (folder / "patient" / "sitecustomize.py").write_text("from samplegate.limits import state\nstate.PATIENCE = 600.0\n")
+    return {"PYTHONPATH": os.pathsep.join([str(folder / "patient"), str(PROXY)])}
+
+
 @pytest.mark.skipif(sys.platform == "win32", reason="locks")
 @pytest.mark.parametrize("while_", ["the client is asked", "it is reserved"])
 def test_a_state_that_another_process_holds_delays_no_end(run: Wrapped, while_: str) -> None:
     (run.folder / "policy.yaml").write_text(POLICY)
     state: Path = run.folder / "state"
-    client = run("--state", str(state), "--end-of-input-timeout", "0")  # calls in flight are not waited for
+    # calls in flight are not waited for, and the file's lock would be waited for ten minutes, so that a delay is a hang
+    client = run("--state", str(state), "--end-of-input-timeout", "0", environment=_patient(run.folder))
     client.initialize(sampling={})
     client.write(**_asks(1))
     asked = client.read()
@@ -46,14 +54,15 @@ def test_a_state_that_another_process_holds_delays_no_end(run: Wrapped, while_: 
     with locked(state):
         if while_ == "it is reserved":
             client.write(**_asks(2))
-        begun = time.monotonic()
         code, said = client.end()
-        took = time.monotonic() - begun
-    assert (0, True) == (code, took < PATIENCE), (took, said)  # which it would wait for the file otherwise
+    assert 0 == code, said
 
 
 @pytest.mark.anyio
-async def test_however_many_are_open_when_the_end_begins_a_held_state_keeps_neither_them_nor_the_process(tmp_path: Path) -> None:
+async def test_however_many_are_open_when_the_end_begins_a_held_state_keeps_neither_them_nor_the_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(state_module, "PATIENCE", 600.0)  # so that a wait without the hurry is a hang
     ours = Desk(daily("d", 500, shared=True), slots("s", 500, shared=True), state=tmp_path)
     held = [await ours.taken(one("d"), slot("s")) for _ in range(200)]
     with locked(tmp_path):
@@ -62,13 +71,12 @@ async def test_however_many_are_open_when_the_end_begins_a_held_state_keeps_neit
                 group.start_soon(ours.settle, reserved)
             group.start_soon(ours.reserve, one("d"))
             await all_blocked()
-            begun = time.monotonic()
             ours.admission.hurry(0.3)
         await ours.admission.aclose()
         for thread in threading.enumerate():
             if thread.name.startswith("samplegate-limits"):
-                thread.join(5)  # the interpreter waits for it too
-        assert time.monotonic() - begun < PATIENCE  # what each of them would wait for the file without the hurry of 0.3 s
+                thread.join(40)  # the interpreter waits for it too
+                assert not thread.is_alive()
     other = Desk(daily("d", 500, shared=True), slots("s", 500, shared=True), state=tmp_path)
     assert (300, 500) == (await other.room(one("d")), await other.room(slot("s")))
     await other.admission.aclose()

@@ -316,11 +316,9 @@ async def test_an_end_with_the_file_locked_leaves_the_slots_to_be_found_free(tmp
 async def test_many_that_come_while_it_is_locked_wait_no_longer_than_one(tmp_path: Path) -> None:
     ours = await used(tmp_path, closed=False)
     with locked(tmp_path):
-        begun = time.monotonic()
         async with anyio.create_task_group() as group:
-            for _ in range(50):
+            for _ in range(500):  # one after the other would be six minutes, far over the test's time limit
                 group.start_soon(ours.refused, one("d"))
-        assert 15 > time.monotonic() - begun  # one after the other would be half a minute
     await ours.admission.aclose()
 
 

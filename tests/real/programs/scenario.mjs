@@ -52,6 +52,8 @@ async function storm(step, callTool) {
     const until = Date.now() + step.seconds * 1000;
     let numbers = 0;
     let calls = 0;
+    const marks = [];
+    const told = () => seen.logs.slice(before).map(String).filter((line) => line.startsWith(step.mark));
     async function expect(name, args, says, options = {}) {
         const result = plain(await callTool({ name, arguments: args }, { timeout: step.patience * 1000, ...options }));
         calls += 1;
@@ -62,7 +64,11 @@ async function storm(step, callTool) {
         if (which === 0) return expect("add", { a: number, b: 1 }, String(number + 1));
         if (which <= 2) return expect("classify", { text: mark }, `seen ${mark}.`);
         if (which === 3) return expect("confirm", {}, "accept|True|from the client");
-        if (which === 5) return expect("tell", { mark, times: 3 }, mark);
+        if (which === 5) {
+            await expect("tell", { mark, times: 3 }, mark);
+            marks.push(mark);
+            return;
+        }
         const steps = [];
         await expect("count", { to: 3 }, "3", { onprogress: ({ progress }) => void steps.push(progress) });
         // This SDK forgets a progress token with the answer, also for progress that it read in one piece with it: the last may be missing.
@@ -82,16 +88,18 @@ async function storm(step, callTool) {
         }
     }
     await Promise.all(Array.from({ length: step.at_once }, worker));
-    await new Promise((resolve) => setTimeout(resolve, 500)); // log lines may come after the answer of their call, on a stream of their own
-    const told = seen.logs.slice(before).map(String).filter((line) => line.startsWith(step.mark));
-    const turns = new Map();
-    for (const line of told) {
+    const turns = new Map(step.tells ? marks.map((mark) => [mark, []]) : []);
+    // log lines may come after the answer of their call, on a stream of their own
+    for (const end = Date.now() + step.patience * 1000; step.tells && told().length < 3 * marks.length && Date.now() < end; )
+        await new Promise((resolve) => setTimeout(resolve, 10));
+    const lines = told();
+    for (const line of lines) {
         const at = line.lastIndexOf(":");
         turns.set(line.slice(0, at), [...(turns.get(line.slice(0, at)) ?? []), Number(line.slice(at + 1))]);
     }
     for (const [mark, order] of turns) if ((step.in_order ? order : order.toSorted()).join() !== "0,1,2") fail(`${mark}: log lines ${order}`);
     for (const key of ["logs", "asked", "notifications"]) seen[key].length = 0;
-    return { calls, told: told.length, wrong };
+    return { calls, told: lines.length, wrong };
 }
 
 async function act(step, callTool, client) {

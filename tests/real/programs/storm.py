@@ -14,6 +14,7 @@ class Storm:
         self.call, self.plain, self.error, self.seen, self.step = call, plain, error, seen, step
         self.calls = 0
         self.wrong: list[str] = []
+        self.marks: list[str] = []
         self.numbers = itertools.count()
 
     def fail(self, what: str) -> None:
@@ -40,6 +41,7 @@ class Storm:
                     self.fail(f"{mark}: progress {steps}")  # in between may come steps of the gate, of less than one
             case _:
                 await self.expect("tell", {"mark": mark, "times": 3}, mark)
+                self.marks.append(mark)
 
     async def expect(self, name: str, arguments: dict[str, Any], says: str, progress: Any = None) -> None:
         result = self.plain(await self.call(name, arguments, progress_callback=progress))
@@ -58,14 +60,21 @@ class Storm:
             except self.error as error:
                 self.fail(f"call {number} of kind {number % 6}: {error}")
 
+    def told(self, before: int) -> list[str]:
+        """The log lines of this storm."""
+        return [str(line) for line in self.seen["logs"][before:] if str(line).startswith(self.step["mark"])]
+
     async def run(self) -> dict[str, Any]:
         before = len(self.seen["logs"])
         async with anyio.create_task_group() as group:
             for _ in range(self.step["at_once"]):
                 group.start_soon(self.worker, anyio.current_time() + self.step["seconds"])
-        await anyio.sleep(0.5)  # log lines may come after the answer of their call, on a stream of their own
-        told = [str(line) for line in self.seen["logs"][before:] if str(line).startswith(self.step["mark"])]
-        turns: dict[str, list[int]] = {}
+        if self.step["tells"]:
+            with anyio.move_on_after(self.step["patience"]):  # log lines may come after the answer of their call, on a stream of their own
+                while len(self.told(before)) < 3 * len(self.marks):
+                    await anyio.sleep(0.01)
+        told = self.told(before)
+        turns: dict[str, list[int]] = {mark: [] for mark in self.marks} if self.step["tells"] else {}
         for line in told:
             mark, _, n = line.rpartition(":")
             turns.setdefault(mark, []).append(int(n))
