@@ -169,7 +169,7 @@ class Reviews(Protocol):
     async def wait(self, review: Review, seconds: float, *, comes_back: bool = False, gone: Callable[[], str | None] = lambda: None) -> Review:
         """Until there is a verdict or the review is over, at most so long; how it stands then. Raises Unavailable. Cancelled: it is withdrawn.
 
-        ``comes_back``: whoever asked can be put off, so that the end of the process is not waited for. ``gone``: why the policy in force does
+        ``comes_back``: the server or its client asks again later, so the end of the process is not delayed. ``gone``: why the policy in force does
         not ask for the review any more, None while it does; it is asked after each reload.
         """
         ...

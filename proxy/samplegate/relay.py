@@ -139,7 +139,7 @@ class Relay:
         self.guarded("side.failed", lambda: self.session.lane_closed("client", lane), side="client")
 
     def undelivered(self, id: str | int) -> None:
-        """A request to the client reached no stream that the client reads: whoever waits for the answer gets an error."""
+        """A request to the client reached no stream that the client reads: the server gets an error in place of an answer."""
         self.guarded("side.failed", lambda: self.session.undelivered(id), side="client")
 
     async def run(self, until: Callable[[], Awaitable[None]]) -> None:
@@ -177,7 +177,7 @@ class Relay:
             await self._some_answered.wait()
 
     def give_up(self, why: str) -> None:
-        """The server's side is to end: whoever waits for an answer has an error that says why."""
+        """The server's side is to end: open requests get an error that gives the reason."""
         self.session.state.outlived, self.session.state.ended_because = True, why
         self.ended("server")
 

@@ -13,10 +13,11 @@ from typing import Any, Final
 
 import pytest
 
-from tests.daemon.gate import FORM, META, ROOT, SAMPLE, VERSION, asking, client, serving
+from tests.daemon.gate import FORM, ROOT, SAMPLE, asking, client, serving
+from tests.system.wrapping import Running, call, modern, opening
+from tests.system.wrapping import running as wrapped
 
 ERAS: Final = ("legacy", "modern")
-REVISION: Final = {"legacy": "2025-11-25", "modern": VERSION}
 ABLE: Final[dict[str, Any]] = {"sampling": {}, "elicitation": {"form": {}}}
 SECRET: Final = {"message": "sure?", "requestedSchema": {"type": "object", "properties": {"password": {"type": "string"}}, "required": ["password"]}}
 ASKS: Final[Mapping[str, tuple[str, dict[str, Any]]]] = {
@@ -43,40 +44,29 @@ rules:
 class Gate:
     """`samplegate run` around a server that asks whatever its tool is told to, and a client that writes frames itself."""
 
-    def __init__(self, folder: Path, process: subprocess.Popen[bytes], era: str, capabilities: Mapping[str, Any]) -> None:
-        self.folder, self.process, self.era, self.capabilities = folder, process, era, capabilities
+    def __init__(self, folder: Path, gate: Running, era: str, capabilities: Mapping[str, Any]) -> None:
+        self.folder, self.gate, self.era, self.capabilities = folder, gate, era, capabilities
         self.stderr = ""
         if era == "legacy":
-            self.send(id=0, method="initialize", params={"protocolVersion": REVISION[era], "capabilities": capabilities})
+            gate.write(*opening(**capabilities))
             self.answer(0)
 
-    def send(self, **frame: Any) -> None:
-        assert self.process.stdin is not None
-        self.process.stdin.write(json.dumps({"jsonrpc": "2.0", **frame}).encode() + b"\n")
-        self.process.stdin.flush()
-
     def answer(self, id: int) -> dict[str, Any]:
-        assert self.process.stdout is not None
-        for line in self.process.stdout:
-            frame: dict[str, Any] = json.loads(line)
-            if frame.get("id") == id and "method" not in frame:
-                return frame
-        raise AssertionError("the gate has ended")
+        while (frame := self.gate.read()).get("id") != id or "method" in frame:
+            pass
+        return frame
 
     def call(self, what: str) -> dict[str, Any]:
         """The result of a call during which the server asks."""
         method, params = ASKS[what]
-        own = {f"{META}protocolVersion": VERSION, f"{META}clientCapabilities": self.capabilities}
-        meta = {"_meta": own} if self.era == "modern" else {}
-        arguments = {"ask": {"method": method, "params": params}}
-        self.send(id=1, method="tools/call", params={"name": "do", "arguments": arguments, **meta})
+        frame = call(1, "do", ask={"method": method, "params": params})
+        self.gate.write(modern(frame, **self.capabilities) if self.era == "modern" else frame)
         result: dict[str, Any] = self.answer(1)["result"]
         return result
 
     def end(self) -> dict[str, Any]:
         """End it: its one record."""
-        _, said = self.process.communicate(timeout=50)
-        self.stderr = said.decode()
+        self.stderr = self.gate.end()[2]
         (record,) = (json.loads(line) for line in (self.folder / "log.jsonl").read_text().splitlines())
         return dict(record)
 
@@ -88,14 +78,9 @@ class Gate:
 @contextmanager
 def running(folder: Path, policy: str, era: str, capabilities: Mapping[str, Any] | None = None) -> Iterator[Gate]:
     _write(folder, policy)
-    ours = [*SAMPLEGATE, "run", "--policy", "policy.yaml", "--decision-log", "log.jsonl", "--metrics-file", "metrics.prom"]
-    pipe = subprocess.PIPE
-    process = subprocess.Popen([*ours, "--", *asking(era)], stdin=pipe, stdout=pipe, stderr=pipe, cwd=folder, env=_environment(folder))
-    try:
-        yield Gate(folder, process, era, {} if capabilities is None else capabilities)
-    finally:
-        process.kill()
-        process.communicate()
+    words = ("--decision-log", "log.jsonl", "--metrics-file", "metrics.prom")
+    with wrapped(folder, *words, command=asking(era)) as gate:
+        yield Gate(folder, gate, era, {} if capabilities is None else capabilities)
 
 
 SAMPLEGATE: Final = (sys.executable, "-m", "samplegate")
@@ -194,7 +179,7 @@ def test_the_warning_about_what_a_client_is_not_offered_names_the_rule_to_add(tm
     assert ["sampling", "elicitation.form"] == warned["capabilities"]
     _write(tmp_path, "version: 1\nrules:\n" + "".join(f"  - {rule}\n" for rule in warned["add"]))
     with running(tmp_path, (tmp_path / "policy.yaml").read_text(), "legacy", ABLE) as gate:
-        gate.process.communicate(timeout=50)
+        gate.gate.end()
     assert '"capability.withheld"' not in gate.stderr
 
 

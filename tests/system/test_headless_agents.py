@@ -14,6 +14,7 @@ from typing import Any, Final
 import pytest
 
 from tests.daemon.gate import FORM, ROOT, asking
+from tests.system.wrapping import Running, call, opening, running
 
 SAMPLEGATE: Final = (sys.executable, "-m", "samplegate")
 
@@ -21,30 +22,20 @@ SAMPLEGATE: Final = (sys.executable, "-m", "samplegate")
 class Agent:
     """A client that declares forms and cancels whatever it is asked. It counts what it was asked."""
 
-    def __init__(self, process: subprocess.Popen[bytes]) -> None:
-        self.process, self.asked = process, 0
-        capabilities: dict[str, Any] = {"elicitation": {"form": {}}}
-        self.send(id=0, method="initialize", params={"protocolVersion": "2025-11-25", "capabilities": capabilities})
+    def __init__(self, gate: Running) -> None:
+        self.gate, self.asked = gate, 0
+        gate.write(*opening(elicitation={"form": {}}))
         self.answer(0)
 
-    def send(self, **frame: Any) -> None:
-        assert self.process.stdin is not None
-        self.process.stdin.write(json.dumps({"jsonrpc": "2.0", **frame}).encode() + b"\n")
-        self.process.stdin.flush()
-
     def answer(self, id: int) -> dict[str, Any]:
-        assert self.process.stdout is not None
-        for line in self.process.stdout:
-            frame: dict[str, Any] = json.loads(line)
+        while (frame := self.gate.read()).get("id") != id or "method" in frame:
             if "method" in frame and "id" in frame:
                 self.asked += 1
-                self.send(id=frame["id"], result={"action": "cancel"})
-            elif frame.get("id") == id:
-                return frame
-        raise AssertionError("the gate has ended")
+                self.gate.write({"jsonrpc": "2.0", "id": frame["id"], "result": {"action": "cancel"}})
+        return frame
 
     def call(self) -> None:
-        self.send(id=1, method="tools/call", params={"name": "do", "arguments": {"ask": {"method": "elicitation/create", "params": FORM}}})
+        self.gate.write(call(1, "do", ask={"method": "elicitation/create", "params": FORM}))
 
     def result(self) -> dict[str, Any]:
         """What the server got."""
@@ -73,14 +64,9 @@ def pending(folder: Path) -> list[dict[str, Any]]:
 def agent(folder: Path, *options: str) -> Iterator[Agent]:
     """The agent before a server that asks, wrapped under the policy that ``init`` writes with these options."""
     samplegate(folder, "init", *options)
-    pipe = subprocess.PIPE
-    ours = [*SAMPLEGATE, "run", "--policy", "samplegate.yaml", "--decision-log", "log.jsonl", "--", *asking("legacy")]
-    process = subprocess.Popen(ours, stdin=pipe, stdout=pipe, stderr=pipe, cwd=folder, env=environment(folder))
-    try:
-        yield Agent(process)
-    finally:
-        process.kill()
-        process.communicate()
+    words = ("--policy", "samplegate.yaml", "--decision-log", "log.jsonl")
+    with running(folder, *words, command=asking("legacy"), environment=environment(folder)) as gate:
+        yield Agent(gate)
 
 
 def test_the_starter_forwards_a_form_and_the_agent_cancels_it(tmp_path: Path) -> None:

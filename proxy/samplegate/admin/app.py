@@ -111,7 +111,7 @@ class _Routes:
         return json(200, {"alive": True}) if asked.wants_json() else lines(200, ["alive"])
 
     async def readyz(self, asked: Asked) -> Answer:
-        """What is unavailable is named, and takes nobody's traffic away from the rest."""
+        """Not ready only for what is missing; servers that are unavailable are listed and leave the status alone."""
         missing, unavailable = list(self._ready()), list(self._unavailable())
         status = 503 if missing else 200
         if asked.wants_json():

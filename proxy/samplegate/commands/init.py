@@ -99,59 +99,51 @@ ALLOW: Final = """\
     # limits: [a day]
 """
 
-TESTS_HEADLESS: Final = """\
-# The cases of {name}: samplegate test {name}
-cases:
-  - name: a form goes to the reviewer
-    elicitation: {{message: Go on?, fields: {{confirm: boolean}}}}
-    expect: {{effect: escalate, rule: a reviewer fills in forms, reviewer: me}}
-
-  - name: a form is not forwarded to a client that declares forms
-    client: [elicitation.form]
-    elicitation: {{message: Go on?, fields: {{confirm: boolean}}}}
-    expect: {{effect: escalate, rule: a reviewer fills in forms, reviewer: me}}
-
-  - name: a client that samples does so itself
-    client: [sampling]
-    sampling: Summarize this page
-    expect: {{effect: forward, rule: the client samples if it can}}
-
-  - name: {sampling}
-    sampling: {{text: Summarize this page, maxTokens: 5000}}
-    expect: {expect}
-
-  - name: a link is answered by nobody
-    client: [elicitation.url]
-    elicitation: {{message: Sign in, url: "https://login.example.com/"}}
-    expect: {{effect: none}}
-"""
-
 TESTS: Final = """\
 # The cases of {name}: samplegate test {name}
 cases:
   - name: a client that samples does so itself
     client: [sampling]
     sampling: Summarize this page
-    expect: {{effect: forward, rule: the client answers what it can}}
+    expect: {{effect: forward, rule: {samples}}}
 
   - name: {sampling}
     sampling: {{text: Summarize this page, maxTokens: 5000}}
     expect: {expect}
 
-  - name: a client that shows forms does so itself
+  - name: {shown}
     client: [elicitation.form]
     elicitation: {{message: Go on?, fields: {{confirm: boolean}}}}
-    expect: {{effect: forward, rule: the client answers what it can}}
+    expect: {{{forwarded}}}
 
-  - name: a form that nobody can show is answered by nobody
+  - name: {unshown}
     elicitation: {{message: Go on?, fields: {{confirm: boolean}}}}
-    expect: {{effect: none}}
+    expect: {{{unforwarded}}}
 
-  - name: a link goes to a client that opens links
+  - name: {link}
     client: [elicitation.url]
     elicitation: {{message: Sign in, url: "https://login.example.com/"}}
-    expect: {{effect: forward, rule: the client opens links}}
+    expect: {{{opened}}}
 """
+REVIEWED: Final = "effect: escalate, rule: a reviewer fills in forms, reviewer: me"
+EXPECTED: Final = {
+    "samples": "the client answers what it can",
+    "shown": "a client that shows forms does so itself",
+    "forwarded": "effect: forward, rule: the client answers what it can",
+    "unshown": "a form for a client that shows none is not answered",
+    "unforwarded": "effect: none",
+    "link": "a link goes to a client that opens links",
+    "opened": "effect: forward, rule: the client opens links",
+}
+EXPECTED_HEADLESS: Final = {
+    "samples": "the client samples if it can",
+    "shown": "a form is not forwarded to a client that declares forms",
+    "forwarded": REVIEWED,
+    "unshown": "a form goes to the reviewer",
+    "unforwarded": REVIEWED,
+    "link": "a link is not answered",
+    "opened": "effect: none",
+}
 
 
 def command(args: argparse.Namespace) -> int:
@@ -207,11 +199,12 @@ def policy_text(name: str, model: str | None, api_key_file: str | None, *, headl
 
 def tests_text(name: str, model: str | None, *, headless: bool) -> str:
     """The cases of the starter."""
-    text = TESTS_HEADLESS if headless else TESTS
-    if model is None:
-        return text.format(name=name, sampling="without a model of ours nobody samples for a client that cannot", expect="{effect: none}")
-    expect = "{effect: allow, rule: a model answers sampling, model: main, max_tokens: 2000}"
-    return text.format(name=name, sampling="for a client that cannot, the model does", expect=expect)
+    expected = EXPECTED_HEADLESS if headless else EXPECTED
+    sampling, expect = "without a model in the policy, a client that cannot sample gets no answer", "{effect: none}"
+    if model is not None:
+        sampling = "for a client that cannot, the model does"
+        expect = "{effect: allow, rule: a model answers sampling, model: main, max_tokens: 2000}"
+    return TESTS.format(name=name, sampling=sampling, expect=expect, **expected)
 
 
 def _quoted(text: str) -> str:

@@ -34,7 +34,7 @@ class Sampled(msgspec.Struct, frozen=True):
     input_tokens: int | None = None
     output_tokens: int | None = None
     unknown_stop: str | None = None
-    """The provider's own word for why it stopped, where nobody knows it; ``stop_reason`` is ``endTurn`` then."""
+    """The provider's own stop reason, if it is unknown; ``stop_reason`` is ``endTurn`` then."""
     dropped: tuple[str, ...] = ()
     """What was asked and the provider does not take, so it was left out: ``temperature``, ``stop``."""
 

@@ -64,7 +64,7 @@ class Process:
             await child.stop()
 
     def _said(self, line: str, left_out: int) -> None:
-        """A line of its stderr, which nobody but its author knows: never a frame."""
+        """Log a line of the server's stderr, which is free text and never a frame."""
         self._log.info("server.logged", server=self._server.name, line=line, **({"left_out": left_out} if left_out else {}))
 
 

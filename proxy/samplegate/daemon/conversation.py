@@ -173,7 +173,7 @@ class Conversation:
         self._lanes.close()
 
     def _unreached(self, id: str | int) -> None:
-        """There is no stream at all. The relay is sending, so it is told later."""
+        """There is no stream at all. The relay is in the middle of sending, so it learns of this in the next turn."""
         asyncio.get_running_loop().call_soon(self.undelivered, id)
 
     def _lost(self, lane: int, last: bool) -> None:

@@ -68,7 +68,7 @@ class Gate:
                 "reviews_url": self.page,
                 "servers": {SERVER: {"command": sys.executable, "args": ["-m", "samplegate.demo.review_server"]}},
                 "people": {"tokens": [person]},
-                "drain_delay": 0,  # no balancer stands before it, and nobody waits for its end
+                "drain_delay": 0,  # no load balancer in front needs the delay
             },
             indent=2,
         )

@@ -62,7 +62,7 @@ def pausing(what: Callable[[float], T], left: Callable[[], float]) -> T:
 
 
 def _fill(path: Path, most_pages: int) -> None:
-    """A new file, which nobody else sees yet."""
+    """Create the file where no other process sees it yet."""
     with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as db:
         db.execute(f"PRAGMA max_page_count={most_pages:d}")
         db.execute("BEGIN IMMEDIATE")

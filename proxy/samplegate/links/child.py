@@ -148,7 +148,7 @@ async def start_child(
     max_line: int = MAX_LINE,
     said: Tell | None = None,
 ) -> Child:
-    """Start a server. ``env`` is its whole environment; ``said`` is told the lines of its stderr, which is ours without. Raises CannotStart.
+    """Start a server. ``env`` is its whole environment; ``said`` gets the lines of its stderr, which is ours without. Raises CannotStart.
 
     Frames are not delivered before the caller next awaits, so it may set the link's ``pressure`` first.
     """

@@ -95,7 +95,7 @@ class Database:
         return connection
 
     def _fill(self, path: Path) -> None:
-        """A new file, which nobody else sees yet."""
+        """Create the file where no other process sees it yet."""
         with (
             create_engine("sqlite://", creator=lambda: _connected(path, self._synced), poolclass=NullPool).connect() as connection,
             connection.begin(),

@@ -90,7 +90,7 @@ class Desk:
     async def wait(self, review: Review, seconds: float, *, comes_back: bool = False, gone: Callable[[], str | None] = lambda: None) -> Review:
         """Until it is decided or over, at most so long. Cancelled: it is taken back, unless the process ends.
 
-        ``comes_back``: whoever asked can be put off, so the end of the process needs not be waited for. ``gone``: see ``reloaded``.
+        ``comes_back``: the server or its client asks again later, so the end of the process is not delayed. ``gone``: see ``reloaded``.
         """
         assert review.waiter is not None
         self._gone[review.id] = (review.waiter, gone)

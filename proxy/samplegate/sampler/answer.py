@@ -71,7 +71,7 @@ def read(heard: Heard, offer: Offer, secrets: Sequence[str], fresh: Callable[[],
 
 
 def _stop_reason(word: str | None, uses: bool) -> str:
-    """R5. Gemini stops to have tools used with the same word as at its end; a word that nobody knows says no more than that the model ended."""
+    """R5. Gemini stops to have tools used with the same word as at its end; an unknown word only means that the model ended."""
     lower = "" if word is None else word.lower()
     if word is None or lower in _USES or lower in _ENDS or not is_known(word):
         return "toolUse" if uses else "endTurn"

@@ -30,7 +30,7 @@ from samplegate.sampler.supervisor import Supervisor
 MAX_CALLS: Final = 64  # at once; the others wait within their own time-outs
 REHEARSAL: Final = 10.0  # seconds for a rehearsal; it takes one or two
 SHAPES: Final = frozenset({"openai", "anthropic", "gemini"})
-"""Providers that litellm asks at ``api_base`` alone, so that a rehearsal reaches nobody."""
+"""Providers that litellm asks at ``api_base`` alone, so that a rehearsal reaches no real provider."""
 
 
 class Models:

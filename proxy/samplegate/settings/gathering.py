@@ -31,7 +31,7 @@ def gather(table: Table, environ: Mapping[str, str], file: Path | None, given: M
     plain: list[Layer] = [{name: said for name, said in layer.items() if not table[name].is_section} for layer in layers]
     values = settled(plain, table, problems) if file is None else _settled_with_file(plain, table, problems)
     if "state" not in values:
-        values["state"] = state_folder(environment) or Path()  # whoever needs it complains
+        values["state"] = state_folder(environment) or Path()  # the code that needs a state reports its absence
     elif values["state"] == Path():
         values["state"] = Path.cwd()
     said = {name: said for layer in reversed(layers) for name, said in layer.items()}

@@ -128,7 +128,7 @@ class Database:
 
 
 def _fill(path: Path) -> None:
-    """A new file, which nobody else sees yet."""
+    """Create the file where no other process sees it yet."""
     with create_engine("sqlite://", creator=lambda: _connected(path), poolclass=NullPool).connect() as connection, connection.begin():
         connection.exec_driver_sql("BEGIN IMMEDIATE")
         make(connection)

@@ -109,7 +109,7 @@ class TestPushed:
         ("outcome", "words"),
         [
             (Unanswered(Reason.TIMEOUT), "not answered in time"),
-            (Denied(Reason.TIMEOUT), "refused: nobody answered in time"),
+            (Denied(Reason.TIMEOUT), "refused: no answer in time"),
             (Denied(Reason.REVIEW), "refused by a reviewer"),
             (Denied(Reason.LIMIT), "refused: a limit is reached"),
             (Denied(Reason.RULE), "denied by policy"),

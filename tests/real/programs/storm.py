@@ -1,9 +1,23 @@
 """What a Python client does in a storm, whichever SDK it is written on. Runs in the environments sdk1 and sdk2."""
 
 import itertools
+from collections.abc import Iterable
 from typing import Any
 
 import anyio
+
+
+class Lines(list[Any]):
+    """Log lines, with an event for each that comes."""
+
+    def __init__(self, lines: Iterable[Any]) -> None:
+        super().__init__(lines)
+        self.news = anyio.Event()
+
+    def append(self, line: Any) -> None:
+        super().append(line)
+        self.news.set()
+        self.news = anyio.Event()
 
 
 class Storm:
@@ -65,14 +79,15 @@ class Storm:
         return [str(line) for line in self.seen["logs"][before:] if str(line).startswith(self.step["mark"])]
 
     async def run(self) -> dict[str, Any]:
-        before = len(self.seen["logs"])
+        lines = self.seen["logs"] = Lines(self.seen["logs"])
+        before = len(lines)
         async with anyio.create_task_group() as group:
             for _ in range(self.step["at_once"]):
                 group.start_soon(self.worker, anyio.current_time() + self.step["seconds"])
         if self.step["tells"]:
             with anyio.move_on_after(self.step["patience"]):  # log lines may come after the answer of their call, on a stream of their own
                 while len(self.told(before)) < 3 * len(self.marks):
-                    await anyio.sleep(0.01)
+                    await lines.news.wait()
         told = self.told(before)
         turns: dict[str, list[int]] = {mark: [] for mark in self.marks} if self.step["tells"] else {}
         for line in told:

@@ -159,12 +159,18 @@ def test_edits_and_an_answer_of_ones_own_are_not_both_used(page: Page, site: Sit
     expect(page.locator("#standing")).to_contain_text("Answered by ann")
 
 
-@BOTH
-def test_undone_edits_are_no_edits(page: Page, site: Site) -> None:
+def opened_edits(page: Page, site: Site) -> str:
+    """The ID of a review whose page is open, with its form of edits."""
     review = shown.sampling()
     site.open(review)
     page.goto(f"/reviews/{review.id}")
     page.locator("#edit summary").click()
+    return review.id
+
+
+@BOTH
+def test_undone_edits_are_no_edits(page: Page, site: Site) -> None:
+    opened_edits(page, site)
     page.get_by_label("Temperature").fill("0.9")
     page.get_by_label("Temperature").fill("0.2")
     page.get_by_role("button", name="Approve", exact=True).click()
@@ -173,15 +179,12 @@ def test_undone_edits_are_no_edits(page: Page, site: Site) -> None:
 
 @BOTH
 def test_the_enter_key_in_a_field_decides_nothing(page: Page, site: Site) -> None:
-    review = shown.sampling()
-    site.open(review)
-    page.goto(f"/reviews/{review.id}")
-    page.locator("#edit summary").click()
+    review = opened_edits(page, site)
     page.get_by_label("Temperature").press("Enter")
     expect(page).to_have_url(re.compile("/verdict$"))
     page.get_by_label("The server sees the reason").press("Enter")
     expect(page.get_by_role("button", name="Reject")).to_be_visible()
-    assert "pending" == site.get(review.id).state
+    assert "pending" == site.get(review).state
 
 
 @BOTH

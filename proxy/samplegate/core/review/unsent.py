@@ -54,5 +54,5 @@ def _effect(book: Rulebook, rule: ModelRule, allowed: Allowed, request: Request,
 
 
 def as_json(each: Unsent) -> Mapping[str, Any]:
-    """As it is told outside."""
+    """The JSON of the API and the webhook."""
     return {"param": each.param, "value": each.value, "effect": each.effect}

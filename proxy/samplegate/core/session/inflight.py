@@ -246,7 +246,7 @@ class Inflight(msgspec.Struct, eq=False):
         return min((p.started for p in self.asked.values() if _opens(p) or not (answered or p.call is not None or p.method == LISTEN)), default=None)
 
     def overdue(self, now: float, seconds: float, held: set[int]) -> list[Pending]:
-        """Those that the server has not answered in so many seconds. While the gate works on a call the server is waited for by nobody.
+        """Those that the server has not answered in so many seconds. The time in which the gate itself works on a call does not count.
 
         ``held``: the numbers of the calls in which the server itself waits for an answer.
         """

@@ -123,7 +123,7 @@ class Session:
         return [*self.pushes.sent(), *self.passed.open]
 
     def overdue(self, now: float, seconds: float) -> Effects:
-        """Requests that the server has not answered in so many seconds end with an error, and the server is told (R102)."""
+        """Requests that the server has not answered in so many seconds end with an error and are cancelled at the server (R102)."""
         return self._cancelling.overdue(now, seconds)
 
     def lane_closed(self, side: Side, lane: int) -> Effects:

@@ -94,7 +94,7 @@ def sentence(kind: str, release: Release) -> str:
 def _refused(outcome: Denied) -> str:
     if outcome.code != REJECTED:  # a rule's `otherwise: deny` is a denial too
         return _SAID[Reason.RULE]
-    return "refused: nobody answered in time" if outcome.reason is Reason.TIMEOUT else _SAID[outcome.reason].replace("not answered", "refused")
+    return "refused: no answer in time" if outcome.reason is Reason.TIMEOUT else _SAID[outcome.reason].replace("not answered", "refused")
 
 
 def sampling_result(result: Mapping[str, Any], revision: str) -> dict[str, Any] | None:

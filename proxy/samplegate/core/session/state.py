@@ -43,7 +43,7 @@ class State(msgspec.Struct, eq=False):
     answered: bool = False
     """Whether the server has answered any request."""
     ended_because: str = "the server has ended before it answered"
-    """What clients are told whose requests are still open when the server's side ends."""
+    """The error of the requests that are still open when the server's side ends."""
     inflight: Inflight = msgspec.field(default_factory=Inflight)
     numbers: int = 0
 

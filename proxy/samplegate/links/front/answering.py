@@ -29,7 +29,10 @@ Form: TypeAlias = Callable[[int, bytes], bytes]
 
 
 def plain(_: int, line: bytes) -> bytes:
-    """A frame as an event that nobody can come back for. Its data is one line: a reader that takes each line of data for a frame finds no other."""
+    """A frame as an event without an ID, so that no client can resume from it.
+
+    Its data is one line: a reader that takes each line of data for a frame finds no other.
+    """
     return sse.event(one_line(line))
 
 

@@ -80,9 +80,9 @@ class Session:
         return None if stream is None or int(seq) > stream.seq else (stream, int(seq))
 
     def left(self, stream: Stream, now: float) -> None:
-        """A connection of a stream is over. Its requests go on (T35): where the client can come back, for it; else for nobody.
+        """A connection of a stream is over. Its requests go on (T35), and their answers are kept where the client can resume.
 
-        What the server asks and nobody was handed goes to another stream, whether the client comes back or not.
+        Requests of the server that were not written yet go to another stream, whether the client resumes or not.
         """
         if self.ended:
             stream.free()
@@ -118,7 +118,7 @@ class Session:
             self._deadlines[id] = asyncio.get_running_loop().call_later(self._bounds.unread, self._give_up, id)
 
     def take_back(self, stream: Stream, id: FrameId, line: bytes) -> None:
-        """A request is cancelled: one that waits goes nowhere; else the client is told where it reads."""
+        """A request is cancelled: drop it while it waits for a stream, else send the cancellation on a stream that the client reads."""
         self._forget_deadline(id)
         if self.standalone.taken_out(id) or self.ended:
             return

@@ -37,7 +37,7 @@ class Held:
             largest = max((stream for stream in self.streams if len(stream.events) > 1), key=lambda stream: stream.size, default=None)
             if largest is None:
                 return  # every stream is down to its newest event
-            largest.shrink(0, whoever_reads=True)
+            largest.shrink(0, even_reading=True)
 
 
 class Ways(Protocol):
@@ -53,7 +53,7 @@ class Ways(Protocol):
         """A notification came for a stream that has ended."""
 
     def dropped(self, id: FrameId) -> None:
-        """A stream had no room for a request that nobody had read."""
+        """A stream had no room for a request that was not written yet."""
 
 
 class Stream:
@@ -166,10 +166,10 @@ class Stream:
         if self._held.total > self._held.most:
             self._held.relieve()
 
-    def shrink(self, most: int, *, whoever_reads: bool = False) -> None:
+    def shrink(self, most: int, *, even_reading: bool = False) -> None:
         """Let the oldest go, all but the newest: first what was handed over; of the rest only what waits behind the current event counts.
 
-        A reader that takes something while so much comes is not stalled: it loses nothing, but for ``whoever_reads``. Any other is too slow.
+        A reader that takes something while so much comes is not stalled: it loses nothing, unless ``even_reading``. Any other is too slow.
         """
         reader = self.reader
         given = self.given if reader is None else min(self.given, reader.given)  # one that came back reads again what was handed over
@@ -177,7 +177,7 @@ class Stream:
             self._pop()
         if len(self.events) < 2 or self.events[0][0] <= given or self._behind() <= most:
             return
-        if reader is not None and not whoever_reads and reader.keeps_up(self._behind(), most):
+        if reader is not None and not even_reading and reader.keeps_up(self._behind(), most):
             return
         while len(self.events) > 1 and self._behind() > most:
             seq, _ = self.events[0]
@@ -222,7 +222,7 @@ class Stream:
         return out
 
     def taken_out(self, id: FrameId | None = None) -> list[tuple[FrameId, bytes]]:
-        """Remove the requests that nobody was handed, or the one of this id. What came after them is numbered anew: nobody has seen a number."""
+        """Remove the unwritten requests, or the one of this id. Later events get new numbers, because no client has seen the old ones."""
         chosen = {seq: asks for seq, asks in self._asks.items() if id is None or asks == id}
         if not chosen:
             return []
@@ -241,7 +241,7 @@ class Stream:
         return out
 
     def emptied(self) -> list[bytes]:
-        """Forget all events; those that nobody was handed."""
+        """Forget all events; returns the unwritten ones."""
         out: list[bytes] = []
         while self.events:
             seq = self.events[0][0]
