@@ -135,6 +135,8 @@ class Wires:
             case "call.timed_out":
                 metrics.count("samplegate_calls_lost_total", server=self.server, reason="timeout")
                 self.house.tally.left(note.fields["method"], note.fields["tool"])
+            case "frame.refused" if note.fields["side"] == "client":
+                self.house.tally.refused(note.fields.get("requests", 0), note.fields["fault"])
             case "notification.unattributed":
                 metrics.count("samplegate_notifications_dropped_total", server=self.server)
             case "limit.warned":

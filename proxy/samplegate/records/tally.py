@@ -35,6 +35,8 @@ class Tally:
         self._faulty: list[str] = []
         self._left = 0
         self._left_first: list[str] = []
+        self._refused = 0
+        self._refused_first: list[str] = []
 
     def take(self, record: Record) -> None:
         """Count one record. The two of a request whose client comes back are one request, and so are a record and the one that revokes it.
@@ -73,10 +75,16 @@ class Tally:
         if len(self._left_first) < MAX_LISTED:
             self._left_first.append(f"{method}{'' if tool is None else f' {tool}'}: the server did not answer")
 
+    def refused(self, count: int, fault: str) -> None:
+        """Count the requests of a client's batch that was refused."""
+        self._refused += count
+        room = max(MAX_LISTED - len(self._refused_first), 0)
+        self._refused_first += [f"a call in a batch: refused, because {fault}"] * min(count, room)
+
     @property
     def failed(self) -> int:
-        """How many requests ended Denied or Unanswered, rounds by a fault, and calls without an answer."""
-        return self._outcomes["denied"] + self._outcomes["unanswered"] + self._faults + self._left
+        """How many requests ended Denied or Unanswered, rounds by a fault, calls without an answer, and calls of refused batches."""
+        return self._outcomes["denied"] + self._outcomes["unanswered"] + self._faults + self._left + self._refused
 
     def summary(self) -> str:
         """``3 requests: 2 answered, 1 unanswered``, then the cost, the limits that refused some, and faults, where there were any."""
@@ -86,7 +94,8 @@ class Tally:
         limits = (f"limit {name} refused {count}" for name, count in sorted(self._refused_by.items()))
         faults = f"{self._faults} round{_s(self._faults)} ended by a fault" if self._faults else ""
         left = f"{self._left} call{_s(self._left)} without an answer" if self._left else ""
-        return "; ".join(filter(None, (requests, self._cost(), *limits, faults, left)))
+        refused = f"{self._refused} call{_s(self._refused)} refused" if self._refused else ""
+        return "; ".join(filter(None, (requests, self._cost(), *limits, faults, left, refused)))
 
     def _cost(self) -> str:
         """``0.0042 USD and 1 model call of unknown price``: what is unknown is said, never taken as nothing."""
@@ -95,10 +104,10 @@ class Tally:
         return " and ".join(filter(None, (known, unknown)))
 
     def failures(self) -> list[str]:
-        """One line for each request that ended Denied or Unanswered, and each call without an answer."""
-        lines = [*(_line(record) for record in self._failed), *self._faulty, *self._left_first]
+        """One line for each request that ended Denied or Unanswered, each call without an answer, and each call of a refused batch."""
+        lines = [*(_line(record) for record in self._failed), *self._faulty, *self._left_first, *self._refused_first]
         rest = self.failed - len(lines)
-        return [*lines, f"and {rest} more; the decision log has them"] if rest else lines
+        return [*lines, f"and {rest} more"] if rest else lines
 
     def _count(self, record: Record) -> None:
         self._metrics.count(

@@ -484,8 +484,9 @@ class TestWhatIsLeft:
     def test_batches_are_bounded(self) -> None:
         d = Bridge()
         d.open(revision="2025-03-26")
-        for line in ([], [request(n, "ping") for n in range(1001)]):
-            assert [] == to_client(d.client(line))
+        assert [] == to_client(d.client([]))
+        refused = to_client(d.client([request(n, "ping") for n in range(1001)]))
+        assert [(n, -32600) for n in range(1000)] == [(said["id"], said["error"]["code"]) for said in refused]
 
     def test_a_client_that_opens_badly_may_open_again(self) -> None:
         d = Bridge()

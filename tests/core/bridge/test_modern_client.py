@@ -680,7 +680,7 @@ class TestHostile:
     def test_a_batch_of_a_client_passes_no_revision_that_has_batches(self) -> None:
         d = bridge(revision="2025-03-26")
         out = d.client(3, b'[{"jsonrpc":"2.0","id":1,"method":"logging/setLevel","params":{}}]')
-        assert ([], []) == (sent(out), heard(out))
+        assert ([], [(3, 1, -32600)]) == (sent(out), [(lane, said["id"], said["error"]["code"]) for lane, said, _ in heard(out)])
 
     def test_an_id_of_our_own_form_is_refused(self) -> None:
         assert [-32600] == [said["error"]["code"] for _, said, _ in heard(bridge().client(3, asks("sg:t:1", "tools/list")))]

@@ -289,9 +289,10 @@ class Clients(RuleBasedStateMachine):
 
     @rule(line=st.sampled_from(GARBAGE), from_server=st.booleans(), lane=LANES)
     def somebody_writes_garbage(self, line: bytes, from_server: bool, lane: int) -> None:
-        batch = from_server and self.session.state.revision == "2025-03-26" and line.startswith(b"[{")
-        if batch:
+        if line.startswith(b"[{") and from_server:
             self.pushed.add(key("b"))
+        elif line.startswith(b"[{"):  # it is refused, and so is each request in it
+            self.waiting[lane, key("b")] += 1
         out = self.told(line) if from_server else self.says(lane, line)
         assert not any(isinstance(effect, Open | Later | Withdraw | Reply) for effect in out)
 

@@ -6,6 +6,7 @@ every door, answer and limit is the inner session's. Questions that its policy f
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Final
 
 import msgspec
@@ -152,11 +153,16 @@ class LegacyClient:
         """2025-03-26 has them, and each element is taken for itself (R92)."""
         found = batches.elements(line, problem, self.revision)
         if isinstance(found, Malformed):
-            return self._refused(lane, found)
+            return self._unreadable(lane, line, found)
         out: Effects = []
         for element in found:
-            out += self._refused(lane, batches.NESTED) if batches.is_nested(element) else self._line(lane, element)
+            out += self._unreadable(lane, element, batches.NESTED) if batches.is_nested(element) else self._line(lane, element)
         return out
+
+    def _unreadable(self, lane: int, line: bytes, problem: Malformed) -> Effects:
+        if not frames.is_batch(line):
+            return self._refused(lane, problem)
+        return batches.refused("client", line, problem.fault, partial(self._refused, lane))
 
     def _refused(self, lane: int, problem: Malformed, code: int = shapes.INVALID_REQUEST) -> Effects:
         """Log that something came, and tell whoever would otherwise wait for ever."""

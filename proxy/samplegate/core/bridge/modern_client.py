@@ -6,6 +6,7 @@ Not a policy and not a door: what the server pushes is decided by the inner sess
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Final
 
 import msgspec
@@ -21,7 +22,7 @@ from samplegate.core.bridge.listens import Key
 from samplegate.core.bridge.waiting import FULL, Held
 from samplegate.core.frames import Frame, FrameId
 from samplegate.core.jsontext import Malformed
-from samplegate.core.session import shapes
+from samplegate.core.session import batches, shapes
 from samplegate.core.session.inflight import OpenCall
 from samplegate.core.session.pushes import KEY
 from samplegate.core.session.rounds import Conclusion, Effect, Note, Over, Reply, Side, ToClient
@@ -80,7 +81,8 @@ class ModernClient:
         try:
             f = frames.of(line)
         except Malformed as problem:
-            return _refused(lane, problem)
+            assert isinstance(line, bytes)
+            return _unreadable(lane, line, problem)
         try:
             return self._client(lane, f, now)
         except Malformed as problem:
@@ -289,6 +291,12 @@ class ModernClient:
 
 def _error(lane: int, id: FrameId, code: int, message: str) -> ToClient:
     return ToClient(lane, frames.error(id, code, message), True)
+
+
+def _unreadable(lane: int, line: bytes, problem: Malformed) -> Effects:
+    found = batches.elements(line, problem, "")  # the modern era has no batches
+    assert isinstance(found, Malformed)
+    return batches.refused("client", line, found.fault, partial(_refused, lane)) if frames.is_batch(line) else _refused(lane, found)
 
 
 def _refused(lane: int, problem: Malformed) -> Effects:

@@ -6,9 +6,10 @@ probe before it: servers on stdio keep to the era of the first request. For a mo
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Final
 
-from samplegate.core import frames
+from samplegate.core import frames, jsontext
 from samplegate.core.bridge import fallback
 from samplegate.core.bridge.again import Again
 from samplegate.core.bridge.choice import Choice, Phase
@@ -20,7 +21,7 @@ from samplegate.core.bridge.waiting import Held, full
 from samplegate.core.eras import Protocol
 from samplegate.core.frames import Frame, FrameId
 from samplegate.core.jsontext import Malformed
-from samplegate.core.session import handshake, shapes
+from samplegate.core.session import batches, handshake, shapes
 from samplegate.core.session.declarations import modern_meta
 from samplegate.core.session.inflight import OpenCall
 from samplegate.core.session.rounds import Conclusion, Effect, Note, Over, Side, ToClient
@@ -152,8 +153,24 @@ class Opening:
         try:
             line = f = frames.of(line)
             return self._first(lane, f, now) if self.phase == "new" else self._meanwhile(lane, f, now)
-        except Malformed:
-            return self._choice.chosen.frame(side, lane, line, now)  # it words the refusal
+        except Malformed as problem:
+            return self._unreadable(lane, line, problem, now)
+
+    def _unreadable(self, lane: int, line: bytes | Frame, problem: Malformed, now: float) -> Effects:
+        """A batch that is written before ``initialize`` is answered waits as its elements (R92)."""
+        hello = self._choice.hello
+        found: list[bytes] | Malformed = problem
+        if hello is not None and isinstance(line, bytes):
+            found = batches.elements(line, problem, jsontext.string(hello.frame.lookup("protocolVersion")) or "")
+        if isinstance(found, Malformed):
+            return self._choice.chosen.frame("client", lane, line, now)  # it words the refusal
+        out: Effects = []
+        for element in found:
+            if batches.is_nested(element):
+                out += batches.refused("client", element, batches.NESTED.fault, partial(_refused, lane))
+            else:
+                out += self.frame("client", lane, element, now)
+        return out
 
     def _begun_again(self, lane: int, f: Frame, now: float) -> Effects:
         self.frame = self._frame
@@ -212,6 +229,11 @@ class Opening:
             elif effect.lane != INTERNAL:
                 out.append(effect)
         return out
+
+
+def _refused(lane: int, problem: Malformed) -> Effects:
+    line = frames.error(problem.id, shapes.INVALID_REQUEST, f"refused: {problem.fault}")
+    return [] if problem.answers else [ToClient(lane, line, True)]  # before the handshake is over, no answer is for anybody
 
 
 def _request_id(f: Frame) -> FrameId | None:

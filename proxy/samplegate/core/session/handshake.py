@@ -29,6 +29,11 @@ class Handshake(msgspec.Struct, eq=False):
     _asked: dict[FrameId, str] = msgspec.field(default_factory=dict)
     """The id under which the server has it, and the revision that the client asked for."""
 
+    @property
+    def revision(self) -> str:
+        """The negotiated revision; until ``initialize`` is answered, the one that the client asked for."""
+        return next(iter(self._asked.values()), self.state.revision)
+
     def request(self, lane: int, f: Frame, now: float) -> Effects:
         """The client opens."""
         assert f.id is not None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Final
 
 import msgspec
@@ -9,7 +10,7 @@ import msgspec
 from samplegate.core import frames, jsontext
 from samplegate.core.frames import FrameId
 from samplegate.core.jsontext import Malformed
-from samplegate.core.session import shapes
+from samplegate.core.session import batches, shapes
 from samplegate.core.session.passed import Passed
 from samplegate.core.session.pushes import Pushes
 from samplegate.core.session.rounds import Effect, Note, Side, ToClient, ToServer
@@ -35,6 +36,12 @@ class Refusing(msgspec.Struct, eq=False):
             return [note, *(self.no_answer(problem.id, UNREADABLE) if side == "client" else self._servers_answer(problem.id, problem.fault))]
         line = frames.error(problem.id, code, f"refused: {problem.fault}")
         return [note, ToClient(lane, line, True) if side == "client" else ToServer(SERVER_LANE, line)]
+
+    def unreadable(self, side: Side, lane: int, line: bytes, problem: Malformed) -> Effects:
+        """No frame could be read from a line; in a batch, each element may have somebody who waits."""
+        if not frames.is_batch(line):
+            return self.refused(side, lane, problem)
+        return batches.refused(side, line, problem.fault, partial(self.refused, side, lane))
 
     def lost(self, side: Side, lane: int, head: bytes, fault: str) -> Effects:
         """A line could not be taken at all; ``head`` is its begin, which mostly tells who would wait for an answer. The shell has logged it."""

@@ -61,12 +61,13 @@ class Session:
             return self._refusing.refused(side, lane, Malformed(problem.fault, parsed.id, answers=parsed.kind in ("result", "error")))
 
     def _unreadable(self, side: Side, lane: int, line: bytes, problem: Malformed, now: float) -> Effects:
-        found = batches.elements(line, problem, self.state.revision)
+        found = batches.elements(line, problem, self.handshake.revision)
         if isinstance(found, Malformed):
-            return self._refusing.refused(side, lane, found)
+            return self._refusing.unreadable(side, lane, line, found)
         out: Effects = []
         for element in found:
-            out += self._refusing.refused(side, lane, batches.NESTED) if batches.is_nested(element) else self.frame(side, lane, element, now)
+            nested = batches.is_nested(element)
+            out += self._refusing.unreadable(side, lane, element, batches.NESTED) if nested else self.frame(side, lane, element, now)
         return out
 
     def lost(self, side: Side, lane: int, head: bytes, fault: str) -> Effects:
