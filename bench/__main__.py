@@ -206,7 +206,8 @@ class Bench:
             return [table.five(tallies)]
 
         def stalled() -> Iterable[Row]:
-            figures.stalls = hostile_traffic.measured(hostile_traffic.NAMES[:: size.hostile], size.hostile_size)
+            frames = [(name, each) for name in hostile_traffic.NAMES[:: size.hostile] for each in size.hostile_sizes]
+            figures.stalls = hostile_traffic.measured(frames)
             return [table.stalls(figures.stalls)]
 
         self.step("reloads under load", reloaded)

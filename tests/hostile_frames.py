@@ -15,7 +15,12 @@ from typing import Final
 
 MIB: Final = 1024 * 1024
 SIZE: Final = 16 * MIB - 4096
+"""Bytes: as much as a large picture has."""
+TOLERATED: Final = 8 * MIB - 4096
 """Bytes: just within the bound for a text that is not quite JSON, which is the most work for its size."""
+SIZES: Final = (SIZE, TOLERATED)
+NUMBERS: Final = 499_999
+"""Just within the bound for each of the numbers that JSON does not have."""
 Value = Callable[[int], bytes]
 Make = Callable[[int, int], bytes]
 """id, size in bytes -> line"""
@@ -32,6 +37,16 @@ def _many_members(size: int, value: bytes = b"1", last: bytes = b'"z":1}') -> by
     return b"{" + b"".join([b'"%x":%b,' % (each, value) for each in range(size // (8 + len(value)))]) + last
 
 
+def _bounded(unit: bytes, filling: bytes) -> Value:
+    """A list of as many units as numbers may be, and then of something else."""
+
+    def make(size: int) -> bytes:
+        units = unit * min(NUMBERS, size // len(unit))
+        return b"[" + units + filling * max(0, (size - len(units)) // len(filling)) + b"1]"
+
+    return make
+
+
 VALUES: Final[Mapping[str, Value]] = {
     "a lone surrogate and millions of escapes": _repeated(b'"\\ud800 ', b"\\n", b'"'),
     "millions of escapes and a lone surrogate": _repeated(b'"', b"\\\\", b'\\ud800"'),
@@ -40,6 +55,11 @@ VALUES: Final[Mapping[str, Value]] = {
     "pairs of surrogates and a lone one": _repeated(b'"\\udc00', b"\\ud83d\\ude00", b'"'),
     "NaN": _repeated(b"[", b"NaN,", b"1]"),
     "-Infinity": _repeated(b"[", b"-Infinity,", b"1]"),
+    "as many NaN as may be, and strings": _bounded(b"NaN,", b'"",'),
+    "as many -Infinity as may be, and objects": _bounded(b"-Infinity,", b"{},"),
+    "as many of each number as may be": _bounded(b"NaN,Infinity,-Infinity,", b"1,"),
+    "a NaN and empty objects": _repeated(b"[NaN,", b"{},", b"1]"),
+    "a lone surrogate and empty objects": _repeated(b'["\\ud800",', b"{},", b"1]"),
     "a NaN and millions of strings": _repeated(b"[NaN,", b'"",', b"1]"),
     "strings between NaN": _repeated(b"[", b'"",NaN,', b"1]"),
     "a million members": _many_members,

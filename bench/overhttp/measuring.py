@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from bench.overhttp import calls
-from tests.hostile_frames import SIZE
+from tests.hostile_frames import SIZES
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +24,8 @@ class Size:
     """Rounds of five calls at once, with and without a standalone stream."""
     hostile: int
     """Of the hostile frames each so-many-th is sent."""
-    hostile_size: int
+    hostile_sizes: tuple[int, ...]
+    """Bytes of each."""
 
 
 FULL: Final = Size(
@@ -37,8 +38,8 @@ FULL: Final = Size(
     reloads=10,
     five=100,
     hostile=1,
-    hostile_size=SIZE,
+    hostile_sizes=SIZES,
 )
 QUICK: Final = Size(
-    calls.Size(laps=1, calls=5, many=32), idle=10, calling=10, children=2, each=2, rounds=50, reloads=2, five=2, hostile=60, hostile_size=1 << 20
+    calls.Size(laps=1, calls=5, many=32), idle=10, calling=10, children=2, each=2, rounds=50, reloads=2, five=2, hostile=60, hostile_sizes=(1 << 20,)
 )

@@ -113,7 +113,11 @@ def five(found: Sequence[Tally]) -> Row:
 def stalls(found: Sequence[Stall]) -> Row:
     """One row: the longest by CPU time and the longest by wall time need not be of one frame."""
     cpu, wall = max(found, key=lambda stall: stall.cpu), max(found, key=lambda stall: stall.wall)
-    measured = f"{cpu.cpu:.0f} ms of CPU time ({cpu.name}); {wall.wall:.0f} ms of wall time ({wall.name})"
+    measured = f"{cpu.cpu:.0f} ms of CPU time ({_named(cpu)}); {wall.wall:.0f} ms of wall time ({_named(wall)})"
     return Row(
         f"the longest stall over the {len(found)} hostile frames", measured, "", f"at most {MOST_STALL:.0f} ms of CPU time", cpu.cpu <= MOST_STALL
     )
+
+
+def _named(stall: Stall) -> str:
+    return f"{stall.name}, {stall.size / (1 << 20):.0f} MiB"

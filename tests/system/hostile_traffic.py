@@ -1,7 +1,7 @@
 """Hostile frames on their way through a real ``samplegate serve``: what its event loop and its memory do meanwhile.
 
     async with traffic(folder) as at: ...
-    async for stall in stalls(folder, names): ...
+    async for stall in stalls(folder, frames): ...
 
 A server over stdio stands behind the gate and answers shortly (``programs/terse.py``), the clients write HTTP bodies as they are.
 """
@@ -22,7 +22,7 @@ from typing import Final
 import aiohttp
 
 from tests.daemon.gate import ACCEPT, VERSION, Gate, serving
-from tests.hostile_frames import ANSWERS, CALLS, MODERN_CALLS, NOTICES, SIZE, Make, modern_call
+from tests.hostile_frames import ANSWERS, CALLS, MODERN_CALLS, NOTICES, SIZE, SIZES, Make, modern_call
 
 PROGRAMS: Final = Path(__file__).parent / "programs"
 PATH: Final = "/servers/terse/mcp"
@@ -134,19 +134,22 @@ class Stall:
     name: str
     cpu: float
     wall: float
+    size: int = SIZE
 
 
 NAMES: Final = (*CALLS, *MODERN_CALLS, *ANSWERS, *NOTICES)
 """Of all frames."""
+FRAMES: Final = tuple((name, size) for name in NAMES for size in SIZES)
+"""All frames in each size."""
 
 
-async def stalls(folder: Path, names: Sequence[str], size: int = SIZE) -> AsyncIterator[Stall]:
+async def stalls(folder: Path, frames: Sequence[tuple[str, int]]) -> AsyncIterator[Stall]:
     """The stall of each of these frames, one after the other, at a gate of its own."""
     notes = folder / "stalls"
     notes.touch()
     async with traffic(folder, sessions=1, program=(str(PROGRAMS / "watched.py"), str(notes))) as at:
         await load(at, 20, SMALL)
-        for number, name in enumerate(names):
+        for number, (name, size) in enumerate(frames):
             await asyncio.sleep(0.1)
             before = notes.stat().st_size
             await _pass(at, name, size, 1000 + number)
@@ -154,14 +157,14 @@ async def stalls(folder: Path, names: Sequence[str], size: int = SIZE) -> AsyncI
             with notes.open("rb") as file:
                 file.seek(before)
                 noted = [tuple(map(float, line.split())) for line in file.read().splitlines()]
-            yield Stall(name, 1000 * max((cpu for cpu, _ in noted), default=0.0), 1000 * max((wall for _, wall in noted), default=0.0))
+            yield Stall(name, 1000 * max((cpu for cpu, _ in noted), default=0.0), 1000 * max((wall for _, wall in noted), default=0.0), size)
 
 
-def measured(names: Sequence[str], size: int = SIZE) -> list[Stall]:
+def measured(frames: Sequence[tuple[str, int]]) -> list[Stall]:
     """The same, with an event loop and a folder of its own."""
 
     async def all_of(folder: Path) -> list[Stall]:
-        return [stall async for stall in stalls(folder, names, size)]
+        return [stall async for stall in stalls(folder, frames)]
 
     with tempfile.TemporaryDirectory() as folder:
         return asyncio.run(all_of(Path(folder)))
@@ -173,5 +176,5 @@ async def _pass(at: At, name: str, size: int, number: int) -> None:
     elif name in MODERN_CALLS:
         await at.modern(MODERN_CALLS[name], size)
     else:
-        ask = b'{"jsonrpc":"2.0","id":%d,"method":"tools/call","params":{"name":"answer:%b","arguments":{}}}' % (number, name.encode())
+        ask = b'{"jsonrpc":"2.0","id":%d,"method":"tools/call","params":{"name":"answer:%d:%b","arguments":{}}}' % (number, size, name.encode())
         await at.post(ask, at.sessions[0])

@@ -99,7 +99,13 @@ class Frame(msgspec.Struct, eq=False):
             return True
         escapes = self._escapes
         if escapes is None:  # one byte is searched for ten times faster than two, and most large texts have no escape
-            escapes = self._escapes = (b"\\u" in self.raw, b"\\/" in self.raw) if _BACKSLASH in self.raw else _NO_ESCAPES
+            if _BACKSLASH not in self.raw:
+                escapes = _NO_ESCAPES
+            elif len(self.raw) > _SEARCHED:
+                escapes = (True, True)
+            else:
+                escapes = b"\\u" in self.raw, b"\\/" in self.raw
+            self._escapes = escapes
         return escapes is not _NO_ESCAPES and (escapes[0] or (escapes[1] and b"/" in word))
 
     @property
@@ -113,6 +119,7 @@ class Frame(msgspec.Struct, eq=False):
 _EMPTY: Final = jsontext.Object(b"{}", {})
 _NO_ESCAPES: Final = (False, False)
 _BACKSLASH: Final = ord("\\")
+_SEARCHED: Final = 1024 * 1024  # bytes of a frame in which escapes are told apart: the search takes longer than a reading
 
 
 def read(line: bytes) -> Frame:

@@ -98,6 +98,6 @@ def test_a_program_that_does_not_listen_is_named(tmp_path: Path) -> None:
 
 
 def test_hostile_frames_are_timed() -> None:
-    found = hostile_traffic.measured(["NaN, in an argument", "deep lists, in argument"], 1 << 20)
-    assert ["NaN, in an argument", "deep lists, in argument"] == [stall.name for stall in found]
+    found = hostile_traffic.measured([("NaN, in an argument", 1 << 20), ("deep lists, in argument", 1 << 19)])
+    assert [("NaN, in an argument", 1 << 20), ("deep lists, in argument", 1 << 19)] == [(stall.name, stall.size) for stall in found]
     assert all(stall.cpu >= 0 for stall in found)

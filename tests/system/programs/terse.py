@@ -1,6 +1,6 @@
 """A stdio server of both eras with the shortest answers: it reads no more of a line than its first bytes.
 
-A call with a header ``answer:NAME`` as its name is answered by that frame of ``tests/hostile_frames.py`` (of ANSWERS or NOTICES).
+A call with ``answer:SIZE:NAME`` as its name is answered by that frame of ``tests/hostile_frames.py`` (of ANSWERS or NOTICES).
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[3]))
 
-from tests.hostile_frames import ANSWERS, NOTICES, SIZE
+from tests.hostile_frames import ANSWERS, NOTICES
 
 HEAD = 1000
 ID = re.compile(rb'"id":\s*("[^"]*"|\d+)')
 METHOD = re.compile(rb'"method":\s*"([^"]*)"')
-TOOL = re.compile(rb'"name":\s*"answer:([^"]*)"')
+TOOL = re.compile(rb'"name":\s*"answer:(\d+):([^"]*)"')
 HELLO = {"protocolVersion": "2025-11-25", "capabilities": {"tools": {}}, "serverInfo": {"name": "terse", "version": "1"}}
 FOUND = {"supportedVersions": ["2026-07-28"], "capabilities": {"tools": {}}, "resultType": "complete", "ttlMs": 0, "cacheScope": "private"}
 OK = {"content": [{"type": "text", "text": "ok"}], "resultType": "complete"}
@@ -29,11 +29,11 @@ def answer(line: bytes) -> None:
     if id is None or method is None:
         return
     if tool is not None:
-        name = tool[1].decode()
+        size, name = int(tool[1]), tool[2].decode()
         if name in NOTICES:
-            write(NOTICES[name](1, SIZE))
+            write(NOTICES[name](1, size))
         else:
-            write(ANSWERS[name](7, SIZE).replace(b'"id":7', b'"id":' + id[1], 1))
+            write(ANSWERS[name](7, size).replace(b'"id":7', b'"id":' + id[1], 1))
             return
     result = {b"initialize": HELLO, b"server/discover": FOUND}.get(method[1], OK)
     write(b'{"jsonrpc":"2.0","id":%b,"result":%b}' % (id[1], json.dumps(result).encode()))
