@@ -22,6 +22,7 @@ from samplegate.core.ledger import Draw, Refused, Reserved, Terms
 from samplegate.core.patience import LONGEST, left
 from samplegate.core.requests import Request
 from samplegate.core.session.rounds import Note, Round
+from samplegate.offload import offload
 from samplegate.ports import Ports
 
 SETTLING = 10.0  # seconds that a correction may take while its request is already being withdrawn; after that the worst case stays
@@ -134,7 +135,7 @@ async def admit(
     tried: list[str] = []
     started, waits = ports.clock(), False
     while decision.limits:
-        draws = draws_of(book, decision, who)
+        draws = await offload(request.size, draws_of, book, decision, who)
         what = draws if isinstance(draws, str) else ""
         if not isinstance(draws, str):
             if counted:
@@ -151,7 +152,7 @@ async def admit(
         if decision.on_limit == "next":
             tried.append(f"{decision.rule}: {what}")
         counted = False  # another rule has limits of its own
-        decision = after_refusal(book, request, situation, decision, what)
+        decision = await offload(request.size, after_refusal, book, request, situation, decision, what)
     return Admitted(decision, None, refused_by, tuple(tried))
 
 

@@ -118,7 +118,7 @@ class Gate:
         situation = Situation(can_forward=can_forward(item.request, round.client), declared=item.offered)
         if not item.offered:
             return await offload(size, decide, self.book, item.request, situation)
-        if round.returned is None and (braked := self._braked(round, item.request)) is not None:
+        if round.returned is None and (braked := await self._braked(round, item.request)) is not None:
             return left_open(Reason.BRAKE, braked)
         decision = await offload(size, decide, self.book, item.request, situation)
         if round.returned is None or isinstance(decision.act, DenyAs):
@@ -128,10 +128,11 @@ class Gate:
             return msgspec.structs.replace(decision, act=Forwarded(seen.verify or verifies(decision), None), effect="forward", rule=seen.rule)
         return left_open(Reason.CANNOT, "the policy now forwards what it answered before") if isinstance(decision.act, Forwarded) else decision
 
-    def _braked(self, round: Round, request: Request) -> str | None:
+    async def _braked(self, round: Round, request: Request) -> str | None:
         """Why the server is left unanswered for a while, None if it is not."""
         server = round.origin.server
-        braked = self._brakes.asked(asker(round.origin), round.call_ids, digest(request.params) if self._brakes.compares else "", self.ports.clock())
+        asked = await offload(request.size, digest, request.params) if self._brakes.compares else ""
+        braked = self._brakes.asked(asker(round.origin), round.call_ids, asked, self.ports.clock())
         if braked is None:
             return None
         if braked.tripped:

@@ -26,9 +26,9 @@ REFUSED = {
     "a raw control character": (b'{"a":"\n"}', "it is not JSON"),
     "nothing": (b"", "it is not JSON"),
     "65 levels": (b"[" * 65 + b"]" * 65, "it nests deeper than 64 levels"),
-    "a hundred thousand levels": (b"[" * 100_000 + b"]" * 100_000, "it nests too deep"),
-    "a million values": (b"[" + b"1," * 1_000_000 + b"1]", "it holds more than 250000 values"),
-    "a million strings": (b"[" + b'"",' * 1_000_000 + b"1]", "it holds more than 250000 values"),
+    "ninety thousand levels": (b"[" * 90_000 + b"]" * 100_000, "it nests too deep"),
+    "a million values": (b"[" + b"1," * 1_000_000 + b"1]", "it holds more than 100000 values"),
+    "a million strings": (b"[" + b'"",' * 1_000_000 + b"1]", "it holds more than 100000 values"),
     "33 MiB": (b'"' + b"a" * (33 << 20) + b'"', "it is larger than 33554432 bytes"),
 }
 

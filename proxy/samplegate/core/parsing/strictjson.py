@@ -17,7 +17,7 @@ from samplegate.core.names import resembles
 MAX_BYTES: Final = 32 * 1024 * 1024  # some images or sounds, as base64; more is refused before it is decoded
 MAX_DEPTH: Final = 64  # real requests nest below 10, generated schemas below 30
 MAX_BROKEN: Final = 100_000  # lone surrogates: each is replaced by itself
-MAX_VALUES: Final = 250_000  # bounds the memory: three bytes of JSON can become a hundred of Python
+MAX_VALUES: Final = 100_000  # bounds time and memory: three bytes of JSON can become a hundred of Python, and each costs a microsecond
 
 _SHOWN: Final = 60  # characters of a name in a message
 
