@@ -120,7 +120,7 @@ def _twins(number: int, size: int) -> bytes:
 
 
 def _spaces(number: int, size: int) -> bytes:
-    return b'{"jsonrpc":"2.0","id":%d,%b"method":"ping"}' % (number, b" " * size)
+    return b'{"jsonrpc":"2.0","id":%d,"method":"ping"%b}' % (number, b" " * size)
 
 
 CALLS: Final[Mapping[str, Make]] = {

@@ -49,7 +49,7 @@ ARROWS: Final = {
     "sampling": frozenset({"admit", "offload", "scene", "ports", "core"}),
     "offload": frozenset[str](),
     "scene": frozenset({"admit", "ports", "core"}),
-    "admit": frozenset({"ports", "core"}),
+    "admit": frozenset({"offload", "ports", "core"}),
     "ports": frozenset({"core"}),
     "detectors": frozenset({"core"}),
     "core": frozenset[str](),
