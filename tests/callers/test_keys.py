@@ -48,6 +48,7 @@ class Issuer:
 
 
 async def test_keys_are_fetched_once_and_held() -> None:
+    assert (600, 60, 3600) == (FRESH, UNKNOWN, GRACE), "seconds, as the reference promises"
     issuer = Issuer(OLD)
     assert not issuer.keys.usable
     assert ["old"] == await issuer.names("old")

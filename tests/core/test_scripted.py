@@ -303,3 +303,13 @@ def test_the_texts_of_a_tools_result_are_searched_too() -> None:
         found = choose(script, "trial", params)
         assert isinstance(found, Sampled)
         assert "cold" == found.content[0]["text"]
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [("#" * (16 * 2**20 + 1), "larger than 16777216 bytes"), ("cases: [" + "{}," * 500_000 + "{}]", "500000")],
+    ids=["bytes", "values"],
+)
+def test_a_file_of_cases_is_bounded(text: str, says: str) -> None:
+    with pytest.raises(PolicyError, match=says):
+        parse(text, file="cases.yaml")

@@ -103,3 +103,23 @@ async def test_the_calls_of_a_server_have_its_own_time_to_be_answered(tmp_path: 
         assert 0 == await gate.end()
         assert any("drain.cut_off" in line and "hangs" in line for line in gate.lines)
         assert any("some calls were cut off" in line for line in gate.lines)
+
+
+async def test_a_delay_of_zero_is_no_delay(tmp_path: Path) -> None:
+    """The file has ten minutes, and the variable, which outranks it, has 0: were that no value, this would not end."""
+    async with serving(tmp_path, "--settings", settings(tmp_path, drain_delay=600), env={"SAMPLEGATE_DRAIN_DELAY": "0"}) as gate:
+        await stop(gate)
+        assert 0 == await gate.end()
+
+
+async def test_a_process_over_max_children_is_503_until_another_ends(tmp_path: Path) -> None:
+    async with serving(tmp_path, "--settings", settings(tmp_path, max_children=1)) as gate, client(gate) as first, client(gate) as second:
+        await first.begin()
+        status, retry = await posted(second, HELLO)
+        assert 503 == status
+        assert int(retry or 0) > 0
+        async with aiohttp.ClientSession() as http, http.delete(first.url, headers=first.session) as response:
+            assert response.status < 300
+        async with asyncio.timeout(60):
+            while (await posted(second, HELLO))[0] != 200:  # the process of the first is still ending
+                pass

@@ -43,6 +43,12 @@ def loaded(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / 100
 
 
+def resident(pid: int) -> float:
+    """MiB of a process."""
+    status = Path(f"/proc/{pid}/status").read_text()
+    return int(next(line.split()[1] for line in status.splitlines() if line.startswith("VmRSS:"))) / 1024
+
+
 async def sampled(c: Client, id: int) -> Any:
     answer = await c.call("modern", id, **ASK_SAMPLE)
     return answer["result"]["structuredContent"]["result"]["content"]["text"]
@@ -63,6 +69,8 @@ async def test_the_worker_is_warm_before_the_daemon_is_ready_and_outlives_reload
             started = loaded(first)
             assert "you said: hello" == await sampled(c, 1)
             assert loaded(first) - started < started / 4, "what litellm loads at its first call is loaded already"
+            assert resident(gate.process.pid) < 130, "the reference promises about 100 MiB"
+            assert resident(first) < 290, "and about 230 MiB"
 
             (tmp_path / "policy.yaml").write_text((tmp_path / "policy.yaml").read_text() + "# a comment\n")
             await reloaded(gate)
