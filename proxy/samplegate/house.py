@@ -46,9 +46,11 @@ class Rules(msgspec.Struct, eq=False):
 
 
 class Swapped(Protocol):
-    """A conversation, as far as a reload is concerned."""
+    """A conversation: what a reload and the memory of all of them need of it."""
 
     def swap(self) -> None: ...
+    @property
+    def held(self) -> int: ...
 
 
 class House:
@@ -78,6 +80,10 @@ class House:
     def leave(self, conversation: Swapped) -> None:
         """It is over."""
         self._conversations.discard(conversation)
+
+    def held(self) -> int:
+        """Bytes that all conversations remember of requests that are open."""
+        return sum(conversation.held for conversation in self._conversations)
 
     async def swap(self, rules: Rules) -> None:
         """Put another policy in force, and end the models of the old one once no round runs under it."""

@@ -63,6 +63,7 @@ class Wires:
             maps_ids=maps_ids,
             streams=streams,
             outlived=outlived,
+            of_all=house.held,
         )
         self.relay = Relay(session(self.state), self._round, clock=time.monotonic, note=self._note)
         self._rules = house.rules
@@ -78,6 +79,11 @@ class Wires:
         self.state.book = self._rules.book
         if self.relay.first_call is not None:
             self.relay.first_call = self._rules.models.warm
+
+    @property
+    def held(self) -> int:
+        """Bytes that its session remembers of requests that are open."""
+        return self.state.held
 
     def leave(self) -> None:
         """The conversation is over."""

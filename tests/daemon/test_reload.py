@@ -58,6 +58,8 @@ def line(folder: Path) -> Namespace:
 class World:
     """What is reloaded, and what was done of it, in order."""
 
+    held = 0
+
     def __init__(self, folder: Path, at: Address) -> None:
         self.wanted = read_all(line(folder))
         self.house = House(self.wanted.rules, state=folder / "state", decisions=NoDecisionLog(), log=configure("error", "json"))
@@ -141,6 +143,8 @@ async def test_a_fault_while_something_gone_ends_leaves_in_force_what_is(tmp_pat
 
 async def test_a_conversation_that_fails_keeps_the_others_of_no_rules(tmp_path: Path) -> None:
     class Fails:
+        held = 0
+
         def swap(self) -> None:
             raise ValueError
 

@@ -18,11 +18,11 @@ from samplegate.core.jsontext import ENVELOPE, Malformed, dump
 FrameId: TypeAlias = str | int
 Kind: TypeAlias = Literal["request", "notification", "result", "error"]
 
-MAX_BATCH_BYTES: Final = 4 * 1024 * 1024  # an element can be two bytes long, and each becomes an object here
+MAX_BATCH_BYTES: Final = 4 * 1024 * 1024
+MAX_BATCH: Final = 1000  # elements; each is taken for itself
 MAX_META: Final = 1024 * 1024  # bytes; the members that the protocol defines are a few hundred
 MAX_METHOD_BYTES: Final = 1024
 MAX_ID_BYTES: Final = 1024  # ids are kept in tables and logs; real ones are a few digits or a UUID
-_elements: Final = msgspec.json.Decoder(list[msgspec.Raw])
 _head: Final = re.compile(rb'\{"jsonrpc": ?"2\.0", ?"id": ?("[^"\\]{0,200}"|-?[0-9]{1,18}), ?"(result|error|method)"')
 _first: Final = re.compile(rb'\{"(result|error|method)"')
 _last: Final = re.compile(rb',"jsonrpc": ?"2\.0", ?"id": ?("[^"\\]{0,200}"|-?[0-9]{1,18})\}[ \t\r]*\Z')
@@ -246,13 +246,10 @@ def is_batch(line: bytes) -> bool:
 
 
 def batch(line: bytes) -> list[bytes]:
-    """The elements of a 2025-03-26 batch (R92). Raises Malformed."""
+    """The elements of a 2025-03-26 batch (R92), at most ``MAX_BATCH``. Raises Malformed."""
     if len(line) > MAX_BATCH_BYTES:
         raise Malformed(f"it is a batch of more than {MAX_BATCH_BYTES} bytes")
-    try:
-        return [bytes(raw) for raw in _elements.decode(line)]
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        raise Malformed("it is not a JSON array") from None
+    return jsontext.elements(line, MAX_BATCH)
 
 
 def request(id: FrameId, method: str, params: bytes | None) -> bytes:

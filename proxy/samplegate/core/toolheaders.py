@@ -27,6 +27,7 @@ MAX_SAFE: Final = 2**53 - 1
 _KEY: Final = KEY.encode()
 MAX_TOOLS: Final = 10_000  # of one page of a list
 MAX_READ: Final = 4 * 1024 * 1024  # bytes of the schemas of one page that may have annotations
+ENTRY: Final = 256  # bytes that stand for what a name takes beside its characters
 MAX_PLACES: Final = 100_000  # in those that do; a large tool has some hundreds
 _token: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,128}")
 _number: Final = re.compile(rb"-?[0-9]")
@@ -203,6 +204,11 @@ class Listed(msgspec.Struct, frozen=True):
     """Why a tool was left out, by name."""
     cursor: bytes | None
     """``nextCursor`` as raw JSON, None on the last page."""
+
+
+def size(name: str, wanted: Annotations) -> int:
+    """Bytes that a tool's annotations count for while they are remembered."""
+    return ENTRY + 4 * len(name) + sum(ENTRY + len(header) + 4 * sum(map(len, path)) for path, header in wanted.items())
 
 
 def listed(result: bytes) -> Listed:

@@ -37,6 +37,8 @@ class Asked(msgspec.Struct, eq=False):
     """Keys without an answer, by the id of our request."""
     replies: dict[str, bytes] = msgspec.field(default_factory=dict)
     failed: bool = False
+    size: int = 0
+    """Bytes of the state and the replies, which its call counts for."""
 
 
 class Asking(msgspec.Struct, eq=False):
@@ -81,6 +83,10 @@ class Asking(msgspec.Struct, eq=False):
 
     def _refused(self, fault: str) -> Note:
         return Note("question.refused", {"server": self.state.server, "fault": fault})
+
+    def asked_by(self, id: FrameId) -> Asked | None:
+        """The round that one of the questions belongs to."""
+        return self._by_id.get(id)
 
     def answered(self, id: FrameId, result: bytes | None) -> tuple[Asked, Effects] | None:
         """The client answered one, with None for an error or what cannot be read; None if nobody asked it. It is over when ``asks`` says so."""

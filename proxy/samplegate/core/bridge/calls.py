@@ -9,6 +9,8 @@ import msgspec
 
 from samplegate.core import frames
 from samplegate.core.frames import Frame, FrameId
+from samplegate.core.session.bounds import ENTRY
+from samplegate.core.session.inflight import Inflight
 from samplegate.core.session.progress import STEP, notification
 from samplegate.core.session.rounds import ToClient
 
@@ -30,17 +32,23 @@ class Call(msgspec.Struct, eq=False):
     """How often the client was asked something in it."""
     progress: float | None = None
     """The last value that the client has seen."""
+    size: int = 0
+    """Bytes that it counts for beside the inner session's own."""
 
 
 class Calls(msgspec.Struct, eq=False):
     """The requests in flight. An id is the client's for the whole session, whichever lane it comes on (R57)."""
 
+    inflight: Inflight
+    """Counts their bytes with those of the inner session."""
     by_id: dict[FrameId, Call] = msgspec.field(default_factory=dict)
     by_token: dict[FrameId, Call] = msgspec.field(default_factory=dict)
 
     def add(self, call: Call) -> None:
         """Take one in."""
         self.by_id[call.id] = call
+        call.size = ENTRY + len(call.params or b"")
+        self.inflight.size += call.size
         token = _token(call.token)
         if token is not None:
             self.by_token[token] = call
@@ -50,6 +58,7 @@ class Calls(msgspec.Struct, eq=False):
         if self.by_id.get(call.id) is not call:
             return False
         del self.by_id[call.id]
+        self.inflight.size -= call.size
         token = _token(call.token)
         if token is not None and self.by_token.get(token) is call:
             del self.by_token[token]
@@ -57,8 +66,15 @@ class Calls(msgspec.Struct, eq=False):
 
     def clear(self) -> None:
         """All are over."""
+        self.inflight.size -= sum(call.size for call in self.by_id.values())
         self.by_id.clear()
         self.by_token.clear()
+
+    def grow(self, call: Call, size: int) -> None:
+        """So many bytes more are remembered of one until it is over, or fewer."""
+        if self.by_id.get(call.id) is call:
+            self.inflight.size += size
+        call.size += size
 
     def shown(self, lane: int, f: Frame, *, ours: bool) -> ToClient | None:
         """A progress notification as the client may see it, None if it must not: values only rise, whatever a retry begins anew.

@@ -19,6 +19,7 @@ from samplegate.core.session.declared import without_tasks_extension
 META_SERVER: Final = "io.modelcontextprotocol/serverInfo"
 CACHED: Final = frozenset({"server/discover", "tools/list", "prompts/list", "resources/list", "resources/templates/list", "resources/read"})
 """The methods whose results say how long they hold (R80)."""
+MAX_HELLO: Final = 1024 * 1024  # bytes of the answer to initialize; instructions take some KiB
 NOT_FOUND: Final = -32002  # a resource, in the legacy eras; -32602 in the modern one (R56)
 _COMPLETE: Final = {"resultType": b'"complete"'}
 _UNCACHED: Final = {"ttlMs": b"0", "cacheScope": b'"private"'}  # what a session lists may differ from the next one's (R81)
@@ -35,7 +36,9 @@ class Hello(msgspec.Struct, frozen=True):
 
 
 def hello(result: bytes) -> Hello:
-    """The result of ``initialize``. Raises jsontext.Malformed for one that is none."""
+    """The result of ``initialize``. Raises jsontext.Malformed for one that is none, or is too large to remember."""
+    if len(result) > MAX_HELLO:
+        raise Malformed(f"it is larger than {MAX_HELLO} bytes")
     found = jsontext.fields(result)
     raw = bytes(found["capabilities"]) if "capabilities" in found else b""
     if raw[:1] != b"{":

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import msgspec
 
 from samplegate.core import frames, jsontext
@@ -14,6 +16,8 @@ from samplegate.core.jsontext import Malformed
 from samplegate.core.session import shapes
 from samplegate.core.session.rounds import Note
 from samplegate.core.session.state import State
+
+MAX_OPENINGS: Final = 8  # a client sends one
 
 
 class Opening(msgspec.Struct, frozen=True):
@@ -42,6 +46,9 @@ class Entering(msgspec.Struct, eq=False):
         revision = revision_for(jsontext.string(f.lookup("protocolVersion")))
         self.stamp = stamp_of(f.payload, revision)
         self.revision = revision
+        if len(self._asked) >= MAX_OPENINGS:
+            line = frames.error(call.id, shapes.INVALID_REQUEST, f"refused: {MAX_OPENINGS} initialize requests are in flight already")
+            return self.ways.answer(call, line)
         id = self.state.new_round()
         self._asked[id] = Opening(call, revision, self.stamp.capabilities)
         return self.ways.ask(id, "server/discover", b"{}")

@@ -9,7 +9,7 @@ from typing import Final
 
 from samplegate.core import frames, jsontext
 from samplegate.core.bridge.asking import Asked, Asking, responses
-from samplegate.core.bridge.calls import Call, beat
+from samplegate.core.bridge.calls import Call, Calls, beat
 from samplegate.core.bridge.ways import Effects, Ways
 from samplegate.core.decisions import Reason, Unanswered
 from samplegate.core.frames import FrameId
@@ -25,9 +25,10 @@ MARGIN: Final = 5.0  # seconds before a seal is too old in which the call can st
 class Handing:
     """The rounds that are with one client."""
 
-    def __init__(self, state: State, ways: Ways) -> None:
+    def __init__(self, state: State, calls: Calls, ways: Ways) -> None:
         self.state = state
         self._ways = ways
+        self._calls = calls
         self._asking = Asking(state)
 
     def hand(self, call: Call, handed: bytes, forwarded: ForwardRound, revision: str) -> Effects:
@@ -39,8 +40,14 @@ class Handing:
         now, limit = self._ways.now(), min([*_limits(forwarded), seal.LIFETIME - MARGIN])
         asked = Asked(call, state or b'""', now, now + limit, bool(forwarded.keys))
         entries = {key: bytes(raw) for key, raw in jsontext.fields(requests or b"{}").items()}
+        self._grow(asked, len(asked.state))
         out = self._asking.ask(asked, entries, revision)
         return [*out, *(self._go_on(asked) if asked.failed else self._wait(asked))]
+
+    def _grow(self, asked: Asked, size: int) -> None:
+        """A round takes so many bytes more until its call goes on."""
+        asked.size += size
+        self._calls.grow(asked.call, size)
 
     def _too_many(self, call: Call, forwarded: ForwardRound) -> Effects:
         fault = f"the server asked the client more than {MAX_ROUNDS} times in one call"
@@ -50,10 +57,15 @@ class Handing:
 
     def replied(self, id: FrameId, result: bytes | None) -> Effects | None:
         """The client answers something, with None for an error or what cannot be read; None if it was not asked that."""
-        found = self._asking.answered(id, result)
-        if found is None:
+        asked = self._asking.asked_by(id)
+        if asked is None:
             return None
-        asked, out = found
+        out: Effects = []
+        if result is not None and (full := self.state.call_fault(len(result))) is not None:
+            out, result = [Note("question.refused", {"server": self.state.server, "fault": full})], None
+        self._grow(asked, len(result or b""))
+        found = self._asking.answered(id, result)
+        out += [] if found is None else found[1]
         return out if self._asking.asks(asked) else [*out, *self._go_on(asked)]
 
     def cancelled(self, call: Call) -> Effects | None:
@@ -87,6 +99,7 @@ class Handing:
         """The client comes back with what it has."""
         call = asked.call
         assert call.params is not None
+        self._grow(asked, -asked.size)
         if asked.failed and not asked.forwarded:  # roots alone: without them nothing else is worth an answer (T7)
             line = shapes.ended_call(call.id, call.method, "legacy", "roots", Release(Unanswered(Reason.CLIENT), ""))
             return self._ways.answer(call, line)

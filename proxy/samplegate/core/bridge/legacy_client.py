@@ -40,10 +40,10 @@ class LegacyClient:
     def __init__(self, state: State) -> None:
         self.state = state
         self._session = Session(state, parks=0)  # its client waits on one call all along
-        self._calls = Calls()
+        self._calls = Calls(state.inflight)
         self._ways = Ways(self._say, self._ask_server, self._cancel_own, self._answer, self._after, lambda: self._now)
         self._entering = Entering(state, self._ways)
-        self._handing = Handing(state, self._ways)
+        self._handing = Handing(state, self._calls, self._ways)
         self._listening = Listening(state, self._ways)
         self._telling = Telling(self._calls, self._entering, self._handing, self._listening, self._ways)
         self._later: dict[str, Action] = {}
@@ -197,6 +197,9 @@ class LegacyClient:
             fault = "a request with this id is in flight"
         elif len(self._calls.by_id) >= MAX_CALLS:
             fault = f"refused: {MAX_CALLS} requests are in flight already"
+        elif (full := self.state.call_fault(2 * len(f.raw))) is not None:
+            fields = {"server": self.state.server, "method": f.method[:100], "fault": full}
+            return [Note("call.failed", fields), ToClient(lane, frames.error(f.id, shapes.INTERNAL, full), True)]
         elif f.method in _MODERN_METHODS:
             return [ToClient(lane, frames.error(f.id, shapes.METHOD_NOT_FOUND, f"method not found: {f.method} (not in a session)"), True)]
         if fault is not None:

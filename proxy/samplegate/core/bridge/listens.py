@@ -26,6 +26,8 @@ MAX_OPEN: Final = 1000  # of one server; real clients have one or two each
 MAX_ON_A_LANE: Final = 32
 MAX_URIS: Final = 256  # of one listen
 MAX_ALL_URIS: Final = 10_000
+MAX_SIZE: Final = 256 * 1024  # bytes of the URIs of one listen
+MAX_ALL_SIZE: Final = 4 * 1024 * 1024  # characters of those of all listens
 MAX_URI: Final = 8192  # characters
 MAX_PARTS: Final = 64  # of a URI that are looked at, from its begin
 
@@ -63,6 +65,8 @@ class Listens(msgspec.Struct, eq=False):
     open: dict[Key, Listen] = msgspec.field(default_factory=dict)
     _watched: dict[str, dict[Key, Listen]] = msgspec.field(default_factory=dict)
     _uris: int = 0
+    _size: int = 0
+    """Characters of them."""
 
     def begin(self, lane: int, id: FrameId, params: bytes | None, capabilities: bytes) -> tuple[Listen, list[str]] | Refusal:
         """Open one; also the resources that nobody watched before. Raises jsontext.Malformed where the filter has two readings."""
@@ -74,6 +78,8 @@ class Listens(msgspec.Struct, eq=False):
             return uris
         if len(self.open) >= MAX_OPEN or sum(key[0] == lane for key in self.open) >= MAX_ON_A_LANE or self._uris + len(uris) > MAX_ALL_URIS:
             return Refusal(shapes.INTERNAL, f"refused: {len(self.open)} listens for {self._uris} resources are open already")
+        if self._size + _characters(uris) > MAX_ALL_SIZE:
+            return Refusal(shapes.INTERNAL, f"refused: the URIs of all listens would have more than {MAX_ALL_SIZE} characters")
         offered = jsontext.lookup(capabilities, "resources", "subscribe") == b"true"
         changes = frozenset(
             method
@@ -86,6 +92,7 @@ class Listens(msgspec.Struct, eq=False):
         key = (listen.lane, listen.id)
         self.open[key] = listen
         self._uris += len(listen.uris)
+        self._size += _characters(listen.uris)
         new = [uri for uri in listen.uris if uri not in self._watched]
         for uri in listen.uris:
             self._watched.setdefault(uri, {})[key] = listen
@@ -97,6 +104,7 @@ class Listens(msgspec.Struct, eq=False):
         if listen is None:
             return None
         self._uris -= len(listen.uris)
+        self._size -= _characters(listen.uris)
         for uri in listen.uris:
             self._watched[uri].pop(key, None)
         alone = [uri for uri in listen.uris if not self._watched[uri]]
@@ -116,6 +124,10 @@ class Listens(msgspec.Struct, eq=False):
         return list(found.values())
 
 
+def _characters(uris: tuple[str, ...]) -> int:
+    return sum(map(len, uris))
+
+
 def _and_above(uri: str) -> Iterator[str]:
     """A resource and those that it may be a part of: an update may name a part of what was subscribed to."""
     yield uri
@@ -128,6 +140,8 @@ def _and_above(uri: str) -> Iterator[str]:
 def _uris(raw: bytes | None) -> tuple[str, ...] | Refusal:
     if raw is None:
         return ()
+    if len(raw) > MAX_SIZE:
+        return Refusal(shapes.BAD_PARAMS, f"resourceSubscriptions is larger than {MAX_SIZE} bytes")
     try:
         uris = tuple(dict.fromkeys(msgspec.json.decode(raw, type=list[str])))
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):

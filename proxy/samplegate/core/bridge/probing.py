@@ -13,6 +13,7 @@ from samplegate.core.frames import Frame, FrameId
 from samplegate.core.jsontext import Malformed
 
 DISCOVER: Final = "server/discover"
+MAX_VERSIONS: Final = 4096  # bytes of a list of versions; five have 70
 _MODERN_ERRORS: Final = frozenset({-32020, -32021, UNSUPPORTED_VERSION})
 _PLAIN_ERRORS: Final = frozenset({-32700, -32600, -32601, -32602})
 """What servers say to a method or a time that they do not know. Any other error may be a link's or a passing one: it tells nothing for later."""
@@ -78,6 +79,6 @@ def says_modern(f: Frame) -> bool:
 
 def _versions(raw: bytes | None) -> list[str]:
     try:
-        return [] if raw is None else msgspec.json.decode(raw, type=list[str])
+        return [] if raw is None or len(raw) > MAX_VERSIONS else msgspec.json.decode(raw, type=list[str])
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return []

@@ -8,10 +8,11 @@ import msgspec
 
 from samplegate.core.bridge.cutting import cut
 from samplegate.core.eras import META, META_RELATED_TASK, has_elicitation, has_modes
-from samplegate.core.jsontext import dump, fields, lookup, splice, string
+from samplegate.core.jsontext import dump, elements, fields, lookup, splice, string
 from samplegate.core.session.rounds import ELICITATION, ROOTS, SAMPLING
 
 METHODS: Final = frozenset({SAMPLING, ELICITATION, ROOTS})
+MAX_ELEMENTS: Final = 10_000  # messages of a request, blocks of a message, choices of a field: each is read
 _OF_TASKS: Final = frozenset({"task"})
 
 
@@ -95,13 +96,14 @@ def _elicitation(params: bytes, revision: str, elicitation_id: str) -> Question 
 def _form(params: bytes, revision: str) -> Question | str:
     """For 2025-06-18: titled choices in its own words, no arrays (R48)."""
     properties = lookup(params, "requestedSchema", "properties")
-    for name, raw in ({} if properties is None or properties[:1] != b"{" else fields(properties)).items():
-        field = _field(bytes(raw))
-        if field is None:
-            return f"it has a field that {revision} cannot ask for"
-        if field != bytes(raw):
-            params = splice(params, ("requestedSchema", "properties", name), field)
-    return Question(ELICITATION, params)
+    found = {} if properties is None or properties[:1] != b"{" else {name: bytes(raw) for name, raw in fields(properties).items()}
+    fitted = {name: _field(raw) for name, raw in found.items()}
+    if any(field is None for field in fitted.values()):
+        return f"it has a field that {revision} cannot ask for"
+    if fitted == found:
+        return Question(ELICITATION, params)
+    text = b"{" + b",".join(dump(name) + b":" + field for name, field in fitted.items() if field is not None) + b"}"
+    return Question(ELICITATION, splice(params, ("requestedSchema", "properties"), text))  # once: there may be thousands of fields
 
 
 def _field(field: bytes) -> bytes | None:
@@ -120,11 +122,8 @@ def _field(field: bytes) -> bytes | None:
 
 
 def _elements(raw: bytes | None) -> list[bytes] | None:
-    """The elements of a raw JSON array, None if it is none."""
-    try:
-        return None if raw is None else [bytes(one) for one in msgspec.json.decode(raw, type=list[msgspec.Raw])]
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        return None
+    """The elements of a raw JSON array, None if it is none. Raises jsontext.Malformed for too many, or for one that cannot be read."""
+    return None if raw is None or raw[:1] != b"[" else elements(raw, MAX_ELEMENTS)
 
 
 def _array(elements: list[bytes | None] | list[bytes]) -> bytes:

@@ -12,6 +12,7 @@ from samplegate.core.jsontext import Malformed, Object, dump, lookup, splice
 
 META_CLIENT_INFO: Final = "io.modelcontextprotocol/clientInfo"
 LEVELS: Final = frozenset("debug info notice warning error critical alert emergency".split())
+MAX_STAMP: Final = 256 * 1024  # bytes of both, which are remembered and sent with each request
 _STAMPED: Final = frozenset({META_VERSION, META_CAPABILITIES, META_CLIENT_INFO, META_LOG_LEVEL})
 
 
@@ -48,8 +49,10 @@ def _member(name: str, value: bytes) -> bytes:
 
 def stamp_of(initialize: bytes | None, revision: str) -> Stamp:
     """The stamp that the params of an ``initialize`` make, for the revision that the client was given. Raises Malformed."""
-    info = lookup(initialize, "clientInfo")
-    return Stamp(capabilities(lookup(initialize, "capabilities"), revision), info if info is not None and info[:1] == b"{" else None)
+    info, declared = lookup(initialize, "clientInfo"), lookup(initialize, "capabilities")
+    if len(info or b"") + len(declared or b"") > MAX_STAMP:
+        raise Malformed(f"its clientInfo and capabilities are larger than {MAX_STAMP} bytes")
+    return Stamp(capabilities(declared, revision), info if info is not None and info[:1] == b"{" else None)
 
 
 def capabilities(raw: bytes | None, revision: str) -> bytes:

@@ -16,7 +16,7 @@ from samplegate.core.decisions import Reason
 from samplegate.core.eras import CALLS, META, META_CAPABILITIES, META_LOG_LEVEL
 from samplegate.core.frames import Frame
 from samplegate.core.patience import PARKS
-from samplegate.core.session import declared, doors, sealing, settling, shapes
+from samplegate.core.session import bounds, declared, doors, sealing, settling, shapes
 from samplegate.core.session.declarations import Declarations
 from samplegate.core.session.inflight import ANSWERS, Pending, call_and_token, trace_of
 from samplegate.core.session.pausing import MAX_WAITS, Pauses
@@ -64,7 +64,7 @@ class Exchange:
         call, token = call_and_token(f, modern=True)
         caller = self.state.caller_on(lane)
         declaration = self._declarations.of(meta, call, caller)
-        pending = Pending(lane, f.id, f.id, f.method, now, call, token, f.payload, True, declaration.revision, declaration.client, declaration.offer)
+        pending = Pending(lane, f.id, f.id, f.method, now, call, token, None, True, declaration.revision, declaration.client, declaration.offer)
         pending.caller, pending.level = caller, META_LOG_LEVEL in meta.members
         pending.trace = trace_of(f) or self.state.traces.get(lane, "")
         ours: dict[str, bytes] = {} if declaration.line is None else {META_CAPABILITIES: declaration.line}
@@ -72,8 +72,9 @@ class Exchange:
         if own_token is not None:
             ours["progressToken"] = own_token
         params = f.object.changed({META: bytes(meta.changed(ours).text)}) if ours else None
-        if params is not None:
-            pending.params = bytes(params.text)
+        if call is not None:  # no other request is made again
+            pending.params = bytes(params.text) if params is not None else f.payload
+            pending.size += len(pending.params or b"")
         notes = self._declarations.withheld(declaration, call, caller)
         if f.method in CALLS and not ANSWERS.isdisjoint(f.object.members):
             return [*notes, *self._returns(pending, params or f.object, f, now)]
@@ -85,6 +86,7 @@ class Exchange:
         if state == b"null":  # some write it for "none" (T9); it is not passed on
             state, params = None, params.changed({"requestState": None})
         bare = params.changed({"requestState": None, "inputResponses": None})
+        pending.size += len(bare.text) - len(pending.params or b"")
         pending.params = bytes(bare.text)
         if state is not None:
             return self._reopen(pending, state, answers, now)
@@ -98,8 +100,12 @@ class Exchange:
         if back is None:
             fault = frames.error(pending.id, shapes.BAD_PARAMS, "requestState is not one of ours for this call, or it is too old")
             return [Note("state.refused", {"server": self.state.server}), ToClient(pending.lane, fault, True)]
+        extra = _size(back.asked, back.state, back.returned)
+        if (full := self.state.call_fault(pending.size + extra)) is not None:
+            return self.state.refusal(pending, full)
         pending.wire_id = self.state.new_id()  # the server has never seen this try
         self.state.enter(pending)
+        self.state.inflight.resize(pending, extra)
         return self._open(pending, back.asked, back.state, back.returned)
 
     # -- the server's answers --------------------------------------------------------------------------------------------------------------
@@ -120,6 +126,8 @@ class Exchange:
         if isinstance(asked, str):
             return self._fail(pending, f"the server asked for input in a way that cannot be read: {asked}")
         if not asked.entries:
+            if (full := self._grow(pending, len(asked.state or b""))) is not None:
+                return full
             later = self.pauses.begin(pending, asked.state)
             return [later] if later is not None else self._fail(pending, f"the server put the call off more than {MAX_WAITS} times in a row")
         if asked.roots and not pending.client.roots:
@@ -131,7 +139,18 @@ class Exchange:
             if not over:
                 return self._fail(pending, f"the server asked for input more than {MAX_ROUNDS} times in one call")
             asked = msgspec.structs.replace(asked, items=over)
+        if (full := self._grow(pending, _size(asked, asked.state, None))) is not None:
+            return full
         return self._open(pending, asked, asked.state, None)
+
+    def _grow(self, pending: Pending, extra: int) -> Effects | None:
+        """Make room for what the server sent in a call; where there is none, the call ends."""
+        fault = self.state.call_fault(extra - pending.extra)
+        if fault is not None:
+            self.state.inflight.remove(pending)
+            return self.state.refusal(pending, fault)
+        self.state.inflight.resize(pending, extra)
+        return None
 
     def _open(self, pending: Pending, asked: doors.InputRequired, state: bytes | None, returned: Returned | None) -> Effects:
         portable = sealing.is_portable(pending, asked, state, {} if returned is None else returned.replies)
@@ -177,10 +196,12 @@ class Exchange:
             params = jsontext.splice(params, ("inputResponses",), responses)
         if state is not None:
             params = jsontext.splice(params, ("requestState",), state)
-        pending.round = None
+        pending.round = pending.state = None
         pending.rewound = pending.renewed = True
         self.state.inflight.rewire(pending, self.state.new_id())
-        return [self.state.to_server(pending, frames.request(pending.wire_id, pending.method, params))]
+        line = frames.request(pending.wire_id, pending.method, params)
+        self.state.inflight.resize(pending, len(line) if self.state.streams else 0)  # as in ``State.send``
+        return [self.state.to_server(pending, line)]
 
     def _fail(self, pending: Pending, fault: str) -> Effects:
         """End the call for what the server did wrong."""
@@ -243,3 +264,9 @@ class Exchange:
         self.pauses.waiting.clear()
         self._declarations = Declarations(self.state)
         return rounds
+
+
+def _size(asked: doors.InputRequired, state: bytes | None, returned: Returned | None) -> int:
+    """Bytes that an open round counts for."""
+    kept = [state, *asked.entries.values(), *(() if returned is None else returned.replies.values())]
+    return bounds.parsed(item.params for item in asked.items.values()) + sum(len(raw) for raw in kept if raw is not None)

@@ -14,6 +14,7 @@ from samplegate.core.eras import CALLS, META, META_CAPABILITIES, META_LOG_LEVEL,
 from samplegate.core.frames import Frame, FrameId, plain_id
 from samplegate.core.jsontext import Malformed, lookup, string
 from samplegate.core.requests import Call, ClientCapabilities
+from samplegate.core.session.bounds import ENTRY
 
 
 class Pending(msgspec.Struct, gc=False, eq=False):
@@ -62,6 +63,10 @@ class Pending(msgspec.Struct, gc=False, eq=False):
     """Progress of ours or a retry stands before the server's next value: what does not increase is dropped (R101, T33)."""
     since: float | None = None
     """When the current wait for the server began; None: when the request came."""
+    size: int = ENTRY
+    """Bytes that it counts for while it is in flight (``bounds.py``)."""
+    extra: int = 0
+    """Those among them of its open round, or of the server's state while it pauses."""
     renewed: bool = False
     """The server has shown that it works on the request: the wait begins anew at the next look at the timeouts (R102)."""
 
@@ -196,11 +201,14 @@ class Inflight(msgspec.Struct, eq=False):
     numbered: dict[int, Pending] = msgspec.field(default_factory=dict)
     tokens: dict[str, Pending] = msgspec.field(default_factory=dict)
     lanes: dict[int, int] = msgspec.field(default_factory=dict)
+    size: int = 0
+    """Bytes of all of them."""
 
     def add(self, pending: Pending) -> None:
         """Take a request in."""
         if self.asked.get((pending.lane, pending.id)) is None:
             self.lanes[pending.lane] = self.lanes.get(pending.lane, 0) + 1
+        self.size += pending.size
         self.asked[pending.lane, pending.id] = pending
         self.wire[pending.wire_id] = pending
         self.numbered[pending.number] = pending
@@ -215,7 +223,10 @@ class Inflight(msgspec.Struct, eq=False):
 
     def remove(self, pending: Pending) -> None:
         """The request is over."""
-        if self.asked.pop((pending.lane, pending.id), None) is not None:
+        found = self.asked.pop((pending.lane, pending.id), None)
+        if found is not None:
+            self.size -= found.size
+            found.frame = None  # a pushed request may outlive the call that it belongs to
             left = self.lanes[pending.lane] = self.lanes[pending.lane] - 1
             if not left:
                 del self.lanes[pending.lane]
@@ -224,6 +235,13 @@ class Inflight(msgspec.Struct, eq=False):
             self.tokens.pop(pending.wire_token, None)
         if self.wire.get(pending.wire_id) is pending:
             del self.wire[pending.wire_id]
+
+    def resize(self, pending: Pending, extra: int) -> None:
+        """Its open round, or the state of its pause, now takes so many bytes."""
+        if self.asked.get((pending.lane, pending.id)) is pending:
+            self.size += extra - pending.extra
+        pending.size += extra - pending.extra
+        pending.extra = extra
 
     def still(self, some: list[Pending]) -> list[Pending]:
         """Those of ``some`` that are not over."""

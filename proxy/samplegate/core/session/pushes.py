@@ -13,10 +13,10 @@ from samplegate.core import frames, jsontext
 from samplegate.core.decisions import Withdrawn
 from samplegate.core.frames import Frame, FrameId
 from samplegate.core.requests import Origin
-from samplegate.core.session import doors, shapes
+from samplegate.core.session import bounds, doors, shapes
 from samplegate.core.session.inflight import STANDALONE, Pending, own_token, token_of
 from samplegate.core.session.progress import notification
-from samplegate.core.session.rounds import SAMPLING, Effect, Open, Reply, Round, Settled, ToClient, ToServer, Withdraw
+from samplegate.core.session.rounds import SAMPLING, Effect, Note, Open, Reply, Round, Settled, ToClient, ToServer, Withdraw
 from samplegate.core.session.state import SERVER_LANE, State
 
 Effects = list[Effect]
@@ -38,6 +38,8 @@ class Push(msgspec.Struct, eq=False):
     """Our id at the client, while it is forwarded."""
     lane: int = STANDALONE
     """The stream on which it was forwarded."""
+    size: int = 0
+    """Bytes that it counts for."""
     beats: int = 0
 
 
@@ -57,8 +59,11 @@ class Pushes(msgspec.Struct, eq=False):
         """The server asks. On the stream of a call it asks during that call; elsewhere it may be any that is in flight."""
         assert f.id is not None
         if len(self.open) >= MAX_OPEN:
-            return [ToServer(SERVER_LANE, frames.error(f.id, shapes.REJECTED, f"refused: {MAX_OPEN} requests of this server are open already"))]
+            return _refused(f, f"refused: {MAX_OPEN} requests of this server are open already")
         state = self.state
+        size = bounds.ENTRY + bounds.parsed([f.payload])
+        if (full := state.push_fault(size)) is not None:
+            return _refused(f, full)
         on = state.inflight.numbered.get(lane) if lane else None
         calls = state.inflight.calls() if on is None or on.call is None else [on]
         distinct = dict.fromkeys(p.call for p in calls if p.call is not None)
@@ -80,6 +85,8 @@ class Pushes(msgspec.Struct, eq=False):
             arguments=calls[0].arguments if len(calls) == 1 else None,
         )
         push = Push(f.id, round, f.payload, "sampling" if f.method == SAMPLING else "elicitation", calls)
+        push.size = size + len(round.arguments or b"")
+        state.pushed += push.size
         self.open[round.id] = self._by_id[f.id] = push
         return [Open(round)]
 
@@ -158,11 +165,13 @@ class Pushes(msgspec.Struct, eq=False):
         rounds = list(self.open)
         for table in (self.open, self._by_id, self._sent):
             table.clear()
+        self.state.pushed = 0
         return rounds
 
     def _close(self, round: str) -> Push | None:
         push = self.open.pop(round, None)
         if push is not None:
+            self.state.pushed -= push.size
             self._by_id.pop(push.id, None)
             if push.sent is not None:
                 self._sent.pop(push.sent, None)
@@ -176,6 +185,12 @@ class Pushes(msgspec.Struct, eq=False):
         token = token_of(push.params)
         push.beats = max(push.beats + 1, tokens)
         return push, [] if token is None else [ToServer(SERVER_LANE, notification(token, push.beats))]
+
+
+def _refused(f: Frame, fault: str) -> Effects:
+    assert f.id is not None
+    note = Note("frame.refused", {"side": "server", "fault": fault})
+    return [note, ToServer(SERVER_LANE, frames.error(f.id, shapes.REJECTED, fault))]
 
 
 def _without_task(params: bytes | None) -> bytes | None:

@@ -173,6 +173,8 @@ class Session:
             return self.exchange.request(lane, f, meta, now)
         call, token = call_and_token(f, modern=False)
         pending = Pending(lane, f.id, f.id, f.method, now, call, token, caller=self.state.caller_on(lane), frame=kept(f, call))
+        if pending.frame is not None:
+            pending.size += 2 * len(f.raw)  # its params may be read out of it
         pending.trace = trace_of(f) or self.state.traces.get(lane, "")
         own_token = self.state.own_token(pending)
         if own_token is None:

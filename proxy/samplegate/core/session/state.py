@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import msgspec
 
-from samplegate.core import jsontext
+from samplegate.core import frames, jsontext
 from samplegate.core.capabilities import Asker, Offer, offer, remedies
 from samplegate.core.decide import Rulebook
 from samplegate.core.eras import Era
 from samplegate.core.frames import Frame, FrameId
 from samplegate.core.requests import Call, ClientCapabilities, Origin
+from samplegate.core.session import bounds
 from samplegate.core.session.inflight import Inflight, Pending
-from samplegate.core.session.rounds import Effect, Note, ToServer
+from samplegate.core.session.rounds import Effect, Note, ToClient, ToServer
+from samplegate.core.session.shapes import INTERNAL as INTERNAL_ERROR
 
 SERVER_LANE = 0
 INTERNAL = -1  # the lane of what the gate itself asks of a server
+
+
+def _alone() -> int:
+    return 0
 
 
 class State(msgspec.Struct, eq=False):
@@ -46,6 +54,10 @@ class State(msgspec.Struct, eq=False):
     """The error of the requests that are still open when the server's side ends."""
     inflight: Inflight = msgspec.field(default_factory=Inflight)
     numbers: int = 0
+    pushed: int = 0
+    """Bytes of the server's pushed requests that are open."""
+    of_all: Callable[[], int] = _alone
+    """Bytes that all sessions of the process remember of requests, this one's too."""
 
     @property
     def extends_on_progress(self) -> bool:
@@ -92,6 +104,33 @@ class State(msgspec.Struct, eq=False):
         who = Asker(self.server, self.caller if caller is None else caller, era, call)
         return Note("capability.withheld", {"server": self.server, "capabilities": names, **remedies(self.book, who, names)})
 
+    @property
+    def held(self) -> int:
+        """Bytes that this session remembers of requests that are open."""
+        return self.inflight.size + self.pushed
+
+    def call_fault(self, size: int) -> str | None:
+        """Why calls in flight may not take so many bytes more; None if they may."""
+        if self.inflight.size + size > bounds.MOST_CALLS:
+            return bounds.CALLS_FULL
+        return self._fault_of_all(size)
+
+    def push_fault(self, size: int) -> str | None:
+        """The same of the server's requests."""
+        if self.pushed + size > bounds.MOST_PUSHES:
+            return bounds.PUSHES_FULL
+        return self._fault_of_all(size)
+
+    def _fault_of_all(self, size: int) -> str | None:
+        if self.held + size <= bounds.SMALL or self.of_all() + size <= bounds.MOST_OF_ALL:
+            return None
+        return bounds.ALL_FULL
+
+    def refusal(self, pending: Pending, fault: str) -> list[Effect]:
+        """A client's request for which there is no room ends with an error."""
+        fields = {"server": self.server, "method": pending.method[:100], "fault": fault}
+        return [Note("call.failed", fields), ToClient(pending.lane, frames.error(pending.id, INTERNAL_ERROR, fault), True)]
+
     def enter(self, pending: Pending) -> None:
         """Put a request in flight that the server has not seen."""
         self.numbers += 1
@@ -100,7 +139,11 @@ class State(msgspec.Struct, eq=False):
 
     def send(self, pending: Pending, f: Frame, payload: jsontext.Object | None = None) -> list[Effect]:
         """Put a client's request in flight, with ``payload`` where that is another now; under another id where ids are mapped, or where two
-        requests have the same (R111)."""
+        requests have the same (R111). One for which there is no room is refused."""
+        if self.streams:  # the link keeps the frame until it is answered
+            pending.size += len(f.raw)
+        if self.inflight.size + pending.size > bounds.SMALL and (fault := self.call_fault(pending.size)) is not None:
+            return self.refusal(pending, fault)
         if self.maps_ids or pending.wire_id in self.inflight.wire:
             pending.wire_id = self.new_id()
             f = f.changed(id=pending.wire_id, payload=payload)

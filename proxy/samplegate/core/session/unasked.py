@@ -64,6 +64,10 @@ class Unasked(msgspec.Struct, eq=False):
         )
 
     def _open(self, pending: Pending, items: dict[str, Item], f: Frame) -> Effects:
+        extra = 2 * len(f.raw)  # the call as it came, and the answers by themselves
+        if (full := self.state.call_fault(pending.size + extra)) is not None:
+            return self.state.refusal(pending, full)
+        self.state.inflight.resize(pending, extra)
         origin = self.state.origin(pending)
         round = Round(self.state.new_round(), "unasked", origin, pending.client, items, None, pending.started, arguments=pending.arguments)
         pending.wire_id = self.state.new_id()  # the server has not seen it yet
@@ -77,6 +81,7 @@ class Unasked(msgspec.Struct, eq=False):
         pending, f = self.open.pop(round)
         pending.round = None
         self.state.inflight.remove(pending)
+        self.state.inflight.resize(pending, 0)
         refused = next((release for release in settled.releases.values() if not isinstance(release.outcome, Answered)), None)
         if refused is None:
             pending.wire_id = pending.id

@@ -11,7 +11,7 @@ from samplegate.core.decisions import Answered, Reason, Unanswered, Withdrawn
 from samplegate.core.eras import Era
 from samplegate.core.frames import Frame
 from samplegate.core.requests import Call, Origin
-from samplegate.core.session import doors, shapes
+from samplegate.core.session import bounds, doors, shapes
 from samplegate.core.session.inflight import Pending
 from samplegate.core.session.rounds import Effect, Note, Open, Over, Release, Round, Settled, ToClient, Withdraw
 from samplegate.core.session.routing import unmapped
@@ -35,6 +35,12 @@ class UrlErrors(msgspec.Struct, eq=False):
         items = doors.url_elicitations(f, origin, pending.offer if pending.modern else state.offered)
         if items is None:
             return None
+        line = unmapped(pending, f).raw
+        extra = len(line) + bounds.parsed(item.params for item in items.values())
+        if (full := state.call_fault(extra)) is not None:
+            state.inflight.remove(pending)
+            return state.refusal(pending, full)
+        state.inflight.resize(pending, extra)
         round = Round(
             state.new_round(),
             "url_error",
@@ -47,7 +53,6 @@ class UrlErrors(msgspec.Struct, eq=False):
             session=state.token,
             arguments=pending.arguments,
         )
-        line = unmapped(pending, f).raw
         self.open[round.id] = (pending, line)
         pending.round = round.id
         return [Open(round)]

@@ -86,25 +86,38 @@ async def _posted(visit: Visit, served: Served, sessions: Sessions, mirrored: Mi
     if not isinstance(line, bytes):
         visit.end = "" if line is not None else "gone"
         return line
-    try:
-        frame = frames.read(line)
-    except Malformed as problem:
-        return await _unread(visit, sessions, line, problem)
+    frame = _read(line)
+    if isinstance(frame, Malformed):
+        visit.posted = line
+        del line
+        return await _unread(visit, sessions, frame)
+    visit.posted = frame
     visit.method = method_label(frame.method) if frame.kind in ("request", "notification") else "answer"
     try:
         is_modern = modern.is_modern(visit, frame)
     except Malformed as problem:  # two readings of what says the era
         return refusal(400, "parse", f"refused: {problem.fault}", frame.id)
-    if is_modern:
-        return await modern.post(visit, served, sessions, mirrored, frame)
-    if not visit.trace and b'"traceparent"' in line:
+    if not (is_modern or visit.trace) and b'"traceparent"' in line:
         visit.trace = _traced(frame)
-    return await legacy.post(visit, served, sessions, frame)
+    del line, frame  # what waits for the answer must not keep it
+    if is_modern:
+        return await modern.post(visit, served, sessions, mirrored)
+    return await legacy.post(visit, served, sessions)
 
 
-async def _unread(visit: Visit, sessions: Sessions, line: bytes, problem: Malformed) -> Reply | None:
+def _read(line: bytes) -> Frame | Malformed:
+    try:
+        return frames.read(line)
+    except Malformed as problem:
+        return Malformed(problem.fault, problem.id, answers=problem.answers)  # a traceback would keep the line
+
+
+async def _unread(visit: Visit, sessions: Sessions, problem: Malformed) -> Reply | None:
+    line = visit.posted
+    assert isinstance(line, bytes)
     if frames.is_batch(line) and heading.SESSION in visit.found:
-        return await legacy.batch(visit, sessions, line)
+        del line
+        return await legacy.batch(visit, sessions)
     try:
         _any.decode(line)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):

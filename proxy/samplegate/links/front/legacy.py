@@ -27,22 +27,27 @@ REQUEST_CANCELLED: Final = -32800
 MAX_BATCH: Final = 100  # elements: real clients send a handful
 
 
-async def post(visit: Visit, served: Served, sessions: Sessions, frame: Frame) -> Reply | None:
-    """Serve one. None: it was answered by a stream, or the client has gone."""
+async def post(visit: Visit, served: Served, sessions: Sessions) -> Reply | None:
+    """Serve what was posted. None: it was answered by a stream, or the client has gone."""
     visit.era = "legacy"
-    if heading.SESSION not in visit.found and frame.method == INITIALIZE and frame.kind == "request":
-        return await opening.begin(visit, served, sessions, frame)
+    frame = visit.posted
+    assert isinstance(frame, Frame)
+    id, method = frame.id, frame.method
+    if heading.SESSION not in visit.found and method == INITIALIZE and frame.kind == "request":
+        del frame
+        return await opening.begin(visit, served, sessions, id)
     session = _session(visit, sessions, frame.id if frame.kind == "request" else None)
     if isinstance(session, Reply):
         return session
     if frame.kind != "request":
         session.conversation.received(session.side_lane(), frame)
         return Reply(202)
-    return await _visited(visit, sessions, session, frame, [frame.id], method=frame.method)
+    del frame
+    return await _visited(visit, sessions, session, [id], method=method)
 
 
-async def batch(visit: Visit, sessions: Sessions, line: bytes) -> Reply | None:
-    """Serve a batch: answered by a stream, each of its requests by an event."""
+async def batch(visit: Visit, sessions: Sessions) -> Reply | None:
+    """Serve the batch that was posted: answered by a stream, each of its requests by an event."""
     visit.era, visit.method = "legacy", "batch"
     session = _session(visit, sessions, None)
     if isinstance(session, Reply):
@@ -50,6 +55,8 @@ async def batch(visit: Visit, sessions: Sessions, line: bytes) -> Reply | None:
     if not has_batches(session.revision):
         return refusal(400, "batch", f"revision {session.revision} has no batches")
     try:
+        line = visit.posted
+        assert isinstance(line, bytes)
         elements = frames.batch(line)
         if not 0 < len(elements) <= MAX_BATCH:
             return refusal(400, "batch", f"a batch has 1 to {MAX_BATCH} elements, this one {len(elements)}")
@@ -60,7 +67,8 @@ async def batch(visit: Visit, sessions: Sessions, line: bytes) -> Reply | None:
     if not requests:
         session.conversation.received(session.side_lane(), line)
         return Reply(202)
-    return await _visited(visit, sessions, session, line, requests)
+    del line, elements, read
+    return await _visited(visit, sessions, session, requests)
 
 
 async def get(visit: Visit, sessions: Sessions) -> Reply | None:
@@ -137,9 +145,7 @@ def _full(sessions: Sessions, id: FrameId | None) -> Reply:
 # -- requests ------------------------------------------------------------------------------------------------------------------------------
 
 
-async def _visited(
-    visit: Visit, sessions: Sessions, session: Session, line: bytes | Frame, ids: list[FrameId | None], *, method: str = ""
-) -> Reply | None:
+async def _visited(visit: Visit, sessions: Sessions, session: Session, ids: list[FrameId | None], *, method: str = "") -> Reply | None:
     if sessions.draining(visit.server, method):
         return busy(503, "draining", "this server is about to end", ids[0], AGAIN)
     with _Visiting(session, sessions):
@@ -150,7 +156,7 @@ async def _visited(
         reader = visit.reader = Reader(stream, gone=visit.gone, unsent=visit.unsent)
         try:
             session.heard(stream)
-            session.conversation.received(stream.lane, line)
+            session.conversation.received(stream.lane, visit.handed_over())
             await answering.first(visit, reader, sessions.bounds, sessions.ticks)
             return await _answered(visit, sessions, session, reader, ids)
         finally:

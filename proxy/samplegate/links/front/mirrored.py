@@ -16,6 +16,8 @@ from samplegate.core.toolheaders import Annotations
 MAX_LIST: Final = 4 * 1024 * 1024  # bytes of a list that is read; a thousand tools take one
 MAX_TOOLS: Final = 1000  # of one caller, those with annotations only
 MAX_CALLERS: Final = 1000
+MAX_SIZE: Final = 1024 * 1024  # bytes of what is remembered for one caller
+MAX_ALL_SIZE: Final = 16 * 1024 * 1024  # and for all of them: the one that listed its tools longest ago gives way
 _KEY: Final = toolheaders.KEY.encode()
 
 
@@ -24,6 +26,7 @@ class Mirrored:
 
     def __init__(self) -> None:
         self._of: dict[str, dict[str, Annotations]] = {}
+        self._sizes: dict[str, int] = {}
 
     def learn(self, caller: str, line: bytes) -> None:
         """Read an answer to a tools/list along. One that cannot be read says nothing."""
@@ -38,11 +41,19 @@ class Mirrored:
         except Malformed:
             return
         known = {**self._of.pop(caller, {}), **tools}  # the last in the order of callers now
-        self._of[caller] = {name: wanted for name, wanted in list(known.items())[-MAX_TOOLS:] if wanted}
-        if not self._of[caller]:
-            del self._of[caller]
-        elif len(self._of) > MAX_CALLERS:
-            del self._of[next(iter(self._of))]
+        self._sizes.pop(caller, None)
+        kept = {name: wanted for name, wanted in list(known.items())[-MAX_TOOLS:] if wanted}
+        sizes = {name: toolheaders.size(name, wanted) for name, wanted in kept.items()}
+        total = sum(sizes.values())
+        while total > MAX_SIZE:
+            name = next(iter(kept))
+            del kept[name]
+            total -= sizes[name]
+        if kept:
+            self._of[caller], self._sizes[caller] = kept, total
+        while len(self._of) > MAX_CALLERS or sum(self._sizes.values()) > MAX_ALL_SIZE:
+            oldest = next(iter(self._of))
+            del self._of[oldest], self._sizes[oldest]
 
     def knows(self, caller: str) -> bool:
         """Whether any tool of a caller's has annotations: most have none."""

@@ -5,7 +5,7 @@ Not a reader of what is asked: a method that a server does not know is the serve
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, NamedTuple
 
 from samplegate.core import frames, jsontext
 from samplegate.core.eras import LEGACY, META, MODERN
@@ -33,6 +33,13 @@ _MODERN: Final = frozenset(revision.encode() for revision in MODERN)
 _SUBSCRIPTION: Final = "io.modelcontextprotocol/subscriptionId"
 
 
+class Asked(NamedTuple):
+    """What is still needed of a request while its answer is awaited."""
+
+    id: FrameId | None
+    method: str
+
+
 def is_modern(visit: Visit, frame: Frame) -> bool:
     """Which era a POST is of (R87): its header or its body says 2026-07-28. A revision nobody knows is modern too, unless it comes with a session."""
     version = visit.found.get(heading.VERSION)
@@ -41,9 +48,12 @@ def is_modern(visit: Visit, frame: Frame) -> bool:
     return frame.kind in ("request", "notification") and modern_meta(frame) is not None
 
 
-async def post(visit: Visit, served: Served, sessions: Sessions, mirrored: Mirrored, frame: Frame) -> Reply | None:
-    """Serve one. None: it was answered by a stream."""
+async def post(visit: Visit, served: Served, sessions: Sessions, mirrored: Mirrored) -> Reply | None:
+    """Serve what was posted. None: it was answered by a stream."""
     visit.era = "modern"
+    frame = visit.posted
+    assert isinstance(frame, Frame)
+    id, method = frame.id, frame.method
     if frame.kind not in ("request", "notification"):
         return refusal(400, "method", "a client sends no answers in this revision")
     fault = envelope.fault(visit, frame, mirrored)
@@ -51,15 +61,17 @@ async def post(visit: Visit, served: Served, sessions: Sessions, mirrored: Mirro
         return fault
     if frame.kind == "notification":
         return await _notified(visit, served, frame)
-    if sessions.draining(served.name, frame.method):
-        return busy(503, "draining", "this server is about to end", frame.id, AGAIN)
-    full = sessions.ask(visit.caller, frame.id)
+    if sessions.draining(served.name, method):
+        return busy(503, "draining", "this server is about to end", id, AGAIN)
+    full = sessions.ask(visit.caller, id)
     if full is not None:
         return full
     try:
-        return await _called(visit, await served.modern(visit.caller, frame), sessions, mirrored, frame)
+        conversation = await served.modern(visit.caller, frame)
+        del frame
+        return await _called(visit, conversation, sessions, mirrored, Asked(id, method))
     except Refused as problem:
-        return refused(problem, frame.id)
+        return refused(problem, id)
     finally:
         sessions.answered(visit.caller)
 
@@ -75,28 +87,28 @@ async def _notified(visit: Visit, served: Served, frame: Frame) -> Reply:
     return Reply(202)
 
 
-async def _called(visit: Visit, conversation: Conversation, sessions: Sessions, mirrored: Mirrored, frame: Frame) -> Reply | None:
+async def _called(visit: Visit, conversation: Conversation, sessions: Sessions, mirrored: Mirrored, asked: Asked) -> Reply | None:
     bounds = sessions.bounds
     stream = Stream(sessions.held, bounds, awaited=1, keep=False)
-    visit.waits = frame.method != LISTEN
+    visit.waits = asked.method != LISTEN
     reader = visit.reader = Reader(stream, gone=visit.gone, unsent=visit.unsent)
     stream.lane = conversation.open_lane(stream, trace=visit.trace)
     try:
-        conversation.received(stream.lane, frame)
+        conversation.received(stream.lane, visit.handed_over())
         await answering.first(visit, reader, bounds, sessions.ticks)
         if reader.stopped == CLOSING:
-            return busy(503, "draining", "this server is about to end", frame.id, AGAIN)
+            return busy(503, "draining", "this server is about to end", asked.id, AGAIN)
         if reader.stopped == GONE:
             visit.end = GONE
             return None
-        line = answering.whole(reader) if frame.method != LISTEN or _is_answer(stream) else None
-        lists = frame.method == "tools/list"
+        line = answering.whole(reader) if asked.method != LISTEN or _is_answer(stream) else None
+        lists = asked.method == "tools/list"
         if line is not None:
             if lists:
                 mirrored.learn(visit.caller, line)
             return Reply(status_of(line), (JSON,), line)
         form = _learning(visit, mirrored) if lists else answering.plain
-        await answering.stream(visit, reader, bounds, form, farewell=_farewell(frame))
+        await answering.stream(visit, reader, bounds, form, farewell=_farewell(asked))
         return None
     finally:
         conversation.close_lane(stream.lane)  # a disconnect is a cancel; after the answer there is nothing to cancel
@@ -116,12 +128,12 @@ def _is_answer(stream: Stream) -> bool:
     return stream.ended and bool(stream.events) and frames.read(stream.events[0][1]).kind in ("result", "error")
 
 
-def _farewell(frame: Frame) -> bytes:
+def _farewell(asked: Asked) -> bytes:
     """How we end a subscription ourselves: as its server would (R78)."""
-    if frame.method != LISTEN:
+    if asked.method != LISTEN:
         return b""
-    assert frame.id is not None
-    return sse.event(frames.result(frame.id, jsontext.dump({"resultType": "complete", META: {_SUBSCRIPTION: frame.id}})))
+    assert asked.id is not None
+    return sse.event(frames.result(asked.id, jsontext.dump({"resultType": "complete", META: {_SUBSCRIPTION: asked.id}})))
 
 
 class _Nowhere:

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 from typing import Final
 
+from samplegate.core.frames import Frame
 from samplegate.links.front.heading import Found
 from samplegate.links.front.patience import Patience
 from samplegate.links.front.replies import Message, Receive, Reply, Scope, Send, deliver
@@ -22,8 +23,8 @@ class Visit:
     """One HTTP request, from its headers to the end of its answer."""
 
     __slots__ = (
-        "_watch", "caller", "end", "era", "form", "found", "http", "method", "reader", "reason", "receive", "scope", "send", "server", "session",
-        "started", "status", "trace", "twice", "waits",
+        "_watch", "caller", "end", "era", "form", "found", "http", "method", "posted", "reader", "reason", "receive", "scope", "send",
+        "server", "session", "started", "status", "trace", "twice", "waits",
     )  # fmt: skip
 
     def __init__(self, scope: Scope, receive: Receive, send: Send, server: str, started: float) -> None:
@@ -37,6 +38,8 @@ class Visit:
         self.reason: Reason = ""
         self.status = 0
         self.reader: Reader | None = None
+        self.posted: bytes | Frame | None = None
+        """What was posted, until the conversation has it: a large one must not be kept for as long as its answer takes."""
         self.waits = False
         """Whether it is a call whose answer a drain waits for."""
         self._watch: asyncio.Task[None] | None = None
@@ -48,6 +51,12 @@ class Visit:
             self.server, self.caller, http, self.era, self.method, self.status, self.form, self.reason, self.end, now - self.started, self.session,
             self.trace,
         )  # fmt: skip
+
+    def handed_over(self) -> bytes | Frame:
+        """What was posted; it is the conversation's from here on."""
+        posted, self.posted = self.posted, None
+        assert posted is not None
+        return posted
 
     def watch(self, reader: Reader) -> None:
         """From here on the client's disconnect stops the reader. A task of its own, so not for what is answered at once."""

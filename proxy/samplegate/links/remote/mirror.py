@@ -16,6 +16,7 @@ from samplegate.core import frames, headers, jsontext, toolheaders
 from samplegate.core.eras import META_CAPABILITIES, META_VERSION
 from samplegate.core.frames import Frame
 from samplegate.core.jsontext import Malformed
+from samplegate.core.session.inflight import MAX_TOOL
 from samplegate.core.session.rounds import Note
 from samplegate.core.toolheaders import Annotations
 from samplegate.links.remote import reading
@@ -27,6 +28,7 @@ CALL: Final = "tools/call"
 MAX_PAGES: Final = 20
 MAX_PAGE: Final = 16 * 1024 * 1024  # bytes of one page of our own asking
 MAX_TOOLS: Final = 10_000
+MAX_SIZE: Final = 16 * 1024 * 1024  # bytes of what is remembered of them
 LIST_TIME: Final = 10.0  # seconds for all pages; a call waits for them
 COOL: Final = 30.0  # seconds after a list that failed, in which calls go without it
 FRESH: Final = 1.0  # seconds in which a list is as new as can be: neither odd names nor a server that refuses all have it asked for each time
@@ -42,6 +44,7 @@ class Mirror:
         self._note = note
         self._most = min(max_frame, MAX_PAGE)
         self._known: dict[str, Annotations] = {}
+        self._size = 0
         self._listing: asyncio.Task[bool] | None = None
         self._rests_until = 0.0
         self._fresh_until = 0.0
@@ -76,11 +79,22 @@ class Mirror:
         listed = toolheaders.listed(result)
         for name, fault in listed.dropped.items():
             self._note(Note("tool.refused", {"origin": self._wire.origin, "tool": name[:100], "fault": fault}))
-        if len(self._known) + len(listed.tools) > MAX_TOOLS:
-            self._known.clear()
-        self._known |= {name: listed.tools[name] for name in list(listed.tools)[:MAX_TOOLS]}
-        self._known |= {name: {} for name in list(listed.dropped)[:MAX_TOOLS]}
+        for name, wanted in (*listed.tools.items(), *((name, {}) for name in listed.dropped)):
+            self._remember(name, wanted)
         return listed
+
+    def _remember(self, name: str, wanted: Annotations) -> None:
+        """What a tool wants mirrored. Where there is no more room all is forgotten, and asked for again when it is needed."""
+        if len(name) > MAX_TOOL:  # nobody can call it
+            return
+        if name in self._known:
+            self._size -= toolheaders.size(name, self._known.pop(name))
+        size = toolheaders.size(name, wanted)
+        if len(self._known) >= MAX_TOOLS or self._size + size > MAX_SIZE:
+            self._known.clear()
+            self._size = 0
+        self._known[name] = wanted
+        self._size += size
 
     async def _listed(self, name: str, meta: jsontext.Object, version: str) -> None:
         """Have all tools listed, once for all calls that wait for it."""
@@ -89,8 +103,8 @@ class Mirror:
             return
         if self._listing is None or self._listing.done():
             self._listing = loop.create_task(self._ask(meta, version))
-        if await asyncio.shield(self._listing) and len(self._known) < MAX_TOOLS:
-            self._known.setdefault(name, {})  # a tool that is on no list has nothing to mirror
+        if await asyncio.shield(self._listing) and name not in self._known and len(self._known) < MAX_TOOLS:
+            self._remember(name, {})  # a tool that is on no list has nothing to mirror
 
     async def _ask(self, meta: jsontext.Object, version: str) -> bool:
         """Ask for all pages; False if they cannot be had."""
