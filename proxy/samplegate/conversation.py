@@ -17,6 +17,7 @@ import anyio
 import anyio.to_thread
 import msgspec
 
+from samplegate import heap
 from samplegate.ends import ManyStreams, facing
 from samplegate.links.child import Child, exit_code, start_child
 from samplegate.links.link import LineLink
@@ -60,6 +61,7 @@ async def converse(run: Run, relay: Relay, hurry: Callable[[float], None]) -> in
             server.connect(own)
             ends = [partial(end, own) for end in server.ends]
             input_ends = partial(_input_ends, relay, client, own, run.settings.end_of_input_timeout)
+            heap.bound()  # while the server starts
             code = await _first(input_ends, *ends, lambda: _signalled(relay), lambda: _silent(run, relay), lambda: _preload(run))
         finally:
             run.decisions.hurry(LAST_RECORDS)

@@ -46,8 +46,8 @@ class End:
 class Gate:
     """A running gate, its client's end and its server's."""
 
-    def __init__(self, client: End, server: End) -> None:
-        self.client, self.server = client, server
+    def __init__(self, client: End, server: End, pid: int = 0) -> None:
+        self.client, self.server, self.pid = client, server, pid
         self._fences = 0
 
     def says(self, side: str, line: bytes) -> tuple[list[bytes], list[bytes]]:
@@ -108,7 +108,7 @@ def gate(folder: Path, policy: str, *options: str) -> Iterator[Gate]:
             assert process.stdout is not None
             server, _ = listening.accept()
             with server, server.makefile("rb") as reading, server.makefile("wb") as writing:
-                yield Gate(End(process.stdout, process.stdin), End(reading, writing))
+                yield Gate(End(process.stdout, process.stdin), End(reading, writing), process.pid)
         finally:
             process.kill()
             process.communicate()

@@ -44,6 +44,12 @@ HELLO: Final = (
 _plain: Final = modern_call(lambda size: b'"' + b"x" * size + b'"')
 
 
+def resident(pid: int) -> float:
+    """MiB of one process."""
+    status = Path(f"/proc/{pid}/status").read_text()
+    return int(next(line.split()[1] for line in status.splitlines() if line.startswith("VmRSS:"))) / 1024
+
+
 @dataclass
 class At:
     """A gate, and the sessions that its clients have opened."""
@@ -76,8 +82,7 @@ class At:
 
     def resident(self) -> float:
         """MiB of the gate's process alone."""
-        status = Path(f"/proc/{self.gate.process.pid}/status").read_text()
-        return int(next(line.split()[1] for line in status.splitlines() if line.startswith("VmRSS:"))) / 1024
+        return resident(self.gate.process.pid)
 
     async def settled(self, most: float, seconds: float = 20.0) -> float:
         """What is resident once it is at most ``most``, or after some seconds: what a frame needed is given back once its answer is out."""
@@ -90,11 +95,11 @@ class At:
 
 
 @asynccontextmanager
-async def traffic(folder: Path, sessions: int = 3, program: Sequence[str] = ("-m", "samplegate")) -> AsyncIterator[At]:
+async def traffic(folder: Path, sessions: int = 3, program: Sequence[str] = ("-m", "samplegate"), server: str = "terse.py") -> AsyncIterator[At]:
     """A gate with legacy sessions that are open; each of 2025-11-25 and all of 2026-07-28 have their server."""
     (folder / "policy.yaml").write_text(POLICY)
-    server = {"command": sys.executable, "args": [str(PROGRAMS / "terse.py")]}
-    settings = {"policy": "policy.yaml", "max_body_bytes": 2 * SIZE, "decision_log": "none", "servers": {"terse": server}}
+    behind = {"command": sys.executable, "args": [str(PROGRAMS / server)]}
+    settings = {"policy": "policy.yaml", "max_body_bytes": 2 * SIZE, "decision_log": "none", "servers": {"terse": behind}}
     (folder / "settings.yaml").write_text(json.dumps(settings))
     timeout = aiohttp.ClientTimeout(total=PATIENCE)
     async with serving(folder, "--settings", "settings.yaml", program=program) as gate, aiohttp.ClientSession(timeout=timeout) as http:
