@@ -8,6 +8,7 @@ import pytest
 
 from samplegate.core.bridge.asking import MAX_ASKED
 from samplegate.core.bridge.handing import BEAT, MARGIN, MAX_ROUNDS
+from samplegate.core.session import bounds
 from samplegate.core.session.rounds import ForwardRound, Later, Note, Open, Over, Seen, ToClient
 from samplegate.core.session.seal import LIFETIME
 from tests.core.bridge.legacy import BOTH, URL, Bridge, cancel, notification
@@ -289,3 +290,34 @@ def test_the_questions_to_one_client_are_bounded() -> None:
         d.call(id)
         sent += sum("method" in line and "createMessage" in line["method"] for line in to_client(d.handed_on(keys, id=id)))
     assert MAX_ASKED - 60 < sent <= MAX_ASKED
+
+
+class TestMemory:
+    def test_what_a_call_and_its_questions_hold_is_counted_until_it_is_over(self) -> None:
+        d = bridge()
+        before = d.session.state.held
+        asked = to_client(d.handed_on({"s": ask(sample()), "f": ask(form())}))
+        d.client(result(asked[0]["id"], **SAID, more="x" * 100_000))
+        assert 90_000 < d.session.state.held - before
+        d.client(cancel(1))
+        assert 0 == d.session.state.held
+
+    def test_an_answer_for_which_there_is_no_room_is_none(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        d = bridge()
+        asked = to_client(d.handed_on({"s": ask(sample())}))
+        monkeypatch.setattr(bounds, "MOST_CALLS", 50_000)
+        out = d.client(result(asked[0]["id"], **SAID, more="x" * 100_000))
+        assert bounds.CALLS_FULL == one(out, Note).fields["fault"]
+        assert {} == one(out, Open).round.returned.replies  # type: ignore[union-attr]
+
+    def test_a_call_for_which_there_is_no_room_is_refused(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        d = bridge()
+        monkeypatch.setattr(bounds, "MOST_CALLS", 50_000)
+        (line,) = to_client(d.client(request(2, "tools/call", name="x", arguments={"text": "x" * 100_000})))
+        assert (-32603, bounds.CALLS_FULL) == (line["error"]["code"], line["error"]["message"])
+
+    def test_messages_are_counted_before_they_are_read(self) -> None:
+        d = bridge(BOTH, "2025-06-18")
+        messages = [{"role": "user", "content": {"type": "text", "text": ""}}] * 10_001
+        out = d.handed_on({"s": ask({**sample(), "messages": messages})})
+        assert "a list of it has more than 10000 elements" == one(out, Note).fields["fault"]

@@ -93,3 +93,14 @@ def test_what_is_known_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     assert [False, True, True] == [known.knows(caller) for caller in "abc"]
     arguments = json.dumps({"region": "eu"}).encode()
     assert [True, False] == [known.fault("c", name, [], arguments) is None for name in ("0", "4")]
+
+
+def test_what_is_known_is_bounded_in_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mirrored, "MAX_SIZE", 20_000)
+    monkeypatch.setattr(mirrored, "MAX_ALL_SIZE", 50_000)
+    known = Mirrored()
+    for caller in "abcd":
+        known.learn(caller, result(1, {"tools": [tool(str(n) + "x" * 2000) for n in range(5)]}))
+    assert [False, False, True, True] == [known.knows(caller) for caller in "abcd"]
+    arguments = json.dumps({"region": "eu"}).encode()
+    assert [True, False] == [known.fault("d", name + "x" * 2000, [], arguments) is None for name in ("0", "4")]
