@@ -26,7 +26,7 @@ ARROWS: Final = {
     "house": frozenset({"records", "limits", "sampler", "ports", "core"}),
     "preparation": frozenset({"book", "house", "settings", "records", "sampler", "limits", "ports", "core"}),
     "wiring": frozenset({"house", "relay", "gate", "ports", "records", "sampler", "core"}),
-    "conversation": frozenset({"ends", "preparation", "receivers", "relay", "say", "timeouts", "links", "records"}),
+    "conversation": frozenset({"ends", "heap", "preparation", "receivers", "relay", "say", "timeouts", "links", "records"}),
     "timeouts": frozenset({"relay"}),
     "failed_start": frozenset({"links", "core"}),
     "say": frozenset[str](),
