@@ -19,7 +19,7 @@ FrameId: TypeAlias = str | int
 Kind: TypeAlias = Literal["request", "notification", "result", "error"]
 
 MAX_BATCH_BYTES: Final = 4 * 1024 * 1024
-MAX_BATCH: Final = 1000  # elements; each is taken for itself
+MAX_ELEMENTS: Final = 20_000  # of a batch; one that is too long to be served has its first elements answered
 MAX_META: Final = 1024 * 1024  # bytes; the members that the protocol defines are a few hundred
 MAX_METHOD_BYTES: Final = 1024
 MAX_ID_BYTES: Final = 1024  # ids are kept in tables and logs; real ones are a few digits or a UUID
@@ -246,10 +246,10 @@ def is_batch(line: bytes) -> bool:
 
 
 def batch(line: bytes) -> list[bytes]:
-    """The elements of a 2025-03-26 batch (R92), at most ``MAX_BATCH``. Raises Malformed."""
+    """The elements of a 2025-03-26 batch (R92), at most ``MAX_ELEMENTS``. Raises Malformed."""
     if len(line) > MAX_BATCH_BYTES:
         raise Malformed(f"it is a batch of more than {MAX_BATCH_BYTES} bytes")
-    return jsontext.elements(line, MAX_BATCH)
+    return jsontext.elements(line, MAX_ELEMENTS)
 
 
 def request(id: FrameId, method: str, params: bytes | None) -> bytes:

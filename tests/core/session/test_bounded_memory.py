@@ -111,8 +111,8 @@ def test_where_others_fill_the_process_only_small_calls_go_on() -> None:
     assert [bounds.ALL_FULL] == _refusals(d.client(_call(2, "x" * bounds.SMALL)), -32603)
 
 
-def test_a_batch_is_not_taken_apart_beyond_a_thousand_elements() -> None:
+def test_a_batch_is_not_taken_apart_beyond_a_number_of_elements() -> None:
     d = Dialogue(ANSWER)
     d.open_legacy("2025-03-26")
     out = d.client(b"[" + b"{}," * 1_000_000 + b"{}]")
-    assert "a list of it has more than 1000 elements" == one(out, Note).fields["fault"]
+    assert "a list of it has more than 20000 elements" == one(out, Note).fields["fault"]

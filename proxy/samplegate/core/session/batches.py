@@ -10,6 +10,7 @@ from samplegate.core.eras import has_batches
 from samplegate.core.jsontext import Malformed
 from samplegate.core.session.rounds import Effect, Note, Side
 
+MAX_BATCH: Final = 1000  # elements
 NESTED: Final = Malformed("it is a batch in a batch")
 
 
@@ -23,8 +24,8 @@ def elements(line: bytes, problem: Malformed, revision: str) -> list[bytes] | Ma
         found = frames.batch(line)
     except Malformed as worse:
         return worse
-    if not found:
-        return Malformed(f"it is a batch of 0, not of 1 to {frames.MAX_BATCH}")
+    if not 0 < len(found) <= MAX_BATCH:
+        return Malformed(f"it is a batch of {len(found)}, not of 1 to {MAX_BATCH}")
     return [element.replace(b"\n", b" ").replace(b"\r", b" ") for element in found]
 
 
