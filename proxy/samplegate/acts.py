@@ -30,13 +30,12 @@ from samplegate.core.decisions import (
     Situation,
     Unanswered,
 )
-from samplegate.core.names import second_reading
 from samplegate.core.parsing import strictjson
 from samplegate.core.recording import Done
+from samplegate.core.replies import second_reading
 from samplegate.core.requests import BadRequest, Request
 from samplegate.core.session import shapes
 from samplegate.core.session.rounds import Item, Reply
-from samplegate.core.session.unasked import MEMBERS_OF_REPLIES
 from samplegate.offload import offload
 from samplegate.reviewing import escalate, sample_seen
 from samplegate.sampling import late, sample, shaped
@@ -146,9 +145,16 @@ async def _checked(request: Request, decision: Decision, forwarded: Forwarded, r
 def _misfit(request: Request, result: bytes) -> str | None:
     """Why a client's result is no answer to the request, None if it is one. Raises Fault where it cannot be read."""
     decoded = strictjson.decode(result, max_bytes=len(result), max_depth=MAX_DEPTH, max_values=MAX_VALUES)
-    if isinstance(decoded, dict) and (name := second_reading(decoded, MEMBERS_OF_REPLIES)) is not None:
-        raise strictjson.Fault(f"{strictjson.named(name)} could be read as another member")
+    if isinstance(decoded, dict) and (why := second_reading(decoded, _fields(request))) is not None:
+        raise strictjson.Fault(why)
     return fits(request, decoded)
+
+
+def _fields(request: Request) -> frozenset[str]:
+    """The names that a form asks for."""
+    if request.kind == "sampling" or request.mode == "url":
+        return frozenset()
+    return frozenset(request.params["requestedSchema"].get("properties", {}))
 
 
 async def _returned(item: Item, decision: Decision, forwarded: Forwarded, result: bytes | None) -> Done:

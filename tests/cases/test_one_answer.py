@@ -267,6 +267,7 @@ def _as_checked(run: Run, scene: Mapping[str, Any], written: Mapping[str, Any]) 
     unmatched = by_rules.reason is Reason.NO_RULE
     assert not unmatched or coverage["untaken"] != "none"
     assert unmatched or coverage["untaken"] != "all"
-    if run.record.effect == "deny" and run.record.reason == "rule":
-        (denial,) = (one for one in coverage["denials"] if one["rule"] == run.record.rule)
+    if run.record.effect == "deny":
+        when = {"rule": "match", "cannot": "otherwise"}[run.record.reason]
+        (denial,) = (one for one in coverage["denials"] if (one["rule"], one["when"]) == (run.record.rule, when))
         assert run.wire in (denial["wire"] if not run.modern else {*denial["wire"], "call ends"})

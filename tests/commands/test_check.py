@@ -165,3 +165,23 @@ def test_json_tells_the_same(run: Run, write: Write) -> None:
     assert ("p.yaml", "policy", [], ["server db"]) == (good["file"], good["sort"], good["problems"], good["servers"][0]["servers"])
     assert {"requests": "sampling", "declared": "if the client can", "untaken": "none", "denials": []} == good["servers"][0]["requests"][0]
     assert [(1, 10), (3, 23)] == [(problem["line"], problem["column"]) for problem in bad["problems"]]
+
+
+def test_every_setting_by_which_a_rule_denies_is_listed_with_what_the_server_gets(run: Run, write: Write) -> None:
+    write(
+        "p.yaml",
+        "version: 1\nmodels: [{name: m, model: openai/m, price: {input: 0, output: 0}}]\nlimits: {one: {requests: 1, per: 1m}}\nrules:\n"
+        "  - {name: forms, match: {kind: elicitation, mode: form}, effect: forward, otherwise: deny}\n"
+        "  - name: models\n    match: {kind: sampling}\n    effect: allow\n    with: {models: [m]}\n"
+        "    limits: [one]\n    otherwise: deny\n    on_limit: deny\n    on_timeout: deny\n",
+    )
+    out = run("check", "p.yaml").out
+    sampling = "rule 'models' denies what it cannot carry out: error -1; rule 'models' denies when a limit has no room: error -1; "
+    assert f"{sampling}rule 'models' denies on a timeout: error -1\n" in out
+    assert "advertised if the client declares it; every request matches a rule; rule 'forms' denies what it cannot carry out: error -32602\n" in out
+    (of_forms,) = (
+        one
+        for one in json.loads(run("check", "p.yaml", "--json").out)["files"][0]["servers"][0]["requests"]
+        if one["denials"] and "form" in one["requests"]
+    )
+    assert [{"rule": "forms", "wire": ["error -32602"], "when": "otherwise"}] == of_forms["denials"]

@@ -16,20 +16,21 @@ rules:
 """
 PASSING = "cases:\n  - {name: docs is denied, server: docs, sampling: x, expect: {effect: deny, rule: docs}}\n"
 FAILING = "cases:\n  - name: docs is asked\n    server: docs\n    elicitation: Sure?\n    expect: {effect: none, as: cancel}\n"
+PASSED = "p_test.yaml:2: passed: docs is denied: deny by docs; the server gets: error -32602\n"
 
 
 def test_the_cases_beside_a_policy_are_run(run: Run, write: Write) -> None:
     write("p.yaml", POLICY)
     write("p_test.yaml", PASSING)
     ended = run("test", "p.yaml")
-    assert (0, "p_test.yaml: 1 case, all passed\n1 file, 1 case, 0 failed\n", "") == (ended.code, ended.out, ended.err)
+    assert (0, f"{PASSED}p_test.yaml: 1 case, all passed\n1 file, 1 case, 0 failed\n", "") == (ended.code, ended.out, ended.err)
 
 
 @pytest.mark.parametrize("given", [["p_test.yaml"], ["p.yaml", "p_test.yaml"], ["p_test.yaml", "p.yaml"]])
 def test_the_test_file_itself_will_do_and_nothing_runs_twice(run: Run, write: Write, given: list[str]) -> None:
     write("p.yaml", POLICY)
     write("p_test.yaml", PASSING)
-    assert (0, "p_test.yaml: 1 case, all passed\n1 file, 1 case, 0 failed\n") == (run("test", *given).code, run("test", *given).out)
+    assert (0, f"{PASSED}p_test.yaml: 1 case, all passed\n1 file, 1 case, 0 failed\n") == (run("test", *given).code, run("test", *given).out)
 
 
 def test_a_failing_case_tells_its_line_what_differs_and_every_rule(run: Run, write: Write) -> None:
@@ -153,6 +154,7 @@ def test_coverage_names_what_no_case_reaches_with_its_line(run: Run, write: Writ
     ended = run("test", "--coverage", "p.yaml")
     assert (0, "") == (ended.code, ended.err)
     assert [
+        "p_test.yaml:2: passed: two a minute: allow by docs; the server gets: the model's answer",
         "p_test.yaml: 1 case, all passed",
         "p.yaml:5: rule 'docs': server: 'mail' is met by no request that it takes; add a case with it",
         "p.yaml:6: rule 'rest': takes no case's request; add a case that it matches (with it 1 of its arms are missing)",

@@ -10,7 +10,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from samplegate.book import compile_book, load_policy
 from samplegate.commands import FAILED, OK, UNREADABLE, coverages
@@ -131,9 +131,22 @@ def _report(outcome: Outcome) -> Iterator[str]:
     yield from outcome.problems
     for trial in outcome.failed:
         yield from _failure(outcome.tests, trial)
+    yield from (_passed(outcome.tests, trial) for trial in outcome.trials if not trial.mismatches)
     if outcome.trials:
         failed = len(outcome.failed)
         yield f"{outcome.tests}: {count(len(outcome.trials), 'case')}, {f'{failed} failed' if failed else 'all passed'}"
+
+
+_BY: Final = {"allow": "the model's answer", "escalate": "the reviewer's answer", "forward": "the client's answer"}
+"""What the server gets where that is not known yet."""
+
+
+def _passed(tests: Path, trial: Trial) -> str:
+    if trial.came is None:
+        return f"{tests}:{trial.line}: passed: {trial.case.name}"
+    decision, wire = trial.came.decision, trial.came.wire
+    rule = "" if decision.rule is None else f" by {decision.rule}"
+    return f"{tests}:{trial.line}: passed: {trial.case.name}: {decision.effect}{rule}; the server gets: {wire or _BY[decision.effect]}"
 
 
 def _failure(tests: Path, trial: Trial) -> Iterator[str]:

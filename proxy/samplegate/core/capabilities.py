@@ -234,15 +234,26 @@ def unsolicited(
     return "pass" if asked and asked >= kinds else "strip"
 
 
+_When: TypeAlias = Literal["match", "otherwise", "on_limit", "on_timeout"]
+_DENIES: Final[Mapping[_When, str]] = {
+    "match": "denies",
+    "otherwise": "denies what it cannot carry out",
+    "on_limit": "denies when a limit has no room",
+    "on_timeout": "denies on a timeout",
+}
+
+
 class Denial(msgspec.Struct, frozen=True):
     """A rule that may deny requests of a class, and what the server then gets in the legacy eras; where that depends on the client, both."""
 
     rule: str
     wire: tuple[str, ...]
+    when: _When = "match"
+    """Whatever it matches, or by which of its settings."""
 
     def __str__(self) -> str:
         first, *more = self.wire
-        return f"rule {shown(self.rule)} denies: {first}{''.join(f', or {other} where the client declares it' for other in more)}"
+        return f"rule {shown(self.rule)} {_DENIES[self.when]}: {first}{''.join(f', or {other} where the client declares it' for other in more)}"
 
 
 class Coverage(msgspec.Struct, frozen=True):
@@ -275,10 +286,33 @@ def _coverage(class_: Class, declared: tuple[bool, bool], reached: Sequence[tupl
     """``declared``: to a client without capabilities, and to one with all."""
     bare, able = declared
     untaken: Literal["none", "some", "all"] = "all" if not reached else "none" if reached[-1][1] else "some"
-    denials = [_denial(rule, class_, declared) for rule, _ in reached if isinstance(rule, DenyRule)]
+    denials = [denial for rule, _ in reached for denial in _denials(rule, class_, declared)]
     return Coverage(class_, "always" if bare else "if the client can" if able else "never", untaken, tuple(denials))
 
 
-def _denial(rule: DenyRule, class_: Class, declared: tuple[bool, bool]) -> Denial:
-    milder = "error -1" if _kind_of(class_) == "sampling" else rule.as_
-    return Denial(rule.name, tuple(dict.fromkeys(milder if each else "error -32602" for each in declared)))
+def _denials(rule: Rule, class_: Class, declared: tuple[bool, bool]) -> Iterator[Denial]:
+    """What is not declared is denied with an error. A rule whose effect was begun denies only what was declared."""
+    milder = "error -1" if _kind_of(class_) == "sampling" else "cancel"
+    if isinstance(rule, DenyRule):
+        milder = "error -1" if _kind_of(class_) == "sampling" else rule.as_
+        yield Denial(rule.name, _wire(milder, declared))
+        return
+    if rule.otherwise == "deny":  # what a client declares is always forwarded
+        yield Denial(rule.name, _wire(milder, declared[:1] if isinstance(rule, ForwardRule) else declared), "otherwise")
+    if not declared[1] or not _may_begin(rule, class_):
+        return
+    if rule.limits and rule.on_limit == "deny":
+        yield Denial(rule.name, (milder,), "on_limit")
+    if not isinstance(rule, AnswerRule) and rule.on_timeout == "deny":
+        yield Denial(rule.name, (milder,), "on_timeout")
+
+
+def _wire(milder: str, declared: Sequence[bool]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(milder if each else "error -32602" for each in declared))
+
+
+def _may_begin(rule: Rule, class_: Class) -> bool:
+    """Whether the effect of a rule can be carried out for some request of a class."""
+    if isinstance(rule, AllowRule):
+        return _kind_of(class_) == "sampling"
+    return answers.can_answer(rule, class_) if isinstance(rule, AnswerRule) else True

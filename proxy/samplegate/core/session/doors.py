@@ -46,6 +46,11 @@ def _offered(method: str, request: Request | BadRequest, offer: Offer) -> bool:
     return offer.sampling and (offer.sampling_tools or not asks_tools)
 
 
+def resembles_a_kind(method: str) -> bool:
+    """Whether a lenient parser takes a method that is neither sampling nor elicitation for one of them."""
+    return method.strip() in KINDS or names.resembles(method.strip(), KINDS)
+
+
 class InputRequired(msgspec.Struct, frozen=True):
     """An ``input_required`` result, taken apart."""
 

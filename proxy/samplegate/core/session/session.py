@@ -234,6 +234,9 @@ class Session:
             return [refused, *self._witness.wrote(f)]
         if f.method in doors.KINDS:
             return self.pushes.arrive(f, now, lane)
+        if doors.resembles_a_kind(f.method):
+            refused = Note("frame.refused", {"side": "server", "fault": "its method resembles one of the protocol"})
+            return [refused, ToServer(SERVER_LANE, frames.error(f.id, shapes.METHOD_NOT_FOUND, "the method resembles one of the protocol"))]
         return self.passed.arrive(f, self.routes.request(lane))
 
     def _server_notifies(self, lane: int, f: Frame) -> Effects:

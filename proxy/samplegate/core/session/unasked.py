@@ -14,6 +14,7 @@ from samplegate.core.decisions import Answered, Withdrawn
 from samplegate.core.frames import Frame
 from samplegate.core.parsing import strictjson
 from samplegate.core.policy import Kind
+from samplegate.core.replies import second_reading
 from samplegate.core.requests import BadRequest
 from samplegate.core.session import doors, shapes
 from samplegate.core.session.inflight import Pending
@@ -36,8 +37,7 @@ class Unasked(msgspec.Struct, eq=False):
             given = {key: bytes(raw) for key, raw in jsontext.fields(answers).items()}
             if len(given) > doors.MAX_KEYS:
                 raise jsontext.Malformed("inputResponses has too many answers")
-            plain = all(isinstance(one, dict) for one in strictjson.decode(answers).values())
-            plain = plain and not any(names.second_reading(jsontext.fields(raw), MEMBERS_OF_REPLIES) for raw in given.values())
+            plain = all(isinstance(one, dict) and second_reading(one) is None for one in strictjson.decode(answers).values())
         except (jsontext.Malformed, strictjson.Fault):
             plain = False
         if not plain:  # nobody's consent, as where it answers what was asked
@@ -118,8 +118,6 @@ def _says_action(answer: bytes) -> bool:
 
 
 _ANSWERS: Final = frozenset({"requestState", "inputResponses"})
-MEMBERS_OF_REPLIES: Final = frozenset({"action", "content", "role", "model", "stopReason", "_meta"})
-"""What a client answers to sampling and elicitation."""
 
 
 def brings_answers(params: jsontext.Object) -> bool:
