@@ -73,6 +73,11 @@ EFFECTS: Final[Mapping[str, list[str]]] = {
     "any": ["forward", "escalate", "deny"],
 }
 KIND: Final = {"sampling with tools": "sampling", "elicitation by form": "form", "form with a password": "form", "elicitation by url": "url"}
+_AUDIO: Final = {"type": "audio", "data": "AAAA", "mimeType": "audio/wav"}
+_IMAGE: Final = {"type": "image", "data": "AAAA", "mimeType": "image/png"}
+_TOOL: Final = {"type": "tool_use", "id": "u", "name": "t", "input": {}}
+CONTENTS: Final[list[Any]] = ["fixed", [_AUDIO], [_IMAGE], [_TOOL], [_IMAGE, {"type": "text", "text": "a"}]]
+"""Not all have a form in every revision, and a use of a tool has none where no tools were given."""
 MORE: Final = st.fixed_dictionaries({}, optional={"otherwise": st.sampled_from(["next", "deny"]), "as": st.just("decline"), "shadow": st.just(True)})
 
 
@@ -85,7 +90,7 @@ def rules_for(draw: st.DrawFn, what: str) -> list[dict[str, Any]]:
         kind = draw(st.sampled_from([own, own, own, *OF_KIND]))
         narrowed = draw(NARROWED) if draw(st.integers(0, 2)) == 2 else {}
         effect, of = draw(st.sampled_from(EFFECTS[kind])), draw(st.sampled_from(OF_KIND[kind]))
-        rules.append({"effect": effect, "of": of, "narrowed": narrowed, **draw(MORE)})
+        rules.append({"effect": effect, "of": of, "narrowed": narrowed, "content": draw(st.sampled_from(CONTENTS)), **draw(MORE)})
     return rules
 
 
@@ -93,7 +98,7 @@ SCENE: Final = st.fixed_dictionaries({
     "what": st.sampled_from(sorted(ASKS)),
     "server": st.sampled_from(["docs", "db"]),
     "tool": st.sampled_from(["a", "b"]),
-    "revision": st.sampled_from([*NEWEST, *NEWEST, "2025-06-18", "2025-03-26"]),
+    "revision": st.sampled_from([*NEWEST, *NEWEST, "2025-06-18", "2025-03-26", "2024-11-05"]),
     "client": st.sets(st.sampled_from(sorted(CAPABLE))).map(sorted),
 })  # fmt: skip
 
@@ -120,7 +125,7 @@ def _rule(name: str, drawn: dict[str, Any]) -> dict[str, Any]:
         case "allow", _:
             out |= {"with": {"models": ["text" if "otherwise" in drawn else "m"]}}
         case "answer", "sampling":
-            out |= {"content": "fixed"}
+            out |= {"content": drawn["content"]}
         case "answer", _:
             out |= {"content": {"confirm": True}}
         case "escalate", _:
