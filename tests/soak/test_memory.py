@@ -1,4 +1,4 @@
-"""10,000 frames of 64 KiB and 50 of 16 MiB, every other one hostile, at a real `samplegate serve`: what they needed is given back."""
+"""10,000 frames of 64 KiB and 50 of 16 MiB at a real `samplegate serve` (every other one hostile) and `run`: what they needed is given back."""
 
 from __future__ import annotations
 
@@ -7,11 +7,13 @@ from pathlib import Path
 import pytest
 
 from tests.hostile_frames import SIZE
-from tests.system.hostile_traffic import MOST_GROWTH, SMALL, load, traffic
+from tests.system.hostile_traffic import MOST_GROWTH, SMALL, load, resident, traffic
+from tests.system.test_memory import exchanged, running, settled
 
-pytestmark = [pytest.mark.soak, pytest.mark.anyio, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.soak, pytest.mark.timeout(900)]
 
 
+@pytest.mark.anyio
 async def test_memory_comes_back_after_ten_thousand_frames(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     async with traffic(tmp_path) as at:
         await load(at, 200, SMALL)
@@ -24,4 +26,17 @@ async def test_memory_comes_back_after_ten_thousand_frames(tmp_path: Path, capsy
         print(f"\nmemory: {before:.1f} MiB before, {between:.1f} after 10,000 frames of 64 KiB, {after:.1f} after 50 of 16 MiB")
     assert statuses.keys() | large.keys() == {200, 400}
     assert 25 <= large[200], "no large frame reached the server, so this shows nothing"
+    assert MOST_GROWTH > after - before
+
+
+def test_memory_of_run_comes_back_after_ten_thousand_frames_in_both_directions(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with running(tmp_path, "legacy") as (at, client, server):
+        exchanged(at, client, server, 200, SMALL)
+        before = resident(at.pid)
+        exchanged(at, client, server, 10_000, SMALL)
+        between = resident(at.pid)
+        exchanged(at, client, server, 50, SIZE)
+        after = settled(at.pid, before + MOST_GROWTH)
+    with capsys.disabled():
+        print(f"\nmemory of run: {before:.1f} MiB before, {between:.1f} after 10,000 frames of 64 KiB, {after:.1f} after 50 of 16 MiB")
     assert MOST_GROWTH > after - before

@@ -130,11 +130,11 @@ class Heads:
         until = time.monotonic() + 60
         while len(found := [line for line in self.lines if mark in line]) < count:
             assert time.monotonic() < until, f"{len(found)} of {count} lines"
-            time.sleep(0.02)
+            time.sleep(0.002)
         return found
 
 
-def _settled(pid: int, most: float) -> float:
+def settled(pid: int, most: float) -> float:
     until = time.monotonic() + 20
     while (now := resident(pid)) > most and time.monotonic() < until:
         time.sleep(0.2)
@@ -142,7 +142,7 @@ def _settled(pid: int, most: float) -> float:
 
 
 @contextmanager
-def _running(folder: Path, era: str) -> Iterator[tuple[Gate, Heads, Heads]]:
+def running(folder: Path, era: str) -> Iterator[tuple[Gate, Heads, Heads]]:
     with gate(folder, FORWARD, "--decision-log", "none") as at:
         at.legacy(sampling={}) if era == "legacy" else at.modern()
         client, server = Heads(at.client), Heads(at.server)
@@ -161,13 +161,13 @@ def _push(number: int, size: int) -> bytes:
 
 
 def test_open_requests_of_a_server_are_bounded_in_bytes(tmp_path: Path) -> None:
-    with _running(tmp_path, "legacy") as (at, client, server):
+    with running(tmp_path, "legacy") as (at, client, server):
         before = resident(at.pid)
         for number in range(10):
             at.server.write(_push(number, 8 * MIB))
         asked = client.until(3, b"sampling/createMessage")
         refused = server.until(7, b'"error"')
-        during = _settled(at.pid, before + PUSHES + MOST_GROWTH)
+        during = settled(at.pid, before + PUSHES + MOST_GROWTH)
         at.server.write(_push(10, 100))
         client.until(4, b"sampling/createMessage")
         for line in asked:
@@ -184,17 +184,17 @@ def test_open_requests_of_a_server_are_bounded_in_bytes(tmp_path: Path) -> None:
 
 
 def test_calls_in_flight_over_stdio_are_bounded_in_bytes(tmp_path: Path) -> None:
-    with _running(tmp_path, "modern") as (at, client, server):
+    with running(tmp_path, "modern") as (at, client, server):
         before = resident(at.pid)
         for number in range(1, 13):
             at.client.write(_held(number, 15 * MIB))
         refused = client.until(4, b'"error"')
         calls = server.until(8, b"tools/call")
-        during = _settled(at.pid, before + CALLS + MOST_GROWTH)
+        during = settled(at.pid, before + CALLS + MOST_GROWTH)
         for line in calls:
             at.server.write(b'{"jsonrpc":"2.0","id":%d,"result":{"resultType":"complete","content":[]}}' % _id(line))
         client.until(8, b'"result"')
-        after = _settled(at.pid, before + MOST_GROWTH)
+        after = settled(at.pid, before + MOST_GROWTH)
     assert all(b"-32603" in line and b"128 MiB" in line for line in refused)
     assert 8 == len(calls)
     assert CALLS + MOST_GROWTH > during - before
@@ -207,12 +207,12 @@ def _id(line: bytes) -> int:
 
 
 def test_memory_of_run_comes_back_after_large_frames_in_both_directions(tmp_path: Path) -> None:
-    with _running(tmp_path, "legacy") as (at, client, server):
+    with running(tmp_path, "legacy") as (at, client, server):
         exchanged(at, client, server, 20, SMALL)
         before = resident(at.pid)
         exchanged(at, client, server, 100, SMALL)
         exchanged(at, client, server, 10, SIZE)
-        after = _settled(at.pid, before + MOST_GROWTH)
+        after = settled(at.pid, before + MOST_GROWTH)
     assert MOST_GROWTH > after - before
 
 
