@@ -27,6 +27,7 @@ pytestmark = [
     pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc"),
 ]
 FORWARD = "version: 1\nrules: [{name: all, effect: forward}]\n"
+ECHO = {**MODERN, "mcp-name": "echo"}
 CALLS = 128
 PUSHES = 64
 """MiB that one session's calls in flight and its server's open requests may hold."""
@@ -51,24 +52,24 @@ async def test_declarations_are_not_remembered_by_their_bytes(tmp_path: Path) ->
     async with traffic(tmp_path) as at:
         await load(at, 50, SMALL)
         before = at.resident()
-        large = [await at.post(_declaring(number, 15 * MIB), MODERN) for number in range(50)]
-        small = [await at.post(_declaring(number, MIB - 4096), MODERN) for number in range(100)]
+        large = [await at.post(_declaring(number, 15 * MIB), ECHO) for number in range(50)]
+        small = [await at.post(_declaring(number, MIB - 4096), ECHO) for number in range(100)]
         after = await at.settled(before + MOST_GROWTH)
     assert MOST_GROWTH > after - before
-    assert [200] * 50 == large
+    assert {200, 400} >= set(large)
     assert [200] * 100 == small
 
 
 @pytest.mark.anyio
 async def test_calls_in_flight_over_http_are_bounded_in_bytes_and_held_once(tmp_path: Path) -> None:
     async with traffic(tmp_path, server="holding.py") as at:
-        await at.post(_held(0, 15 * MIB, "echo"), {**MODERN, "mcp-name": "echo"})
+        await at.post(_held(0, 15 * MIB, "echo"), ECHO)
         before = at.resident()
         calls = []
         for number in range(12):
             calls.append(asyncio.create_task(_answer(at, _held(number, 15 * MIB))))
             await asyncio.wait(calls[-1:], timeout=0.3)
-            await at.post(_held(100 + number, 100, "echo"), {**MODERN, "mcp-name": "echo"})  # answered when the server has read the others
+            await at.post(_held(100 + number, 100, "echo"), ECHO)  # answered when the server has read the others
         for _ in range(300):
             waiting = [call for call in calls if not call.done()]
             if len(waiting) <= 8:
@@ -76,7 +77,7 @@ async def test_calls_in_flight_over_http_are_bounded_in_bytes_and_held_once(tmp_
             await asyncio.sleep(0.1)
         refused = [call.result() for call in calls if call.done()]
         during = await at.settled(before + CALLS + MOST_GROWTH)
-        assert 200 == await at.post(_held(99, 100, "echo"), {**MODERN, "mcp-name": "echo"}), "a small call has no room"
+        assert 200 == await at.post(_held(99, 100, "echo"), ECHO), "a small call has no room"
         for call in waiting:
             call.cancel()
         after = await at.settled(before + MOST_GROWTH)
