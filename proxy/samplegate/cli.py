@@ -81,7 +81,8 @@ def _call(args: argparse.Namespace) -> int:
         if problem.errno != errno.EPIPE:
             print(f"samplegate: stdout: cannot be written: {(problem.strerror or str(problem)).lower()}", file=sys.stderr)
         # `samplegate schema | head`, a full disk; the interpreter would complain again when it flushes stdout at its end
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        if sys.stdout is not None:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
 
 

@@ -7,7 +7,7 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
@@ -82,7 +82,7 @@ class Running:
 
 
 @contextmanager
-def running(folder: Path, *options: str, command: tuple[str, ...] = SLOW, environment: Mapping[str, str] | None = None) -> Iterator[Running]:
+def running(folder: Path, *options: str, command: Sequence[str] = SLOW, environment: Mapping[str, str] | None = None) -> Iterator[Running]:
     """`samplegate run` with these options around a server; it is killed if the test leaves it running."""
     if not (folder / "policy.yaml").exists():
         (folder / "policy.yaml").write_text(POLICY)

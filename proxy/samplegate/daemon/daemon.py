@@ -194,6 +194,7 @@ class Daemon:
     async def _answered(self, seconds: float, since: float) -> bool:
         """Wait for the answers to calls in flight, for each server at most its ``end_of_input_timeout``; False if some were cut off."""
         cut_off: list[str] = []
+        done = False
 
         async def one(server: Server) -> None:
             if await server.drain():

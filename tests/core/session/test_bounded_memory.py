@@ -85,7 +85,7 @@ def test_open_urls_of_an_error_are_counted_until_they_are_decided() -> None:
     data = {"elicitations": [{"mode": "url", "elicitationId": "e", "url": "https://a.example/", "message": "m" * 100_000}]}
     out = d.server({"jsonrpc": "2.0", "id": 1, "error": {"code": -32042, "message": "", "data": data}})
     assert 200_000 < d.session.state.held
-    assert one(out, Open)
+    one(out, Open)
     d.client({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 1}})
     assert 0 == d.session.state.held
 
