@@ -48,16 +48,16 @@ async def test_memory_comes_back_after_hostile_frames(tmp_path: Path) -> None:
 
 @pytest.mark.anyio
 async def test_declarations_are_not_remembered_by_their_bytes(tmp_path: Path) -> None:
-    """Each declares another text. A ``_meta`` of over 1 MiB is refused; by the smaller ones there is no telling what is kept."""
+    """Each declares another text. Those of 15 MiB are refused; those of 60 KiB are not, and only the last of them are remembered."""
     async with traffic(tmp_path) as at:
         await load(at, 50, SMALL)
         before = at.resident()
         large = [await at.post(_declaring(number, 15 * MIB), ECHO) for number in range(50)]
-        small = [await at.post(_declaring(number, MIB - 4096), ECHO) for number in range(100)]
+        small = [await at.post(_declaring(number, 60 * 1024), ECHO) for number in range(300)]
         after = await at.settled(before + MOST_GROWTH)
     assert MOST_GROWTH > after - before
-    assert {200, 400} >= set(large)
-    assert [200] * 100 == small
+    assert [400] * 50 == large
+    assert [200] * 300 == small
 
 
 @pytest.mark.anyio
