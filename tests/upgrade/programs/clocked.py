@@ -1,0 +1,44 @@
+"""samplegate whose wall clock is ``SHIFT`` seconds ahead of this machine's: reviews and windows of the files then are as old as a test says.
+
+As ``clocked.py each`` it runs many commands in one process: on stdin their arguments as JSON, on stdout the exit code, stdout and stderr of each.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import os
+import runpy
+import sys
+import time
+
+_real, _shift = time.time, float(os.environ["SHIFT"])
+time.time = lambda: _real() + _shift
+
+
+def samplegate() -> None:
+    """The command line of ``sys.argv``."""
+    runpy.run_module("samplegate", run_name="__main__", alter_sys=True)
+
+
+def each(commands: list[list[str]]) -> list[tuple[int, str, str]]:
+    """What comes of these command lines."""
+    ended = []
+    for command in commands:
+        out, err, code = io.StringIO(), io.StringIO(), 0
+        sys.argv = ["samplegate", *command]
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+            try:
+                samplegate()
+            except SystemExit as end:
+                code = end.code if isinstance(end.code, int) else int(end.code is not None)
+        ended.append((code, out.getvalue(), err.getvalue()))
+    return ended
+
+
+if __name__ == "__main__":
+    if sys.argv[1:] == ["each"]:
+        print(json.dumps(each(json.load(sys.stdin))))
+    else:
+        samplegate()
