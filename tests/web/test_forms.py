@@ -214,8 +214,8 @@ def test_a_form_that_comes_back_untouched_edits_nothing() -> None:
         "edit__max_tokens": "200",
         "edit__temperature": "",
     }
-    for do in ("approve", "edit"):
-        assert Verdict(word="approve") == verdict(found, do=do, **fields)
+    assert Verdict(word="approve") == verdict(found, do="approve", **fields)
+    assert "Nothing is edited" in said(found, posted(digest=DIGEST, do="edit", **fields)).problems[""]
 
 
 def test_edits_are_of_the_field_that_was_changed() -> None:

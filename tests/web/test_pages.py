@@ -312,6 +312,14 @@ async def test_an_approval_that_would_drop_a_written_answer_is_refused(do: str, 
     assert "pending" == house.store.reviews[ID].state
 
 
+async def test_an_approval_with_edits_is_refused_where_nothing_is_edited(house: House) -> None:
+    await house.open()
+    found = await post(await signed_in(house), do="edit")
+    assert 422 == found.status_code
+    assert 'Nothing is edited. Choose "Approve"' in Read(found.text).text
+    assert "pending" == house.store.reviews[ID].state
+
+
 async def test_an_edit_that_is_not_valid_is_not_dropped_by_approve_either(house: House) -> None:
     await house.open()
     found = await post(await signed_in(house), do="approve", edit__max_tokens="few")

@@ -97,7 +97,7 @@ def _previewed(review: Review, touched: Touched) -> str:
 
 
 def _dropped(do: str, review: Review, found: Typed) -> str | None:
-    """Why this button would drop what was typed, None if it does not."""
+    """Why this button would drop what was typed, or has nothing to send; None if it does what it says."""
     labels = ", ".join(found.labels)
     match do, found.touched:
         case (("approve" | "edit" | "answer" | "preview"), "both"):
@@ -105,6 +105,8 @@ def _dropped(do: str, review: Review, found: Typed) -> str | None:
         case "approve", "edited":
             edit = "Release with edits" if review.stage == "answer" else "Approve with edits"
             return f'Your edits would be lost ({labels}). Choose "{edit}", or undo the edits.'
+        case "edit", "untouched":
+            return f'Nothing is edited. Choose "{"Release" if review.stage == "answer" else "Approve"}" to let it pass as it is.'
         case (("approve" | "edit"), "written"):
             return 'The answer that you wrote would be lost. Choose "Send this answer", or remove it.'
         case "answer", "edited":
