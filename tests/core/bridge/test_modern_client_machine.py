@@ -1,5 +1,7 @@
 """Modern clients over a legacy server under any order of things: clients on several lanes and a server that each do as they like.
 
+The clients are on stdio, or on HTTP with a stream for each request: the stream ends with its answer, and nothing is sent on it after that.
+
 What must hold whatever happens: nothing raises, every request is answered once or was taken back, the server never sees the modern era, nobody
 hears what is another's, and nothing is kept.
 """
@@ -112,10 +114,20 @@ def key(id: Any) -> Id:
 class Clients(RuleBasedStateMachine):
     """Who waits for what, as the peers themselves would count it."""
 
-    @initialize(rules=st.sampled_from(POLICIES), streams=st.booleans(), outlived=st.booleans(), opened=st.sampled_from([True, True, True, False]))
-    def begin(self, rules: tuple[Any, ...], streams: bool, outlived: bool, opened: bool) -> None:
+    @initialize(
+        rules=st.sampled_from(POLICIES),
+        http=st.booleans(),
+        streams=st.booleans(),
+        outlived=st.booleans(),
+        opened=st.sampled_from([True, True, True, False]),
+    )
+    def begin(self, rules: tuple[Any, ...], http: bool, streams: bool, outlived: bool, opened: bool) -> None:
         self.session = ModernClient(State(compile_policy(policy(*rules), {}), "default", "t", KEY, streams=streams, outlived=outlived))
-        self.now = 0.0
+        self.http, self.now = http, 0.0
+        self.posts = 0
+        self.awaited: set[int] = set()  # the clients' open streams, over HTTP
+        self.ended: list[int] = []  # streams that have ended, of which the session has not been told
+        self.late: list[Round] = []  # rounds that were withdrawn before their release
         self.waiting: Counter[Place] = Counter()  # the clients' requests that they have no answer to
         self.levels: Counter[int] = Counter()  # by lane: whether anything on it ever asked for log messages since it was empty
         self.listening: set[Place] = set()  # the listens that were acknowledged
@@ -127,7 +139,7 @@ class Clients(RuleBasedStateMachine):
         self.timers: list[str] = []
         self.pushes = self.fresh = 0
         if opened:
-            self.says(0, asks("first", "server/discover"))
+            self.says(self.stream(0), asks("first", "server/discover"))
             self.the_server_opens()
 
     # -- what comes out is looked at here ----------------------------------------------------------------------------------------------------
@@ -137,6 +149,7 @@ class Clients(RuleBasedStateMachine):
             match effect:
                 case ToClient(lane, line, last):
                     assert lane >= 0
+                    assert not self.http or lane in self.awaited, ("sent on a stream that has ended", line)
                     assert b'"sg:' not in line.replace(b'"sg:t:1"', b"")
                     self.client_hears(lane, json.loads(line), last)
                 case ToServer(lane, line):
@@ -146,7 +159,8 @@ class Clients(RuleBasedStateMachine):
                     self.rounds[round.id] = round
                     self.push_of[round.id] = key(f"p{self.pushes}")
                 case Withdraw(round):
-                    if self.rounds.pop(round).door == "push":
+                    self.late.append(self.rounds.pop(round))
+                    if self.late[-1].door == "push":
                         self.pushed.remove(self.push_of[round])  # nothing is sent
                 case Later(_, token):
                     self.timers.append(token)
@@ -164,6 +178,7 @@ class Clients(RuleBasedStateMachine):
             self.waiting[place] -= 1
             if not self.waiting[place]:
                 self.listening.discard(place)
+            self.end(lane)
             if "result" in said:
                 assert "complete" == said["result"]["resultType"]
                 assert not {"inputRequests", "requestState"} & said["result"].keys()
@@ -199,6 +214,24 @@ class Clients(RuleBasedStateMachine):
         elif said["method"] == "notifications/cancelled":
             self.at_server.pop(key(said["params"]["requestId"]))
 
+    def stream(self, lane: int) -> int:
+        """The lane of a request: over HTTP a stream of its own."""
+        if not self.http:
+            return lane
+        self.posts += 1
+        self.awaited.add(self.posts)
+        return self.posts
+
+    def of(self, lane: int, id: Any) -> int:
+        """The lane on which a request is cancelled: over HTTP that of its stream, where it is open."""
+        return next((at for at in sorted(self.awaited) if self.waiting[at, key(id)]), lane) if self.http else lane
+
+    def end(self, lane: int) -> None:
+        """A stream ends with its answer."""
+        if lane in self.awaited:
+            self.awaited.remove(lane)
+            self.ended.append(lane)
+
     def says(self, lane: int, line: dict[str, Any] | bytes) -> list[Effect]:
         if isinstance(line, dict) and "id" in line:
             self.waiting[lane, key(line["id"])] += 1
@@ -211,31 +244,36 @@ class Clients(RuleBasedStateMachine):
 
     @rule(lane=LANES, id=IDS, method=METHODS, meta=METAS, more=MORE)
     def a_client_asks(self, lane: int, id: Any, method: str, meta: dict[str, Any], more: dict[str, Any]) -> None:
+        lane = self.stream(lane)
         if meta.get(LEVEL) in LEVELS:
             self.levels[lane] += 1
         self.says(lane, asks(id, method, meta, name="x", uri="u", **more))
 
     @rule(lane=LANES, id=IDS)
     def a_client_asks_without_an_envelope(self, lane: int, id: Any) -> None:
-        self.says(lane, request(id, "tools/call", name="x"))
+        self.says(self.stream(lane), request(id, "tools/call", name="x"))
 
     @rule(lane=LANES, id=IDS, filter=FILTERS)
     def a_client_listens(self, lane: int, id: Any, filter: Any) -> None:
-        self.says(lane, asks(id, "subscriptions/listen", notifications=filter))
+        self.says(self.stream(lane), asks(id, "subscriptions/listen", notifications=filter))
 
     @rule(lane=LANES, id=IDS)
     def a_client_cancels(self, lane: int, id: Any) -> None:
+        lane = self.of(lane, id)
         place = (lane, key(id))
         expected = [Over(lane)] if self.waiting[place] else []
         self.waiting[place] -= len(expected)
         self.listening.discard(place)
         out = self.says(lane, tells("notifications/cancelled", requestId=id))
         assert expected == [effect for effect in out if isinstance(effect, Over)]
+        if expected:
+            self.end(lane)
 
     @rule(lane=LANES, meta=st.sampled_from([{}, {"progressToken": 1}, {LEVEL: "debug"}]), answer=st.sampled_from([None, *ANSWERS]))
     def a_call_goes_out(self, lane: int, meta: dict[str, Any], answer: dict[str, Any] | None) -> None:
         """Two steps that a search by chance rarely makes one after the other."""
         self.fresh += 1
+        lane = self.stream(lane)
         self.levels[lane] += LEVEL in meta
         before = set(self.at_server)
         self.says(lane, asks(f"c{self.fresh}", "resources/read", meta, uri="u"))
@@ -244,15 +282,25 @@ class Clients(RuleBasedStateMachine):
             _, to = self.at_server.pop(new[0])
             self.told({"jsonrpc": "2.0", "id": new[0][1], **answer}, to)
 
-    @rule(lane=LANES, busy=st.booleans())
-    def a_lane_closes(self, lane: int, busy: bool) -> None:
+    @rule(data=st.data(), lane=LANES, busy=st.booleans())
+    def a_lane_closes(self, data: st.DataObject, lane: int, busy: bool) -> None:
         if busy:
             self.a_call_goes_out(lane, {}, None)
+        if self.http:
+            lane = data.draw(st.sampled_from(sorted(self.awaited))) if self.awaited else self.posts
+        self.awaited.discard(lane)
         for place in [place for place in self.waiting if place[0] == lane]:
             del self.waiting[place]
             self.listening.discard(place)
         self.levels[lane] = 0
         assert not any(isinstance(effect, ToClient) for effect in self.carry_out(self.session.lane_closed("client", lane)))
+
+    @precondition(lambda self: self.ended)
+    @rule(data=st.data())
+    def an_ended_stream_is_put_away(self, data: st.DataObject) -> None:
+        lane = data.draw(st.sampled_from(self.ended))
+        self.ended.remove(lane)
+        assert [] == self.session.lane_closed("client", lane)
 
     @rule(lane=LANES, method=st.sampled_from(["notifications/initialized", "notifications/vendor", "notifications/progress"]))
     def a_client_tells(self, lane: int, method: str) -> None:
@@ -292,6 +340,7 @@ class Clients(RuleBasedStateMachine):
         if line.startswith(b"[{") and from_server:
             self.pushed.add(key("b"))
         elif line.startswith(b"[{"):  # it is refused, and so is each request in it
+            lane = self.stream(lane)
             self.waiting[lane, key("b")] += 1
         out = self.told(line) if from_server else self.says(lane, line)
         assert not any(isinstance(effect, Open | Later | Withdraw | Reply) for effect in out)
@@ -299,11 +348,13 @@ class Clients(RuleBasedStateMachine):
     @rule(side=st.sampled_from(["client", "server"]), lane=LANES, id=IDS)
     def a_line_is_lost(self, side: str, lane: int, id: Any) -> None:
         if side == "client":
+            lane = self.stream(lane)
             self.waiting[lane, key(id)] += 1
             head = json.dumps({"jsonrpc": "2.0", "id": id, "method": "tools/call"}, separators=(",", ":"))[:-1].encode() + b',"params":{"a'
             self.carry_out(self.session.lost("client", lane, head, "it is too long"))
             if id == 2**70:  # a number too long to be found in half a line
                 self.waiting[lane, key(id)] -= 1
+                self.end(lane)
         elif self.at_server:
             gone = next(iter(self.at_server))
             del self.at_server[gone]
@@ -321,6 +372,15 @@ class Clients(RuleBasedStateMachine):
             for name, item in round.items.items()
         }
         self.carry_out(self.session.round_done(round.id, Settled({name: Release(o, "d") for name, o in chosen.items()}), self.now))
+
+    @precondition(lambda self: self.late)
+    @rule(data=st.data())
+    def the_gate_settles_after_the_call(self, data: st.DataObject) -> None:
+        """A verdict that comes when nobody waits for it any more goes nowhere."""
+        round = data.draw(st.sampled_from(self.late))
+        chosen = {name: Release(answered(item.method), "d") for name, item in round.items.items()}
+        assert [] == self.session.round_done(round.id, Settled(chosen), self.now)
+        assert [] == self.session.round_progress(round.id)
 
     @precondition(lambda self: self.rounds)
     @rule(data=st.data())
@@ -350,13 +410,15 @@ class Clients(RuleBasedStateMachine):
         assert set() == self.pushed
         self.carry_out(self.session.eof("server"))
         assert [] == [place for place, count in self.waiting.items() if count], "somebody still waits"
+        assert set() == self.awaited, "a stream is still open"
         assert {} == self.rounds
         assert self.session.idle
         assert {} == self.session.state.inflight.asked or not self.session.state.outlived
         for _, lane in list(self.at_server.values()):
             self.carry_out(self.session.frame("server", lane, frames.result("late", b"{}"), 0.0))
-        self.says(0, asks("after", "tools/list"))
-        assert 0 == self.waiting[0, key("after")]
+        lane = self.stream(0)
+        self.says(lane, asks("after", "tools/list"))
+        assert 0 == self.waiting[lane, key("after")]
         assert not any(isinstance(effect, ToClient | Withdraw) for effect in self.session.eof("client"))
 
 
