@@ -67,13 +67,19 @@ class Gate:
                 await self._news.wait()
 
     async def end(self, number: int = signal.SIGTERM) -> int:
-        """End it; its exit code."""
+        """End it; its exit code. A process that does not end in time is killed, also one that a test has stopped."""
         if self.process.returncode is None and not self.ending:
             self.process.send_signal(number)
         self.ending = True
-        async with asyncio.timeout(BOUND):
-            code = await self.process.wait()
-            await self._reading
+        try:
+            async with asyncio.timeout(BOUND):
+                code = await self.process.wait()
+                await self._reading
+        except BaseException:  # too late, or the test is over
+            if self.process.returncode is None:
+                self.process.kill()
+                self.process.send_signal(signal.SIGCONT)
+            raise
         return code
 
 

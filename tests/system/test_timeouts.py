@@ -34,6 +34,33 @@ def test_a_server_that_does_not_answer_its_first_request_ends_the_run_with_2(tmp
         assert "start_timeout" in gate.end()[2]
 
 
+@pytest.mark.parametrize("protocol", ["auto", "legacy", "modern"])
+@pytest.mark.parametrize("era", ["legacy", "modern"])
+def test_a_server_that_does_not_answer_a_call_without_an_opening_ends_the_run_with_2(tmp_path: Path, era: str, protocol: str) -> None:
+    with running(tmp_path, "--start-timeout", "1", "--protocol", protocol, command=(*SLOW, "silent")) as gate:
+        gate.write(call(1, era=era))
+        answer = gate.read()
+        assert (1, True) == (answer["id"], "setting start_timeout" in str(answer["error"])), answer
+        assert 2 == gate.process.wait(40)
+
+
+def test_a_first_listen_to_a_server_that_answers_nothing_ends_the_run_with_2(tmp_path: Path) -> None:
+    with running(tmp_path, "--start-timeout", "1", "--protocol", "modern", command=(*SLOW, "silent")) as gate:
+        gate.write(modern(request("l", "subscriptions/listen", notifications={})))
+        assert "setting start_timeout" in gate.read()["error"]["message"]
+        assert 2 == gate.process.wait(40)
+
+
+@pytest.mark.parametrize("era", ["legacy", "modern"])
+def test_a_first_call_may_take_longer_than_the_start_timeout_where_the_server_lives(tmp_path: Path, era: str) -> None:
+    with running(tmp_path, "--strict", "--start-timeout", "2", "--protocol", "modern", command=(*SLOW, "modern")) as gate:
+        gate.write(call(1, era=era, seconds=3.5))
+        gate.write(call(2, era=era))
+        code, answers, said = gate.end()
+    assert (0, [1, 2], []) == (code, sorted(answers), [id for id in answers if "error" in answers[id]]), said
+    assert "unasked" not in said
+
+
 def test_a_server_at_a_url_that_does_not_answer_its_first_request_ends_the_run_with_2(tmp_path: Path) -> None:
     with at_url(tmp_path, command=(*SLOW, "silent")) as url, running(tmp_path, "--start-timeout", "1", "--url", url, command=()) as gate:
         gate.write(*opening())

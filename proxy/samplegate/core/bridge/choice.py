@@ -20,8 +20,9 @@ from samplegate.core.session.session import Session
 from samplegate.core.session.state import INTERNAL, State
 
 Effects = list[Effect]
-Phase = Literal["new", "relaying", "probing", "greeting", "settled"]
-"""Nothing yet; the client's ``initialize`` is with the server; our ``server/discover`` is; a bridge opens the server; decided."""
+Phase = Literal["new", "relaying", "probing", "greeting", "calling", "settled"]
+"""Nothing yet; the client's ``initialize`` is with the server; our ``server/discover`` is; a bridge opens the server;
+a modern client's first call is with it; decided."""
 
 SET: Final[Mapping[Protocol, Eras]] = {"legacy": Eras(legacy=True, modern=False), "modern": Eras(legacy=False, modern=True)}
 """What a setting says in place of a probe."""

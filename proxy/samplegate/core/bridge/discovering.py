@@ -15,10 +15,11 @@ from samplegate.core.bridge.envelope import Envelope
 from samplegate.core.bridge.probing import DISCOVER, Eras
 from samplegate.core.bridge.relaying import Relaying
 from samplegate.core.bridge.waiting import full
-from samplegate.core.eras import META, META_CAPABILITIES
+from samplegate.core.eras import CALLS, META, META_CAPABILITIES
 from samplegate.core.frames import Frame
 from samplegate.core.jsontext import Malformed
 from samplegate.core.session import declared, handshake
+from samplegate.core.session.inflight import LISTEN
 from samplegate.core.session.rounds import Effect
 from samplegate.core.session.session import Session
 from samplegate.core.session.state import INTERNAL
@@ -39,10 +40,11 @@ class Discovering(msgspec.Struct, eq=False):
         extended = choice.prefers_legacy and declared.has_modern_extension(f.lookup(META, META_CAPABILITIES))
         legacy = choice.eras.modern is False or (choice.prefers_legacy and not extended)
         if choice.eras.modern and not legacy:
-            choice.settle(choice.chosen)
-            if choice.protocol == "modern":
-                choice.take(self.again.frame)  # an initialize that follows is not for this server
-            return choice.chosen.frame("client", lane, f, now)
+            if f.method not in CALLS and f.method != LISTEN:
+                self.lives()
+                return choice.chosen.frame("client", lane, f, now)
+            choice.phase = "calling"  # such a request may rightly take long: whether the server answers at all, our own question shows
+            return [*choice.probe.beside(choice.chosen, now), *choice.chosen.frame("client", lane, f, now)]
         own = f.method == DISCOVER and isinstance(envelope.read(f), Envelope)
         if not choice.waiting.add(lane, f, now):
             return [full(lane, f)]
@@ -50,6 +52,17 @@ class Discovering(msgspec.Struct, eq=False):
             return self._greet()
         choice.phase, choice.probed_first = "probing", True
         return choice.probe.ask(choice.chosen, now, choice.waiting.held[0] if own else None)
+
+    def lives(self) -> None:
+        """The server is modern, as was known, and nothing more is to be found out."""
+        self.choice.settle(self.choice.chosen)
+        if self.choice.protocol == "modern":
+            self.choice.take(self.again.frame)  # an initialize that follows is not for this server
+
+    def meanwhile(self, lane: int, line: bytes | Frame, now: float) -> Effects:
+        """A client's frame while a first call is with the server."""
+        takes = self.again.frame if self.choice.protocol == "modern" else self.choice.chosen.frame
+        return takes("client", lane, line, now)
 
     def answered(self, f: Frame) -> Effects:
         """The server's answer to ``server/discover``."""

@@ -22,7 +22,7 @@ from samplegate.core.eras import CALLS
 from samplegate.core.frames import Frame, FrameId
 from samplegate.core.jsontext import Malformed
 from samplegate.core.session import batches, shapes
-from samplegate.core.session.inflight import ANSWERS, STANDALONE, OpenCall, own_token
+from samplegate.core.session.inflight import ANSWERS, PROBE, STANDALONE, OpenCall, own_token
 from samplegate.core.session.refusing import undelivered
 from samplegate.core.session.rounds import Conclusion, ForwardRound, Later, Note, Over, Side, ToClient
 from samplegate.core.session.session import Session
@@ -239,7 +239,8 @@ class LegacyClient:
         token = own_token(f) if f.may_say(b"progressToken") else None
         call = Call(lane, f.id, f.method, token, bytes(params.text) if f.method in CALLS else None)
         self._calls.add(call)
-        return self._say(lane, f.changed(payload=params))
+        known = self._spoken or f.method not in CALLS  # a call may rightly take long: whether the server answers at all, our own question shows
+        return [*([] if known else self._ask_server(PROBE, "server/discover", b"{}")), *self._say(lane, f.changed(payload=params))]
 
     def _say(self, lane: int, line: bytes | Frame) -> Effects:
         """A line that a modern client writes."""

@@ -150,6 +150,8 @@ class Opening:
     def _frame(self, side: Side, lane: int, line: bytes | Frame, now: float) -> Effects:
         if side == "server":
             return self._server(lane, line, now)
+        if self.phase == "calling":
+            return self._discovering.meanwhile(lane, line, now)
         try:
             line = f = frames.of(line)
             return self._first(lane, f, now) if self.phase == "new" else self._meanwhile(lane, f, now)
@@ -215,6 +217,11 @@ class Opening:
         """What the server said, but for what decides its era."""
         if self.phase == "greeting":
             return effects + self._discovering.greeted()
+        if self.phase == "calling":
+            others = [effect for effect in effects if not isinstance(effect, ToClient) or effect.lane != INTERNAL]
+            if len(others) < len(effects):
+                self._discovering.lives()
+            return others
         if self.phase not in ("relaying", "probing"):
             return effects
         out: Effects = []

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Final
-
 from samplegate.core import jsontext
 from samplegate.core.bridge import probing
 from samplegate.core.bridge.conversing import Converses
 from samplegate.core.bridge.waiting import Held, Waiting
 from samplegate.core.frames import Frame, FrameId
+from samplegate.core.session.inflight import PROBE
 from samplegate.core.session.rounds import Effect, Later, ToClient
 from samplegate.core.session.state import INTERNAL, State
 
 Effects = list[Effect]
-ID: Final = "samplegate-probe"
 
 
 class Probe:
@@ -29,8 +27,12 @@ class Probe:
     def ask(self, session: Converses, now: float, of: Held | None = None) -> Effects:
         """Ask; ``of``: the client's own discover, which serves as well and whose answer is then the client's."""
         self._timer, self._of = self._state.new_round(), of
-        line = probing.probe(ID) if of is None else jsontext.splice(of.frame.raw, ("id",), jsontext.dump(ID))
+        line = probing.probe(PROBE) if of is None else jsontext.splice(of.frame.raw, ("id",), jsontext.dump(PROBE))
         return [*session.frame("client", INTERNAL, line, now), Later(self._patience, self._timer)]
+
+    def beside(self, session: Converses, now: float) -> Effects:
+        """Ask, though nothing waits for the answer: it shows that the server lives."""
+        return session.frame("client", INTERNAL, probing.probe(PROBE), now)
 
     def is_due(self, token: str) -> bool:
         """Whether it was waited for long enough."""
@@ -43,7 +45,7 @@ class Probe:
     def give_up(self) -> None:
         """Nobody waits for it any more, though it may be answered yet."""
         self._timer = self._of = None
-        pending = self._state.inflight.asked.get((INTERNAL, ID))
+        pending = self._state.inflight.asked.get((INTERNAL, PROBE))
         if pending is not None:
             self._late = pending.wire_id
             self._state.inflight.remove(pending)

@@ -182,6 +182,8 @@ STANDALONE: Final = 0
 LISTEN: Final = "subscriptions/listen"
 INITIALIZE: Final = "initialize"
 DISCOVER: Final = "server/discover"
+PROBE: Final = "samplegate-probe"
+"""The id of the gate's own ``server/discover``."""
 
 
 class OpenCall(msgspec.Struct, frozen=True):
@@ -259,9 +261,9 @@ class Inflight(msgspec.Struct, eq=False):
     def opening(self, *, answered: bool) -> float | None:
         """When the oldest request came that a server answers first. ``answered``: it has answered some request already.
 
-        A call is none of these: it may rightly take long, and comes first where the server is known from before.
+        A modern call is none of these, since it may rightly take long: where one comes first, the gate's own ``server/discover`` goes before it.
         """
-        return min((p.started for p in self.asked.values() if _opens(p) or not (answered or p.call is not None or p.method == LISTEN)), default=None)
+        return min((p.started for p in self.asked.values() if _opens(p, answered)), default=None)
 
     def overdue(self, now: float, seconds: float, held: set[int]) -> list[Pending]:
         """Those that the server has not answered in so many seconds. The time in which the gate itself works on a call does not count.
@@ -287,9 +289,11 @@ class Inflight(msgspec.Struct, eq=False):
         return [pending for pending in self.wire.values() if pending.call is not None and not pending.modern]
 
 
-def _opens(pending: Pending) -> bool:
-    """Whether a session waits for this answer before anything else."""
-    return pending.method == INITIALIZE or (pending.method == DISCOVER and pending.lane < 0)
+def _opens(pending: Pending, answered: bool) -> bool:
+    """Whether a session waits for this answer before anything else; ``answered``: the server has answered some request."""
+    if pending.method == INITIALIZE or (pending.method == DISCOVER and pending.lane < 0):
+        return not (answered and pending.id == PROBE)
+    return not (answered or (pending.modern and pending.call is not None) or pending.method == LISTEN)
 
 
 def _is_timed(pending: Pending) -> bool:
