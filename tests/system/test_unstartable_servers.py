@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import shutil
 import signal
@@ -15,6 +16,13 @@ import pytest
 from tests.daemon.gate import BOUND, admin, asking, client, serving
 
 pytestmark = pytest.mark.timeout(120)
+ANSWERS = """
+import json
+for line in sys.stdin:
+    frame = json.loads(line)
+    result = {"protocolVersion": "2025-11-25", "capabilities": {}, "serverInfo": {"name": "s", "version": "1"}}
+    "id" in frame and print(json.dumps({"jsonrpc": "2.0", "id": frame["id"], "result": result}), flush=True)
+"""
 HELLO = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "c", "version": "1"}}
 
 
@@ -83,6 +91,31 @@ async def test_a_reload_refuses_it_and_readyz_names_a_server_whose_program_is_go
             assert 502 == (await c.post({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": HELLO}, {}))[0]
         await gate.said("server.not_started")
         assert [] == [line for line in gate.lines if "server.died" in line], "what never lived has not died"
+
+
+@pytest.mark.anyio
+async def test_readyz_names_servers_that_die_early_or_answer_nothing_until_they_answer(tmp_path: Path) -> None:
+    dead = {"command": sys.executable, "args": ["-S", "-c", "import os, sys; os.path.exists('well') or sys.exit(3)" + ANSWERS]}
+    mute = {"command": sys.executable, "args": ["-S", "-c", "import sys; sys.stdin.read()"], "start_timeout": 1}
+    async with serving(tmp_path, "--settings", write(tmp_path, {"one": good(), "dead": dead, "mute": mute})) as gate:
+        for _ in range(2):
+            async with client(gate, "/servers/dead/mcp") as c:
+                await c.begin()
+        async with client(gate, "/servers/mute/mcp") as c:
+            assert "start_timeout" in (await c.begin())["error"]["message"]
+        status, text = await admin(gate, "/readyz")
+        assert (200, "ready") == (status, text.splitlines()[0])
+        assert [
+            "server dead: its process has died 2 times in a row",
+            "server mute: it did not answer its first request within 1 s (start_timeout)",
+        ] == sorted(text.splitlines()[1:])
+
+        (tmp_path / "well").touch()
+        async with client(gate, "/servers/dead/mcp") as c:
+            async with asyncio.timeout(BOUND):
+                while "result" not in await c.begin():  # its pause is half a second
+                    await asyncio.sleep(0.1)
+        assert ["ready", "server mute"] == [line[:11] for line in (await admin(gate, "/readyz"))[1].splitlines()]
 
 
 @pytest.mark.anyio

@@ -91,10 +91,10 @@ class Operators:
         return [line for line in found if line is not None] + none
 
     def _unavailable(self) -> list[str]:
-        """Servers that cannot be started now or could not be at their last start, a line each."""
-        servers = self._public.servers
-        problems = {name: server.problem for name, server in servers.items()} | self._public.unresolved()
-        return [f"server {name}: cannot start: {problem}" for name, problem in problems.items() if problem is not None]
+        """Servers that cannot be started now, or that failed when they were last started, a line each."""
+        unresolved = {name: f"cannot start: {problem}" for name, problem in self._public.unresolved().items()}
+        failing = {name: server.failing() for name, server in self._public.servers.items()} | unresolved
+        return [f"server {name}: {problem}" for name, problem in failing.items() if problem is not None]
 
     def _about(self) -> Mapping[str, object]:
         return {"version": __version__, "policy": self._house.rules.hash, "started": self._started, "servers": sorted(self._public.servers)}

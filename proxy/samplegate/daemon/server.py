@@ -86,11 +86,20 @@ class Server:
         self._closed = False
         self.problem: str | None = None
         """Why the last start failed, None where it did not."""
+        self._failing: str | None = None
+        """Why the server is of no use though it can be started: it died early, or it answered nothing. None once it answers."""
+        self._silent = False
 
     @property
     def name(self) -> str:
         """What the rules and the URL call it."""
         return self.settings.name
+
+    def failing(self) -> str | None:
+        """Why its latest starts failed, None where they did not."""
+        if any(live.wires.state.answered and not live.over for live in self._all):
+            self._failing = None
+        return self._failing if self.problem is None else f"cannot start: {self.problem}"
 
     def open_conversations(self) -> dict[str, int]:
         """How many are open, by era: legacy clients' own, and those that modern callers share."""
@@ -234,6 +243,9 @@ class Server:
         if lost:
             reason = "removed" if self._closed else "died"
             self._house.metrics.count("samplegate_calls_lost_total", lost, server=self.name, reason=reason)
+        silent, self._silent = self._silent, False
+        if conversation.asked_to_end and conversation.wires.state.answered:
+            self._failing = None
         if self._behind.streams:
             return
         self._places.give_back(conversation.wires.state.caller)
@@ -245,8 +257,11 @@ class Server:
                 self._eras = None  # it may come back as another
             if conversation.failed is None:  # else it never lived, and the log has why
                 self._house.log.warning("server.died", server=self.name, deaths=self._backoff.deaths)
+                if self._backoff.wait and not silent:
+                    self._failing = f"its process has died {self._backoff.deaths} times in a row"
 
     def _log_silent(self) -> None:
+        self._silent, self._failing = True, f"it did not answer its first request within {self.settings.start_timeout:g} s (start_timeout)"
         self._house.log.error("server.silent", server=self.name, seconds=self.settings.start_timeout)
 
     async def _end_idle(self, conversation: Conversation) -> None:
