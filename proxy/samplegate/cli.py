@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable, Sequence
 from importlib import import_module
 from pathlib import Path
-from typing import TypeAlias
+from typing import NoReturn, TypeAlias
 
 from samplegate import __version__
 
@@ -25,7 +25,7 @@ exit codes:
      a decision that changed, for replay --fail-on-change; a verdict that is refused or comes too late, for reviews
   2  wrong usage, or a file that cannot be read or written; for run: anything that keeps it from starting the server,
      or no answer of the server to its first request
-  3  run --strict: a request ended denied or unanswered, or the server left a call without an answer
+  3  run --strict: a request ended denied or unanswered, a call got no answer, or a batch was refused
   run gives the server's own code where the server ended by itself
 """
 
@@ -42,8 +42,37 @@ def main(argv: Sequence[str] | None = None) -> int:
     return _call(parse(sys.argv[1:] if argv is None else argv))
 
 
+class _WrongUsage(Exception):
+    """The message of a wrong command line, and the parser that has its usage."""
+
+    def __init__(self, parser: argparse.ArgumentParser, message: str) -> None:
+        super().__init__(message)
+        self.parser = parser
+
+
+class _Parser(argparse.ArgumentParser):
+    """Its parsers of commands are of this class too."""
+
+    def error(self, message: str) -> NoReturn:
+        """Raises _WrongUsage."""
+        raise _WrongUsage(self, message)
+
+
 def parse(argv: Sequence[str]) -> argparse.Namespace:
-    """The command line as values; for run, ``command`` is everything behind ``--``."""
+    """The command line as values; for run, ``command`` is everything behind ``--``. Wrong usage is also the answer to the client of a run."""
+    try:
+        return _parsed(argv)
+    except _WrongUsage as wrong:
+        try:
+            argparse.ArgumentParser.error(wrong.parser, str(wrong))
+        finally:
+            if list(argv[:1]) == ["run"]:
+                from samplegate.failed_start import answer_first_request
+
+                answer_first_request(f"samplegate did not start: wrong command line: {wrong}")
+
+
+def _parsed(argv: Sequence[str]) -> argparse.Namespace:
     parser = _parser()
     if list(argv[:1]) not in (["run"], ["serve"]):
         return parser.parse_args(argv)
@@ -87,7 +116,7 @@ def _call(args: argparse.Namespace) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser: argparse.ArgumentParser = _Parser(
         prog="samplegate",
         allow_abbrev=False,
         description="Answers, by policy, what MCP servers ask of their clients: sampling and elicitation.",

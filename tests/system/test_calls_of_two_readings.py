@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import pytest
 
-from tests.system.both_ends import Gate, gate
+from tests.system.both_ends import Gate, gate, modern
 
 POLICY = "version: 1\nrules:\n  - {name: rest, effect: forward}\n"
 META: Final = '"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{}'
@@ -107,3 +107,57 @@ def test_params_that_are_a_list_are_refused(tmp_path: Path) -> None:
     with gate(tmp_path, POLICY) as both:
         both.legacy()
         refused(("legacy", both), b'{"jsonrpc":"2.0","id":1,"method":"tools/call","params":["danger",{}]}')
+
+
+CAPABILITIES: Final = '"io.modelcontextprotocol/clientCapabilities":'
+STRIPPED: Final = [
+    '"name":"a","_meta":{%s"io.modelcontextprotocol/ClientCapabilities":{"sampling":{}}}',
+    '"name":"a","_meta":{%s"progressToken":1,"ProgressToken":2}',
+    '"name":"a","_meta":{' + META.replace(CAPABILITIES + "{}", CAPABILITIES + '{"sampling":{},"Sampling":{"tools":{}}}') + "}",
+    '"name":"a","_meta":{' + META.replace(CAPABILITIES + "{}", CAPABILITIES + '{"SAMPLING":{}}') + "}",
+    '"name":"a","_meta":{' + META.replace(CAPABILITIES + "{}", CAPABILITIES + '{"elicitation":{"Form":{},"form":{}}}') + "}",
+    '"name":"a","input_responses":{"k":{"action":"accept"}}',
+    '"name":"a","Name":"b"',
+]
+ANSWERS: Final = ['{"k":{"action":"accept","Action":"decline"}}', '{"k":{"action":"accept","action":"decline"}}', '{"k":"accept"}', "[]"]
+
+
+@pytest.fixture(scope="module", params=["legacy", "modern"])
+def modern_client(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gate]:
+    """A client of 2026-07-28 before a server of each kind; a legacy server never sees the members of its envelope."""
+    with gate(tmp_path_factory.mktemp("gate"), POLICY, "--protocol", request.param) as both:
+        both.client.write(modern(0, "tools/list"))
+        if request.param == "legacy":
+            said = {"protocolVersion": "2025-11-25", "capabilities": {"tools": {}}, "serverInfo": {"name": "s", "version": "1"}}
+            id = json.loads(both.server.read())["id"]
+            both.server.write(json.dumps({"jsonrpc": "2.0", "id": id, "result": said}).encode())
+            assert b"initialized" in both.server.read()
+        id = json.loads(both.server.read())["id"]
+        both.server.write(json.dumps({"jsonrpc": "2.0", "id": id, "result": {"tools": [], "resultType": "complete"}}).encode())
+        assert b"tools" in both.client.read()
+        yield both
+
+
+def answered(both: Gate, line: bytes) -> dict[str, Any]:
+    """The error of a call of which nothing reaches the server: its next line is the list that the client asks for after it."""
+    both.client.write(line)
+    both.client.write(modern(2, "tools/list"))
+    listing = json.loads(both.server.read())
+    assert "tools/list" == listing["method"]
+    said: dict[str, Any] = json.loads(both.client.read())
+    both.server.write(json.dumps({"jsonrpc": "2.0", "id": listing["id"], "result": {"tools": [], "resultType": "complete"}}).encode())
+    assert b"tools" in both.client.read()
+    return said
+
+
+@pytest.mark.parametrize("params", STRIPPED)
+def test_what_the_gate_takes_off_for_a_legacy_server_is_checked_as_before_a_modern_one(modern_client: Gate, params: str) -> None:
+    said = answered(modern_client, call("modern", "tools/call", params))
+    assert (1, -32600, "refused: ") == (said["id"], said["error"]["code"], said["error"]["message"][:9])
+
+
+@pytest.mark.parametrize("answers", ANSWERS)
+def test_so_are_answers_that_nobody_asked_for(modern_client: Gate, answers: str) -> None:
+    said = answered(modern_client, call("modern", "tools/call", f'"name":"a","inputResponses":{answers}'))
+    expected = "inputResponses has an answer that is not an object of one reading"
+    assert (1, -32602, expected) == (said["id"], said["error"]["code"], said["error"]["message"])

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.system.wrapping import BOUND, ROOT, call, opening, running
+from tests.system.wrapping import BOUND, ROOT, Running, call, lines, opening, running
 
 WRONG = "version: 1\nrules:\n  - {name: a, effect: alow}\n  - {name: b, effect: deny, colour: red}\n"
 PLACES = ("policy.yaml:3:23: rules.0.effect: 'alow' is not one of", "policy.yaml:4:29: rules.1.colour: ")
@@ -42,6 +42,41 @@ def test_a_command_that_does_not_exist_is_the_answer_too(tmp_path: Path) -> None
         gate.write(*opening())
         assert "no-such-server" in gate.read()["error"]["message"]
         assert 2 == gate.process.wait(BOUND)
+
+
+@pytest.mark.parametrize(
+    ("words", "what"),
+    [
+        (("--policy", "p.yaml", "--nope", "--", "cat"), "unrecognized arguments: --nope"),
+        (("--", "cat"), "the following arguments are required: --policy"),
+        (("--policy", "p.yaml", "--protocol", "foo", "--", "cat"), "invalid choice: 'foo'"),
+        (("--policy", "p.yaml"), "no command to wrap"),
+    ],
+)
+def test_a_wrong_command_line_is_the_answer_too(tmp_path: Path, words: tuple[str, ...], what: str) -> None:
+    given, pipe = {"PYTHONPATH": str(ROOT / "proxy"), "HOME": str(tmp_path)}, subprocess.PIPE
+    process = subprocess.Popen([sys.executable, "-m", "samplegate", "run", *words], stdin=pipe, stdout=pipe, stderr=pipe, cwd=tmp_path, env=given)
+    with process:
+        try:
+            gate = Running(process)
+            gate.write(*opening())
+            answer = gate.read()
+            assert (0, -32603, True) == (answer["id"], answer["error"]["code"], what in answer["error"]["message"]), answer
+            code, _, said = gate.end()
+        finally:
+            process.kill()
+    assert (2, 1, True) == (code, said.count(what), said.startswith("usage: samplegate"))
+
+
+@pytest.mark.parametrize("command", ["check", "serve"])
+def test_a_wrong_command_line_of_another_command_waits_for_no_client(tmp_path: Path, command: str) -> None:
+    given, pipe = {"PYTHONPATH": str(ROOT / "proxy"), "HOME": str(tmp_path)}, subprocess.PIPE
+    words = [sys.executable, "-m", "samplegate", command, "--nope"]
+    with subprocess.Popen(words, stdin=pipe, stdout=pipe, stderr=pipe, cwd=tmp_path, env=given) as process:
+        assert process.stdin is not None
+        process.stdin.write(lines(*opening()))
+        process.stdin.flush()
+        assert (2, b"") == (process.wait(BOUND), process.communicate()[0])
 
 
 def test_a_gate_that_does_not_start_waits_for_no_client_that_has_gone(tmp_path: Path) -> None:

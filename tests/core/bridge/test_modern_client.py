@@ -123,12 +123,12 @@ class TestOpening:
         assert (-32603, True) == (refused["error"]["code"], last)
         assert ["frame.unasked"] == notes(d.client(1, tells("notifications/vendor")))
 
-    def test_what_turns_out_to_be_hostile_after_it_waited_is_refused_alone(self) -> None:
+    def test_what_is_hostile_is_refused_before_it_waits(self) -> None:
         d = unopened()
-        (hello,) = sent(d.client(1, asks(1, "tools/call", name="x", inputresponses={})))
-        d.client(1, asks(2, "tools/list"))
+        refused = d.client(1, asks(1, "tools/call", name="x", inputresponses={}))
+        assert ([], [(1, -32600)]) == (sent(refused), [(said["id"], said["error"]["code"]) for _, said, _ in heard(refused)])
+        (hello,) = sent(d.client(1, asks(2, "tools/list")))
         out = opened(d, hello["id"])
-        assert [(1, -32600)] == [(said["id"], said["error"]["code"]) for _, said, _ in heard(out)]
         assert ["notifications/initialized", "tools/list"] == [line["method"] for line in sent(out)]
 
     def test_bytes_that_wait_are_bounded(self) -> None:
@@ -185,9 +185,9 @@ class TestEnvelope:
         (seen,) = sent(bridge().client(3, asks(1, "tools/list", {CLIENT: INFO, LEVEL: "error"}))[-1:])
         assert {} == seen["params"]
 
-    def test_a_spelling_that_a_lenient_server_takes_for_the_envelope_goes_too(self) -> None:
-        (seen,) = sent(bridge().client(3, asks(1, "tools/list", {VERSION.upper(): "x"})))
-        assert {} == seen["params"]
+    def test_a_spelling_that_a_lenient_server_takes_for_the_envelope_is_refused(self) -> None:
+        out = bridge().client(3, asks(1, "tools/list", {VERSION.upper(): "x"}))
+        assert ([], [(1, -32600)]) == (sent(out), [(said["id"], said["error"]["code"]) for _, said, _ in heard(out)])
 
     def test_a_state_that_was_never_given_out_is_bad_params(self) -> None:
         out = bridge().client(3, asks(1, "tools/call", name="x", requestState="s"))

@@ -13,8 +13,8 @@ import msgspec
 from samplegate.core import frames, jsontext
 from samplegate.core.eras import META, META_CAPABILITIES, META_LOG_LEVEL, META_VERSION, MODERN
 from samplegate.core.frames import Frame, FrameId
-from samplegate.core.session import shapes
-from samplegate.core.session.unasked import brings_answers
+from samplegate.core.session import declared, shapes, unasked
+from samplegate.core.session.inflight import call_and_token
 
 UNSUPPORTED_VERSION: Final = -32022
 META_CLIENT: Final = "io.modelcontextprotocol/clientInfo"
@@ -75,6 +75,12 @@ def read(f: Frame) -> Envelope | Refusal:
     return Envelope(client if shown else None, jsontext.string(level))
 
 
+def check(f: Frame) -> None:
+    """Raises jsontext.Malformed where another parser could find another request, as before a modern server: what is taken off is not seen later."""
+    call_and_token(f, modern=True)
+    declared.read(f.meta.raw(META_CAPABILITIES))
+
+
 def _of(meta: Mapping[str, msgspec.Raw], name: str) -> bytes | None:
     return bytes(meta[name]) if name in meta else None
 
@@ -97,10 +103,12 @@ def bare(f: Frame) -> Bare | Refusal:
     if params is None:
         return Bare(f)
     changes, answers = without_envelope(f.meta), False
-    if brings_answers(f.object):
+    if unasked.brings_answers(f.object):
         if (f.object.raw("requestState") or b"null") != b"null":
             return Refusal(shapes.BAD_PARAMS, "requestState is not one of ours: none was given out for this server")  # R68
         answers = "inputResponses" in params
+        if answers and unasked.read(bytes(params["inputResponses"])) is None:
+            return Refusal(shapes.BAD_PARAMS, unasked.NOT_PLAIN)
         changes |= {name: None for name in ("requestState", "inputResponses") if name in params}
     if f.method == "tools/call" and "task" in params:  # a legacy server's own tasks would bring answers past policy (R106, R108)
         changes["task"] = None

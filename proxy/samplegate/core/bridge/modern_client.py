@@ -189,6 +189,7 @@ class ModernClient:
         said = envelope.removed(f.method) or envelope.read(f)
         if isinstance(said, Refusal):
             return [ToClient(lane, said.line(f.id), True)]
+        envelope.check(f)
         if self._gone:
             return [_error(lane, f.id, shapes.INTERNAL, "the server has ended")]
         if self._greeting.hello is None:

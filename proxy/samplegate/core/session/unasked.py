@@ -32,20 +32,11 @@ class Unasked(msgspec.Struct, eq=False):
 
     def arrive(self, pending: Pending, answers: bytes, f: Frame, bare: jsontext.Object) -> Effects:
         """A call with answers: ``f`` is the call as it came, ``bare`` its params without them."""
-        given: dict[str, bytes] = {}
-        try:
-            given = {key: bytes(raw) for key, raw in jsontext.fields(answers).items()}
-            if len(given) > doors.MAX_KEYS:
-                raise jsontext.Malformed("inputResponses has too many answers")
-            plain = all(isinstance(one, dict) and second_reading(one) is None for one in strictjson.decode(answers).values())
-        except (jsontext.Malformed, strictjson.Fault):
-            plain = False
-        if not plain:  # nobody's consent, as where it answers what was asked
-            return [self._note(pending), _refused(pending, "inputResponses has an answer that is not an object of one reading")]
+        given = read(answers)
+        if given is None:  # nobody's consent, as where it answers what was asked
+            return [self._note(pending), _refused(pending, NOT_PLAIN)]
         if not given:
             return self.state.send(pending, f)
-        if len(given) > doors.MAX_KEYS:
-            return [_refused(pending, f"inputResponses has more than {doors.MAX_KEYS} answers")]
         methods = {key: ELICITATION if _says_action(raw) else SAMPLING for key, raw in given.items()}
         match self._fate(pending, frozenset(methods.values())):
             case "pass":
@@ -118,6 +109,19 @@ def _says_action(answer: bytes) -> bool:
 
 
 _ANSWERS: Final = frozenset({"requestState", "inputResponses"})
+NOT_PLAIN: Final = "inputResponses has an answer that is not an object of one reading"
+
+
+def read(answers: bytes) -> dict[str, bytes] | None:
+    """Each answer of ``inputResponses``, raw; None where they are too many, or one is not an object of one reading."""
+    try:
+        given = {key: bytes(raw) for key, raw in jsontext.fields(answers).items()}
+        if len(given) > doors.MAX_KEYS:
+            return None
+        plain = all(isinstance(one, dict) and second_reading(one) is None for one in strictjson.decode(answers).values())
+        return given if plain else None
+    except (jsontext.Malformed, strictjson.Fault):
+        return None
 
 
 def brings_answers(params: jsontext.Object) -> bool:
