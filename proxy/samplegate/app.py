@@ -54,6 +54,11 @@ def run_command(args: argparse.Namespace) -> int:
         return _not_started(problem)
 
 
+def answer_wrong_usage(problem: str) -> None:
+    """Tell the client that the command line is wrong; the operator has read it already."""
+    answer_first_request("samplegate did not start: wrong command line: " + escaped(problem))
+
+
 def _not_started(problem: Exception) -> int:
     """Tell the operator what is wrong, and the client, which shows its user no more than the answer to its first request."""
     lines = str(problem).split("\n")

@@ -67,9 +67,9 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
             argparse.ArgumentParser.error(wrong.parser, str(wrong))
         finally:
             if list(argv[:1]) == ["run"]:
-                from samplegate.failed_start import answer_first_request
+                from samplegate.app import answer_wrong_usage
 
-                answer_first_request(f"samplegate did not start: wrong command line: {wrong}")
+                answer_wrong_usage(str(wrong))
 
 
 def _parsed(argv: Sequence[str]) -> argparse.Namespace:
