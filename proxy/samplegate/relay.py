@@ -153,6 +153,7 @@ class Relay:
     def client_silent(self) -> None:
         """The client sends nothing more, but still reads: its requests go on, and what the server asks of it has an error for an answer."""
         self._to_client = Silent(self._to_client, self._unanswerable, self._answered)
+        self.session.state.silent = True
         self.session.state.client = ClientCapabilities()  # a rule that forwards cannot be carried out any more: its `otherwise` applies
         for id in self.session.questions():
             self.undelivered(id)

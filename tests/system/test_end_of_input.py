@@ -50,7 +50,7 @@ def test_a_form_for_a_client_that_can_answer_no_more_is_unanswered_and_fails_str
     assert "1 request: 1 unanswered" in said
 
 
-@pytest.mark.parametrize(("what", "answer"), [("form", '"error"'), ("roots", '"error"')])
+@pytest.mark.parametrize(("what", "answer"), [("form", '"error"'), ("roots", "the client has ended its input and cannot be asked")])
 def test_what_the_client_was_asked_before_its_input_ended_is_answered(tmp_path: Path, what: str, answer: str) -> None:
     with running(tmp_path) as gate:
         gate.write(*opening(elicitation={}, roots={}), call(1, ask=what))

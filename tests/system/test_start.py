@@ -119,5 +119,5 @@ def test_before_the_first_review_nothing_is_pending(tmp_path: Path, option: tupl
     given = {"PYTHONPATH": str(ROOT / "proxy"), "HOME": str(tmp_path)}
     words = [sys.executable, "-m", "samplegate", "reviews", "list", *option]
     done = subprocess.run(words, env=given, cwd=tmp_path, capture_output=True, text=True, timeout=BOUND, check=False)
-    assert (0, expected) == (done.returncode, done.stdout), done.stderr
+    assert (0, expected, "") == (done.returncode, done.stdout, done.stderr)
     assert [] == list(tmp_path.iterdir())

@@ -55,7 +55,6 @@ def command(args: argparse.Namespace) -> int:
 
 def _list(args: argparse.Namespace, kept: Reviews) -> int:
     if not kept.database.exists():
-        complain(f"no reviews yet: {kept.database.path} is created with the first review")
         print("[]" if args.json else NOTHING)
         return OK
     now = time.time()

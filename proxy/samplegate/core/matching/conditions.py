@@ -32,6 +32,8 @@ class Condition(msgspec.Struct, frozen=True):
     read: Callable[[Any], Any]
     test: Test
     wanted: str
+    shown_by: Callable[[Any], Any] | None = None
+    """Reads the value that a complaint shows, where that is not the fact."""
 
     def complaint(self, facts: Facts | Known) -> str:
         """Why it does not hold, with the value met, shortened."""
@@ -40,7 +42,7 @@ class Condition(msgspec.Struct, frozen=True):
             return f"{self.name}: it is not known, or has more than one reading, and must be {self.wanted}"
         if value is ABSENT:
             return f"{self.name}: the request has none"
-        return f"{self.name}: {shown(value)} is not {self.wanted}"
+        return f"{self.name}: {shown(value if self.shown_by is None else self.shown_by(facts))} is not {self.wanted}"
 
 
 def conditions(match: Match) -> Iterator[Condition]:
@@ -54,12 +56,12 @@ def conditions(match: Match) -> Iterator[Condition]:
 
 def no_urls() -> Condition:
     """A rule takes ``mode: url`` only if it says so (policies/README.md, "Conditions")."""
-    return Condition("mode", attrgetter("is_url"), lambda is_url: not is_url, "covered: a rule takes urls only if it says mode: url")
+    return Condition("mode", attrgetter("is_url"), lambda is_url: not is_url, "covered: a rule takes urls only if it says mode: url", lambda _: "url")
 
 
 def web_only() -> Condition:
     """A rule that grants takes a URL that is not by http or https only if it names the scheme: ``javascript:`` and ``data:`` open no page."""
-    return Condition("scheme", attrgetter("is_web"), bool, "covered: a rule that names no scheme takes http and https only")
+    return Condition("scheme", attrgetter("is_web"), bool, "covered: a rule that names no scheme takes http and https only", attrgetter("scheme"))
 
 
 def shown(value: object) -> str:

@@ -136,7 +136,10 @@ class Session:
 
     def undelivered(self, id: FrameId) -> Effects:
         """The client has no stream for a request to it, and has had none for a while: no answer to it will come."""
-        out = self._refusing.no_answer(id, "the client has no open stream on which it could be asked", delivered=False)
+        why = (
+            "the client has ended its input and cannot be asked" if self.state.silent else "the client has no open stream on which it could be asked"
+        )
+        out = self._refusing.no_answer(id, why, delivered=False)
         return [undelivered(self.state.server), *out] if out else []
 
     def eof(self, side: Side) -> Effects:

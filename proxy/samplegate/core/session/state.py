@@ -50,6 +50,8 @@ class State(msgspec.Struct, eq=False):
     offered: Offer = Offer()
     answered: bool = False
     """Whether the server has answered any request."""
+    silent: bool = False
+    """Whether the client has ended its input, so that it answers no request any more."""
     ended_because: str = "the server has ended before it answered"
     """The error of the requests that are still open when the server's side ends."""
     inflight: Inflight = msgspec.field(default_factory=Inflight)
