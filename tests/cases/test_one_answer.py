@@ -1,6 +1,7 @@
 """One answer: a generated policy and request come to the same in `samplegate test`, in `explain` and in a run, and what `check` promises holds.
 
-The run is a real session with the real gate behind it, in both eras: pushed requests and input rounds, of kinds that are declared and that are not.
+The run is a real session with the real gate behind it, in both eras: pushed requests, input rounds of one key and of several, and URLs in an error,
+of kinds that are declared and that are not.
 """
 
 from __future__ import annotations
@@ -26,10 +27,10 @@ from samplegate.core.decisions import Reason, Situation
 from samplegate.core.load import PolicyError
 from samplegate.core.record import Record
 from samplegate.core.requests import BadRequest
-from samplegate.core.session.rounds import Open, Reply, Round, ToClient, ToServer
+from samplegate.core.session.rounds import Effect, Open, Reply, Round, ToClient, ToServer
 from samplegate.core.session.session import Session
 from samplegate.core.session.state import State
-from tests.core.dialogue import KEY, Dialogue, modern, one, request, result
+from tests.core.dialogue import KEY, Dialogue, error, modern, one, request, result, to_client
 from tests.world import World
 
 NEWEST: Final = ("2025-11-25", "2026-07-28")
@@ -142,16 +143,14 @@ class Run:
         self.d = Dialogue(server=scene["server"])
         self.d.book, self.d.session = book, Session(State(book, scene["server"], "t", KEY))
         self.modern = scene["revision"] == NEWEST[1]
-        able: dict[str, Any] = {}
-        for kind, *parts in (CAPABLE[name] for name in scene["client"]):
-            able.setdefault(kind, {}).update({part: {} for part in parts})
+        declared = able(scene["client"])
         method, params = ASKS[scene["what"]]
         call = {"name": scene["tool"], "arguments": {}}
         if self.modern:
-            self.d.client(modern(1, "tools/call", able, **call))
+            self.d.client(modern(1, "tools/call", declared, **call))
             asked = self.d.server(result(1, resultType="input_required", inputRequests={"k": {"method": method, "params": params}}, requestState="s"))
         else:
-            self.d.open_legacy(scene["revision"], **able)
+            self.d.open_legacy(scene["revision"], **declared)
             self.d.client(request(1, "tools/call", **call))
             asked = self.d.server(request(7, method, **params))
         self.round: Round = one(asked, Open).round
@@ -176,6 +175,55 @@ class Run:
             return "call ends" if line["result"].get("isError") else "forwarded"
         answer = line["params"]["inputResponses"]["k"] if self.modern else line["result"]
         return str(answer.get("action", "result"))
+
+
+HUMAN: Final = {"role": "assistant", "content": {"type": "text", "text": "a person"}, "model": "person"}
+
+
+class SeveralKeys:
+    """A modern call in which the server asks several things at once, up to its end: what was handed to the client comes back."""
+
+    def __init__(self, book: Rulebook, scene: Mapping[str, Any], kinds: Mapping[str, str]) -> None:
+        self.d = Dialogue(server=scene["server"])
+        self.d.book, self.d.session = book, Session(State(book, scene["server"], "t", KEY))
+        self._able, self._call = able(scene["client"]), {"name": scene["tool"], "arguments": {}}
+        asked = {key: dict(zip(("method", "params"), ASKS[what], strict=True)) for key, what in kinds.items()}
+        self.d.client(modern(1, "tools/call", self._able, **self._call))
+        out = self.d.server(result(1, resultType="input_required", inputRequests=asked, requestState="s"))
+        self.round: Round = one(out, Open).round
+        self.world = World()
+        self.handed: set[str] = set()
+
+    async def done(self) -> None:
+        effects = await self._concluded(self.round)
+        while (shown := _input_required(effects)) is not None:
+            self.handed |= shown.get("inputRequests", {}).keys()
+            replies = {key: HUMAN if "sampling" in asked["method"] else {"action": "cancel"} for key, asked in shown.get("inputRequests", {}).items()}
+            back = modern(2, "tools/call", self._able, **self._call, requestState=shown["requestState"], inputResponses=replies)
+            effects = await self._concluded(one(self.d.client(back), Open).round)
+        (line,) = [json.loads(effect.line) for effect in effects if isinstance(effect, ToServer | ToClient)]
+        self.given: dict[str, str] | None = None
+        """What the server got for each key; None if the call ended."""
+        if "method" in line:
+            self.given = {key: str(answer.get("action", "result")) for key, answer in line["params"]["inputResponses"].items()}
+        else:
+            assert "error" in line or line["result"]["isError"]
+
+    async def _concluded(self, round: Round) -> list[Effect]:
+        return self.d.done(round, await self.world.gate(self.d).run(round))
+
+
+def _input_required(effects: list[Effect]) -> Any:
+    lines = [json.loads(effect.line) for effect in effects if isinstance(effect, ToClient)]
+    return next((line["result"] for line in lines if line.get("result", {}).get("resultType") == "input_required"), None)
+
+
+def able(names: list[str]) -> dict[str, Any]:
+    """What a client declares."""
+    out: dict[str, Any] = {}
+    for kind, *parts in (CAPABLE[name] for name in names):
+        out.setdefault(kind, {}).update({part: {} for part in parts})
+    return out
 
 
 def command(*words: str) -> Any:
@@ -276,3 +324,97 @@ def _as_checked(run: Run, scene: Mapping[str, Any], written: Mapping[str, Any]) 
         when = {"rule": "match", "cannot": "otherwise"}[run.record.reason]
         (denial,) = (one for one in coverage["denials"] if (one["rule"], one["when"]) == (run.record.rule, when))
         assert run.wire in (denial["wire"] if not run.modern else {*denial["wire"], "call ends"})
+
+
+# -- several keys in one round, and the URLs of an error ---------------------------------------------------------------------------------------
+
+
+def compiled(text: str) -> Rulebook:
+    try:
+        return compile_book(load_policy(text, file="policy.yaml", environment={}), Path())
+    except PolicyError:
+        assume(False)
+        raise
+
+
+def said_of_each(text: str, scene: Mapping[str, Any], kinds: Mapping[str, str]) -> dict[str, dict[str, Any]]:
+    """What `test` says of each request as a case of its own, which `explain` must say too."""
+    asked = {key: scene[key] for key in ("server", "tool", "revision", "client")}
+    requests = {key: dict(zip(("method", "params"), ASKS[what], strict=True)) for key, what in kinds.items()}
+    cases = [{"name": key, **asked, "request": request, "expect": {"effect": "none"}} for key, request in requests.items()]
+    with TemporaryDirectory() as folder, chdir(folder):
+        Path("policy.yaml").write_text(text)
+        Path("policy_test.yaml").write_text(json.dumps({"cases": cases}))
+        (file,) = command("test", "policy.yaml")["files"]
+        tested = {case["name"]: case for case in file["cases"]}
+        where = [f"--{key}={scene[key]}" for key in ("server", "tool", "revision")]
+        for key, request in requests.items():
+            Path("request.json").write_text(json.dumps(request))
+            explained = command("explain", "--policy", "policy.yaml", *where, "--client", ",".join(scene["client"]), "request.json")
+            assert all(explained[name] == tested[key][name] for name in ("effect", "rule", "declared", "wire"))
+    return tested
+
+
+@pytest.mark.timeout(240)
+@settings(max_examples=60, deadline=None, phases=set(Phase) - {Phase.explain})
+@given(data=st.data(), scene=SCENE, kinds=st.lists(st.sampled_from(sorted(ASKS.keys() - {"form with a password"})), min_size=2, max_size=3))
+def test_each_key_of_a_round_comes_to_what_it_comes_to_alone(data: st.DataObject, scene: dict[str, Any], kinds: list[str]) -> None:
+    scene |= {"revision": NEWEST[1]}
+    by_key = {f"k{number}": what for number, what in enumerate(kinds)}
+    text = policy([rule for what in kinds for rule in data.draw(rules_for(what))], plain=False)
+    run = SeveralKeys(compiled(text), scene, by_key)
+    anyio.run(run.done)
+    alone = said_of_each(text, scene, by_key)
+    last = {record.key: record for record in run.world.records}
+    assert {key: (one["effect"], one["rule"]) for key, one in alone.items()} == {key: (record.effect, record.rule) for key, record in last.items()}
+    assert {key: one["declared"] for key, one in alone.items()} == {key: item.offered for key, item in run.round.items.items()}
+    # what is refused before anybody is asked ends the call for all keys, and nothing reaches the client
+    refused = any(one["wire"] == "call ends" for one in alone.values())
+    assert run.handed == (set() if refused else {key for key, one in alone.items() if one["effect"] == "forward"})
+    # without reviewers an escalation has no answer; sampling has no milder form of that than the end of the call
+    ends = refused or any(one["effect"] == "escalate" and "sampling" in by_key[key] for key, one in alone.items())
+    event(f"{len(kinds)} keys: {'refused' if refused else 'ends' if ends else 'answered'}, {len(run.handed)} handed on")
+    assert (run.given is None) == ends
+    if run.given is not None:
+        assert run.given.keys() == by_key.keys()
+        for key, one in alone.items():
+            assert one["wire"] in (None, run.given[key])
+            assert key not in run.handed or run.given[key] == ("result" if "sampling" in by_key[key] else "cancel")
+    else:
+        outcomes = sorted(record.outcome for record in last.values())
+        assert "answered" not in outcomes
+        assert len(outcomes) - 1 <= outcomes.count("withdrawn")
+
+
+@pytest.mark.timeout(240)
+@settings(max_examples=40, deadline=None, phases=set(Phase) - {Phase.explain})
+@given(data=st.data(), scene=SCENE, urls=st.integers(1, 3), is_modern=st.booleans())
+def test_the_urls_of_an_error_come_to_what_each_of_them_comes_to_alone(
+    data: st.DataObject, scene: dict[str, Any], urls: int, is_modern: bool
+) -> None:
+    """The client gets the error as it came if the policy forwards all its URLs; otherwise the call ends without them (R44)."""
+    scene |= {"revision": NEWEST[is_modern]}
+    text = policy(data.draw(rules_for("elicitation by url")), plain=False)
+    d, declared, world = Dialogue(server=scene["server"]), able(scene["client"]), World()
+    d.book = compiled(text)
+    d.session = Session(State(d.book, scene["server"], "t", KEY))
+    call = {"name": scene["tool"], "arguments": {}}
+    if not is_modern:
+        d.open_legacy(scene["revision"], **declared)
+    d.client(modern(1, "tools/call", declared, **call) if is_modern else request(1, "tools/call", **call))
+    failed = error(1, -32042, data={"elicitations": [ASKS["elicitation by url"][1]] * urls})
+    round = one(d.server(failed), Open).round
+
+    async def done() -> list[Effect]:
+        return d.done(round, await world.gate(d).run(round))
+
+    (answer,) = to_client(anyio.run(done))
+    alone = said_of_each(text, scene, {"k": "elicitation by url"})["k"]
+    event(f"{alone['effect']}, {'declared' if alone['declared'] else 'not declared'}")
+    assert [(alone["effect"], alone["rule"])] * urls == [(record.effect, record.rule) for record in world.records]
+    assert {alone["declared"]} == {item.offered for item in round.items.values()}
+    if alone["effect"] == "forward":
+        assert answer == failed
+    else:
+        assert "https://a.example/" not in json.dumps(answer)
+        assert answer["result"]["isError"]
