@@ -107,19 +107,18 @@ class Relay:
 
     def take(self, side: Side, lane: int, line: bytes | Frame) -> None:
         """One frame came. The gate's fault with it is never an allow: the frame is gone, and whoever waits for it is told."""
-        raw = line.raw if isinstance(line, Frame) else line
         if side == "client":
-            if self.first_call is not None and b"tools/call" in raw:
+            if self.first_call is not None and b"tools/call" in _raw(line):
                 self.start(self.beside, self.first_call)
                 self.first_call = None
             if self._to_server.full:
-                self.refuse(lane, raw, "the server does not take its input")
+                self.refuse(lane, _raw(line), "the server does not take its input")
                 return
         try:
             self.carry_out(self.session.frame(side, lane, line, self.clock()), side)
         except Exception:
             self.note(Note("frame.failed", {"side": side, "exc_info": True}))
-            self.guarded("frame.failed", lambda: self.session.lost(side, lane, raw, "it met a fault of the gate"), side=side)
+            self.guarded("frame.failed", lambda: self.session.lost(side, lane, _raw(line), "it met a fault of the gate"), side=side)
 
     def refuse(self, lane: int, line: bytes, why: str) -> None:
         """A client's frame goes nowhere: whoever waits for an answer has it at once."""
@@ -202,10 +201,12 @@ class Relay:
         """Carry effects out, in their order. ``source`` is the side whose line they come of: what goes on to the other is no answer of ours."""
         for effect in effects:
             match effect:
+                case ToClient(asks=None, takes_back=None):
+                    self._to_client.send(effect.lane, effect.line, effect.last, source != "server")
                 case ToClient():
-                    self._tell_client(effect, source != "server")
-                case ToServer(lane, line, frame):
-                    self._to_server.send(lane, line, source != "client", frame)
+                    self._ask_client(effect, source != "server")
+                case ToServer():
+                    self._to_server.send(effect.lane, effect.line, source != "client", effect.frame)
                 case Open(round):
                     self._rounds[round.id] = Waiting(anyio.CancelScope())
                     self.start(self._round, round, self._rounds[round.id])
@@ -224,13 +225,12 @@ class Relay:
                 case _:
                     assert_never(effect)
 
-    def _tell_client(self, effect: ToClient, own: bool) -> None:
+    def _ask_client(self, effect: ToClient, own: bool) -> None:
+        """Send a request to the client, or its cancellation."""
         if effect.asks is not None:
             self._to_client.ask(effect.lane, effect.asks, effect.line, own)
         elif effect.takes_back is not None:
             self._to_client.take_back(effect.lane, effect.takes_back, effect.line, own)
-        else:
-            self._to_client.send(effect.lane, effect.line, effect.last, own)
 
     def _end_lane(self, effect: Over | Close) -> None:
         if isinstance(effect, Over):
@@ -313,6 +313,10 @@ class Relay:
 
     def _progress(self, round: str, tokens: int = 0) -> None:
         self.guarded("progress.failed", lambda: self.session.round_progress(round, tokens), round=round)
+
+
+def _raw(line: bytes | Frame) -> bytes:
+    return line.raw if isinstance(line, Frame) else line
 
 
 def _unanswered(round: Round) -> Settled:

@@ -27,6 +27,7 @@ _head: Final = re.compile(rb'\{"jsonrpc": ?"2\.0", ?"id": ?("[^"\\]{0,200}"|-?[0
 _first: Final = re.compile(rb'\{"(result|error|method)"')
 _last: Final = re.compile(rb',"jsonrpc": ?"2\.0", ?"id": ?("[^"\\]{0,200}"|-?[0-9]{1,18})\}[ \t\r]*\Z')
 _TAIL: Final = 300  # bytes: the longest of these
+_VERSION: Final = msgspec.Raw(b'"2.0"')
 _number: Final = re.compile(rb"-?(?:0|[1-9][0-9]*)\Z")
 _code: Final = re.compile(rb"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")
 MAX_CODE: Final = 1 << 53  # beyond it parsers disagree on a number
@@ -119,6 +120,7 @@ class Frame(msgspec.Struct, eq=False):
 _EMPTY: Final = jsontext.Object(b"{}", {})
 _NO_ESCAPES: Final = (False, False)
 _BACKSLASH: Final = ord("\\")
+_ZERO: Final = ord("0")
 _SEARCHED: Final = 1024 * 1024  # bytes of a frame in which escapes are told apart: the search takes longer than a reading
 
 
@@ -168,7 +170,7 @@ def _frame(line: bytes, envelope: jsontext.Object) -> Frame:
     raw_id = found.get("id")
     id = None if raw_id is None else _id(bytes(raw_id), answers=method is None)
     version = found.get("jsonrpc")
-    if version is None or bytes(version) != b'"2.0"':
+    if version != _VERSION:
         raise Malformed("its jsonrpc member is not '2.0'", id, answers=method is None)
     if method is None:
         return _answer(line, envelope, id)
@@ -218,13 +220,13 @@ def _id(raw: bytes, *, answers: bool) -> FrameId | None:
     """The id as a string or whole number (R57). An answer may say ``null``, or 1.0 for 1: some servers do."""
     if len(raw) > MAX_ID_BYTES:
         raise Malformed(f"its id is longer than {MAX_ID_BYTES} bytes", answers=answers)
+    if (raw.isdigit() and raw[0] != _ZERO) or _number.match(raw):
+        return int(raw)
     if raw[:1] == b'"':
         try:
             return jsontext.TEXT.decode(raw)
         except (msgspec.MsgspecError, UnicodeDecodeError):
             raise Malformed("its id is not UTF-8 text", answers=answers) from None
-    if (raw.isdigit() and raw[:1] != b"0") or _number.match(raw):
-        return int(raw)
     if answers and raw == b"null":
         return None
     if answers and re.fullmatch(rb"-?[0-9]{1,15}\.0+", raw):

@@ -71,7 +71,7 @@ class Lines:
         end = chunk.find(b"\n")
         if end < 0:
             self._hold(chunk)
-        elif end == len(chunk) - 1 and not self.mid_line:
+        elif end == len(chunk) - 1 and not self._held and not self._skipping:
             self._deliver(chunk[:-1])
         else:
             self._cut(chunk)

@@ -28,6 +28,9 @@ _OF_ENTRIES: Final = frozenset({"method", "params"})
 INPUT_REQUIRED: Final = "input_required"
 _SMALL: Final = 16 * 1024  # bytes of a frame in which searching is cheaper than reading
 _OF_RESULTS: Final = frozenset({"resultType", "inputRequests", "requestState"})
+_OF_CALLS: Final = frozenset({"resultType", "content", "structuredContent", "isError", "_meta"})
+"""Members of most results: none of them resembles one of an input round."""
+_COMPLETE: Final = msgspec.Raw(b'"complete"')
 _TYPES: Final = frozenset({INPUT_REQUIRED, "complete", "task"})
 
 
@@ -69,6 +72,8 @@ def result_type(result: jsontext.Object) -> str | None:
     Clients of both eras look at its members by one model, so they count in every era.
     """
     found = result.members
+    if found.keys() <= _OF_CALLS and found.get("resultType") == _COMPLETE:
+        return "complete"
     if (name := names.resembling(found, _OF_RESULTS)) is not None:
         raise jsontext.Malformed(f"its result has {name[:20]!r}, which resembles a member of the protocol")
     raw = result.raw("resultType")
@@ -82,7 +87,7 @@ def result_type(result: jsontext.Object) -> str | None:
 
 def has_no_type(result: bytes) -> bool:
     """Cheap and safe: True only if no parser, however lenient, finds a member of an input round in a frame. A large frame has to be read."""
-    if len(result) > _SMALL or not result.isascii():
+    if len(result) > _SMALL or result.find(b"resultType") >= 0 or not result.isascii():
         return False
     loose = result.decode().lower().replace("_", "")
     return "\\u" not in loose and "resulttype" not in loose and "inputrequests" not in loose and "requeststate" not in loose

@@ -208,10 +208,11 @@ class Inflight(msgspec.Struct, eq=False):
 
     def add(self, pending: Pending) -> None:
         """Take a request in."""
-        if self.asked.get((pending.lane, pending.id)) is None:
-            self.lanes[pending.lane] = self.lanes.get(pending.lane, 0) + 1
+        asked, lane = (pending.lane, pending.id), pending.lane
+        if asked not in self.asked:
+            self.lanes[lane] = self.lanes.get(lane, 0) + 1
         self.size += pending.size
-        self.asked[pending.lane, pending.id] = pending
+        self.asked[asked] = pending
         self.wire[pending.wire_id] = pending
         self.numbered[pending.number] = pending
         if pending.wire_token is not None:
@@ -229,9 +230,9 @@ class Inflight(msgspec.Struct, eq=False):
         if found is not None:
             self.size -= found.size
             found.frame = None  # a pushed request may outlive the call that it belongs to
-            left = self.lanes[pending.lane] = self.lanes[pending.lane] - 1
-            if not left:
-                del self.lanes[pending.lane]
+            left = self.lanes.pop(pending.lane) - 1
+            if left:
+                self.lanes[pending.lane] = left
         self.numbered.pop(pending.number, None)
         if pending.wire_token is not None:
             self.tokens.pop(pending.wire_token, None)
