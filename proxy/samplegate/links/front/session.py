@@ -87,7 +87,7 @@ class Session:
         if self.ended:
             stream.free()
             return
-        for id, line in stream.taken_out() if stream.reader is None else ():
+        for id, line in stream.taken_out() if stream.has_requests and stream.reader is None else ():
             self.ask(stream, id, line)
         if stream is self.standalone:
             return
@@ -103,7 +103,7 @@ class Session:
 
     def heard(self, stream: Stream) -> None:
         """A stream is read from here on: it takes the requests that wait for any."""
-        if stream.is_read and not self.standalone.is_read and stream is not self.standalone:
+        if self.standalone.has_requests and stream.is_read and not self.standalone.is_read and stream is not self.standalone:
             for id, line in self.standalone.taken_out():
                 stream.add(line, id)
 

@@ -118,6 +118,11 @@ class Stream:
         """Whether a connection reads it, and will read what is added."""
         return not self.ended and self.reader is not None and not self.reader.stopped and not self.reader.gone()
 
+    @property
+    def has_requests(self) -> bool:
+        """Whether requests wait in it that were not handed over."""
+        return bool(self._asks)
+
     def add(self, line: bytes, asks: FrameId | None = None) -> None:
         """Put a frame on this stream and no other. ``asks``: the id, if it is a request."""
         self._add(line, asks)
