@@ -34,7 +34,7 @@ HEADER_FROM = "a header of every request to --url, such as Authorization, with t
 PROTOCOLS = ("auto", "legacy", "modern")
 PROTOCOL = "protocol version for the server of the command line: 2025-11-25 and older (legacy), 2026-07-28 (modern), or detected (auto, the default)"
 
-Subparsers: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
+Subparsers: TypeAlias = "argparse._SubParsersAction[_Parser]"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -116,7 +116,7 @@ def _call(args: argparse.Namespace) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser: argparse.ArgumentParser = _Parser(
+    parser = _Parser(
         prog="samplegate",
         allow_abbrev=False,
         description="Answers, by policy, what MCP servers ask of their clients: sampling and elicitation.",
@@ -130,7 +130,7 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _add(commands: Subparsers, name: str, target: str, summary: str, usage: str | None = None) -> argparse.ArgumentParser:
+def _add(commands: Subparsers, name: str, target: str, summary: str, usage: str | None = None) -> _Parser:
     command = commands.add_parser(
         name,
         allow_abbrev=False,

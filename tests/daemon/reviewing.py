@@ -59,6 +59,11 @@ class People:
             assert response.status == 200, await response.text()
             return await response.json()
 
+    async def status(self, path: str) -> int:
+        """The status of what the API says."""
+        async with self._http.get(self._url + path) as response:
+            return response.status
+
     async def pending(self, **like: Any) -> dict[str, Any]:
         """The first pending review with these members, as soon as there is one."""
         async with asyncio.timeout(BOUND), self._http.get(f"{self._url}/reviews/events") as events:

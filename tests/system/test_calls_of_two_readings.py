@@ -90,6 +90,14 @@ def test_a_call_whose_meta_has_two_readings_is_refused(wires: tuple[str, Gate], 
     refused(wires, call(wires[0], method, f'"{member}":"x","_meta":{{%s{meta}}}'))
 
 
+METHODS: Final = ["Tools/Call", "TOOLS/CALL", "tools/call ", "\u2002tools/call", "tools_/call", "tools/\uff43all", "prompts/Get", "resources/READ"]
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_method_that_resembles_a_call_is_refused(wires: tuple[str, Gate], method: str) -> None:
+    assert "could be read as another one" in refused(wires, call(wires[0], method, '"name":"a"'))
+
+
 def test_the_error_names_the_member_and_no_value(wires: tuple[str, Gate]) -> None:
     assert "refused: its params have 'Name', which could be read as another member" == refused(
         wires, call(wires[0], "tools/call", TWINS["tools/call"][0])
@@ -153,6 +161,12 @@ def answered(both: Gate, line: bytes) -> dict[str, Any]:
 @pytest.mark.parametrize("params", STRIPPED)
 def test_what_the_gate_takes_off_for_a_legacy_server_is_checked_as_before_a_modern_one(modern_client: Gate, params: str) -> None:
     said = answered(modern_client, call("modern", "tools/call", params))
+    assert (1, -32600, "refused: ") == (said["id"], said["error"]["code"], said["error"]["message"][:9])
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_so_is_a_method_that_resembles_a_call(modern_client: Gate, method: str) -> None:
+    said = answered(modern_client, call("modern", method, '"name":"a"'))
     assert (1, -32600, "refused: ") == (said["id"], said["error"]["code"], said["error"]["message"][:9])
 
 

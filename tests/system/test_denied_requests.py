@@ -226,4 +226,4 @@ def test_the_commands_show_the_rule_and_the_answer_that_the_server_gets(tmp_path
     if record["effect"] == "deny" and era == "legacy":
         (checked,) = command(tmp_path, "check", "policy.yaml")["files"]
         denials = [denial for server in checked["servers"] for coverage in server["requests"] for denial in coverage["denials"]]
-        assert {"rule": record["rule"], "wire": [answer]} in denials
+        assert {"rule": record["rule"], "wire": [answer], "when": "match"} in denials

@@ -70,6 +70,7 @@ async def test_calls_in_flight_over_http_are_bounded_in_bytes_and_held_once(tmp_
             calls.append(asyncio.create_task(_answer(at, _held(number, 15 * MIB))))
             await asyncio.wait(calls[-1:], timeout=0.3)
             await at.post(_held(100 + number, 100, "echo"), ECHO)  # answered when the server has read the others
+        waiting = calls
         for _ in range(300):
             waiting = [call for call in calls if not call.done()]
             if len(waiting) <= 8:

@@ -36,8 +36,8 @@ async def run(argv: Sequence[str], told: bytes, *, environment: Mapping[str, str
 
     ``environment`` is the gate's; ``folder`` is where it runs, and what a relative path of a program is below. Raises nothing else.
     """
-    try:
-        transport, talk = await asyncio.get_running_loop().subprocess_exec(
+    starting = asyncio.ensure_future(
+        asyncio.get_running_loop().subprocess_exec(
             lambda: _Talk(told, output),
             *argv,
             stdin=subprocess.PIPE,
@@ -47,6 +47,13 @@ async def run(argv: Sequence[str], told: bytes, *, environment: Mapping[str, str
             env=environment_of(environment),
             start_new_session=True,
         )
+    )
+    try:
+        transport, talk = await asyncio.shield(starting)
+    except asyncio.CancelledError:  # while it starts: asyncio would end the program alone, and not what it has started by now
+        with suppress(OSError, ValueError):
+            await _end(*await starting)
+        raise
     except (OSError, ValueError) as problem:
         return Refused(f"it cannot be started: {type(problem).__name__}")
     try:
@@ -55,9 +62,13 @@ async def run(argv: Sequence[str], told: bytes, *, environment: Mapping[str, str
     except TimeoutError:
         return Again("it was killed: its time was over")
     finally:
-        _kill(transport)
-        await asyncio.wait([talk.exited], timeout=LAST_WORDS)
-        transport.close()
+        await _end(transport, talk)
+
+
+async def _end(transport: asyncio.SubprocessTransport, talk: _Talk) -> None:
+    _kill(transport)
+    await asyncio.wait([talk.exited], timeout=LAST_WORDS)
+    transport.close()
 
 
 async def _heard(transport: asyncio.SubprocessTransport, talk: _Talk) -> Said:

@@ -22,7 +22,7 @@ from samplegate.core.eras import CALLS
 from samplegate.core.frames import Frame, FrameId
 from samplegate.core.jsontext import Malformed
 from samplegate.core.session import batches, shapes
-from samplegate.core.session.inflight import ANSWERS, PROBE, STANDALONE, OpenCall, own_token
+from samplegate.core.session.inflight import ANSWERS, PROBE, STANDALONE, OpenCall, is_call, own_token
 from samplegate.core.session.refusing import undelivered
 from samplegate.core.session.rounds import Conclusion, ForwardRound, Later, Note, Over, Side, ToClient
 from samplegate.core.session.session import Session
@@ -234,7 +234,7 @@ class LegacyClient:
         assert f.id is not None
         if f.payload is not None and f.members is None:
             raise Malformed("its params are not an object")
-        given = _plain(f) if f.method in CALLS else f.object
+        given = _plain(f) if is_call(f.method) else f.object
         params = self._entering.stamp.put(given)
         token = own_token(f) if f.may_say(b"progressToken") else None
         call = Call(lane, f.id, f.method, token, bytes(params.text) if f.method in CALLS else None)

@@ -90,12 +90,22 @@ def token_of(params: bytes | None) -> bytes | None:
     return _token(raw)
 
 
+def is_call(method: str) -> bool:
+    """Whether the server may ask during a request (R59). Raises Malformed for a method that a lenient server takes for one of these."""
+    if method in CALLS:
+        return True
+    bare = method.strip()
+    if bare in CALLS or names.resembles(bare, CALLS):
+        raise Malformed(f"its method {method[:40]!r} could be read as another one")
+    return False
+
+
 def call_and_token(f: Frame, *, modern: bool) -> tuple[Call | None, bytes | None]:
     """The call that a request is, if the server may ask during it (R59), and its progressToken.
 
     Raises Malformed where another parser could find another call in its params.
     """
-    if f.method not in CALLS and not modern:
+    if not is_call(f.method) and not modern:
         return None, own_token(f)
     params = f.object.members
     if not params and f.members is None and f.payload not in (None, b"null"):  # some libraries take a list for the members in their order
