@@ -60,9 +60,10 @@ async def converse(run: Run, relay: Relay, hurry: Callable[[float], None]) -> in
             own = await open_own(client, max_line=run.settings.max_frame_bytes)
             server.connect(own)
             ends = [partial(end, own) for end in server.ends]
+            trimmer = heap.Trimmer()
             input_ends = partial(_input_ends, relay, client, own, run.settings.end_of_input_timeout)
-            heap.bound()  # while the server starts
-            code = await _first(input_ends, *ends, lambda: _signalled(relay), lambda: _silent(run, relay), lambda: _preload(run))
+            relay.on_large = trimmer.came
+            code = await _first(input_ends, *ends, lambda: _signalled(relay), lambda: _silent(run, relay), lambda: _preload(run), trimmer.watch)
         finally:
             run.decisions.hurry(LAST_RECORDS)
             hurry(LAST_RECORDS)

@@ -1,14 +1,17 @@
 """How the C library gives memory back after large frames. It knows nothing of frames.
 
 By default glibc raises its limits with each large block that is freed: then blocks up to 32 MiB come from the heap, and up to 64 MiB of free memory
-stay at the heap's end. Fixed limits keep blocks of frames apart, and such a block goes back to the system once it is freed.
+stay at the heap's end. Two ways to get it back: fixed limits keep blocks of frames apart, each of which goes back to the system once it is freed;
+or the whole heap is trimmed once no large frame has come for a while. The first costs a large frame half of its time again.
 """
 
 from __future__ import annotations
 
 import sys
 from contextlib import suppress
-from typing import Final
+from typing import Final, NoReturn
+
+import anyio
 
 APART: Final = 4 << 20
 """Bytes from which a block is mapped by itself. Smaller ones stay cheap: a mapping costs a fault for each of its pages."""
@@ -28,3 +31,36 @@ def bound() -> None:
         mallopt = ctypes.CDLL(None).mallopt
         mallopt(_MMAP_THRESHOLD, APART)
         mallopt(_TRIM_THRESHOLD, KEPT)
+
+
+CALM: Final = 1.0
+"""Seconds without a large frame before that."""
+
+
+class Trimmer:
+    """Trims the heap of this process after large frames."""
+
+    def __init__(self) -> None:
+        self._came = anyio.Event()
+
+    def came(self) -> None:
+        """A large frame came."""
+        self._came.set()
+
+    async def watch(self) -> NoReturn:
+        """Trim the heap each time that large frames have come and no more do."""
+        while True:
+            await self._came.wait()
+            while self._came.is_set():
+                self._came = anyio.Event()
+                await anyio.sleep(CALM)
+            _trim()
+
+
+def _trim() -> None:
+    if sys.platform != "linux":
+        return
+    import ctypes
+
+    with suppress(OSError, AttributeError):  # musl has no malloc_trim
+        ctypes.CDLL(None).malloc_trim(0)

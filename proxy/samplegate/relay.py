@@ -41,6 +41,7 @@ from samplegate.core.session.rounds import (
 from samplegate.ends import ClientEnd, NoClient, NoServer, OneLane, OnePipe, ServerEnd, Silent
 from samplegate.receivers import Receiver, StreamReceiver
 
+LARGE: Final = 256 * 1024  # bytes of a frame after which memory is given back
 TOKENS: Final = 1.0  # seconds between two that a model's tokens cause
 BEAT: Final = 5.0  # seconds between two progress notifications of a round: well under any peer's patience, and rare
 Effects = list[Effect]
@@ -77,6 +78,8 @@ class Relay:
         self.note = note
         self.first_call: Callable[[], Coroutine[Any, Any, object]] | None = None
         """Run beside the client's first tools/call; nothing is decided by it."""
+        self.on_large: Callable[[], None] | None = None
+        """Called for each frame that came and is large."""
         self.client = Receiver(self, "client")
         self.server = Receiver(self, "server")
         self.streams = StreamReceiver(self)
@@ -107,6 +110,8 @@ class Relay:
 
     def take(self, side: Side, lane: int, line: bytes | Frame) -> None:
         """One frame came. The gate's fault with it is never an allow: the frame is gone, and whoever waits for it is told."""
+        if self.on_large is not None and len(_raw(line)) > LARGE:
+            self.on_large()
         if side == "client":
             if self.first_call is not None and b"tools/call" in _raw(line):
                 self.start(self.beside, self.first_call)
