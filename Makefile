@@ -14,7 +14,7 @@ PYTEST := -m pytest -n $(WORKERS)
 SOURCES := proxy tests $(wildcard bench)
 ENVS := tests/real/.envs
 
-.PHONY: help install dev counterparts packages demo demo-review test unit conformance soak check format lint types coverage bench lock lock-npm build clean
+.PHONY: help install dev counterparts packages demo demo-review test unit conformance soak faults check format lint types coverage bench lock lock-npm build clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -86,6 +86,9 @@ conformance: dev counterparts ## the official MCP conformance suites, with the g
 
 soak: dev counterparts ## real clients of four SDKs at one gate for minutes (SOAK_SECONDS=120; LONG=1 adds 2,000 rounds on each event loop)
 	@LONG="$(LONG)" $(BIN)/python -m pytest -m soak tests/soak $(ARGS)
+
+faults: dev ## check that the tests notice each seeded fault (tests/faults/README.md; ARGS='NUMBERS --tests PATHS -j JOBS')
+	@$(BIN)/python -m tests.faults.run $(ARGS)
 
 check: lint types test ## what has to hold before a change lands: format, lint, types, imports, tests, documentation
 

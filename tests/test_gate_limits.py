@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import anyio
@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from samplegate.core.decisions import Answered, Denied, Reason, Unanswered
-from samplegate.core.ledger import SCALE, Refused
+from samplegate.core.ledger import SCALE, Draw, Refused, Reserved
 from samplegate.core.samples import Sampled, SampleFailed, SampleRequest, SampleResult
 from samplegate.core.session.rounds import ForwardRound, Open, Settled
 from tests.core.dialogue import modern, one, result, sample
@@ -123,6 +123,37 @@ async def test_a_limit_without_room_is_followed_as_the_rule_says(on_limit: str, 
     (record,) = world.records
     assert "rate" == record.refused_by
     assert "rate" in (record.detail or "") + " ".join(record.tried)
+
+
+async def test_a_fault_while_a_limit_is_asked_leaves_the_request_unanswered() -> None:
+    async def breaks(draws: Sequence[Draw], wait: float | None) -> Reserved | Refused:
+        raise RuntimeError("a bug")
+
+    world = World()
+    world.purse.reserve = breaks  # type: ignore[method-assign]
+    d, round = pushed(allow("rate"), policy=POLICY)
+    outcome = (await world.settled(d, round))[""].outcome
+    assert isinstance(outcome, Unanswered)
+    assert Reason.ERROR is outcome.reason
+    assert not world.asked
+    assert 1 == len(world.records)
+
+
+@pytest.mark.parametrize("full", [False, True])
+async def test_the_rule_after_one_that_timed_out_draws_on_its_own_limits(full: bool) -> None:
+    async def late(request: SampleRequest) -> SampleResult:
+        if request.model == "cheap":
+            await anyio.sleep_forever()
+        return Sampled(TEXT, "gpt", "endTurn", 1, 1)
+
+    world = World(late)
+    world.purse.out = Refused("rate", "full") if full else None
+    first = {**allow(on_timeout="next"), "with": {"models": ["cheap"], "timeout": "10ms"}}
+    d, round = pushed(first, {**allow("rate", models=("dear",)), "name": "second"}, policy=POLICY)
+    outcome = (await world.settled(d, round))[""].outcome
+    assert isinstance(outcome, Unanswered if full else Answered)
+    assert (["cheap"] if full else ["cheap", "dear"]) == [request.model for request in world.asked]
+    assert (0 if full else SCALE["requests"]) == world.purse.drawn("rate")
 
 
 async def test_a_rule_that_waits_gives_the_store_the_time_that_is_left() -> None:

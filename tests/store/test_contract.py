@@ -78,6 +78,18 @@ async def test_a_verdict_is_found_by_the_next_same_request_and_used_once(store: 
     assert ["opened", "approved", "used"] == await whats(store)
 
 
+async def test_verdicts_that_are_used_together_are_all_used_or_none(store: ReviewStore) -> None:
+    await opened(store, review("rv_a", waiter="w", held_until=NOW + 10), review("rv_b", waiter="other", held_until=NOW + 10))
+    for id in ("rv_a", "rv_b"):
+        await store.decide(id, YES, who="ann", door="page", now=NOW + 1)
+    together = [("rv_a", "w", "d1"), ("rv_b", "w", "d2")]
+    for uses in (together, together[::-1], [("rv_a", "w", "d1"), ("rv_none", "w", "d2")]):
+        assert not await store.use_all(uses, now=NOW + 2)
+        assert [None, None] == [(await kept(store, id)).used_by for id in ("rv_a", "rv_b")]
+    assert await store.use_all([("rv_a", "w", "d1"), ("rv_b", "other", "d2")], now=NOW + 2)
+    assert ["d1", "d2"] == [(await kept(store, id)).used_by for id in ("rv_a", "rv_b")]
+
+
 async def test_the_first_verdict_wins_and_the_second_is_told_of_it(store: ReviewStore) -> None:
     await opened(store, review())
     first = await store.decide("rv_a", YES, who="ann", door="page", now=NOW + 1)
