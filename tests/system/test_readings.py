@@ -142,6 +142,7 @@ arguments | "argument<long s>":{"a":1} | refused | refused | = | = | = | another
 arguments | "arguments":[1] | passed | passed | - | - | - | =
 arguments | "arguments":"{}" | passed | passed | - | - | - | =
 arguments | "arguments":null | passed | passed | = | - | - | =
+inputResponses | "inputResponses":{} | refused | passed | = | = | = | =
 inputResponses | "InputResponses":{"k":{"action":"accept"}} | refused | refused | = | = | = | another
 inputResponses | "input_responses":{"k":{"action":"accept"}} | refused | refused | another | = | = | =
 inputResponses | "inputResponses\u0000":{"k":{}} | refused | refused | = | = | = | another
@@ -220,12 +221,14 @@ def compared(read: Reading, line: bytes, kind: Kind = "other") -> str:
         return "-"
     try:
         meant = exact(line)
-        return "=" if all(_same(read.get(name), meant.get(name)) for name in deciding(line, kind)) else DIFFERS
+        return "=" if all(_same(name, read.get(name), meant.get(name)) for name in deciding(line, kind)) else DIFFERS
     except ValueError:
         return DIFFERS
 
 
-def _same(one: object, other: object) -> bool:
+def _same(name: str, one: object, other: object) -> bool:
+    if name == "inputResponses" and one is None and other == {}:
+        return True  # a reader without input rounds leaves the member out, and no answers are none
     return one == other or json.dumps(one) == json.dumps(other)  # NaN is not equal to itself
 
 
