@@ -286,5 +286,5 @@ def _counted(plan: Plan) -> bool:
 
 
 def _taken_back(done: Mapping[str, Done]) -> dict[str, Done]:
-    """As what nobody is to have."""
+    """The same, withdrawn: none of it is released."""
     return {key: msgspec.structs.replace(one, outcome=Withdrawn()) for key, one in done.items()}

@@ -1,8 +1,8 @@
-"""How the C library gives memory back after large frames. It knows nothing of frames.
+"""How the C library gives memory back after large frames.
 
 By default glibc raises its limits with each large block that is freed: then blocks up to 32 MiB come from the heap, and up to 64 MiB of free memory
 stay at the heap's end. Two ways to get it back: fixed limits keep blocks of frames apart, each of which goes back to the system once it is freed;
-or the whole heap is trimmed once no large frame has come for a while. The first costs a large frame half of its time again.
+or the whole heap is trimmed once no large frame has come for a while. The first makes a call with large frames take about 1.5 times as long.
 """
 
 from __future__ import annotations
@@ -15,6 +15,8 @@ import anyio
 
 APART: Final = 4 << 20
 """Bytes from which a block is mapped by itself. Smaller ones stay cheap: a mapping costs a fault for each of its pages."""
+CALM: Final = 1.0
+"""Seconds without a large frame before the heap is trimmed."""
 KEPT: Final = 8 << 20
 """Bytes that may stay free at the heap's end."""
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
@@ -31,10 +33,6 @@ def bound() -> None:
         mallopt = ctypes.CDLL(None).mallopt
         mallopt(_MMAP_THRESHOLD, APART)
         mallopt(_TRIM_THRESHOLD, KEPT)
-
-
-CALM: Final = 1.0
-"""Seconds without a large frame before that."""
 
 
 class Trimmer:

@@ -121,7 +121,7 @@ _EMPTY: Final = jsontext.Object(b"{}", {})
 _NO_ESCAPES: Final = (False, False)
 _BACKSLASH: Final = ord("\\")
 _ZERO: Final = ord("0")
-_SEARCHED: Final = 1024 * 1024  # bytes of a frame in which escapes are told apart: the search takes longer than a reading
+_SEARCHED: Final = 1024 * 1024  # bytes of a frame; in a longer one, searching for each kind of escape costs more than parsing
 
 
 def read(line: bytes) -> Frame:

@@ -107,8 +107,8 @@ def bare(f: Frame) -> Bare | Refusal:
         if (f.object.raw("requestState") or b"null") != b"null":
             return Refusal(shapes.BAD_PARAMS, "requestState is not one of ours: none was given out for this server")  # R68
         answers = "inputResponses" in params
-        if answers and unasked.read(bytes(params["inputResponses"])) is None:
-            return Refusal(shapes.BAD_PARAMS, unasked.NOT_PLAIN)
+        if answers and isinstance(problem := unasked.read(bytes(params["inputResponses"])), str):
+            return Refusal(shapes.BAD_PARAMS, problem)
         changes |= {name: None for name in ("requestState", "inputResponses") if name in params}
     if f.method == "tools/call" and "task" in params:  # a legacy server's own tasks would bring answers past policy (R106, R108)
         changes["task"] = None

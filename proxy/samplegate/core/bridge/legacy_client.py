@@ -160,9 +160,7 @@ class LegacyClient:
         return out
 
     def _unreadable(self, lane: int, line: bytes, problem: Malformed) -> Effects:
-        if not frames.is_batch(line):
-            return self._refused(lane, problem)
-        return batches.refused("client", line, problem.fault, partial(self._refused, lane))
+        return batches.refused("client", line, problem, partial(self._refused, lane))
 
     def _refused(self, lane: int, problem: Malformed, code: int = shapes.INVALID_REQUEST) -> Effects:
         """Log that something came, and tell whoever would otherwise wait for ever."""

@@ -297,7 +297,7 @@ def _error(lane: int, id: FrameId, code: int, message: str) -> ToClient:
 def _unreadable(lane: int, line: bytes, problem: Malformed) -> Effects:
     found = batches.elements(line, problem, "")  # the modern era has no batches
     assert isinstance(found, Malformed)
-    return batches.refused("client", line, found.fault, partial(_refused, lane)) if frames.is_batch(line) else _refused(lane, found)
+    return batches.refused("client", line, found, partial(_refused, lane))
 
 
 def _refused(lane: int, problem: Malformed) -> Effects:

@@ -169,7 +169,7 @@ class Opening:
         out: Effects = []
         for element in found:
             if batches.is_nested(element):
-                out += batches.refused("client", element, batches.NESTED.fault, partial(_refused, lane))
+                out += batches.refused("client", element, batches.NESTED, partial(_refused, lane))
             else:
                 out += self.frame("client", lane, element, now)
         return out

@@ -34,17 +34,20 @@ def is_nested(element: bytes) -> bool:
     return element[:1] == b"["
 
 
-def refused(side: Side, line: bytes, fault: str, answer: Callable[[Malformed], list[Effect]]) -> list[Effect]:
-    """A batch is refused: ``answer`` is called for each of its first elements that somebody waits for. One note counts the requests in it.
+def refused(side: Side, line: bytes, problem: Malformed, answer: Callable[[Malformed], list[Effect]]) -> list[Effect]:
+    """Refuse a line that is no frame. In a batch, ``answer`` refuses each of the first elements that has an id, and one note counts the requests.
 
     Elements over the bound count as requests unread, and so does a batch that cannot be read, once: `--strict` must not miss a lost call.
     """
+    if not frames.is_batch(line):
+        return answer(problem)
+    fault = problem.fault
     try:
         found = frames.batch(line)
     except Malformed:
         return [Note("frame.refused", {"side": side, "fault": fault, "requests": 1})]
     told = [Malformed(fault, **frames.whose(element)) for element in found[:MAX_BATCH]]
-    waiting = [problem for problem in told if problem.id is not None]
-    requests = sum(not problem.answers for problem in waiting) + max(len(found) - MAX_BATCH, 0)
+    waiting = [one for one in told if one.id is not None]
+    requests = sum(not one.answers for one in waiting) + max(len(found) - MAX_BATCH, 0)
     out: list[Effect] = [Note("frame.refused", {"side": side, "fault": fault, "requests": requests})]
-    return out + [effect for problem in waiting for effect in answer(problem) if not isinstance(effect, Note)]
+    return out + [effect for one in waiting for effect in answer(one) if not isinstance(effect, Note)]

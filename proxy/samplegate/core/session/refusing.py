@@ -38,10 +38,8 @@ class Refusing(msgspec.Struct, eq=False):
         return [note, ToClient(lane, line, True) if side == "client" else ToServer(SERVER_LANE, line)]
 
     def unreadable(self, side: Side, lane: int, line: bytes, problem: Malformed) -> Effects:
-        """No frame could be read from a line; in a batch, each element may have somebody who waits."""
-        if not frames.is_batch(line):
-            return self.refused(side, lane, problem)
-        return batches.refused(side, line, problem.fault, partial(self.refused, side, lane))
+        """No frame could be read from a line, which may be a batch."""
+        return batches.refused(side, line, problem, partial(self.refused, side, lane))
 
     def lost(self, side: Side, lane: int, head: bytes, fault: str) -> Effects:
         """A line could not be taken at all; ``head`` is its begin, which mostly tells who would wait for an answer. The shell has logged it."""

@@ -33,8 +33,8 @@ class Unasked(msgspec.Struct, eq=False):
     def arrive(self, pending: Pending, answers: bytes, f: Frame, bare: jsontext.Object) -> Effects:
         """A call with answers: ``f`` is the call as it came, ``bare`` its params without them."""
         given = read(answers)
-        if given is None:  # nobody's consent, as where it answers what was asked
-            return [self._note(pending), _refused(pending, NOT_PLAIN)]
+        if isinstance(given, str):  # nobody's consent, as where it answers what was asked
+            return [self._note(pending), _refused(pending, given)]
         if not given:
             return self.state.send(pending, f)
         methods = {key: ELICITATION if _says_action(raw) else SAMPLING for key, raw in given.items()}
@@ -109,19 +109,19 @@ def _says_action(answer: bytes) -> bool:
 
 
 _ANSWERS: Final = frozenset({"requestState", "inputResponses"})
-NOT_PLAIN: Final = "inputResponses has an answer that is not an object of one reading"
+_NOT_PLAIN: Final = "inputResponses has an answer that is not an object of one reading"
 
 
-def read(answers: bytes) -> dict[str, bytes] | None:
-    """Each answer of ``inputResponses``, raw; None where they are too many, or one is not an object of one reading."""
+def read(answers: bytes) -> dict[str, bytes] | str:
+    """Each answer of ``inputResponses``, raw; or why none of them is taken."""
     try:
         given = {key: bytes(raw) for key, raw in jsontext.fields(answers).items()}
         if len(given) > doors.MAX_KEYS:
-            return None
+            return f"inputResponses has more than {doors.MAX_KEYS} answers"
         plain = all(isinstance(one, dict) and second_reading(one) is None for one in strictjson.decode(answers).values())
-        return given if plain else None
+        return given if plain else _NOT_PLAIN
     except (jsontext.Malformed, strictjson.Fault):
-        return None
+        return _NOT_PLAIN
 
 
 def brings_answers(params: jsontext.Object) -> bool:
