@@ -215,6 +215,16 @@ def _in_place_of_params(value: Value) -> Make:
     return lambda number, size: _request(b"tools/call", b'{"name":"echo",%b,%b,%b}' % (value(size)[1:-1], meta, value(size)[1:]), number)
 
 
+def _in_replies(number: int, size: int) -> bytes:
+    """Answers that were not asked for: 64 with as many blocks as fit, each with names that are costly to compare."""
+    names = b",".join(b'"%b%02d":1' % (LIGATURE * 85, each) for each in range(11))
+    block = b'{"type":"text","text":"a",%b}' % names
+    blocks = b",".join([block] * (size // 64 // (len(block) + 1)))
+    answers = b",".join(b'"k%d":{"role":"assistant","content":[%b]}' % (each, blocks) for each in range(64))
+    meta = _VERSION + b"," + _CAPABILITIES + b'{"sampling":{}}'
+    return _request(b"tools/call", b'{"name":"echo","inputResponses":{%b},"_meta":{%b}}' % (answers, meta), number)
+
+
 def _of_envelope(value: Value) -> Make:
     return lambda number, size: b'{"jsonrpc":"2.0","id":%d,"method":"ping",%b' % (number, value(size)[1:])
 
@@ -222,6 +232,7 @@ def _of_envelope(value: Value) -> Make:
 NAMED_CALLS: Final[Mapping[str, Make]] = {
     **{f"{name}, in params and _meta": _in_place_of_params(value) for name, value in NAMES.items()},
     **{f"{name}, of the envelope": _of_envelope(value) for name, value in NAMES.items()},
+    "names of ligatures, in the blocks of replies": _in_replies,
 }
 """A client's requests of 2026-07-28."""
 

@@ -39,8 +39,17 @@ def second_reading(names: Collection[str], known: frozenset[str]) -> str | None:
 
 
 def resembling(names: Collection[str], known: frozenset[str]) -> str | None:
-    """The first of ``names`` that a lenient parser takes for one of ``known``, which it is not; None if there is none."""
+    """The first of ``names`` that a lenient parser takes for one of ``known``, which it is not; None if there is none.
+
+    ``known``: names of the protocol. They are ASCII, and how they fold is remembered.
+    """
     return next((name for name in names if resembles(name, known)), None)
+
+
+def resembling_field(names: Collection[str], fields: frozenset[str]) -> str | None:
+    """The same for names that a peer has chosen, such as the fields of a form."""
+    loose = frozenset(map(_loosely, fields))
+    return next((name for name in names if name not in fields and _loosely(name) in loose), None)
 
 
 def resembles(name: str, known: frozenset[str]) -> bool:

@@ -19,11 +19,13 @@ def second_reading(result: Mapping[str, Any], fields: frozenset[str] = frozenset
     if twin is None:
         content = result.get("content")
         if "role" in result:
-            blocks = content if isinstance(content, list) else [content]
-            found = (names.second_reading(block, _OF_BLOCKS) for block in blocks if isinstance(block, dict))
+            blocks = [block for block in (content if isinstance(content, list) else [content]) if isinstance(block, dict)]
+            if sum(len(name) for block in blocks for name in block if not name.isascii()) > names.MAX_FOLDED:
+                return f"its content has more than {names.MAX_FOLDED} characters in names that are not ASCII"
+            found = (names.second_reading(block, _OF_BLOCKS) for block in blocks)
             twin = next((name for name in found if name is not None), None)
         elif isinstance(content, dict):
-            twin = names.resembling(content, fields)
+            twin = names.resembling_field(content, fields)
     if twin is not None:
         return f"{named(twin)} could be read as another member"
     return "its action is not read alike by all parsers" if "action" in result and not _is_plain(result["action"]) else None
