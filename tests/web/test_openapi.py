@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import re
 from typing import Any, Final
 
@@ -137,6 +138,15 @@ def test_it_is_public_names_the_release_and_is_the_same_each_time() -> None:
     first, second = asyncio.run(asked())
     assert (200, "1.2.3", first.content) == (first.status_code, first.json()["info"]["version"], second.content)
     assert [] == first.json()["paths"]["/v1/openapi.json"]["get"]["security"]
+
+
+def test_the_served_bytes_are_those_of_the_first_release() -> None:
+    """A change of the description is a change of the API: it belongs in the changelog, and its digest here."""
+
+    async def asked() -> bytes:
+        return (await client(APP).get("/v1/openapi.json", headers={"host": "testserver"})).content
+
+    assert "0c18bb7e9b7d5777ce888e09d1338e40b9f3142747f780c0ffdb2b068f71d0ad" == hashlib.sha256(asyncio.run(asked())).hexdigest()
 
 
 def test_the_bounds_of_what_may_be_said_are_those_that_are_read() -> None:
