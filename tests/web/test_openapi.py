@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import re
-from typing import Any, Final
+from typing import Any, Final, get_args, get_type_hints
 
 import httpx2
 import jsonschema
@@ -15,12 +15,14 @@ import schemathesis
 from hypothesis import HealthCheck, Phase, settings
 from schemathesis.config import SchemathesisConfig
 
+from samplegate.core.eras import Era
+from samplegate.core.policy import Kind, Mode, Show
 from samplegate.core.review import verdicts
-from samplegate.core.review.review import Edits, Review, Verdict
-from samplegate.web.api import Api
+from samplegate.core.review.review import Door, Edits, Event, Review, Stage, State, Verdict
+from samplegate.web import asking
+from samplegate.web.api import Api, openapi_document
 from samplegate.web.asking import ID
 from samplegate.web.events import Feed
-from samplegate.web.openapi import document
 from tests.core.review.made import NOW, address, form, model_answer, review, text
 from tests.web.listener import ADMIN, VIEWER, House, client
 
@@ -117,7 +119,7 @@ async def asked_in_vain(status: int) -> httpx2.Response:
 @pytest.mark.parametrize("status", [400, 401, 403, 409, 413, 429, 500, 503])
 def test_what_no_example_comes_to_is_described_too(status: int) -> None:
     found = asyncio.run(asked_in_vain(status))
-    whole = document("1")
+    whole = openapi_document("1")
     name = whole["paths"]["/v1/reviews/{id}/verdict"]["post"]["responses"][str(found.status_code)]["$ref"].rpartition("/")[2]
     described = whole["components"]["responses"][name]
     assert (status, [found.headers["content-type"]]) == (found.status_code, list(described["content"]))
@@ -128,7 +130,7 @@ def test_what_no_example_comes_to_is_described_too(status: int) -> None:
 
 def test_every_path_is_described_and_no_other() -> None:
     served = {route.path for route in Api(HOUSE.web, Feed(HOUSE.web)).routes()}
-    assert served == set(document("1")["paths"])
+    assert served == set(openapi_document("1")["paths"])
 
 
 def test_it_is_public_names_the_release_and_is_the_same_each_time() -> None:
@@ -149,8 +151,19 @@ def test_the_served_bytes_are_those_of_the_first_release() -> None:
     assert "0c18bb7e9b7d5777ce888e09d1338e40b9f3142747f780c0ffdb2b068f71d0ad" == hashlib.sha256(asyncio.run(asked())).hexdigest()
 
 
-def test_the_bounds_of_what_may_be_said_are_those_that_are_read() -> None:
-    given = document("1")["components"]["schemas"]["Verdict"]
-    assert set(given["properties"]) == verdicts.MEMBERS
-    edits = document("1")["components"]["schemas"]["Edits"]
-    assert set(edits["properties"]) == set(Edits.__struct_encode_fields__)
+def test_its_members_values_and_bounds_are_those_that_the_code_reads() -> None:
+    schemas = openapi_document("1")["components"]["schemas"]
+    assert set(schemas["Verdict"]["properties"]) == verdicts.MEMBERS
+    assert set(schemas["Edits"]["properties"]) == set(Edits.__struct_encode_fields__)
+    assert verdicts.MOST_REASON == schemas["Verdict"]["properties"]["reason"]["maxLength"]
+    event, view = schemas["Event"]["properties"], schemas["Review"]["properties"]
+    listing = openapi_document("1")["paths"]["/v1/reviews"]["get"]["parameters"]
+    filters = {each["name"]: each["schema"] for each in listing}
+    words = [(State, view["state"]), (Stage, view["stage"]), (Era, view["era"]), (Kind, view["kind"]), (Show, view["show"])]
+    words += [(State, filters["state"]["items"]), (Kind, filters["kind"]), (Door, event["door"]), (get_type_hints(Event)["what"], event["what"])]
+    assert [] == [schema for type, schema in words if list(get_args(type)) != schema["enum"]]
+    assert [] == [schema for type, schema in [(Mode, view["mode"]), (Door, view["door"])] if [*get_args(type), None] != schema["enum"]]
+    many = [filters[name]["maxItems"] for name in ("state", "reviewer")]
+    long = [schema["maxLength"] for schema in (filters["reviewer"]["items"], filters["server"])]
+    assert ([asking.MAX_VALUES] * 2, [asking.MAX_NAME] * 2, asking.MAX_LIMIT) == (many, long, filters["limit"]["maximum"])
+    assert [f"The most, {asking.DEFAULT_LIMIT} by default."] == [each["description"] for each in listing if each["name"] == "limit"]

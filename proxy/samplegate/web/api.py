@@ -5,9 +5,11 @@ Not the page, and not what a verdict may say: that is ``core/review/verdicts.py`
 
 from __future__ import annotations
 
-from typing import Final, Literal
+from importlib.resources import files
+from typing import Any, Final, Literal
 
 import msgspec
+import yaml
 from anyio import to_thread
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
@@ -22,13 +24,20 @@ from samplegate.web import asking
 from samplegate.web.asked import bearer, media_type, sender
 from samplegate.web.context import Person, Web
 from samplegate.web.events import Feed, Stream, last_seen, shown
-from samplegate.web.openapi import document
 from samplegate.web.problems import CHALLENGE, missing, problem, unfit, unknown
 from samplegate.web.slowing import Mistakes, Pace
 
 EACH: Final = Pace(burst=100, rate=5.0)
 ALL: Final = Pace(burst=1_000, rate=50.0)
 """Wrong tokens that are answered 401 before 429: more than a program with an old token makes, which is not to lock its neighbours out."""
+
+
+def openapi_document(version: str) -> dict[str, Any]:
+    """The description of this API (OpenAPI 3.1) for one release."""
+    text = files("samplegate.web").joinpath("openapi.yaml").read_bytes()
+    found: dict[str, Any] = yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+    found["info"]["version"] = version
+    return found
 
 
 class Giver(msgspec.Struct, frozen=True):
@@ -46,7 +55,7 @@ class Api:
         self._web = web
         self._feed = feed
         self._mistakes = Mistakes(EACH, ALL, web.wall)
-        self._document = document(web.version)
+        self._openapi_document = openapi_document(web.version)
 
     def routes(self) -> list[Route]:
         return [
@@ -60,7 +69,7 @@ class Api:
 
     async def _openapi(self, request: Request) -> Response:
         """Public: it says what any release says."""
-        return JSONResponse(self._document)
+        return JSONResponse(self._openapi_document)
 
     async def _list(self, request: Request) -> Response:
         person = self._person(request)
