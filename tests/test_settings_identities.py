@@ -1,0 +1,76 @@
+"""The files of tokens: what is wrong with one is told alike for callers and for people, at the line, without what stands there."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from samplegate.settings import SettingsError
+from samplegate.settings.serving import load_serve
+
+A = "ab" * 32
+LIMIT = 2 * 1024 * 1024
+HASH = "is no SHA-256 of a token; write the 64 digits 0-9 a-f that `samplegate token` prints"
+LARGE = f"t: is larger than {LIMIT} bytes; keep only tokens in it"
+NOT_UTF8 = "t: cannot be read: it is not UTF-8 text"
+
+
+def answers(section: str, folder: Path, data: bytes | None) -> list[str]:
+    """The names of the tokens that are read, or what is wrong."""
+    if data is not None:
+        (folder / "t").write_bytes(data)
+    (folder / "s.yaml").write_text(f"policy: p\nservers: {{docs: {{command: x}}}}\n{section}: {{tokens_file: t}}\n")
+    try:
+        settings = load_serve({"HOME": "/srv/u"}, file=folder / "s.yaml").settings
+    except SettingsError as refused:
+        return [problem.replace(f"{folder}/", "") for problem in refused.problems]
+    return [token.name for token in (settings.callers.tokens if section == "callers" else settings.people.tokens)]
+
+
+@pytest.mark.parametrize(("section", "role"), [("callers", ""), ("people", "viewer ")])
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (None, ["t: cannot be read: No such file or directory"]),
+        ("", []),
+        ("\n  \n# a b c d e f\n#\n", []),
+        (f"ann ROLE{A}\nben ROLE{'0' * 64}", ["ann", "ben"]),
+        (f"ann ROLE{A.upper()}\r\n\tben   ROLE\t{'0' * 64}  \r", ["ann", "ben"]),
+        (f"ann ROLE{A}\x0bben ROLE{'0' * 64}\u2028cleo ROLE{'1' * 64}", ["ann", "ben", "cleo"]),
+        (f"ann ROLE{A} # mine", ["t:1: COUNT"]),
+        (f"\ufeffann ROLE{A}", ["t:1: NAME"]),
+        (f"ann:x ROLE{A}", ["t:1: NAME"]),
+        (f"änn ROLE{A}", ["t:1: NAME"]),
+        (f"ann ROLE{A[1:]}\n\nann ROLE{A}0\nann ROLEs3cret", [f"t:1: {HASH}", f"t:3: {HASH}", f"t:4: {HASH}"]),
+        ("#" * LIMIT, []),
+        ("#" * (LIMIT + 1), [LARGE]),
+        (f"ann ROLE{A}\n" + "#" * LIMIT, [LARGE]),
+    ],
+)
+def test_a_file_of_tokens_is_read_alike(section: str, role: str, text: str | None, expected: list[str], tmp_path: Path) -> None:
+    count, name = {
+        "callers": (
+            "is no name and SHA-256; write both, with a blank between them",
+            "is no name of a caller; use at most 64 letters, digits and . _ @ -, but not local",
+        ),
+        "people": (
+            "is no name, role and SHA-256; write these with blanks between them, and perhaps reviewers, separated by commas",
+            "is no name of a person; use at most 64 letters, digits and . _ @ -",
+        ),
+    }[section]
+    data = None if text is None else text.replace("ROLE", role).encode()
+    assert [each.replace("COUNT", count).replace("NAME", name) for each in expected] == answers(section, tmp_path, data)
+
+
+@pytest.mark.parametrize(
+    ("data", "callers", "people"),
+    [
+        (b"\xff\xfe", [NOT_UTF8], [NOT_UTF8]),
+        (b"#" + "é".encode() * (LIMIT // 2), [], [LARGE]),  # the end of the file is not read, and the callers' reader does not notice
+        ("é".encode() * (LIMIT // 2 + 1), [NOT_UTF8], [NOT_UTF8]),  # cut within a character
+        (b"#" * LIMIT + b"\xff\xff", [NOT_UTF8], [NOT_UTF8]),
+    ],
+)
+def test_bytes_that_are_no_tokens_are_told(data: bytes, callers: list[str], people: list[str], tmp_path: Path) -> None:
+    assert (callers, people) == (answers("callers", tmp_path, data), answers("people", tmp_path, data))
