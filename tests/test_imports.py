@@ -70,7 +70,7 @@ SLOW: Final = frozenset(
 """Each costs tens of milliseconds or of MiB: a wrapped server that needs none of them must not wait for them."""
 MCP: Final = frozenset({"callers", "demo", "links"})
 DAEMONS: Final = frozenset(
-    {"admin", "callers", "daemon", f"{PACKAGE}.settings.serving", f"{PACKAGE}.settings.servers", f"{PACKAGE}.settings.callers"}
+    {"admin", "callers", "daemon", f"{PACKAGE}.settings.serving", f"{PACKAGE}.settings.servers", f"{PACKAGE}.settings.identities"}
 )
 """What `run` never needs, by part or module."""
 

@@ -12,9 +12,8 @@ import pytest
 from samplegate.core.record import Record
 from samplegate.records.metrics import METRICS
 from samplegate.settings import ProcessSettings, RunSettings, SettingsError
-from samplegate.settings.callers import CallersEntry, JwtEntry, TokenEntry
 from samplegate.settings.descriptions import KEYS
-from samplegate.settings.people import PeopleEntry, PersonEntry
+from samplegate.settings.identities import CallersEntry, JwtEntry, PeopleEntry, PersonEntry, TokenEntry
 from samplegate.settings.servers import ServerEntry
 from samplegate.settings.serving import ServeSettings, load_serve
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from samplegate.settings import SettingsError
-from samplegate.settings.callers import CallerSettings, JwtSettings, Token
+from samplegate.settings.identities import CallerSettings, JwtSettings, Token
 from samplegate.settings.serving import load_serve
 
 A, B = "ab" * 32, "cd" * 32
@@ -64,7 +64,7 @@ def test_a_tokens_file_that_cannot_be_read_is_told(tmp_path: Path) -> None:
 
 def test_two_callers_with_one_token_are_told(tmp_path: Path) -> None:
     section = f"{{tokens: [{{name: ci, sha256: {A}}}, {{name: ops, sha256: {A}}}]}}"
-    assert ["10: callers: ci and ops have the same token; give each one of its own"] == problems(section, tmp_path)
+    assert ["10: callers: ci and ops have the same token; give each one of their own"] == problems(section, tmp_path)
 
 
 def test_an_issuer_is_said_in_full_or_in_short(tmp_path: Path) -> None:

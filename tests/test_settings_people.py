@@ -9,7 +9,7 @@ import pytest
 
 from samplegate.settings import SettingsError, load
 from samplegate.settings.addresses import Address
-from samplegate.settings.people import PeopleSettings, PersonToken
+from samplegate.settings.identities import PeopleSettings, PersonToken
 from samplegate.settings.serving import LoadedServe, load_serve
 
 A, B, C = "ab" * 32, "cd" * 32, "12" * 32

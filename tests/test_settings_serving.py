@@ -10,8 +10,8 @@ import pytest
 
 from samplegate.settings import RunSettings, SettingsError, load
 from samplegate.settings.addresses import Address
-from samplegate.settings.callers import CallerSettings
 from samplegate.settings.definition import MIB
+from samplegate.settings.identities import CallerSettings
 from samplegate.settings.servers import ServerSettings
 from samplegate.settings.serving import SERVE_SETTINGS, LoadedServe, ServeSettings, load_serve
 

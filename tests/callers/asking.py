@@ -11,7 +11,7 @@ from typing import Any, Final
 from samplegate.callers.guard import Guard
 from samplegate.callers.replies import Message, Scope, Send
 from samplegate.callers.telling import Telling
-from samplegate.settings.callers import CallerSettings
+from samplegate.settings.identities import CallerSettings
 from samplegate.settings.servers import ServerSettings
 from samplegate.settings.serving import ServeSettings
 

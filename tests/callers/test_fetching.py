@@ -13,7 +13,7 @@ import pytest
 from samplegate.callers.fetching import metadata_urls, source_of
 from samplegate.callers.jwks import MAX_BYTES
 from samplegate.ports import Unavailable
-from samplegate.settings.callers import JwtSettings
+from samplegate.settings.identities import JwtSettings
 from tests.callers.issuer import Endpoint, key_set, public
 
 pytestmark = pytest.mark.anyio

@@ -15,7 +15,7 @@ from samplegate.callers.allowing import allowed
 from samplegate.callers.keys import GRACE
 from samplegate.callers.telling import SECONDS
 from samplegate.records.metrics import Metrics
-from samplegate.settings.callers import CallerSettings, JwtSettings, Token
+from samplegate.settings.identities import CallerSettings, JwtSettings, Token
 from samplegate.settings.servers import ServerSettings
 from tests.callers.asking import HOST, World
 from tests.callers.issuer import Endpoint, key_set, mint, public

@@ -19,7 +19,7 @@ from samplegate.callers.jwks import KeySet, parse
 from samplegate.callers.jwts import JwtTokens
 from samplegate.callers.keys import Keys
 from samplegate.callers.knowing import NotEnough, NotTaken
-from samplegate.settings.callers import JwtSettings
+from samplegate.settings.identities import JwtSettings
 from tests.callers.issuer import AUDIENCE, ISSUER, key_set, mint, private, public
 
 pytestmark = pytest.mark.anyio

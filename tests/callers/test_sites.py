@@ -8,7 +8,7 @@ import pytest
 
 from samplegate.callers.sites import sites_of
 from samplegate.settings.addresses import Address
-from samplegate.settings.callers import CallerSettings
+from samplegate.settings.identities import CallerSettings
 from samplegate.settings.serving import ServeSettings
 
 pytestmark = pytest.mark.anyio

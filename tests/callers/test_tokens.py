@@ -11,7 +11,7 @@ from mcp.server.auth.provider import TokenVerifier
 
 from samplegate.callers import tokens as module
 from samplegate.callers.tokens import StaticTokens
-from samplegate.settings.callers import Token
+from samplegate.settings.identities import Token
 
 pytestmark = pytest.mark.anyio
 

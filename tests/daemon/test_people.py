@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 
 from samplegate.daemon.people import People, misfits
-from samplegate.settings.people import PeopleSettings, PersonToken
+from samplegate.settings.identities import PeopleSettings, PersonToken
 from samplegate.web.context import Person
 
 

@@ -7,7 +7,7 @@ from functools import lru_cache
 
 from samplegate.callers.knowing import LOCAL
 from samplegate.core.matching.conditions import globs
-from samplegate.settings.callers import CallerSettings
+from samplegate.settings.identities import CallerSettings
 from samplegate.settings.servers import ServerSettings
 
 

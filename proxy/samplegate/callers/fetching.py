@@ -13,7 +13,7 @@ import msgspec
 
 from samplegate.callers.jwks import MAX_BYTES, KeySet, parse
 from samplegate.ports import Unavailable
-from samplegate.settings.callers import JwtSettings
+from samplegate.settings.identities import JwtSettings
 from samplegate.settings.urls import why_no_url
 
 SECONDS: Final = 5.0

@@ -23,7 +23,7 @@ from samplegate.callers.telling import Kind, Refusal, Telling
 from samplegate.callers.tokens import StaticTokens
 from samplegate.ports import Unavailable
 from samplegate.settings.addresses import Address
-from samplegate.settings.callers import JwtSettings
+from samplegate.settings.identities import JwtSettings
 from samplegate.settings.servers import ServerSettings
 from samplegate.settings.serving import ServeSettings
 

@@ -12,7 +12,7 @@ from mcp.server.auth.provider import AccessToken
 from samplegate.callers.jwks import MAX_KID, Key
 from samplegate.callers.keys import Keys
 from samplegate.callers.knowing import NotEnough, NotTaken
-from samplegate.settings.callers import JwtSettings
+from samplegate.settings.identities import JwtSettings
 
 PREFIX: Final = "jwt:"
 """What a caller's name begins with here: no static token's name has a colon, so neither kind can pass for the other."""

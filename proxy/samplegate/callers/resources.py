@@ -12,7 +12,7 @@ from mcp.shared.auth import ProtectedResourceMetadata
 from pydantic import AnyHttpUrl
 
 from samplegate.callers.replies import App
-from samplegate.settings.callers import CallerSettings
+from samplegate.settings.identities import CallerSettings
 
 WELL_KNOWN: Final = "/.well-known/oauth-protected-resource"
 

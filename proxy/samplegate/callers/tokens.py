@@ -9,7 +9,7 @@ from typing import Final
 
 from mcp.server.auth.provider import AccessToken
 
-from samplegate.settings.callers import Token
+from samplegate.settings.identities import Token
 
 _NOBODY: Final = bytes(32)  # no token's hash: somebody would have to find a text with it
 

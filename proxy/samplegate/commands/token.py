@@ -8,7 +8,7 @@ import secrets
 import sys
 from typing import Final
 
-from samplegate.settings import callers, people
+from samplegate.settings.identities import CALLER_NAME, PERSON_NAME
 
 BYTES: Final = 32  # of randomness: nobody guesses it, so a plain hash of it is enough
 
@@ -34,8 +34,8 @@ def _wrong(name: str, role: str | None, reviewers: str | None) -> str | None:
     if role is None:
         if reviewers is not None:
             return "--reviewers is for people; give --role too"
-        return None if callers.NAME.match(name) else f"{name!r} is no name of a caller; use at most 64 letters, digits and . _ @ -, but not local"
-    if people.NAME.match(name) is None:
+        return None if CALLER_NAME.match(name) else f"{name!r} is no name of a caller; use at most 64 letters, digits and . _ @ -, but not local"
+    if PERSON_NAME.match(name) is None:
         return f"{name!r} is no name of a person; use at most 64 letters, digits and . _ @ -"
     if reviewers is not None and role == "admin":
         return "--reviewers stands beside --role admin, which is for all reviewers; leave it out, or give another role"

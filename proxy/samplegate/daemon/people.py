@@ -7,7 +7,7 @@ import hmac
 from collections.abc import Collection
 from typing import Final
 
-from samplegate.settings.people import PeopleSettings
+from samplegate.settings.identities import PeopleSettings
 from samplegate.web.context import Person
 
 _NOBODY: Final = bytes(32)  # no token's hash: somebody would have to find a text with it

@@ -6,10 +6,9 @@ from typing import Any, Final
 
 import msgspec
 
-from samplegate.settings.callers import CallersEntry
 from samplegate.settings.definition import Setting
 from samplegate.settings.descriptions import KEYS
-from samplegate.settings.people import PeopleEntry
+from samplegate.settings.identities import CallersEntry, PeopleEntry
 from samplegate.settings.servers import NAME, ServerEntry
 from samplegate.settings.serving import SERVE_SETTINGS
 

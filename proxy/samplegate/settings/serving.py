@@ -14,10 +14,9 @@ from samplegate.core.eras import Protocol
 from samplegate.core.policyfile.tree import Mapping as Tree
 from samplegate.settings import SettingsError
 from samplegate.settings.addresses import Address, address, why_no_address, why_no_hosts, why_no_origins
-from samplegate.settings.callers import CallerSettings, callers_of
 from samplegate.settings.definition import MIB, ProcessSettings, settings_of
 from samplegate.settings.gathering import NO_STATE, Gathered, gather
-from samplegate.settings.people import PeopleSettings, people_of, shared_with
+from samplegate.settings.identities import CallerSettings, PeopleSettings, callers_of, people_of, shared_with
 from samplegate.settings.quick import at_url, headers_at
 from samplegate.settings.servers import NAME, ServerSettings, server_of
 from samplegate.settings.sources import PREFIX
