@@ -14,7 +14,7 @@ PYTEST := -m pytest -n $(WORKERS)
 SOURCES := proxy tests $(wildcard bench)
 ENVS := tests/real/.envs
 
-.PHONY: help install dev counterparts packages demo demo-review test unit conformance soak faults check format lint types coverage bench lock lock-npm build clean
+.PHONY: help install dev counterparts packages demo demo-review test unit conformance soak faults check format lint types coverage bench structure lock lock-npm build clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -72,6 +72,9 @@ demo-review: install ## a server that asks, and a page and commands where you de
 
 bench: dev $(ENVS)/node/.installed ## what the gate costs, beside the floor, the bare server and other proxies (BASE=v0.1.0: and an earlier version)
 	@$(BIN)/python bench/run.py $(if $(BASE),--base $(BASE)) $(ARGS)
+
+structure: dev ## modules, lines, files that a request enters, CPU time and memory at the start (ARGS='--tree DIR': of another checkout)
+	@$(BIN)/python bench/structure.py $(ARGS)
 
 # --- checks ---------------------------------------------------------------------------------------------------------------------------
 
