@@ -88,7 +88,8 @@ class Run:
         self.state = ["--state", str(folder / "state")]
         gate = ["run", "--policy", str(policy_in(folder)), "--decision-log", str(folder / "decisions.jsonl"), *self.state]
         command = [sys.executable, __file__, "--probe", str(self.found), *gate, "--", sys.executable, __file__, "--server"]
-        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=self.environment)
+        pipes: Any = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
+        self.process = subprocess.Popen(command, env=self.environment, **pipes)
         self._id = 0
 
     def send(self, method: str, params: dict[str, Any], *, notification: bool = False) -> int:
