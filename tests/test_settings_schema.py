@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
@@ -75,3 +76,7 @@ def test_the_schema_is_one_and_describes_every_key() -> None:
     assert all(property["description"] for property in schema["properties"].values())
     found = {name: {key: property["description"] for key, property in each["properties"].items()} for name, each in schema["$defs"].items()}
     assert {name: dict(keys) for name, keys in KEYS.items()} == found
+
+
+def test_the_schema_is_the_one_that_editors_have() -> None:
+    assert Path(__file__).with_name("settings_schema.json").read_text("utf-8") == json.dumps(json_schema(), indent=2) + "\n"
