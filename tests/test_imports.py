@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 from typing import Final
 
@@ -203,6 +204,15 @@ def test_core_awaits_nothing() -> None:
         if isinstance(node, ast.AsyncFunctionDef | ast.Await)
     ]
     assert [] == awaits
+
+
+def test_no_module_imports_itself_by_way_of_others() -> None:
+    """Every import counts: at once, in a function, or for types alone, since a reader follows all of them."""
+    graph = {module: {found.name for found in IMPORTS if found.importer == module and found.name in TREES} - {module} for module in TREES}
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as cycle:
+        raise AssertionError(f"{' <- '.join(cycle.args[1])}; move what two of these need into a module below both") from None
 
 
 def test_mcp_is_imported_only_where_http_is_spoken_and_in_the_demo() -> None:

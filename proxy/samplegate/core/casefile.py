@@ -26,18 +26,16 @@ All conditions of a case must hold.
 
 from __future__ import annotations
 
+import binascii
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Final, Literal, TypeAlias
 
 import msgspec
 
-from samplegate.core.load import PolicyError, problems
 from samplegate.core.policy import Duration, Kind, Pattern, Strict, seconds
 from samplegate.core.policyfile import tree
-from samplegate.core.policyfile.answerchecks import bad_block, bad_value
-from samplegate.core.policyfile.nodes import compose
-from samplegate.core.policyfile.walk import convert, type_of
+from samplegate.core.policyfile.walk import read
 from samplegate.core.samples import Failure
 
 Count: TypeAlias = Annotated[int, msgspec.Meta(ge=0)]
@@ -47,6 +45,14 @@ Print: TypeAlias = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{16}$")]
 MAX_BYTES: Final = 16 * 1024 * 1024  # of a file: a recorded day holds images
 MAX_VALUES: Final = 500_000
 PLACE: Final = re.compile(r"\{\{([A-Za-z_]\w*)\}\}|\{([A-Za-z_]\w*)\}")
+
+BLOCKS: Final[Mapping[str, Mapping[str, type]]] = {
+    "text": {"text": str},
+    "image": {"data": str, "mimeType": str},
+    "audio": {"data": str, "mimeType": str},
+    "tool_use": {"id": str, "name": str, "input": dict},
+}
+"""The content blocks of an answer (R13): their members beside `type`, and what each is."""
 
 _OF_SAMPLING: Final = ("system", "text", "system_contains", "text_contains", "model", "stop_reason", "input_tokens", "output_tokens", "delay")
 _OF_ELICITATION: Final = ("message", "message_contains", "values")
@@ -115,20 +121,44 @@ class Script(msgspec.Struct, frozen=True):
 
 def parse(text: str, *, file: str) -> Script:
     """The cases in ``text``; ``file`` is its name in messages. Raises PolicyError with every problem."""
-    try:
-        root, faults = compose(text, most_bytes=MAX_BYTES, most_values=MAX_VALUES)
-    except tree.Unreadable as broken:
-        raise PolicyError(problems(file, [broken.fault])) from None
-    value, walk = convert(root, type_of(Cases))
-    if faults := [*faults, *walk.faults]:
-        raise PolicyError(problems(file, faults))
-    cases = msgspec.convert(value, Cases).cases
+    file_cases, root = read(text, Cases, file=file, most_bytes=MAX_BYTES, most_values=MAX_VALUES)
+    cases = file_cases.cases
     if faults := [*_contradictions(cases, root)]:
-        raise PolicyError(problems(file, faults))
+        raise tree.PolicyError(tree.problems(file, faults))
     compiled = [_compile(case, index) for index, case in enumerate(cases)]
     kinds = [kind_of(case) for case in cases]
     sampling, elicitation = (tuple(one for one, its in zip(compiled, kinds, strict=True) if its == kind) for kind in ("sampling", "elicitation"))
     return Script(sampling, elicitation, frozenset(case.fingerprint for case in cases if case.fingerprint is not None))
+
+
+def bad_block(block: Any, *, variables: bool = True) -> str | None:
+    """Why a value is no content block of an answer (R13), as a sentence; ``variables``: data may be a ``${VAR}``."""
+    if not isinstance(block, dict) or block.get("type") not in BLOCKS:
+        return "this is not a content block; its type is one of text, image, audio, tool_use, as in {type: text, text: ...}"
+    members = BLOCKS[block["type"]]
+    for name, form in members.items():
+        if not isinstance(block.get(name), form):
+            return f"a block of type {block['type']} has no {'text' if form is str else 'mapping'} at {name}; add it"
+    odd = [name for name in block if name not in {"type", *members}]
+    if odd:
+        return f"a block of type {block['type']} has no {tree.quoted(odd[0])}; remove it"
+    if "data" in members and not (variables and "${" in block["data"]) and not _is_base64(block["data"]):
+        return "data is not base64; encode it"
+    return None
+
+
+def _is_base64(text: str) -> bool:
+    try:
+        return bool(binascii.a2b_base64(text.encode("ascii"), strict_mode=True)) or text == ""
+    except (ValueError, UnicodeEncodeError):
+        return False
+
+
+def bad_value(value: Any) -> str | None:
+    """Why a value is none that a field can have (R34)."""
+    if isinstance(value, (str, bool, int, float)) or (isinstance(value, list) and all(isinstance(item, str) for item in value)):
+        return None
+    return "a field is text, a number, true or false, or a list of texts; write one of these"
 
 
 def kind_of(case: Case) -> Kind:

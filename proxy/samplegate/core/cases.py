@@ -11,10 +11,8 @@ from typing import TypeVar
 import msgspec
 import msgspec.structs
 
-from samplegate.core.load import PolicyError, problems
 from samplegate.core.policyfile import tree
-from samplegate.core.policyfile.nodes import compose
-from samplegate.core.policyfile.walk import convert, type_of
+from samplegate.core.policyfile.walk import read
 from samplegate.core.trials import contradictions, scenes
 from samplegate.core.trials.scenes import Scene
 from samplegate.core.trials.schema import json_schema
@@ -65,18 +63,11 @@ class Cases(msgspec.Struct, frozen=True):
 
 def load_cases(text: str, *, file: str) -> Cases:
     """The cases in ``text``; ``file`` is its name in messages. Raises PolicyError with every problem."""
-    try:
-        root, faults = compose(text)
-    except tree.Unreadable as broken:
-        raise PolicyError(problems(file, [broken.fault])) from None
-    value, walk = convert(root, type_of(Suite))
-    if faults := [*faults, *walk.faults]:
-        raise PolicyError(problems(file, faults))
-    suite = msgspec.convert(value, Suite)
+    suite, root = read(text, Suite, file=file)
     placed = tuple(_placed(suite, root))
     steps = [[moment.step for moment in each.moments] for each in placed]
     if faults := [*contradictions.faults([each.case for each in placed], steps, root)]:
-        raise PolicyError(problems(file, faults))
+        raise tree.PolicyError(tree.problems(file, faults))
     return Cases(suite.policy, placed)
 
 

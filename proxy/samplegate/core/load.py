@@ -18,31 +18,10 @@ from samplegate.core.policyfile import answerchecks, checks, limitchecks, modelc
 from samplegate.core.policyfile.draft import Draft
 from samplegate.core.policyfile.nodes import compose
 from samplegate.core.policyfile.schema import json_schema
-from samplegate.core.policyfile.tree import Fault, Mark, Node, Path, Unreadable, dotted
+from samplegate.core.policyfile.tree import Fault, Mark, Node, Path, PolicyError, Problem, Unreadable, problems
 from samplegate.core.policyfile.walk import Type, convert, type_of
 
-__all__ = ["Loaded", "PolicyError", "Problem", "json_schema", "load", "problems"]
-
-
-class Problem(msgspec.Struct, frozen=True):
-    """Something wrong with a file, at ``line`` and ``column`` (from 1), at ``place`` of its tree (empty for the whole of it)."""
-
-    file: str
-    line: int
-    column: int
-    place: str
-    what: str
-
-    def __str__(self) -> str:
-        return f"{self.file}:{self.line}:{self.column}: " + (f"{self.place}: " if self.place else "") + self.what
-
-
-class PolicyError(Exception):
-    """The file is wrong. ``problems`` are all of them, in the order of the file; the text has one a line."""
-
-    def __init__(self, problems: tuple[Problem, ...]) -> None:
-        super().__init__("\n".join(map(str, problems)))
-        self.problems = problems
+__all__ = ["Loaded", "PolicyError", "Problem", "json_schema", "load"]
 
 
 class Loaded(msgspec.Struct, frozen=True):
@@ -120,9 +99,3 @@ def _unset(draft: Draft, environment: Mapping[str, str]) -> list[Fault]:
 def _named(policy: Policy, environment: Mapping[str, str]) -> dict[str, str]:
     texts = (text for index, rule in enumerate(policy.rules) for _, text in answerchecks.texts(getattr(rule, "content", None), (index,)))
     return {name: environment[name] for text in texts for name in variables.names(text) if name in environment}
-
-
-def problems(file: str, faults: Iterable[Fault]) -> tuple[Problem, ...]:
-    """Faults of a file as its problems, in the order of the file, each once."""
-    ordered = sorted(dict.fromkeys(faults), key=lambda fault: (fault.mark.line, fault.mark.column))
-    return tuple(Problem(file, fault.mark.line, fault.mark.column, dotted(fault.path), fault.what) for fault in ordered)

@@ -13,11 +13,10 @@ from typing import Any, Final, get_args
 
 import msgspec
 
-from samplegate.core.casefile import parse
+from samplegate.core.casefile import BLOCKS, parse
 from samplegate.core.fingerprint import fingerprint
-from samplegate.core.load import PolicyError
 from samplegate.core.matching.secrecy import looks_secret, secret_fields
-from samplegate.core.policyfile.answerchecks import BLOCKS
+from samplegate.core.policyfile.tree import PolicyError
 from samplegate.core.samples import Failure
 
 HEADER: Final = "cases:\n"

@@ -5,23 +5,15 @@ Not what stands in a file of cases: ``core/casefile.py`` holds that against the 
 
 from __future__ import annotations
 
-import binascii
 from collections.abc import Iterator, Mapping
-from typing import Any, Final
+from typing import Any
 
+from samplegate.core.casefile import bad_block, bad_value
 from samplegate.core.matching.secrecy import looks_secret
 from samplegate.core.policy import AnswerRule, Policy
 from samplegate.core.policyfile import variables
 from samplegate.core.policyfile.draft import Draft
-from samplegate.core.policyfile.tree import Path, quoted
-
-BLOCKS: Final[Mapping[str, Mapping[str, type]]] = {
-    "text": {"text": str},
-    "image": {"data": str, "mimeType": str},
-    "audio": {"data": str, "mimeType": str},
-    "tool_use": {"id": str, "name": str, "input": dict},
-}
-"""The content blocks of an answer (R13): their members beside `type`, and what each is."""
+from samplegate.core.policyfile.tree import Path
 
 
 def check_answer(draft: Draft, path: Path, rule: AnswerRule) -> None:
@@ -93,29 +85,6 @@ def _sampling(draft: Draft, path: Path, rule: AnswerRule) -> None:
             draft.problem((*content, index), why)
 
 
-def bad_block(block: Any, *, variables: bool = True) -> str | None:
-    """Why a value is no content block of an answer (R13), as a sentence; ``variables``: data may be a ``${VAR}``."""
-    if not isinstance(block, dict) or block.get("type") not in BLOCKS:
-        return "this is not a content block; its type is one of text, image, audio, tool_use, as in {type: text, text: ...}"
-    members = BLOCKS[block["type"]]
-    for name, form in members.items():
-        if not isinstance(block.get(name), form):
-            return f"a block of type {block['type']} has no {'text' if form is str else 'mapping'} at {name}; add it"
-    odd = [name for name in block if name not in {"type", *members}]
-    if odd:
-        return f"a block of type {block['type']} has no {quoted(odd[0])}; remove it"
-    if "data" in members and not (variables and "${" in block["data"]) and not _is_base64(block["data"]):
-        return "data is not base64; encode it"
-    return None
-
-
-def _is_base64(text: str) -> bool:
-    try:
-        return bool(binascii.a2b_base64(text.encode("ascii"), strict_mode=True)) or text == ""
-    except (ValueError, UnicodeEncodeError):
-        return False
-
-
 def _elicitation(draft: Draft, path: Path, rule: AnswerRule) -> None:
     modes = [rule.match.mode] if isinstance(rule.match.mode, str) else rule.match.mode or []
     if "url" in modes:
@@ -139,10 +108,3 @@ def _field(draft: Draft, path: Path, value: Any, fields: list[str] | None) -> No
         draft.warn(path, "the field looks like a secret, and the gate answers no such form; use forward or deny", key=True)
     if fields is not None and name not in fields:
         draft.warn(path, "the field is not among `fields` of the match, so it is never sent; add it there or remove it", key=True)
-
-
-def bad_value(value: Any) -> str | None:
-    """Why a value is none that a field can have (R34)."""
-    if isinstance(value, (str, bool, int, float)) or (isinstance(value, list) and all(isinstance(item, str) for item in value)):
-        return None
-    return "a field is text, a number, true or false, or a list of texts; write one of these"

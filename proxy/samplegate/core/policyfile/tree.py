@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from typing import Any, Final, TypeAlias
 
 import msgspec
@@ -75,6 +76,33 @@ class Unreadable(Exception):
     def __init__(self, fault: Fault) -> None:
         super().__init__(fault.what)
         self.fault = fault
+
+
+class Problem(msgspec.Struct, frozen=True):
+    """Something wrong with a file, at ``line`` and ``column`` (from 1), at ``place`` of its tree (empty for the whole of it)."""
+
+    file: str
+    line: int
+    column: int
+    place: str
+    what: str
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}:{self.column}: " + (f"{self.place}: " if self.place else "") + self.what
+
+
+class PolicyError(Exception):
+    """The file is wrong. ``problems`` are all of them, in the order of the file; the text has one a line."""
+
+    def __init__(self, problems: tuple[Problem, ...]) -> None:
+        super().__init__("\n".join(map(str, problems)))
+        self.problems = problems
+
+
+def problems(file: str, faults: Iterable[Fault]) -> tuple[Problem, ...]:
+    """Faults of a file as its problems, in the order of the file, each once."""
+    ordered = sorted(dict.fromkeys(faults), key=lambda fault: (fault.mark.line, fault.mark.column))
+    return tuple(Problem(file, fault.mark.line, fault.mark.column, dotted(fault.path), fault.what) for fault in ordered)
 
 
 def plain(node: Node) -> Any:

@@ -8,17 +8,33 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from collections.abc import Mapping as Mapping_
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import msgspec
 import msgspec.structs
 from msgspec import inspect
 
 from samplegate.core.policyfile.leaves import Type, asked, bad_pattern, described, did_you_mean, fits, is_regex, members, nearest, placeholder
-from samplegate.core.policyfile.nodes import MAX_FAULTS
+from samplegate.core.policyfile.nodes import MAX_BYTES, MAX_FAULTS, MAX_NODES, compose
 from samplegate.core.policyfile.scalars import reread
-from samplegate.core.policyfile.tree import Broken, Fault, Mapping, Mark, Node, Path, Scalar, Sequence, plain, quoted, shown
+from samplegate.core.policyfile.tree import (
+    Broken,
+    Fault,
+    Mapping,
+    Mark,
+    Node,
+    Path,
+    PolicyError,
+    Scalar,
+    Sequence,
+    Unreadable,
+    plain,
+    problems,
+    quoted,
+    shown,
+)
 
+S = TypeVar("S", bound=msgspec.Struct)
 _MISSING: Final = object()
 
 
@@ -173,9 +189,21 @@ def _remedy(node: Scalar, kinds: list[Type]) -> str:
     return "; remove the quotes" if any(fits(unquoted, kind) for kind in kinds) else nearest(node, kinds)
 
 
+def read(text: str, struct: type[S], *, file: str, most_bytes: int = MAX_BYTES, most_values: int = MAX_NODES) -> tuple[S, Node]:
+    """The struct that a file's text says, with the tree of the text; ``file`` is its name in messages. Raises PolicyError with every problem."""
+    try:
+        root, faults = compose(text, most_bytes=most_bytes, most_values=most_values)
+    except Unreadable as broken:
+        raise PolicyError(problems(file, [broken.fault])) from None
+    value, walk = convert(root, type_of(struct))
+    if faults := [*faults, *walk.faults]:
+        raise PolicyError(problems(file, faults))
+    return msgspec.convert(value, struct), root
+
+
 def type_of(struct: type[msgspec.Struct]) -> Type:
     """The description of a struct that ``convert`` takes."""
     return inspect.type_info(struct)
 
 
-__all__ = ["Type", "Walk", "convert", "did_you_mean", "type_of"]
+__all__ = ["Type", "Walk", "convert", "did_you_mean", "read", "type_of"]
