@@ -35,6 +35,7 @@ ARROWS: Final = {
     "receivers": frozenset({"core"}),
     "ends": frozenset({"backpressure", "core"}),
     "files": frozenset[str](),
+    "request_headers": frozenset[str](),
     "heap": frozenset[str](),
     "evidence": frozenset({"files", "core"}),
     "holders": frozenset({"files"}),
@@ -55,7 +56,7 @@ ARROWS: Final = {
     "detectors": frozenset({"core"}),
     "core": frozenset[str](),
     "demo": frozenset({"core"}),
-} | {edge: frozenset({"files", "holders", "ports", "core"}) | ({"settings"} if edge == "callers" else set()) for edge in EDGES}
+} | {edge: frozenset({"files", "holders", "ports", "request_headers", "core"}) | ({"settings"} if edge == "callers" else set()) for edge in EDGES}
 """``callers`` is told who may call in the words of the settings: a second set of structs for the same would only be copied over."""
 
 IMPURE: Final = frozenset(
@@ -144,6 +145,11 @@ def part(module: str) -> str:
     return pieces[1] if len(pieces) > 1 else "__init__"
 
 
+def is_pure(module: str) -> bool:
+    """What lies in core, and what says so of itself."""
+    return part(module) == "core" or (ast.get_docstring(TREES[module]) or "").startswith("Pure.")
+
+
 def is_any(name: str, of: frozenset[str]) -> bool:
     return any(name == other or name.startswith(f"{other}.") for other in of)
 
@@ -179,27 +185,28 @@ def test_every_part_has_its_arrows() -> None:
     assert set() == {part(module) for module in TREES} - ARROWS.keys(), "enter the new part in ARROWS, with what it may import"
 
 
-def test_core_imports_nothing_with_effects() -> None:
-    wrong = [str(found) for found in IMPORTS if part(found.importer) == "core" and is_any(found.name, IMPURE)]
-    assert [] == wrong, "core takes time, randomness and text as arguments"
+def test_pure_modules_import_nothing_with_effects() -> None:
+    wrong = [str(found) for found in IMPORTS if is_pure(found.importer) and is_any(found.name, IMPURE)]
+    wrong += [str(found) for found in IMPORTS if is_pure(found.importer) and found.name in TREES and not is_pure(found.name)]
+    assert [] == wrong, "pure modules take time, randomness and text as arguments, and import pure modules only"
 
 
-def test_core_calls_nothing_with_effects() -> None:
+def test_pure_modules_call_nothing_with_effects() -> None:
     calls = [
         f"{module}:{node.lineno} calls {node.func.id}"
         for module, tree in TREES.items()
-        if part(module) == "core"
+        if is_pure(module)
         for node in ast.walk(tree)
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in IMPURE_CALLS
     ]
     assert [] == calls
 
 
-def test_core_awaits_nothing() -> None:
+def test_pure_modules_await_nothing() -> None:
     awaits = [
         f"{module}:{node.lineno}"
         for module, tree in TREES.items()
-        if part(module) == "core"
+        if is_pure(module)
         for node in ast.walk(tree)
         if isinstance(node, ast.AsyncFunctionDef | ast.Await)
     ]

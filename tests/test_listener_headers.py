@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from samplegate.request_headers import MAX_TOKEN
 from samplegate.settings.identities import CallerSettings, Token
 from samplegate.web.context import Person
 from tests.admin.test_app import app_of
@@ -66,7 +67,7 @@ async def all_three(headers: Headers) -> tuple[int, int, int]:
         (b"[::1]:80", (200, 200, 200)),
         (b"[::1]:", (421, 200, 200)),
         (b"[::1]80", (421, 403, 403)),
-        (b"[::1", (421, 200, 403)),
+        (b"[::1", (421, 403, 403)),
         (b"::1", (421, 403, 403)),
         (b"[::FFFF:127.0.0.1]", (421, 200, 200)),
         (b"[fe80::1%eth0]", (421, 200, 200)),
@@ -118,7 +119,7 @@ async def test_a_host_is_read_alike(host: bytes | None, expected: tuple[int, int
         (b"file://", (403, 200, 403)),
         (b"localhost", (403, 200, 403)),
         (b"http://", (403, 200, 403)),
-        (b" http://localhost ", (403, 200, 200)),
+        (b" http://localhost ", (200, 200, 200)),
         (b"http://\xe4", (403, 200, 403)),
     ],
 )
@@ -154,22 +155,21 @@ async def test_headers_that_stand_twice_are_refused(headers: Headers, expected: 
         ([b"Bearer"], b"abc", (401, 401, 401)),
         ([b"Bearerabc"], b"abc", (401, 401, 401)),
         ([b"Bearer\tabc"], b"abc", (401, 401, 401)),
-        ([b"Bearer \tabc"], b"abc", (401, 200, 200)),
-        ([b"Bearer \tabc"], b"\tabc", (401, 401, 401)),
-        ([b" Bearer abc"], b"abc", (401, 200, 401)),
+        ([b"Bearer \tabc"], b"abc", (401, 401, 401)),
+        ([b"Bearer \tabc"], b"\tabc", (401, 200, 200)),
+        ([b" Bearer abc"], b"abc", (200, 200, 200)),
         ([b"Bearer a b"], b"a b", (401, 200, 200)),
         ([b"Bearer a,b"], b"a,b", (401, 200, 200)),
         ([b'Bearer "abc"'], b"abc", (401, 401, 401)),
         ([b"Bearer a=b"], b"a=b", (401, 200, 200)),
         ([b"Bearer \xe4"], b"\xe4", (401, 200, 200)),
-        ([b"Bearer abc\xa0"], b"abc", (401, 200, 200)),
-        ([b"Bearer abc\n"], b"abc", (401, 200, 200)),
+        ([b"Bearer abc\xa0"], b"abc", (401, 401, 401)),
+        ([b"Bearer abc\n"], b"abc", (401, 401, 401)),
         ([b"Bearer abc", b"Bearer abc"], b"abc", (400, 401, 401)),
         ([b"Bearer abc", b"Basic abc"], b"abc", (400, 401, 401)),
-        ([b"Bearer " + b"a" * 4096], b"a" * 4096, (200, 200, 200)),
-        ([b"Bearer " + b"a" * 4097], b"a" * 4097, (200, 200, 401)),
-        ([b"Bearer " + b"a" * 16377], b"a" * 16377, (200, 200, 401)),
-        ([b"Bearer " + b"a" * 16378], b"a" * 16378, (401, 200, 401)),
+        ([b"Bearer "], b"abc", (401, 401, 401)),
+        ([b"Bearer " + b"a" * MAX_TOKEN], b"a" * MAX_TOKEN, (200, 200, 200)),
+        ([b"Bearer a" + b"a" * MAX_TOKEN], b"a" * (MAX_TOKEN + 1), (401, 401, 401)),
     ],
 )
 async def test_a_bearer_token_is_read_alike(authorization: Sequence[bytes], token: bytes, expected: tuple[int, int, int]) -> None:

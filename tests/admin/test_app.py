@@ -15,8 +15,7 @@ import msgspec
 import pytest
 import uvicorn
 
-from samplegate.admin.app import App, admin_app
-from samplegate.admin.asked import MAX_BODY
+from samplegate.admin.app import MAX_BODY, App, admin_app
 from samplegate.admin.report import ReloadReport
 from samplegate.daemon.joining import Joined
 from samplegate.ports import Unavailable

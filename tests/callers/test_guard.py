@@ -380,6 +380,8 @@ async def test_pages_that_are_named_may_read_answers_and_no_others() -> None:
     answer = await world.ask(asked, method="OPTIONS")
     assert (204, None) == (answer.status, answer.scope)
     assert ("https://app.example.com", "authorization") == tuple(answer.headers[f"access-control-allow-{name}"] for name in ("origin", "headers"))
+    forged = await world.ask([HOST, page, (b"access-control-request-headers", b"x\r\nset-cookie: a=b")], method="OPTIONS")
+    assert (204, None) == (forged.status, forged.headers.get("access-control-allow-headers"))
     assert "https://app.example.com" == (await world.ask([HOST, page], token=CI)).headers["access-control-allow-origin"]
     assert "WWW-Authenticate" in (await world.ask([HOST, page])).headers["access-control-expose-headers"]
     assert 403 == (await world.ask([HOST, (b"origin", b"https://evil.example.com")], method="OPTIONS")).status

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from samplegate.web import guarding
+from samplegate.web import security
 from tests.web.listener import ID, OPS, House, client
 
 pytestmark = pytest.mark.anyio
@@ -138,8 +138,8 @@ async def test_a_client_that_leaves_within_its_body_is_no_fault_of_ours() -> Non
 
 
 async def test_a_verdict_may_be_larger_than_other_bodies() -> None:
-    assert 1024 * 1024 == guarding.bound_of(f"/v1/reviews/{ID}/verdict")
-    assert guarding.bound_of("/reviews/sign-in") < guarding.bound_of(f"/v1/reviews/{ID}/verdict") < guarding.bound_of(f"/reviews/{ID}/verdict")
+    assert 1024 * 1024 == security.bound_of(f"/v1/reviews/{ID}/verdict")
+    assert security.bound_of("/reviews/sign-in") < security.bound_of(f"/v1/reviews/{ID}/verdict") < security.bound_of(f"/reviews/{ID}/verdict")
 
 
 async def test_a_websocket_is_closed() -> None:

@@ -8,19 +8,91 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-from collections.abc import Awaitable, Callable, Collection, Mapping, MutableMapping, Sequence
-from typing import Any, TypeAlias
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, MutableMapping, Sequence
+from typing import Any, Final, TypeAlias
 
-from samplegate.admin.answers import Answer, json, lines
-from samplegate.admin.asked import MAX_BODY, Asked
+import msgspec
+
 from samplegate.admin.report import ReloadReport
 from samplegate.ports import Log, Unavailable
+from samplegate.request_headers import RequestHeaders, address_of, host_name, is_local_name
 
 Scope: TypeAlias = MutableMapping[str, Any]
 Receive: TypeAlias = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send: TypeAlias = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 App: TypeAlias = Callable[[Scope, Receive, Send], Awaitable[None]]
-Handler: TypeAlias = Callable[[Asked], Awaitable[Answer]]
+Handler: TypeAlias = Callable[["Asked"], Awaitable["Answer"]]
+
+MAX_BODY: Final = 65_536  # bytes that a request may announce; nothing here needs one, and some clients send `{}`
+MAX_LINES: Final = 200  # of one answer; a policy may have more problems than anybody reads at once
+LINE: Final = 2000  # characters
+TEXT: Final = "text/plain; charset=utf-8"
+JSON: Final = "application/json"
+_CHALLENGE: Final = ("www-authenticate", 'Bearer realm="samplegate admin"')
+
+
+class Asked(msgspec.Struct, frozen=True):
+    """One request without its body, which is never read."""
+
+    method: str
+    path: str
+    headers: RequestHeaders
+    local: str
+    """The address that it came to."""
+
+    @classmethod
+    def of(cls, scope: Scope) -> Asked:
+        """From an ASGI scope of type http."""
+        address = scope.get("server") or ("", None)
+        return cls(scope["method"], scope["path"], RequestHeaders(scope["headers"]), str(address[0] or ""))
+
+    @property
+    def has_body(self) -> bool:
+        return self.headers.length() != 0 or self.headers.has(b"transfer-encoding")
+
+    @property
+    def is_large(self) -> bool:
+        """It announces more than is worth waiting for, or a length that is none."""
+        length = self.headers.length()
+        return length is None or length > MAX_BODY
+
+    def has_forged_host(self, names: Collection[str]) -> bool:
+        """It came to this machine's own address under a foreign name: a web page whose name was made to lead here (DNS rebinding, R96).
+
+        An address as Host is no such name, and a client that sends none is no browser. On other addresses the listener may have any name.
+        """
+        if self.headers.is_doubled(b"host"):
+            return True
+        host, local = self.headers.one(b"host"), address_of(self.local)
+        if host is None or local is None or not local.is_loopback:
+            return False
+        return not is_local_name(host_name(host)) and host_name(host) not in names
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """One HTTP response."""
+
+    status: int
+    body: bytes
+    content_type: str = TEXT
+    headers: tuple[tuple[str, str], ...] = ()
+
+    def messages(self, asked: Asked) -> list[dict[str, Any]]:
+        """As ASGI sends it; without its body, but with its length, for HEAD."""
+        headers = {
+            "content-type": self.content_type,
+            "content-length": str(len(self.body)),
+            "cache-control": "no-store",
+            "x-content-type-options": "nosniff",
+            **({"connection": "close"} if asked.has_body else {}),  # the body was not read
+            **dict(self.headers),
+        }
+        start = {
+            "type": "http.response.start",
+            "status": self.status,
+            "headers": [(name.encode("latin-1"), value.encode("latin-1")) for name, value in headers.items()],
+        }
+        return [start, {"type": "http.response.body", "body": b"" if asked.method == "HEAD" else self.body}]
 
 
 def admin_app(
@@ -66,7 +138,7 @@ def admin_app(
 
 async def _answer(asked: Asked, table: Mapping[str, tuple[str, Handler]], hosts: Collection[str], log: Log) -> Answer:
     """Never raises: a fault is logged whole, and the operator gets a fixed sentence."""
-    if asked.is_misled(hosts):
+    if asked.has_forged_host(hosts):
         return lines(403, ["host: this name is not one of the listener's; use an address, or localhost"])
     if asked.is_large:
         return lines(413, [f"body: more than {MAX_BODY} bytes; no request needs a body here"])
@@ -104,17 +176,17 @@ class _Routes:
         self._log = log
 
     async def metrics(self, asked: Asked) -> Answer:
-        return Answer(200, *self._metrics(",".join(asked.all(b"accept"))))
+        return Answer(200, *self._metrics(",".join(asked.headers.all(b"accept"))))
 
     async def healthz(self, asked: Asked) -> Answer:
         """The event loop turns, or this would not be answered."""
-        return json(200, {"alive": True}) if asked.wants_json() else lines(200, ["alive"])
+        return json(200, {"alive": True}) if asked.headers.accepts_json() else lines(200, ["alive"])
 
     async def readyz(self, asked: Asked) -> Answer:
         """Not ready only for what is missing; servers that are unavailable are listed and leave the status alone."""
         missing, unavailable = list(self._ready()), list(self._unavailable())
         status = 503 if missing else 200
-        if asked.wants_json():
+        if asked.headers.accepts_json():
             return json(status, {"ready": not missing, "missing": missing, "unavailable": unavailable})
         return lines(status, [*(missing or ["ready"]), *(line for line in unavailable if line not in missing)])
 
@@ -131,23 +203,20 @@ class _Routes:
         except Unavailable as problem:
             return lines(503, [str(problem)])
         status = 422 if report.problems else 200
-        return json(status, {"result": report.result, **_plain(report)}) if asked.wants_json() else lines(status, report.lines())
+        return json(status, {"result": report.result, **_plain(report)}) if asked.headers.accepts_json() else lines(status, report.lines())
 
     def _refused(self, asked: Asked) -> Answer | None:
         """Why this asker sets nothing off."""
         try:
-            wanted, given = self._token(), asked.bearer()
+            wanted, given = self._token(), asked.headers.bearer()
         except Unavailable as problem:
             return lines(503, [f"reload: {problem}"])
         if not wanted:
             return lines(403, ["reload: there is no token for it; set admin_token_file in the settings, or send the process SIGHUP"])
-        if given is None or not hmac.compare_digest(hashlib.sha256(given).digest(), hashlib.sha256(wanted).digest()):
+        if given is None or not hmac.compare_digest(hashlib.sha256(given.encode("latin-1")).digest(), hashlib.sha256(wanted).digest()):
             wrong = "another token" if given is not None else "no token"
             return lines(401, [f"reload: {wrong} was given; send `Authorization: Bearer` and the content of admin_token_file"], [_CHALLENGE])
         return None
-
-
-_CHALLENGE = ("www-authenticate", 'Bearer realm="samplegate admin"')
 
 
 def _plain(report: ReloadReport) -> dict[str, object]:
@@ -160,3 +229,21 @@ async def _live(receive: Receive, send: Send) -> None:
         await send({"type": f"{message['type']}.complete"})
         if message["type"] == "lifespan.shutdown":
             return
+
+
+def lines(status: int, found: Sequence[str], headers: Iterable[tuple[str, str]] = ()) -> Answer:
+    """Text, each item a line of its own whatever is in it."""
+    shown = [_line(line) for line in found[:MAX_LINES]]
+    if len(found) > MAX_LINES:
+        shown.append(f"and {len(found) - MAX_LINES} more")
+    return Answer(status, "".join(f"{line}\n" for line in shown).encode("utf-8", "backslashreplace"), TEXT, tuple(headers))
+
+
+def json(status: int, value: object) -> Answer:
+    """Structs and plain values."""
+    return Answer(status, msgspec.json.encode(value) + b"\n", JSON)
+
+
+def _line(text: str) -> str:
+    cut = text if len(text) <= LINE else text[: LINE - 1] + "…"
+    return cut if cut.isprintable() else "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in cut)

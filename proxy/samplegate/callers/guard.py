@@ -5,6 +5,7 @@ In this order: Host and Origin, a browser's preflight, the metadata of a protect
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable
 from typing import Final, TypeAlias
@@ -15,20 +16,24 @@ from samplegate.callers.fetching import source_of
 from samplegate.callers.jwts import JwtTokens
 from samplegate.callers.keys import Keys
 from samplegate.callers.knowing import LOCAL, Caller, NotEnough, NotTaken
+from samplegate.callers.origins import HostPolicy, host_policy
 from samplegate.callers.replies import App, Receive, Reply, Scope, Send, challenge, deliver, preflight, refusal, shared_with
 from samplegate.callers.resources import Resources
-from samplegate.callers.shown import SECRET, Shown, shown
-from samplegate.callers.sites import Sites, sites_of
 from samplegate.callers.telling import Kind, Refusal, Telling
 from samplegate.callers.tokens import StaticTokens
 from samplegate.ports import Unavailable
+from samplegate.request_headers import RequestHeaders
 from samplegate.settings.addresses import Address
 from samplegate.settings.identities import JwtSettings
 from samplegate.settings.servers import ServerSettings
 from samplegate.settings.serving import ServeSettings
 
+SECRET: Final = frozenset({b"authorization", b"proxy-authorization"})
+"""What a caller shows to us alone."""
 CALLER: Final = "samplegate.caller"
 """Where the scope says who calls: the name that the policy and the limits go by."""
+
+_token68: Final = re.compile(r"[A-Za-z0-9._~+/-]+=*")
 
 ServerAt: TypeAlias = Callable[[str], ServerSettings | None]
 """The server at a path of a URL, by the same table that then routes there."""
@@ -107,8 +112,8 @@ class Guard:
         other = None if callers.jwt is None or keys is None else JwtTokens(callers.jwt, keys)
         leeway = 0 if callers.jwt is None else callers.jwt.leeway
         bearers = Bearers(StaticTokens(callers.tokens), other, wall=self._wall, leeway=leeway)
-        sites = sites_of(settings, self._bound)
-        return _Rules(settings, bearers, Resources(callers, lambda path: self._server_at(path) is not None), sites)
+        resources = Resources(callers, lambda path: self._server_at(path) is not None)
+        return _Rules(settings, bearers, resources, host_policy(settings, self._bound))
 
     def _keys_of(self, jwt: JwtSettings | None) -> tuple[JwtSettings, Keys] | None:
         if jwt is None or (self._keys is not None and self._keys[0] == jwt):
@@ -116,38 +121,41 @@ class Guard:
         return jwt, Keys(source_of(jwt), clock=self._clock, told=self._telling.keys)
 
     async def _http(self, rules: _Rules, scope: Scope, receive: Receive, send: Send) -> None:
-        seen = shown(scope["headers"])
-        if seen.twice is not None:
-            await self._refuse(send, scope, "headers", "twice", refusal(400, "invalid_request", f"the header {seen.twice} stands more than once"))
-            return
-        wrong = None if rules.sites.known(seen.host, seen.origin) else await rules.sites.refusal(seen.host, seen.origin)
+        seen = RequestHeaders(scope["headers"])
+        for name in (b"host", b"origin", b"authorization"):
+            if seen.is_doubled(name):
+                reply = refusal(400, "invalid_request", f"the header {name.decode()} stands more than once")
+                await self._refuse(send, scope, "headers", "twice", reply)
+                return
+        host, origin = seen.one(b"host"), seen.one(b"origin")
+        wrong = rules.hosts.refusal(host, origin)
         if wrong is not None:
-            self._tell(scope, "host" if wrong.status_code == 421 else "origin", "site", wrong.status_code)
-            await wrong(scope, receive, send)
+            await self._refuse(send, scope, "host" if wrong.status == 421 else "origin", "site", wrong)
             return
-        shares = rules.shares and seen.origin is not None
-        if shares and scope["method"] == "OPTIONS":
-            await deliver(send, preflight(seen.origin or b"", seen.wanted))
+        shared = origin.encode("latin-1") if rules.shares and origin is not None else None
+        if shared is not None and scope["method"] == "OPTIONS":
+            await deliver(send, preflight(shared, seen.all(b"access-control-request-headers")))
             return
         metadata = rules.resources.metadata(scope["path"]) if scope["path"].startswith("/.well-known/") else None
         if metadata is not None:  # says itself that any page may read it
             await metadata(scope, receive, send)
             return
-        if shares:
-            send = shared_with(seen.origin or b"", send)
+        if shared is not None:
+            send = shared_with(shared, send)
         caller = await self._caller(rules, seen, scope, send) if rules.required else LOCAL
         if caller is not None:
-            if seen.secret:  # what a caller shows goes no further (R97)
+            if any(seen.has(name) for name in SECRET):  # what a caller shows goes no further (R97)
                 scope["headers"] = [header for header in scope["headers"] if header[0] not in SECRET]
             await self._let_in(caller, scope, receive, send)
 
-    async def _caller(self, rules: _Rules, seen: Shown, scope: Scope, send: Send) -> Caller | None:
+    async def _caller(self, rules: _Rules, seen: RequestHeaders, scope: Scope, send: Send) -> Caller | None:
         """Who it is; None where that was answered with a refusal."""
         path = scope["path"]
+        token = seen.bearer()
         try:
-            if seen.token is None:
+            if token is None or _token68.fullmatch(token) is None:
                 raise NotTaken("no_token")
-            caller = rules.bearers.known(seen.token) or await rules.bearers.verified(seen.token)
+            caller = rules.bearers.known(token) or await rules.bearers.verified(token)
             if caller.audiences is not None and not caller.audiences & rules.resources.audiences(path):
                 raise NotTaken("audience")
         except NotTaken as problem:
@@ -171,24 +179,21 @@ class Guard:
             await self._app(scope, receive, send)
 
     async def _refuse(self, send: Send, scope: Scope, kind: Kind, reason: str, reply: Reply) -> None:
-        self._tell(scope, kind, reason, reply.status)
-        await deliver(send, reply)
-
-    def _tell(self, scope: Scope, kind: Kind, reason: str, status: int) -> None:
         server = self._server_at(scope["path"])
         peer = scope.get("client")
-        self._telling.refused(Refusal(kind, reason, status, "" if server is None else server.name, "" if peer is None else str(peer[0])))
+        self._telling.refused(Refusal(kind, reason, reply.status, "" if server is None else server.name, "" if peer is None else str(peer[0])))
+        await deliver(send, reply)
 
 
 class _Rules:
     """One version of the settings, ready to be gone by."""
 
-    def __init__(self, settings: ServeSettings, bearers: Bearers, resources: Resources, sites: Sites) -> None:
+    def __init__(self, settings: ServeSettings, bearers: Bearers, resources: Resources, hosts: HostPolicy) -> None:
         self.required = settings.callers.required
         self.has_static = bool(settings.callers.tokens)
         self.shares = bool(settings.allowed_origins)
         """Whether web pages may read answers: only those that somebody has named."""
-        self.sites = sites
+        self.hosts = hosts
         self.bearers = bearers
         self.resources = resources
         self._scopes = settings.callers.jwt.scopes if settings.callers.jwt is not None else ()

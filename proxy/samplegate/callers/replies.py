@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Awaitable, Callable, MutableMapping, Sequence
 from typing import Any, Final, TypeAlias
 
@@ -15,6 +16,7 @@ App: TypeAlias = Callable[[Scope, Receive, Send], Awaitable[None]]
 Headers: TypeAlias = Sequence[tuple[bytes, bytes]]
 
 _JSON: Final = (b"content-type", b"application/json")
+_names: Final = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~, -]{1,1000}")
 _EXPOSED: Final = b"Mcp-Session-Id, MCP-Protocol-Version, WWW-Authenticate, Retry-After"
 
 
@@ -38,11 +40,11 @@ def challenge(metadata: str | None, scopes: Sequence[str], error: str | None = N
     return b"www-authenticate", ("Bearer " + ", ".join(parts)).rstrip().encode("latin-1", "replace")
 
 
-def preflight(origin: bytes, wanted: bytes | None) -> Reply:
+def preflight(origin: bytes, wanted: Sequence[str]) -> Reply:
     """A browser's question whether a page may call (Fetch, CORS-preflight): it may, with the headers that it asks for."""
     headers = [(b"access-control-allow-methods", b"GET, POST, DELETE"), (b"access-control-max-age", b"600")]
-    if wanted is not None:
-        headers.append((b"access-control-allow-headers", wanted))
+    if wanted and _names.fullmatch(wanted[-1]):
+        headers.append((b"access-control-allow-headers", wanted[-1].encode()))
     return Reply(204, [*headers, *_shared(origin)])
 
 

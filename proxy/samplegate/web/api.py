@@ -21,10 +21,10 @@ from samplegate.core.review.review import Review, Verdict
 from samplegate.core.review.states import Conflict
 from samplegate.core.review.telling import told, withdrawn_for
 from samplegate.web import asking
-from samplegate.web.asked import bearer, media_type, sender
 from samplegate.web.context import Person, Web
 from samplegate.web.events import Feed, Stream, last_seen, shown
 from samplegate.web.problems import CHALLENGE, missing, problem, unfit, unknown
+from samplegate.web.security import headers_of, sender
 from samplegate.web.slowing import Mistakes, Pace
 
 EACH: Final = Pace(burst=100, rate=5.0)
@@ -97,7 +97,7 @@ class Api:
         person = self._person(request)
         if isinstance(person, Response):
             return person
-        token = bearer(request.scope) or ""
+        token = headers_of(request.scope).bearer() or ""
         return Stream(self._feed, lambda: self._web.person(token), last_seen(request))
 
     async def _verdict(self, request: Request) -> Response:
@@ -105,7 +105,7 @@ class Api:
         if isinstance(found, Response):
             return found
         review, giver = found
-        if media_type(request.scope) != "application/json":
+        if headers_of(request.scope).media_type() != "application/json":
             return problem(415, "send the verdict as application/json in UTF-8")
         verdict = verdicts.read(await request.body(), review, digest="needed")
         if not isinstance(verdict, Verdict):
@@ -127,7 +127,7 @@ class Api:
 
     async def _to_decide(self, request: Request) -> tuple[Review, Giver] | Response:
         """A review and who may decide it: a person of its reviewer, or who shows the token that was made for it."""
-        token = bearer(request.scope)
+        token = headers_of(request.scope).bearer()
         if token is not None and token.startswith(callbacks.PREFIX):
             return await self._by_callback(request, token)
         person = self._person(request)
@@ -162,7 +162,7 @@ class Api:
 
     def _person(self, request: Request) -> Person | Response:
         """Who asks: by a token in the one header for it."""
-        token = bearer(request.scope)
+        token = headers_of(request.scope).bearer()
         person = None if token is None else self._web.person(token)
         if person is not None:
             return person

@@ -11,7 +11,7 @@ from starlette.types import Receive, Scope, Send
 from samplegate.web import events, pages
 from samplegate.web.api import Api
 from samplegate.web.context import Web
-from samplegate.web.guarding import BODY_TIME, Guard
+from samplegate.web.security import BODY_TIME, Guard
 from samplegate.web.signin import HOME, Entering, SignIn, listener_of, person_of, stranger
 
 

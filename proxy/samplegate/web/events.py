@@ -19,7 +19,7 @@ from starlette.types import Receive, Scope, Send
 from samplegate.core.review.review import Event, Review
 from samplegate.core.review.telling import moment
 from samplegate.web.context import Person, Web
-from samplegate.web.guarding import said
+from samplegate.web.security import said
 
 MAX_LISTENERS: Final = 64
 POLL: Final = 1.0  # seconds: what another process's change takes at most to be seen

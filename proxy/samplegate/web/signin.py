@@ -19,8 +19,8 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from samplegate.web import render, sessions
-from samplegate.web.asked import is_elsewhere, is_own_page, media_type, sender
 from samplegate.web.context import Person, Web
+from samplegate.web.security import headers_of, is_cross_site, is_own_page, sender
 from samplegate.web.slowing import Mistakes, Pace
 
 SIGN_IN: Final = "/reviews/sign-in"
@@ -139,7 +139,7 @@ class SignIn:
     async def _sign_in(self, request: Request) -> Response:
         if request.method != "POST":
             return self._page(request, 200, back_to(request.query_params.get("next", HOME)), "")
-        if not is_own_page(request.scope, self._web):
+        if not is_own_page(headers_of(request.scope), self._web):
             return _said(self._web, request, 403, _FOREIGN, "Open the sign-in page, and use its form.")
         form = await _fields(self._web, request)
         if isinstance(form, Response):
@@ -214,9 +214,9 @@ class Entering:
 
 async def _fields(web: Web, request: Request) -> dict[str, list[str]] | Response:
     """A posted form's fields, each with its values as they came."""
-    if is_elsewhere(request.scope):
+    if is_cross_site(headers_of(request.scope)):
         return _said(web, request, 403, _FOREIGN, "Nothing was done. Open the page of the reviews itself.")
-    if media_type(request.scope) != "application/x-www-form-urlencoded":
+    if headers_of(request.scope).media_type() != "application/x-www-form-urlencoded":
         return _said(web, request, 415, "This is no form", "Nothing was done. Forms come as application/x-www-form-urlencoded.")
     try:
         text = (await request.body()).decode("ascii")

@@ -8,7 +8,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, MutableMapping
 from http import HTTPStatus
+from ipaddress import IPv6Address
 from typing import Any, Final
+from urllib.parse import urlsplit
 
 from starlette.datastructures import MutableHeaders
 from starlette.exceptions import HTTPException
@@ -17,7 +19,7 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from samplegate.ports import Unavailable
-from samplegate.web.asked import is_foreign, is_misled, length
+from samplegate.request_headers import RequestHeaders, address_of, host_name, is_local_name
 from samplegate.web.context import Web
 from samplegate.web.problems import problem
 
@@ -41,6 +43,7 @@ _HEADERS: Final = {
     "permissions-policy": "camera=(), microphone=(), geolocation=(), payment=()",
     "cache-control": "no-store",
 }
+_PORTS: Final = {"http": 80, "https": 443}
 _CLOSE: Final = {"connection": "close"}  # what is left of the body would be read as the next request
 _DETAILS: Final = {404: "nothing is here; /reviews is the page and /v1/openapi.json describes the API", 405: "this path does not take this method"}
 
@@ -95,11 +98,12 @@ class Guard:
         return said(scope, 500, "a fault in the gate; the log has it")
 
     def _refused(self, scope: Scope) -> Response | None:
-        if is_misled(scope, self._web):
+        headers = headers_of(scope)
+        if is_forged_host(headers, self._web):
             return said(scope, 403, "host: this name is not one of the listener's; use an address, localhost or the host of reviews_url")
-        if is_foreign(scope, self._web):
+        if is_cross_origin(headers, self._web):
             return said(scope, 403, "origin: a page of another site sent this; open the page of the reviews itself")
-        announced, most = length(scope), bound_of(scope["path"])
+        announced, most = headers.length(), bound_of(scope["path"])
         if announced is None:
             return said(scope, 400, "content-length: is no number of bytes; send one")
         return too_large(scope) if announced > most else None
@@ -176,3 +180,68 @@ def _bounded(receive: Receive, most: int, seconds: float) -> Receive:
         return message
 
     return receiving
+
+
+def headers_of(scope: MutableMapping[str, Any]) -> RequestHeaders:
+    """What a request says in its headers."""
+    return RequestHeaders(scope["headers"])
+
+
+def is_forged_host(headers: RequestHeaders, web: Web) -> bool:
+    """It came under a name that is none of the listener's: a page whose name was made to lead here (DNS rebinding, R96).
+
+    An address as Host is no such name, and a client that sends none is no browser.
+    """
+    host = headers.one(b"host")
+    if host is None:
+        return headers.has(b"host")
+    name = host_name(host)
+    if is_local_name(name) or name == urlsplit(web.url).hostname:
+        return False
+    return not any(taken == "*" or taken.lower() in (host.lower(), name, f"{name}:*") for taken in web.hosts)
+
+
+def is_cross_origin(headers: RequestHeaders, web: Web) -> bool:
+    """A page of another origin sent it; what sends no Origin is no page, or no page's script or form."""
+    if not headers.has(b"origin"):
+        return False
+    origin = _origin(headers.one(b"origin") or "")
+    if origin is None:
+        return True
+    if origin == _origin(web.url):
+        return False
+    # Reached by another of its names, behind a proxy perhaps, which makes http of https: then the Host alone tells. Under the name of `url` the
+    # scheme must be that of `url`, or who listens on the way could put up a page under plain http.
+    host = (headers.one(b"host") or "").lower()
+    return host == urlsplit(web.url).netloc.lower() or origin != _origin(f"{origin[0]}://{host}")
+
+
+def is_cross_site(headers: RequestHeaders) -> bool:
+    """A browser says that what sent this is no page of ours; what says nothing is an old one, or none."""
+    return headers.all(b"sec-fetch-site") not in ([], ["same-origin"])
+
+
+def is_own_page(headers: RequestHeaders, web: Web) -> bool:
+    """A browser says that a page of ours sent it, in one of the two ways that all of them say it of a form that is posted."""
+    return not is_cross_origin(headers, web) and not is_cross_site(headers) and (headers.has(b"origin") or headers.has(b"sec-fetch-site"))
+
+
+def sender(scope: MutableMapping[str, Any]) -> str:
+    """Whose requests are counted together: an address, or the network of an IPv6 one, since a host has 2**64 of those."""
+    client = scope.get("client")
+    address = address_of(client[0] if client else "")
+    if isinstance(address, IPv6Address):
+        return str(IPv6Address(int(address) >> 64 << 64))
+    return "" if address is None else str(address)
+
+
+def _origin(text: str) -> tuple[str, str, int] | None:
+    """Scheme, host and port; None for what is no http origin, ``null`` among it."""
+    try:
+        parts = urlsplit(text.lower())
+        port = parts.port
+    except ValueError:
+        return None
+    if parts.scheme not in _PORTS or not parts.hostname:
+        return None
+    return parts.scheme, parts.hostname, port or _PORTS[parts.scheme]

@@ -1,0 +1,96 @@
+"""Pure. Headers of an HTTP request, as every listener reads them: Host, Origin, bearer token, length, media type. Each listener trusts for itself."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from ipaddress import IPv4Address, IPv6Address, ip_address
+from typing import Final
+
+MAX_TOKEN: Final = 16 * 1024  # characters; tokens with many groups in them have 8,000
+
+
+class RequestHeaders:
+    """The headers of an ASGI scope, whose names are in lower case."""
+
+    def __init__(self, headers: Iterable[tuple[bytes, bytes]]) -> None:
+        self._values: dict[bytes, list[bytes]] = {}
+        for name, value in headers:
+            self._values.setdefault(name, []).append(value)
+
+    def has(self, name: bytes) -> bool:
+        """Whether the header is there, with whatever value."""
+        return name in self._values
+
+    def all(self, name: bytes) -> list[str]:
+        """Every value of a header, without the blanks around it."""
+        return [value.decode("latin-1").strip(" \t") for value in self._values.get(name, ())]
+
+    def one(self, name: bytes) -> str | None:
+        """The value of a header that is there exactly once."""
+        found = self.all(name)
+        return found[0] if len(found) == 1 else None
+
+    def is_doubled(self, name: bytes) -> bool:
+        """Whether the header is there more than once: of Host, Origin or Authorization, another reader could take another one."""
+        return len(self._values.get(name, ())) > 1
+
+    def bearer(self) -> str | None:
+        """The token of its one Authorization header, if that is of this scheme (RFC 6750)."""
+        scheme, _, rest = (self.one(b"authorization") or "").partition(" ")
+        token = rest.strip(" ")
+        return token if scheme.lower() == "bearer" and 0 < len(token) <= MAX_TOKEN else None
+
+    def length(self) -> int | None:
+        """The bytes of body that it announces, 0 for none; None for two lengths, or one that is no number."""
+        found = self.one(b"content-length") if self.has(b"content-length") else "0"
+        return int(found) if found is not None and found.isascii() and found.isdigit() and len(found) < 19 else None
+
+    def media_type(self) -> str:
+        """Its one Content-Type without parameters, in lower case; "" where there is none, or a charset other than UTF-8."""
+        name, *parameters = (self.one(b"content-type") or "").lower().split(";")
+        charsets = {value.strip().strip('"') for key, _, value in (each.partition("=") for each in parameters) if key.strip() == "charset"}
+        return name.strip() if charsets <= {"utf-8", "utf8"} else ""
+
+    def accepts_json(self) -> bool:
+        """Whether its Accept header names JSON, and not below text."""
+        json = plain = 0.0
+        for part in ",".join(self.all(b"accept")).split(","):
+            kind, _, rest = part.partition(";")
+            if kind.strip().lower() == "application/json":
+                json = max(json, _quality(rest))
+            if kind.strip().lower() in ("text/plain", "text/*"):
+                plain = max(plain, _quality(rest))
+        return json > 0 and json >= plain
+
+
+def host_name(host: str) -> str:
+    """The name of a Host header in lower case, without port, brackets and a dot at its end; "" for brackets that hold no address alone."""
+    if host.startswith("["):
+        name, end, rest = host[1:].partition("]")
+        return name.lower() if end and rest[:1] in ("", ":") else ""
+    return host.partition(":")[0].removesuffix(".").lower()
+
+
+def is_local_name(name: str) -> bool:
+    """Whether a host name cannot be one that a web page's owner made to lead here (DNS rebinding, R96): `localhost` or an address."""
+    return name == "localhost" or address_of(name) is not None
+
+
+def address_of(text: str) -> IPv4Address | IPv6Address | None:
+    """The IP address that a text is, an IPv4 one also where it is written within IPv6; None for other texts."""
+    try:
+        address = ip_address(text)
+    except ValueError:
+        return None
+    return (address.ipv4_mapped if isinstance(address, IPv6Address) else None) or address
+
+
+def _quality(parameters: str) -> float:
+    for parameter in parameters.split(";"):
+        name, _, value = parameter.partition("=")
+        if name.strip().lower() == "q":
+            try:
+                return float(value)
+            except ValueError:
+                return 0.0
+    return 1.0
