@@ -1,10 +1,10 @@
-"""A store of reviews in dicts: the port ``ReviewStore`` for tests of what stands around it. It keeps nothing and never fails by itself."""
+"""A store of reviews in dicts, for tests of the code around it: its transactions, and the asynchronous ``ReviewStore`` over them."""
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from msgspec.structs import replace
 
@@ -12,11 +12,13 @@ from samplegate.core.review import states
 from samplegate.core.review.cleared import cleared
 from samplegate.core.review.review import Delivery, Door, Event, Filter, Review, Stage, Verdict
 from samplegate.core.review.states import Conflict
-from samplegate.ports import Unavailable
+from samplegate.ports import ReviewTransactions, Unavailable
+
+T = TypeVar("T")
 
 
 class MemoryReviews:
-    """The port over dicts and ``states.py``. ``fault``: while it is set, every call raises Unavailable with it."""
+    """Both ports over dicts and ``states.py``. ``fault``: while it is set, ``read`` and ``write`` raise Unavailable with it."""
 
     def __init__(self) -> None:
         self.reviews: dict[str, Review] = {}
@@ -29,10 +31,15 @@ class MemoryReviews:
         self._messages = itertools.count(1)
         self._nudges: list[Callable[[], None]] = []
 
-    async def seek(
-        self, lookup: str, *, stage: Stage, waiter: str, now: float, seconds: float, until: float | None = 0.0, own: str = ""
-    ) -> Review | None:
-        self._check()
+    async def write(self, call: Callable[[ReviewTransactions], T]) -> T:
+        if self.fault is not None:
+            raise Unavailable(self.fault)
+        return call(self)
+
+    async def read(self, call: Callable[[ReviewTransactions], T]) -> T:
+        return await self.write(call)
+
+    def seek(self, lookup: str, *, stage: Stage, waiter: str, now: float, seconds: float, until: float | None = 0.0, own: str = "") -> Review | None:
         of_it = [review for review in self.reviews.values() if (review.lookup, review.stage) == (lookup, stage)]
         verdicts = [review for review in of_it if states.standing(review, waiter, now, own) == "decided"]
         waiting = [review for review in of_it if states.standing(review, waiter, now) == "pending"]
@@ -46,8 +53,7 @@ class MemoryReviews:
             self._tell(best, "joined", now)
         return best
 
-    async def open(self, review: Review, *, announce: bool, most: int) -> bool:
-        self._check()
+    def open(self, review: Review, *, announce: bool, most: int) -> bool:
         if sum(other.state == "pending" and other.expires > review.created for other in self.reviews.values()) >= most:
             return False
         self._put(review)
@@ -57,17 +63,14 @@ class MemoryReviews:
         self._tell(review, "opened", review.created)
         return True
 
-    async def renew(self, waiters: Sequence[str], *, now: float, seconds: float) -> None:
-        self._check()
+    def renew(self, waiters: Sequence[str], *, now: float, seconds: float) -> None:
         for review in [one for one in self.reviews.values() if one.waiter is not None and one.waiter in waiters]:
             self._put(states.held(review, waiter=review.waiter or "", now=now, seconds=seconds))
 
-    async def leave(self, id: str, *, waiter: str, now: float) -> None:
-        self._check()
+    def leave(self, id: str, *, waiter: str, now: float) -> None:
         self._leave(id, waiter, now)
 
-    async def withdraw(self, id: str, *, waiter: str, now: float, why: str) -> bool:
-        self._check()
+    def withdraw(self, id: str, *, waiter: str, now: float, why: str) -> bool:
         review = self.reviews.get(id)
         gone = None if review is None else states.withdrawn(review, waiter=waiter, now=now)
         if gone is None:
@@ -76,11 +79,7 @@ class MemoryReviews:
         self._end(gone, "review.withdrawn", now, why)
         return True
 
-    async def use(self, id: str, *, waiter: str, decision_id: str, now: float) -> bool:
-        return await self.use_all([(id, waiter, decision_id)], now=now)
-
-    async def use_all(self, uses: Sequence[tuple[str, str, str]], *, now: float) -> bool:
-        self._check()
+    def use(self, uses: Sequence[tuple[str, str, str]], *, now: float) -> bool:
         found = [(self.reviews.get(id), waiter, decision_id) for id, waiter, decision_id in uses]
         spent = [None if r is None else states.used(r, waiter=waiter, decision_id=name, now=now) for r, waiter, name in found]
         if any(after is None for after in spent):
@@ -91,13 +90,11 @@ class MemoryReviews:
             self._tell(after, "used", now, detail=after.used_by or "")
         return True
 
-    async def ready(self, lookup: str, *, stage: Stage, waiter: str, now: float) -> bool:
-        self._check()
+    def ready(self, lookup: str, *, stage: Stage, waiter: str, now: float) -> bool:
         of_it = [review for review in self.reviews.values() if (review.lookup, review.stage) == (lookup, stage)]
         return any(states.standing(review, waiter, now) == "decided" for review in of_it)
 
-    async def decide(self, id: str, verdict: Verdict, *, who: str, door: Door, now: float) -> Review | Conflict | None:
-        self._check()
+    def decide(self, id: str, verdict: Verdict, *, who: str, door: Door, now: float) -> Review | Conflict | None:
         review = self.reviews.get(id)
         if review is None:
             return None
@@ -114,16 +111,13 @@ class MemoryReviews:
         self._nudges.append(entry)
         return lambda: self._nudges.remove(entry) if entry in self._nudges else None
 
-    async def key(self) -> bytes:
-        self._check()
+    def key(self) -> bytes:
         return bytes(range(32))
 
-    async def get(self, id: str) -> Review | None:
-        self._check()
+    def get(self, id: str) -> Review | None:
         return self.reviews.get(id)
 
-    async def list(self, filter: Filter) -> Sequence[Review]:
-        self._check()
+    def list(self, filter: Filter) -> Sequence[Review]:
         found = sorted((review for review in self.reviews.values() if _fits(review, filter)), key=_age, reverse=not filter.oldest_first)
         if filter.before is not None:
             last = self.reviews.get(filter.before)
@@ -131,70 +125,57 @@ class MemoryReviews:
             found = [] if last is None else [one for one in found if one.id != last.id and (_age(one) > _age(last)) is later]
         return found[: filter.limit]
 
-    async def history(self, id: str) -> Sequence[Event]:
-        self._check()
+    def history(self, id: str) -> Sequence[Event]:
         return [event for event in self.events if event.review == id]
 
-    async def last_change(self) -> int:
-        self._check()
+    def last_change(self) -> int:
         return self._last
 
-    async def changes(self, after: int, limit: int) -> Sequence[Event]:
-        self._check()
+    def changes(self, after: int, limit: int) -> Sequence[Event]:
         return [event for event in self.events if event.number > after][:limit]
 
-    async def expire(self, now: float) -> Sequence[Review]:
-        self._check()
+    def expire(self, now: float) -> Sequence[Review]:
         over = [gone for gone in (states.expired(review, now) for review in self.reviews.values()) if gone is not None]
         for gone in sorted(over, key=lambda review: (review.expires, review.id)):
             self._end(gone, "review.expired", now)
         return sorted(over, key=lambda review: (review.expires, review.id))
 
-    async def pending(self) -> Mapping[str, tuple[int, float]]:
-        self._check()
+    def pending(self) -> Mapping[str, tuple[int, float]]:
         waiting = [review for review in self.reviews.values() if review.state == "pending"]
         by = {name: [review.created for review in waiting if review.reviewer == name] for name in {review.reviewer for review in waiting}}
         return {name: (len(times), min(times)) for name, times in by.items()}
 
-    async def purge(self, before: float) -> int:
-        self._check()
+    def purge(self, before: float) -> int:
         gone = {review.id for review in self.reviews.values() if review.decided is not None and review.decided < before}
         self.reviews = {id: review for id, review in self.reviews.items() if id not in gone}
         self.events = [event for event in self.events if event.review not in gone]
         self.deliveries = {id: delivery for id, delivery in self.deliveries.items() if delivery.review not in gone}
         return len(gone)
 
-    async def take_deliveries(self, reviewers: Sequence[str], *, taker: str, now: float, seconds: float, limit: int) -> Sequence[Delivery]:
-        self._check()
+    def take_deliveries(self, reviewers: Sequence[str], *, taker: str, now: float, seconds: float, limit: int) -> Sequence[Delivery]:
         due = [one for one in self.deliveries.values() if one.state == "waiting" and one.due <= now and one.reviewer in reviewers]
         free = [one for one in due if one.taker is None or one.held_until <= now]
         taken = [replace(one, taker=taker, held_until=now + seconds) for one in sorted(free, key=lambda one: (one.due, one.id))[:limit]]
         self.deliveries.update((one.id, one) for one in taken)
         return taken
 
-    async def hold_delivery(self, delivery: Delivery, *, now: float, seconds: float) -> bool:
-        self._check()
+    def hold_delivery(self, delivery: Delivery, *, now: float, seconds: float) -> bool:
         kept = self.deliveries.get(delivery.id)
         if kept is None or kept.state != "waiting" or kept.taker != delivery.taker:
             return False
         self.deliveries[kept.id] = replace(kept, held_until=now + seconds)
         return True
 
-    async def delivered(self, delivery: Delivery, *, said: str, now: float) -> None:
+    def delivered(self, delivery: Delivery, *, said: str, now: float) -> None:
         self._ended(delivery, "done", said, now)
 
-    async def give_up(self, delivery: Delivery, *, said: str, now: float) -> None:
+    def give_up(self, delivery: Delivery, *, said: str, now: float) -> None:
         self._ended(delivery, "failed", said, now)
 
-    async def postpone(self, delivery: Delivery, *, due: float, said: str, now: float) -> None:
-        self._check()
+    def postpone(self, delivery: Delivery, *, due: float, said: str, now: float) -> None:
         kept = self.deliveries.get(delivery.id)
         if kept is not None and kept.state == "waiting" and kept.taker == delivery.taker:
             self.deliveries[kept.id] = replace(kept, due=due, tries=kept.tries + 1, taker=None, held_until=0.0, said=said)
-
-    def _check(self) -> None:
-        if self.fault is not None:
-            raise Unavailable(self.fault)
 
     def _put(self, review: Review) -> Review:
         self.reviews[review.id] = review
@@ -233,7 +214,6 @@ class MemoryReviews:
         self.deliveries[id] = Delivery(id=id, review=review.id, reviewer=review.reviewer, event=event, created=now, due=now)
 
     def _ended(self, delivery: Delivery, state: Any, said: str, now: float) -> None:
-        self._check()
         kept = self.deliveries.get(delivery.id)
         if kept is None or kept.state != "waiting" or (state == "failed" and kept.taker != delivery.taker):
             return

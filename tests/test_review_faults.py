@@ -39,23 +39,23 @@ class Failing(MemoryReviews):
             self.failed.set()
             raise Unavailable("store: another process keeps it locked; end it, or wait for it")
 
-    async def ready(self, lookup: str, **values: Any) -> bool:
+    def ready(self, lookup: str, **values: Any) -> bool:
         self.fail("ready")
         self.looked += 1
         self.looking.set()
-        return await super().ready(lookup, **values)
+        return super().ready(lookup, **values)
 
-    async def get(self, id: str) -> Review | None:
+    def get(self, id: str) -> Review | None:
         self.fail("get")
-        return await super().get(id)
+        return super().get(id)
 
-    async def renew(self, waiters: Any, **values: Any) -> None:
+    def renew(self, waiters: Any, **values: Any) -> None:
         self.fail("renew")
-        await super().renew(waiters, **values)
+        super().renew(waiters, **values)
 
-    async def last_change(self) -> int:
+    def last_change(self) -> int:
         self.fail("last_change")
-        return await super().last_change()
+        return super().last_change()
 
 
 @pytest.fixture
@@ -88,7 +88,7 @@ async def test_a_store_that_fails_for_a_while_takes_no_waiting_request_away_from
 
     release = await r.settled(*pushed(ASK, policy=POLICY), fails_then_answers)
     assert isinstance(release.outcome, Answered), release
-    (review,) = await store.list(Filter())
+    (review,) = store.list(Filter())
     assert ("approved", release.decision_id) == (review.state, review.used_by)
 
 
@@ -124,21 +124,21 @@ async def test_a_review_of_the_same_that_nobody_waits_for_is_left_alone_by_who_w
     """It may be between two tries of a call that is put off: taking hold of it, were it for a moment, would have that call ask anew."""
     r, store = room()
     await r.settled(*pushed(ASK, policy=IMPATIENT))
-    (before,) = await store.list(Filter())
+    (before,) = store.list(Filter())
     store.reviews[before.id] = msgspec.structs.replace(before, waiter="another", held_until=time.time() + 0.2)  # which dies
     touched: list[int] = []
 
     async def waits_and_answers() -> None:
-        while not (fresh := [one for one in await store.list(Filter(states=("pending",))) if one.id != before.id]):
+        while not (fresh := [one for one in store.list(Filter(states=("pending",))) if one.id != before.id]):
             await anyio.lowlevel.checkpoint()
         since = store.looked
         while store.looked < since + 12:
             await store.looking.wait()
             store.looking = anyio.Event()
         touched.append(sum(event.review == before.id and event.what == "joined" for event in store.events))
-        await store.decide(fresh[0].id, Verdict(word="approve"), who="ana", door="page", now=time.time())
+        store.decide(fresh[0].id, Verdict(word="approve"), who="ana", door="page", now=time.time())
 
     release = await r.settled(*pushed(ASK, policy=POLICY), waits_and_answers)
     assert isinstance(release.outcome, Answered)
     assert [0] == touched
-    assert {before.id: "pending"} == {one.id: one.state for one in await store.list(Filter()) if one.used_by is None}
+    assert {before.id: "pending"} == {one.id: one.state for one in store.list(Filter()) if one.used_by is None}

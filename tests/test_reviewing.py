@@ -77,7 +77,7 @@ class Room:
         changed = anyio.Event()
         end = self.store.watch(lambda: changed.set())
         try:
-            while not (found := await self.store.list(Filter(states=("pending",)))):
+            while not (found := self.store.list(Filter(states=("pending",)))):
                 await changed.wait()
                 changed = anyio.Event()
         finally:
@@ -87,7 +87,7 @@ class Room:
     def says(self, word: str, **more: Any) -> Says:
         async def decide() -> None:
             review = await self.pending()
-            await self.store.decide(review.id, Verdict(word=word, **more), who="ana", door="page", now=time.time())  # type: ignore[arg-type]
+            self.store.decide(review.id, Verdict(word=word, **more), who="ana", door="page", now=time.time())  # type: ignore[arg-type]
 
         return decide
 
@@ -104,7 +104,7 @@ async def test_an_approved_request_is_sampled_and_a_person_is_said_to_have_decid
     assert "human" == release.outcome.decided_by
     (record,) = room.world.records
     assert ("escalate", "human", "ana", "page", "ops") == (record.effect, record.decided_by, record.reviewed_by, record.review_door, record.reviewer)
-    (review,) = await room.store.list(Filter())
+    (review,) = room.store.list(Filter())
     assert (record.decision_id, "approved", record.review) == (review.used_by, review.state, review.id)
 
 
@@ -166,7 +166,7 @@ async def test_a_verdict_after_the_round_answers_the_next_same_request_once() ->
     assert isinstance(second.outcome, Answered)
     third = await room.settled(*pushed(ASK, policy=impatient))
     assert isinstance(third.outcome, Unanswered)
-    assert ["approved", "pending"] == sorted(review.state for review in await room.store.list(Filter()))
+    assert ["approved", "pending"] == sorted(review.state for review in room.store.list(Filter()))
 
 
 async def test_another_request_is_not_answered_by_it() -> None:
@@ -234,7 +234,7 @@ async def test_a_request_that_is_approved_and_whose_answer_is_approved_uses_both
 
     release = await room.settled(*pushed({**ASK, "review_answer": "ops"}, policy=POLICY), twice)
     assert isinstance(release.outcome, Answered)
-    assert [("answer", True), ("request", True)] == sorted((one.stage, one.used_by is not None) for one in await room.store.list(Filter()))
+    assert [("answer", True), ("request", True)] == sorted((one.stage, one.used_by is not None) for one in room.store.list(Filter()))
 
 
 async def test_a_request_that_is_withdrawn_takes_its_review_with_it() -> None:
@@ -247,7 +247,7 @@ async def test_a_request_that_is_withdrawn_takes_its_review_with_it() -> None:
             scope.cancel()
 
         await room.run(d, round, withdraw)
-    (review,) = await room.store.list(Filter())
+    (review,) = room.store.list(Filter())
     (record,) = room.world.records
     assert ("withdrawn", "withdrawn", review.id) == (review.state, record.outcome, record.review)
 
@@ -263,7 +263,7 @@ async def test_a_process_that_ends_leaves_its_reviews_to_the_next() -> None:
             scope.cancel()
 
         await room.run(d, round, end)
-    (review,) = await room.store.list(Filter())
+    (review,) = room.store.list(Filter())
     assert ("pending", None) == (review.state, review.waiter)
 
 
@@ -280,14 +280,14 @@ async def test_a_record_that_cannot_be_written_releases_nothing_and_keeps_the_ve
     room = Room(broken_log=True)
     release = await room.settled(*pushed(ASK, policy=POLICY), room.says("approve"))
     assert isinstance(release.outcome, Unanswered)
-    (review,) = await room.store.list(Filter())
+    (review,) = room.store.list(Filter())
     assert None is review.used_by
 
 
 async def test_a_verdict_that_cannot_be_marked_as_used_is_not_released_and_the_log_says_so() -> None:
     room = Room()
 
-    async def breaks(*_: Any, **__: Any) -> bool:
+    def breaks(*_: Any, **__: Any) -> bool:
         raise Unavailable("store: locked")
 
     room.store.use = breaks  # type: ignore[method-assign]
@@ -342,15 +342,15 @@ async def test_a_refusal_takes_the_reviews_of_its_siblings_back() -> None:
 
     async def reject() -> None:
         while True:
-            review = next((one for one in await room.store.list(Filter(states=("pending",))) if one.kind == "sampling"), None)
+            review = next((one for one in room.store.list(Filter(states=("pending",))) if one.kind == "sampling"), None)
             if review is not None:
                 break
             await anyio.lowlevel.checkpoint()
-        await room.store.decide(review.id, Verdict(word="reject"), who="ana", door="page", now=time.time())
+        room.store.decide(review.id, Verdict(word="reject"), who="ana", door="page", now=time.time())
 
     conclusion = await room.run(d, round, reject)
     assert isinstance(conclusion, Settled)
-    assert {"rejected", "withdrawn"} == {one.state for one in await room.store.list(Filter())}
+    assert {"rejected", "withdrawn"} == {one.state for one in room.store.list(Filter())}
 
 
 async def test_a_modern_call_is_put_off_and_finished_when_it_comes_back() -> None:
@@ -378,7 +378,7 @@ async def test_an_answer_that_is_too_large_for_a_person_is_not_released_unseen()
     room = Room(answer=Sampled(({"type": "text", "text": "x" * (MOST_REVIEWED + 1)},), "gpt", "endTurn", 3, 4))
     release = await room.settled(*pushed(LOOK, policy=POLICY))
     assert isinstance(release.outcome, Unanswered)
-    assert (Reason.REVIEW, []) == (release.outcome.reason, list(await room.store.list(Filter())))
+    assert (Reason.REVIEW, []) == (release.outcome.reason, list(room.store.list(Filter())))
 
 
 async def test_a_request_that_is_too_large_for_a_person_is_not_escalated() -> None:
@@ -421,7 +421,7 @@ async def test_a_program_that_answers_for_a_reviewer_is_not_said_to_be_a_person(
 
     async def decide() -> None:
         review = await room.pending()
-        await room.store.decide(review.id, Verdict(word=word), who="x", door=door, now=time.time())
+        room.store.decide(review.id, Verdict(word=word), who="x", door=door, now=time.time())
 
     await room.settled(*pushed(ASK, policy=POLICY), decide)
     assert (by, door) == (room.world.records[0].decided_by, room.world.records[0].review_door)

@@ -30,10 +30,10 @@ def of(room: Room, most_tokens: int, word: str, *, before: int = 1, **more: Any)
     """A verdict on the review of the request for so many tokens, once ``before`` are pending."""
 
     async def decide() -> None:
-        while len(await room.store.list(Filter(states=("pending",)))) < before:
+        while len(room.store.list(Filter(states=("pending",)))) < before:
             await anyio.lowlevel.checkpoint()
-        found = next(one for one in await room.store.list(Filter()) if one.params.get("maxTokens") == most_tokens)
-        await room.store.decide(found.id, Verdict(word=word, **more), who="ana", door="page", now=time.time())  # type: ignore[arg-type]
+        found = next(one for one in room.store.list(Filter()) if one.params.get("maxTokens") == most_tokens)
+        room.store.decide(found.id, Verdict(word=word, **more), who="ana", door="page", now=time.time())  # type: ignore[arg-type]
 
     return decide
 
@@ -45,7 +45,7 @@ async def test_a_refusal_of_one_of_two_is_what_the_server_hears_and_is_spent() -
     assert isinstance(conclusion, Settled)
     assert isinstance(conclusion.releases["b"].outcome, Denied)
     assert {(11, "withdrawn", False), (12, "rejected", True)} == {
-        (one.params["maxTokens"], one.state, one.used_by is not None) for one in await room.store.list(Filter())
+        (one.params["maxTokens"], one.state, one.used_by is not None) for one in room.store.list(Filter())
     }
     assert {("a", "withdrawn"), ("b", "denied")} == {(record.key, record.outcome) for record in room.world.records}
     assert [] == [event for event, _ in room.world.log.events if event == "request.failed"]
@@ -65,14 +65,14 @@ async def test_no_model_is_asked_for_a_round_that_a_sibling_ends(gone: bool) -> 
 async def test_a_verdict_that_could_not_be_marked_as_used_is_there_again_once_its_lease_is_over() -> None:
     room, real = Room(), None
 
-    async def fails(*_: Any, **__: Any) -> bool:
+    def fails(*_: Any, **__: Any) -> bool:
         raise Unavailable("store: locked")
 
     real, room.store.use = room.store.use, fails  # type: ignore[method-assign]
     await room.settled(*pushed(ASK, policy=POLICY), room.says("approve"))
     room.store.use = real  # type: ignore[method-assign]
-    (review,) = await room.store.list(Filter())
-    found = await room.store.seek(review.lookup, stage="request", waiter="next", now=review.held_until, seconds=1)
+    (review,) = room.store.list(Filter())
+    found = room.store.seek(review.lookup, stage="request", waiter="next", now=review.held_until, seconds=1)
     assert found is not None
     assert (review.id, "approved") == (found.id, found.state)
 
@@ -126,7 +126,7 @@ async def test_a_verdict_counts_only_as_long_as_the_policy_in_force_asks_for_it(
     release = await room.settled(d, round, reload_and_approve)
     assert isinstance(release.outcome, Unanswered)
     assert (Reason.REVIEW, []) == (release.outcome.reason, room.world.asked)
-    assert None is (await room.store.list(Filter()))[0].used_by
+    assert None is (room.store.list(Filter()))[0].used_by
 
 
 async def test_a_reload_that_changes_nothing_for_it_leaves_a_verdict_as_it_is() -> None:
@@ -163,12 +163,12 @@ async def test_a_review_that_expires_while_its_call_is_put_off_is_not_opened_aga
     rest = {"name": "rest", "effect": "answer", "content": {"confirm": True}}
     d, round = asked(rule, rest, policy={**POLICY, "client": {"peer_timeout": "150ms"}}, b=form())
     parked = await room.run(d, round)
-    (review,) = await room.store.list(Filter())
+    (review,) = room.store.list(Filter())
     room.store.reviews[review.id] = replace(review, expires=review.created)  # its own time is over meanwhile
     conclusion = await room.run(d, returned(d, round, parked))
     assert isinstance(conclusion, Settled)
     assert {"action": "accept", "content": {"confirm": True}} == body(conclusion.releases["b"])
-    assert 1 == len(await room.store.list(Filter()))
+    assert 1 == len(room.store.list(Filter()))
 
 
 async def test_an_approval_late_in_a_try_gives_the_model_the_next_try() -> None:
@@ -195,14 +195,14 @@ async def test_verdicts_of_one_round_are_spent_together_or_not_at_all() -> None:
         await of(room, 11, "approve", before=2)()
         await of(room, 12, "approve", before=1)()
 
-    async def nothing(uses: Any, *, now: float) -> bool:
+    def nothing(uses: Any, *, now: float) -> bool:
         return False
 
-    room.store.use_all = nothing  # type: ignore[method-assign]
+    room.store.use = nothing  # type: ignore[method-assign]
     conclusion = await room.run(d, round, stolen)
     assert isinstance(conclusion, Settled)
     assert ["unanswered", "unanswered"] == [type(one.outcome).__name__.lower() for one in conclusion.releases.values()]
-    assert [None, None] == [review.used_by for review in await room.store.list(Filter())]
+    assert [None, None] == [review.used_by for review in room.store.list(Filter())]
     assert ["answered", "answered", "unanswered", "unanswered"] == [record.outcome for record in room.world.records]
     assert [False, False, True, True] == [record.revokes for record in room.world.records]
 
@@ -246,7 +246,7 @@ async def test_a_process_that_slept_does_not_free_what_another_holds_by_now() ->
         await taken_over()
 
     await room.settled(*pushed(ASK, policy=POLICY), take)
-    (review,) = await room.store.list(Filter())
+    (review,) = room.store.list(Filter())
     assert ("approved", "another") == (review.state, review.waiter)
 
 
@@ -260,9 +260,9 @@ def returned(d: Any, round: Any, parked: Any) -> Any:
 async def test_a_review_says_how_long_whoever_joined_it_last_will_wait() -> None:
     room = Room()
     await room.settled(*pushed(ASK, policy=IMPATIENT))
-    (before,) = await room.store.list(Filter())
+    (before,) = room.store.list(Filter())
     await room.settled(*pushed(ASK, policy=IMPATIENT))
-    (after,) = await room.store.list(Filter())
+    (after,) = room.store.list(Filter())
     assert before.answers_until is not None
     assert after.answers_until is not None
     assert before.answers_until < after.answers_until
@@ -282,4 +282,4 @@ async def test_a_policy_that_changes_while_a_model_answers_what_was_approved_rel
     release = await room.settled(d, round, room.says("approve"))
     assert isinstance(release.outcome, Unanswered)
     assert ["unanswered"] == [record.outcome for record in room.world.records]
-    assert None is (await room.store.list(Filter()))[0].used_by
+    assert None is (room.store.list(Filter()))[0].used_by

@@ -70,8 +70,8 @@ class Call:
 
 async def decide(room: Room, word: Any = "approve", nth: int = 0, **more: Any) -> Review:
     """A verdict while no call waits."""
-    review = sorted(await room.store.list(Filter(states=("pending",))), key=lambda review: review.id)[nth]
-    await room.store.decide(review.id, Verdict(word=word, **more), who="ana", door="page", now=time.time())
+    review = sorted(room.store.list(Filter(states=("pending",))), key=lambda review: review.id)[nth]
+    room.store.decide(review.id, Verdict(word=word, **more), who="ana", door="page", now=time.time())
     return review
 
 
@@ -88,7 +88,7 @@ async def test_the_answer_is_released_at_the_next_try_and_the_model_was_asked_an
     await decide(room)
     release = await call.end()
     assert ("hi", "human", 1, (1, 4)) == (body(release)["content"]["text"], release.outcome.decided_by, len(room.world.asked), drawn(room))  # type: ignore[union-attr]
-    (review,) = await room.store.list(Filter())
+    (review,) = room.store.list(Filter())
     assert release.decision_id == review.used_by
 
 
@@ -139,12 +139,12 @@ async def test_a_review_that_ended_meanwhile_leaves_the_request_unanswered_and_n
     room = Room()
     call = Call(room, LOOKS)
     await call.put_off()
-    (review,) = await room.store.list(Filter())
-    await room.store.withdraw(review.id, waiter="", now=time.time(), why="the policy was reloaded")
+    (review,) = room.store.list(Filter())
+    room.store.withdraw(review.id, waiter="", now=time.time(), why="the policy was reloaded")
     release = await call.end()
     assert isinstance(release.outcome, Unanswered)
     assert (Reason.TIMEOUT, 1) == (release.outcome.reason, len(room.world.asked))
-    assert 1 == len(await room.store.list(Filter()))
+    assert 1 == len(room.store.list(Filter()))
 
 
 async def test_a_reviewer_whose_own_time_is_over_is_not_waited_for() -> None:
@@ -156,12 +156,12 @@ async def test_a_reviewer_whose_own_time_is_over_is_not_waited_for() -> None:
         call.again()
     (release,) = conclusion.releases.values()
     assert isinstance(release.outcome, Unanswered)
-    (review,) = await room.store.list(Filter())
+    (review,) = room.store.list(Filter())
     for _ in range(2_000):  # the store counts from a moment later than the call does
         if review.state != "pending":
             break
         await anyio.sleep(0.01)
-        (review,) = await room.store.list(Filter())
+        (review,) = room.store.list(Filter())
     assert ("expired", 1) == (review.state, len(room.world.asked))
 
 
@@ -172,7 +172,7 @@ async def test_a_client_that_comes_back_too_often_gets_an_error_and_the_review_w
         await call.put_off()
     release = await call.end()
     assert isinstance(release.outcome, Unanswered)
-    (review,) = await room.store.list(Filter())
+    (review,) = room.store.list(Filter())
     assert (Reason.TIMEOUT, "pending", 1) == (release.outcome.reason, review.state, len(room.world.asked))
 
 
@@ -200,7 +200,7 @@ async def test_a_client_that_takes_its_call_back_takes_the_review_with_it() -> N
             scope.cancel()
 
         await room.run(call.d, call.round, withdraw)
-    (review,) = await room.store.list(Filter())
+    (review,) = room.store.list(Filter())
     (record,) = room.world.records
     assert ("withdrawn", "withdrawn", 1) == (review.state, record.outcome, len(record.attempts))
 
@@ -224,7 +224,7 @@ async def test_a_state_that_comes_back_twice_asks_nobody_anew() -> None:
     call.again()
     release = await call.end()
     assert isinstance(release.outcome, Unanswered)
-    assert (1, 1) == (len(room.world.asked), len(await room.store.list(Filter())))
+    assert (1, 1) == (len(room.world.asked), len(room.store.list(Filter())))
 
 
 async def test_a_limit_that_is_used_up_meanwhile_takes_no_paid_answer_away() -> None:
@@ -287,7 +287,7 @@ class TestSeveralRequestsInOneRound:
         releases = await call.releases()
         assert all(isinstance(release.outcome, Answered) for release in releases.values())
         assert 2 == len(room.world.asked)
-        assert all(review.used_by is not None for review in await room.store.list(Filter()))
+        assert all(review.used_by is not None for review in room.store.list(Filter()))
 
     async def test_a_model_that_fails_ends_the_call_and_takes_the_others_review_back(self) -> None:
         room = Room()
@@ -301,7 +301,7 @@ class TestSeveralRequestsInOneRound:
         room.world.answer = answer
         releases = await Call(room, LOOKS, policy=PATIENT, a=sample(), b=OTHER).releases()
         assert (Withdrawn, Unanswered) == (type(releases["a"].outcome), type(releases["b"].outcome))
-        (review,) = await room.store.list(Filter())
+        (review,) = room.store.list(Filter())
         assert "withdrawn" == review.state
 
     async def test_what_was_forwarded_and_what_a_person_is_asked_get_on_with_each_other(self) -> None:
@@ -348,7 +348,7 @@ class TestARequestThatIsEscalatedToo:
         await decide(room)
         release = await call.end()
         assert ("hi", 1, (1, 4)) == (body(release)["content"]["text"], len(room.world.asked), drawn(room))
-        assert [("answer", True), ("request", True)] == sorted((one.stage, one.used_by is not None) for one in await room.store.list(Filter()))
+        assert [("answer", True), ("request", True)] == sorted((one.stage, one.used_by is not None) for one in room.store.list(Filter()))
 
     async def test_an_edited_request_keeps_its_answer(self) -> None:
         room = Room()

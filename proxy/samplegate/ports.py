@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 import msgspec
 
@@ -14,6 +14,8 @@ from samplegate.core.review.review import Delivery, Door, Event, Filter, Review,
 from samplegate.core.review.states import Conflict
 from samplegate.core.samples import SampleRequest, SampleResult
 from samplegate.core.session.rounds import Note, Reply, Round
+
+T = TypeVar("T")
 
 
 class Unavailable(Exception):
@@ -59,97 +61,112 @@ class Ports(msgspec.Struct, frozen=True):
     """Where there is no store for reviews: None, and what is escalated stays Unanswered."""
 
 
-class ReviewStore(Protocol):
-    """Where reviews are kept, shared by all processes that name the same store. Each call is one transaction; all raise Unavailable.
+class ReviewTransactions(Protocol):
+    """The reviews that all processes naming the same store share. Each method is one transaction and may raise Unavailable.
 
-    ``now`` is unix seconds. A waiter is a name of one wait in one process; its first 32 hexadecimal digits are the process's. What it holds is free
-    again when ``held_until`` is over, or once its process has ended.
+    ``now`` is unix seconds. A waiter is the name of one wait in one process; its first 32 hexadecimal digits are the process's. What a waiter holds
+    becomes free when ``held_until`` is over, or once its process has ended.
     """
 
-    async def seek(
-        self, lookup: str, *, stage: Stage, waiter: str, now: float, seconds: float, until: float | None = 0.0, own: str = ""
-    ) -> Review | None:
-        """The oldest verdict that this waiter may take, else the oldest pending review that it may wait for, held for it from here on; else None.
+    def seek(self, lookup: str, *, stage: Stage, waiter: str, now: float, seconds: float, until: float | None = 0.0, own: str = "") -> Review | None:
+        """The oldest verdict that this waiter may use, else the oldest pending review that it may wait for. It is held for the waiter; None: none.
 
-        ``until``: when whoever asks now gives up, which a pending review then says too; None: not before the review is over.
-        ``own``: the review that the request waited for before it was put off; its verdict is never late for it.
+        ``until``: when the caller of the request gives up, which a pending review then shows; None: not before the review expires.
+        ``own``: the review that the request waited for before it was put off; its verdict is never too late for it.
         """
         ...
 
-    async def open(self, review: Review, *, announce: bool, most: int) -> bool:
-        """Keep a new one. ``announce``: put its first delivery into the outbox. False where ``most`` are pending already."""
+    def open(self, review: Review, *, announce: bool, most: int) -> bool:
+        """Store a new review. ``announce``: put its first delivery into the outbox. False if ``most`` are pending already."""
         ...
 
-    async def renew(self, waiters: Sequence[str], *, now: float, seconds: float) -> None:
-        """These waiters are there: what they hold is theirs for so long again."""
+    def renew(self, waiters: Sequence[str], *, now: float, seconds: float) -> None:
+        """Extend the leases of these waiters by so many seconds."""
         ...
 
-    async def leave(self, id: str, *, waiter: str, now: float) -> None:
-        """The waiter goes; review and verdict stay."""
+    def leave(self, id: str, *, waiter: str, now: float) -> None:
+        """The waiter stops waiting; review and verdict stay."""
         ...
 
-    async def withdraw(self, id: str, *, waiter: str, now: float, why: str) -> bool:
-        """Take it back while it is pending; else only leave it."""
+    def withdraw(self, id: str, *, waiter: str, now: float, why: str) -> bool:
+        """Withdraw a pending review; any other is only left."""
         ...
 
-    async def use(self, id: str, *, waiter: str, decision_id: str, now: float) -> bool:
-        """The verdict is released by this waiter: once, or False."""
+    def use(self, uses: Sequence[tuple[str, str, str]], *, now: float) -> bool:
+        """The verdicts of these (review, waiter, decision_id) are released, all of them or none, and each only once."""
         ...
 
-    async def use_all(self, uses: Sequence[tuple[str, str, str]], *, now: float) -> bool:
-        """The verdicts of these (review, waiter, decision_id) are released, all of them or none."""
+    def ready(self, lookup: str, *, stage: Stage, waiter: str, now: float) -> bool:
+        """Whether there is a verdict that this waiter may use. Changes nothing and costs little."""
         ...
 
-    async def ready(self, lookup: str, *, stage: Stage, waiter: str, now: float) -> bool:
-        """Whether there is a verdict that this waiter may take. Changes nothing, and costs little."""
+    def decide(self, id: str, verdict: Verdict, *, who: str, door: Door, now: float) -> Review | Conflict | None:
+        """Give a verdict; None: no such review. A verdict after the review's time leaves it expired."""
         ...
 
-    async def decide(self, id: str, verdict: Verdict, *, who: str, door: Door, now: float) -> Review | Conflict | None:
-        """Give a verdict; None where there is no such review."""
+    def expire(self, now: float) -> Sequence[Review]:
+        """Pending reviews whose time is over become ``expired``; which."""
         ...
 
-    def watch(self, nudge: Callable[[], None]) -> Callable[[], None]:
-        """Be told in the event loop of every change that this process makes; what is returned ends it. Others' changes: ``last_change``."""
+    def purge(self, before: float) -> int:
+        """Delete reviews that ended before, with their history and deliveries; how many."""
         ...
 
-    async def key(self) -> bytes:
-        """32 random bytes, made with the store: for what its processes sign."""
+    def key(self) -> bytes:
+        """32 random bytes, created with the store, for what its processes sign."""
         ...
 
-    async def get(self, id: str) -> Review | None: ...
-    async def list(self, filter: Filter) -> Sequence[Review]: ...
-    async def history(self, id: str) -> Sequence[Event]: ...
-    async def last_change(self) -> int:
-        """The number of the newest event, 0 for none: a cheap look whether anything has happened."""
+    def get(self, id: str) -> Review | None: ...
+    def list(self, filter: Filter) -> Sequence[Review]:
+        """A page of reviews, newest first unless the filter says otherwise."""
         ...
 
-    async def changes(self, after: int, limit: int) -> Sequence[Event]:
+    def history(self, id: str) -> Sequence[Event]:
+        """The events of one review, in order."""
+        ...
+
+    def last_change(self) -> int:
+        """The number of the newest event, 0 for none: a cheap way to see whether anything has changed."""
+        ...
+
+    def changes(self, after: int, limit: int) -> Sequence[Event]:
         """Events with a higher number, in order."""
         ...
 
-    async def expire(self, now: float) -> Sequence[Review]:
-        """Those whose time is over become ``expired``; which."""
+    def pending(self) -> Mapping[str, tuple[int, float]]:
+        """By reviewer: how many reviews are pending, and when the oldest was created."""
         ...
 
-    async def pending(self) -> Mapping[str, tuple[int, float]]:
-        """By reviewer: how many are pending, and when the oldest was created."""
+    def take_deliveries(self, reviewers: Sequence[str], *, taker: str, now: float, seconds: float, limit: int) -> Sequence[Delivery]:
+        """Deliveries to these reviewers that are due and free, now held for the taker."""
         ...
 
-    async def purge(self, before: float) -> int:
-        """Forget those that ended before; how many."""
+    def hold_delivery(self, delivery: Delivery, *, now: float, seconds: float) -> bool:
+        """Extend the taker's lease on it; False: it is no longer this taker's. No event."""
         ...
 
-    async def take_deliveries(self, reviewers: Sequence[str], *, taker: str, now: float, seconds: float, limit: int) -> Sequence[Delivery]:
-        """Deliveries to these reviewers that are due and nobody's, held for the taker."""
+    def delivered(self, delivery: Delivery, *, said: str, now: float) -> None: ...
+    def postpone(self, delivery: Delivery, *, due: float, said: str, now: float) -> None: ...
+    def give_up(self, delivery: Delivery, *, said: str, now: float) -> None: ...
+
+
+class ReviewStore(Protocol):
+    """Asynchronous access to a store of reviews: ``await store.write(lambda reviews: reviews.decide(...))``. Raises Unavailable.
+
+    A call is carried out in another thread: take the time and whatever else may change before it, not inside the lambda.
+    """
+
+    async def write(self, call: Callable[[ReviewTransactions], T]) -> T:
+        """One call that may change something."""
         ...
 
-    async def hold_delivery(self, delivery: Delivery, *, now: float, seconds: float) -> bool:
-        """Its taker is still at it, for so long again; False: it is not this taker's any more. No event."""
+    async def read(self, call: Callable[[ReviewTransactions], T]) -> T:
+        """One call that changes nothing and does not wait for those that do."""
         ...
 
-    async def delivered(self, delivery: Delivery, *, said: str, now: float) -> None: ...
-    async def postpone(self, delivery: Delivery, *, due: float, said: str, now: float) -> None: ...
-    async def give_up(self, delivery: Delivery, *, said: str, now: float) -> None: ...
+    def watch(self, nudge: Callable[[], None]) -> Callable[[], None]:
+        """Call ``nudge`` in the event loop after every change by this process, until the returned function is called. Others': ``last_change``."""
+        ...
 
 
 class Reviews(Protocol):
@@ -158,7 +175,7 @@ class Reviews(Protocol):
     async def find(self, lookup: str, *, stage: Stage, until: float | None = 0.0, own: str = "") -> Review | None:
         """A verdict that was given for the same before, or a review of the same that still waits and nobody waits for. Raises Unavailable.
 
-        ``until``: when whoever asks now gives up (unix seconds); None: not before the review is over. ``own``: as in ``ReviewStore.seek``.
+        ``until``: when whoever asks now gives up (unix seconds); None: not before the review is over. ``own``: as in ``ReviewTransactions.seek``.
         """
         ...
 

@@ -29,8 +29,8 @@ from samplegate.records.decisions import DecisionLog, decision_log
 from samplegate.records.metrics import Metrics
 from samplegate.review import desk
 from samplegate.review.counts import Counts
-from samplegate.store import reviews
-from samplegate.store.telling import tell
+from samplegate.store import reviews, threads
+from samplegate.store.reviews import tell
 from samplegate.store.threads import KeptReviews
 from tests.core.dialogue import form, sample
 from tests.world import World, asked, pushed
@@ -54,31 +54,26 @@ def die() -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-class Store(KeptReviews):
+class Store(reviews.Reviews):
     """The real store; the process may die once it has a review, or has marked a verdict as used."""
 
     point: str | None = None
 
-    async def open(self, review: Review, **values: Any) -> bool:
-        done = await super().open(review, **values)
+    def open(self, review: Review, **values: Any) -> bool:
+        done = super().open(review, **values)
         say(opened=review.id)
         if self.point == "opened":
             die()
         return done
 
-    async def seek(self, lookup: str, **values: Any) -> Review | None:
-        found = await super().seek(lookup, **values)
+    def seek(self, lookup: str, **values: Any) -> Review | None:
+        found = super().seek(lookup, **values)
         if found is not None and found.state == "pending":
             say(joined=found.id)
         return found
 
-    async def use(self, id: str, **values: Any) -> bool:
-        return self._used(await super().use(id, **values))
-
-    async def use_all(self, uses: Any, **values: Any) -> bool:
-        return self._used(await super().use_all(uses, **values))
-
-    def _used(self, done: bool) -> bool:
+    def use(self, uses: Any, **values: Any) -> bool:
+        done = super().use(uses, **values)
         if self.point == "used":
             die()
         return done
@@ -131,8 +126,9 @@ async def main(store: str, log: str, case: str, point: str | None = None, *, pat
     started = time.monotonic()  # the dialogues' time begins with 0
     d, round = round_of(case, patience)
     world = World(clock=lambda: time.monotonic() - started, wall=lambda: time.time() + ahead)
-    kept, metrics = Store(f"sqlite:{store}"), Metrics()
-    kept.point = point
+    Store.point = point
+    setattr(threads, "Reviews", Store)  # noqa: B010 (a name that the module only uses)
+    kept, metrics = KeptReviews(f"sqlite:{store}"), Metrics()
     people = desk.Desk(
         lambda: kept, wall=world.wall, clock=time.monotonic, random=secrets.token_bytes, log=world.log, counts=Counts(metrics), most=10
     )

@@ -80,26 +80,26 @@ class Store(MemoryReviews):
         self.taken: list[tuple[str, int]] = []
         """Each taking that gave something: of which reviewer, and how many."""
 
-    async def take_deliveries(self, reviewers: Sequence[str], **values: Any) -> Sequence[Delivery]:
-        found = await super().take_deliveries(reviewers, **values)
+    def take_deliveries(self, reviewers: Sequence[str], **values: Any) -> Sequence[Delivery]:
+        found = super().take_deliveries(reviewers, **values)
         self.taken += [(reviewers[0], len(found))] if found else []
         return found
 
-    async def hold_delivery(self, delivery: Delivery, *, now: float, seconds: float) -> bool:
-        held = await super().hold_delivery(delivery, now=now, seconds=seconds)
+    def hold_delivery(self, delivery: Delivery, *, now: float, seconds: float) -> bool:
+        held = super().hold_delivery(delivery, now=now, seconds=seconds)
         self.touched.set()
         return held
 
-    async def delivered(self, delivery: Delivery, *, said: str, now: float) -> None:
-        await super().delivered(delivery, said=said, now=now)
+    def delivered(self, delivery: Delivery, *, said: str, now: float) -> None:
+        super().delivered(delivery, said=said, now=now)
         self.touched.set()
 
-    async def postpone(self, delivery: Delivery, *, due: float, said: str, now: float) -> None:
-        await super().postpone(delivery, due=due, said=said, now=now)
+    def postpone(self, delivery: Delivery, *, due: float, said: str, now: float) -> None:
+        super().postpone(delivery, due=due, said=said, now=now)
         self.touched.set()
 
-    async def give_up(self, delivery: Delivery, *, said: str, now: float) -> None:
-        await super().give_up(delivery, said=said, now=now)
+    def give_up(self, delivery: Delivery, *, said: str, now: float) -> None:
+        super().give_up(delivery, said=said, now=now)
         self.touched.set()
 
     async def until(self, holds: Callable[[], bool]) -> None:
@@ -164,7 +164,7 @@ class Outside:
     async def ask(self, number: int = 1, **values: Any) -> Review:
         """Open a review; the newest of several."""
         asked = review(**({"id": f"rv_{number}", "created": self.clock.now, "expires": self.clock.now + 900} | values))
-        assert await self.store.open(asked, announce=True, most=100_000)
+        assert self.store.open(asked, announce=True, most=100_000)
         return asked
 
 

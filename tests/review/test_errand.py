@@ -90,7 +90,7 @@ async def test_a_verdict_that_does_not_read_changes_nothing_and_is_asked_for_aga
 
 async def test_an_answer_to_a_form_that_breaks_its_schema_is_none(out: Outside) -> None:
     asked = replace(form(port={"type": "integer", "minimum": 1}), expires=NOW + 900)
-    await out.store.open(asked, announce=True, most=9)
+    out.store.open(asked, announce=True, most=9)
     async with endpoint(ok(b'{"verdict":"answer","action":"accept","content":{"port":"hunter2"}}')) as hook:
         out.tell(hook)
         async with running(out.outbox()):
@@ -105,7 +105,7 @@ async def test_a_verdict_that_comes_too_late_is_no_fault_of_the_hook(out: Outsid
         asked = await out.ask()
 
         async def first(_reader: Any, writer: Any) -> None:
-            await out.store.decide(asked.id, Verdict(word="reject"), who="ann", door="page", now=NOW)
+            out.store.decide(asked.id, Verdict(word="reject"), who="ann", door="page", now=NOW)
             writer.write(ok(APPROVE))
 
         hook.behave = first
@@ -123,7 +123,7 @@ async def test_a_202_leaves_it_to_the_callback_whose_token_holds(out: Outside) -
         async with running(out.outbox()):
             await out.store.until(lambda: out.store.one.state == "done")
     callback = json.loads(hook.seen[0].body)["data"]["callback"]
-    assert callbacks.fault(await out.store.key(), callback["token"], asked.id, asked.digest, NOW) is None
+    assert callbacks.fault(out.store.key(), callback["token"], asked.id, asked.digest, NOW) is None
     assert "pending" == out.store.reviews[asked.id].state
 
 
@@ -134,7 +134,7 @@ async def test_the_answer_to_news_decides_nothing(out: Outside) -> None:
         async with running(out.outbox()):
             await out.store.until(lambda: out.store.one.state == "done")
             hook.says = ok(APPROVE)
-            await out.store.withdraw(asked.id, waiter="w", now=NOW, why="")
+            out.store.withdraw(asked.id, waiter="w", now=NOW, why="")
             await out.store.until(lambda: all(one.state == "done" for one in out.store.deliveries.values()))
     assert "withdrawn" == out.store.reviews[asked.id].state
     assert [] == out.log.lines
@@ -263,7 +263,7 @@ async def test_what_became_of_it_is_no_command_s_business(out: Outside) -> None:
     asked = await out.ask()
     async with running(out.outbox()):
         await out.store.until(lambda: out.store.one.state == "done")
-        await out.store.withdraw(asked.id, waiter="w", now=NOW, why="")
+        out.store.withdraw(asked.id, waiter="w", now=NOW, why="")
         await out.store.until(lambda: all(one.state == "done" for one in out.store.deliveries.values()))
     assert "x" == (out.folder / "ran").read_text()
 
@@ -328,9 +328,9 @@ async def test_a_command_that_nobody_waits_for_any_more_is_killed(out: Outside, 
         assert b"up" == await long.said()
         match how:
             case "withdrawn":
-                await out.store.withdraw(asked.id, waiter="w", now=NOW, why="")
+                out.store.withdraw(asked.id, waiter="w", now=NOW, why="")
             case "decided":
-                await out.store.decide(asked.id, Verdict(word="reject"), who="ann", door="page", now=NOW)
+                out.store.decide(asked.id, Verdict(word="reject"), who="ann", door="page", now=NOW)
             case _:
                 out.clock.move(901)
         assert b"" == await long.said()

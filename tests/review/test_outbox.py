@@ -169,7 +169,7 @@ async def test_keys_are_changed_without_a_restart_and_both_sign_meanwhile(out: O
 
 async def test_nobody_is_asked_what_was_decided_before_and_what_became_of_it_is_told(out: Outside) -> None:
     asked = await out.ask()
-    await out.store.decide(asked.id, Verdict(word="approve"), who="ann", door="page", now=NOW)
+    out.store.decide(asked.id, Verdict(word="approve"), who="ann", door="page", now=NOW)
     async with endpoint() as hook:
         out.tell(hook)
         async with running(out.outbox()):
@@ -184,7 +184,7 @@ async def test_withdrawn_reviews_are_told_of(out: Outside) -> None:
         async with running(out.outbox()):
             asked = await out.ask()
             await hook.requests(1)
-            await out.store.withdraw(asked.id, waiter="w", now=NOW, why="the client cancelled")
+            out.store.withdraw(asked.id, waiter="w", now=NOW, why="the client cancelled")
             await hook.requests(2)
     assert ["review.opened", "review.withdrawn"] == [json.loads(seen.body)["type"] for seen in hook.seen]
 
@@ -213,7 +213,7 @@ async def test_reviews_expire_where_nobody_is_told_by_webhook(out: Outside) -> N
 
 async def test_ended_reviews_are_forgotten_after_their_time(out: Outside) -> None:
     asked = await out.ask()
-    await out.store.decide(asked.id, Verdict(word="approve"), who="ann", door="page", now=NOW)
+    out.store.decide(asked.id, Verdict(word="approve"), who="ann", door="page", now=NOW)
     async with running(out.outbox()):
         await _turns()
         assert asked.id in out.store.reviews
@@ -318,11 +318,11 @@ async def test_a_delivery_whose_end_cannot_be_kept_is_made_again(tmp_path: Path)
     class Failing(Store):
         failures = 1
 
-        async def delivered(self, *args: Any, **values: Any) -> None:
+        def delivered(self, *args: Any, **values: Any) -> None:
             if self.failures:
                 self.failures -= 1
                 raise Unavailable("reviews.db: locked")
-            await super().delivered(*args, **values)
+            super().delivered(*args, **values)
 
     out = Outside(tmp_path, Failing())
     async with endpoint() as hook:

@@ -12,6 +12,7 @@ import pytest
 
 from samplegate.core.review.review import Delivery, Review
 from samplegate.review.errand import LEASE
+from samplegate.store.reviews import Reviews
 from samplegate.store.threads import KeptReviews
 from tests.core.review.made import review
 from tests.review.endpoint import answer, endpoint, ok
@@ -25,7 +26,7 @@ ROOT = Path(__file__).resolve().parents[2]
 async def kept(url: str) -> tuple[KeptReviews, Review]:
     store, now = KeptReviews(url), time.time()
     asked = review(created=now, expires=now + 900)
-    assert await store.open(asked, announce=True, most=10)
+    assert await store.write(lambda reviews: reviews.open(asked, announce=True, most=10))
     return store, asked
 
 
@@ -55,7 +56,7 @@ async def test_what_a_killed_process_had_taken_is_told_again_with_the_same_id(tm
         out.tell(hook)
         async with running(out.outbox(store=store, wall=lambda: time.time() + LEASE + 1)):
             async with asyncio.timeout(60):
-                while (found := await store.get(asked.id)) is None or found.state == "pending":
+                while (found := await store.read(lambda reviews: reviews.get(asked.id))) is None or found.state == "pending":
                     decided.clear()
                     await decided.wait()
         stop()
@@ -65,32 +66,27 @@ async def test_what_a_killed_process_had_taken_is_told_again_with_the_same_id(tm
     store.close()
 
 
-class Putting(KeptReviews):
-    """The real store; it says when something is put off."""
+async def test_the_real_store_keeps_what_is_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    put_off, loop, real = asyncio.Event(), asyncio.get_running_loop(), Reviews.postpone
 
-    def __init__(self, url: str) -> None:
-        super().__init__(url)
-        self.put_off = asyncio.Event()
+    def postpone(self: Reviews, delivery: Delivery, **values: Any) -> None:
+        real(self, delivery, **values)
+        loop.call_soon_threadsafe(put_off.set)
 
-    async def postpone(self, delivery: Delivery, **values: Any) -> None:
-        await super().postpone(delivery, **values)
-        self.put_off.set()
-
-
-async def test_the_real_store_keeps_what_is_tried_again(tmp_path: Path) -> None:
+    monkeypatch.setattr(Reviews, "postpone", postpone)
     first, asked = await kept(f"sqlite:{tmp_path / 'reviews.db'}")
     first.close()
-    store, out = Putting(f"sqlite:{tmp_path / 'reviews.db'}"), Outside(tmp_path)
+    store, out = KeptReviews(f"sqlite:{tmp_path / 'reviews.db'}"), Outside(tmp_path)
     out.clock.now = asked.created
     told = asyncio.Event()
     stop = store.watch(told.set)
     async with endpoint(answer("503 Unavailable")) as hook, asyncio.timeout(30):
         out.tell(hook)
         async with running(out.outbox(store=store)):
-            await store.put_off.wait()
+            await put_off.wait()
             hook.says = answer()
             out.clock.move(2)
-            while not any(event.what == "told" for event in await store.history(asked.id)):
+            while not any(event.what == "told" for event in await store.read(lambda reviews: reviews.history(asked.id))):
                 told.clear()
                 await told.wait()
     stop()

@@ -15,7 +15,7 @@ from sqlalchemy.dialects import postgresql
 from sqlalchemy.schema import CreateTable
 
 from samplegate.core.review.review import Filter
-from samplegate.store import finding, making, schema
+from samplegate.store import making, reviews, schema
 from samplegate.store.reviews import Reviews
 
 MIGRATIONS = Path(making.__file__).parent / "migrations"
@@ -50,5 +50,5 @@ def test_nothing_in_the_tables_and_the_statements_is_sqlites_alone() -> None:
     dialect = postgresql.dialect()  # type: ignore[no-untyped-call]
     tables = [str(CreateTable(table).compile(dialect=dialect)) for table in schema.METADATA.sorted_tables]
     assert len(tables) == sum("CREATE TABLE" in table and "SERIAL" not in table for table in tables)
-    page = finding.page(Filter(states=("pending",), reviewers=("ops",)), "pending", None, 5)
+    page = reviews.page(Filter(states=("pending",), reviewers=("ops",)), "pending", None, 5)
     assert "LIMIT" in str(page.compile(dialect=dialect))

@@ -99,5 +99,5 @@ def test_what_a_killed_process_had_taken_is_the_next_ones_once_its_lease_is_over
     assert None is store.seek("sha256:l", stage="request", waiter="next", now=NOW + 10.9, seconds=10)
     found = store.seek("sha256:l", stage="request", waiter="next", now=NOW + 11, seconds=10)
     assert found is not None
-    assert [False, True, False] == [store.use("rv_a", waiter=w, decision_id=w, now=NOW + 12) for w in ("dying", "next", "next")]
+    assert [False, True, False] == [store.use([("rv_a", w, w)], now=NOW + 12) for w in ("dying", "next", "next")]
     store.close()

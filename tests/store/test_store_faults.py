@@ -108,12 +108,12 @@ def test_a_lock_that_is_given_back_in_time_is_waited_for(store: Reviews, path: P
 @pytest.mark.anyio
 async def test_calls_that_wait_for_one_another_share_one_patience(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store, refused = KeptReviews(f"sqlite:{path}"), []
-    await store.open(review(), announce=False, most=9)
+    await store.write(lambda reviews: reviews.open(review(), announce=False, most=9))
     monkeypatch.setattr(engine, "PATIENCE", 0.3)
 
     async def decide() -> None:
         with pytest.raises(Unavailable):
-            await store.decide("rv_a", YES, who="ann", door="page", now=NOW)
+            await store.write(lambda reviews: reviews.decide("rv_a", YES, who="ann", door="page", now=NOW))
         refused.append(1)
 
     with locked(path), anyio.fail_after(10):  # forty patiences would be 12 s
@@ -138,12 +138,12 @@ async def test_a_call_that_does_not_end_is_not_waited_for_by_those_behind_it(pat
     monkeypatch.setattr(Reviews, "key", hangs)
     try:
         async with anyio.create_task_group() as group:
-            group.start_soon(store.key)
+            group.start_soon(store.write, lambda reviews: reviews.key())
             await anyio.to_thread.run_sync(begun.wait)
             with pytest.raises(Unavailable, match=r"store of reviews: a call has not ended for 0\.05 s; look at its disk"):
-                await store.expire(NOW)
+                await store.write(lambda reviews: reviews.expire(NOW))
             over.set()
-        assert [] == await store.expire(NOW)
+        assert [] == await store.write(lambda reviews: reviews.expire(NOW))
     finally:
         over.set()
         store.close()
@@ -153,10 +153,10 @@ async def test_a_call_that_does_not_end_is_not_waited_for_by_those_behind_it(pat
 async def test_a_fault_tells_watchers_nothing(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(engine, "PATIENCE", 0.01)
     store, told = KeptReviews(f"sqlite:{path}"), []
-    await store.open(review(), announce=False, most=9)
+    await store.write(lambda reviews: reviews.open(review(), announce=False, most=9))
     store.watch(lambda: told.append(1))
     with locked(path), pytest.raises(Unavailable):
-        await store.decide("rv_a", YES, who="ann", door="page", now=NOW)
+        await store.write(lambda reviews: reviews.decide("rv_a", YES, who="ann", door="page", now=NOW))
     assert [] == told
     store.close()
 
@@ -164,7 +164,7 @@ async def test_a_fault_tells_watchers_nothing(path: Path, monkeypatch: pytest.Mo
 @pytest.mark.anyio
 async def test_a_call_that_is_cancelled_once_begun_is_carried_out_and_told(path: Path) -> None:
     store, told = KeptReviews(f"sqlite:{path}"), []
-    await store.open(review(), announce=False, most=9)
+    await store.write(lambda reviews: reviews.open(review(), announce=False, most=9))
     with anyio.CancelScope() as scope:
 
         def nudge() -> None:
@@ -172,10 +172,10 @@ async def test_a_call_that_is_cancelled_once_begun_is_carried_out_and_told(path:
             scope.cancel()
 
         store.watch(nudge)
-        await store.decide("rv_a", YES, who="ann", door="page", now=NOW)
+        await store.write(lambda reviews: reviews.decide("rv_a", YES, who="ann", door="page", now=NOW))
         await anyio.lowlevel.checkpoint()
         told.append(2)
-    found = await store.get("rv_a")
+    found = await store.read(lambda reviews: reviews.get("rv_a"))
     assert found is not None
     assert ([1], "approved") == (told, found.state)
     store.close()
@@ -186,7 +186,7 @@ def test_a_file_that_is_gone_holds_no_verdict_and_a_new_one_takes_its_place(stor
     store.decide("rv_a", YES, who="ann", door="page", now=NOW)
     for file in path.parent.iterdir():
         file.unlink()
-    assert not store.use("rv_a", waiter="w", decision_id="d", now=NOW + 1)
+    assert not store.use([("rv_a", "w", "d")], now=NOW + 1)
     assert ([], 0, True) == (store.list(Filter()), store.last_change(), store.open(review(), announce=False, most=9))
 
 
@@ -223,7 +223,7 @@ def test_a_secret_that_has_served_is_in_no_file_of_the_store(store: Reviews, pat
     store.open(form(waiter="w", held_until=NOW + 9), announce=False, most=9)
     store.decide("rv_f", filled(user="ann", password="hunter2"), who="ann", door="page", now=NOW)
     assert b"hunter2" in b"".join(file.read_bytes() for file in path.parent.iterdir())
-    store.use("rv_f", waiter="w", decision_id="d", now=NOW)
+    store.use([("rv_f", "w", "d")], now=NOW)
     assert b"hunter2" not in b"".join(file.read_bytes() for file in path.parent.iterdir())
 
 
@@ -237,22 +237,22 @@ def test_what_is_forgotten_is_in_no_file_of_the_store(store: Reviews, path: Path
 @pytest.mark.anyio
 async def test_a_store_that_was_closed_opens_again(path: Path) -> None:
     store = KeptReviews(f"sqlite:{path}")
-    await store.open(review(), announce=False, most=9)
+    await store.write(lambda reviews: reviews.open(review(), announce=False, most=9))
     store.close()
-    found = await store.get("rv_a")
+    found = await store.read(lambda reviews: reviews.get("rv_a"))
     assert found is not None
-    assert isinstance(await store.decide("rv_a", YES, who="ann", door="page", now=NOW), Review)
+    assert isinstance(await store.write(lambda reviews: reviews.decide("rv_a", YES, who="ann", door="page", now=NOW)), Review)
     store.close()
 
 
 @pytest.mark.anyio
 async def test_closing_waits_for_a_call_under_way(path: Path) -> None:
     store = KeptReviews(f"sqlite:{path}")
-    await store.open(review(), announce=False, most=9)
+    await store.write(lambda reviews: reviews.open(review(), announce=False, most=9))
     done: list[object] = []
 
     async def decide() -> None:
-        done.append(await store.decide("rv_a", YES, who="ann", door="page", now=NOW))
+        done.append(await store.write(lambda reviews: reviews.decide("rv_a", YES, who="ann", door="page", now=NOW)))
 
     async with anyio.create_task_group() as group:
         group.start_soon(decide)

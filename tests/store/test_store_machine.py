@@ -2,36 +2,25 @@
 
 from __future__ import annotations
 
-import asyncio
 import tempfile
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from samplegate.core.review.review import Filter, State, Verdict
-from samplegate.ports import ReviewStore
+from samplegate.ports import ReviewTransactions
 from samplegate.store.reviews import Reviews
 from tests.review_store import MemoryReviews
 from tests.store.samples import NO, NOW, YES, filled, review
 
-T = TypeVar("T")
 IDS = st.sampled_from([f"rv_{n}" for n in range(6)])
 WAITERS = st.sampled_from(["v", "w"])
 LOOKUPS = st.sampled_from(["l", "m"])
 STATES: tuple[State, ...] = ("pending", "approved", "rejected", "answered", "expired", "withdrawn")
-
-
-def done(what: Awaitable[T]) -> T:
-    """What a coroutine gives that never waits."""
-
-    async def run() -> T:
-        return await what
-
-    return asyncio.run(run())
 
 
 class Twins(RuleBasedStateMachine):
@@ -41,7 +30,7 @@ class Twins(RuleBasedStateMachine):
         super().__init__()
         self.folder = tempfile.TemporaryDirectory()
         self.real = Reviews(f"sqlite:{Path(self.folder.name) / 'r.db'}")
-        self.model: ReviewStore = MemoryReviews()
+        self.model: ReviewTransactions = MemoryReviews()
         self.now = NOW
         self.born = 0
         self.held: list[tuple[Any, Any]] = []
@@ -51,7 +40,7 @@ class Twins(RuleBasedStateMachine):
         self.folder.cleanup()
 
     def both(self, call: Callable[[Any], Any]) -> Any:
-        mine, theirs = call(self.real), done(call(self.model))
+        mine, theirs = call(self.real), call(self.model)
         assert theirs == mine
         return mine
 
@@ -80,7 +69,7 @@ class Twins(RuleBasedStateMachine):
 
     @rule(id=IDS, waiter=WAITERS)
     def use(self, id: str, waiter: str) -> None:
-        self.both(lambda store: store.use(id, waiter=waiter, decision_id="d", now=self.now))
+        self.both(lambda store: store.use([(id, waiter, "d")], now=self.now))
 
     @rule(id=IDS, waiter=WAITERS)
     def leave(self, id: str, waiter: str) -> None:
@@ -101,7 +90,7 @@ class Twins(RuleBasedStateMachine):
     @rule()
     def take(self) -> None:
         call: Callable[[Any], Any] = lambda store: store.take_deliveries(["ops"], taker="t", now=self.now, seconds=4, limit=99)  # noqa: E731
-        mine, theirs = call(self.real), done(call(self.model))
+        mine, theirs = call(self.real), call(self.model)
 
         def key(one: Any) -> Any:
             return one.due, one.review, one.event, one.tries, one.said, one.held_until
@@ -115,15 +104,15 @@ class Twins(RuleBasedStateMachine):
             mine, theirs = self.held.pop()
             more = {"due": self.now + 3} if what == "postpone" else {}
             getattr(self.real, what)(mine, said="500", now=self.now, **more)
-            done(getattr(self.model, what)(theirs, said="500", now=self.now, **more))
+            getattr(self.model, what)(theirs, said="500", now=self.now, **more)
 
     @invariant()
     def all_is_the_same(self) -> None:
         for filter in (Filter(), Filter(states=STATES[:2]), Filter(states=STATES, limit=2)):
-            assert [*done(self.model.list(filter))] == [*self.real.list(filter)]
-        assert [*done(self.model.changes(0, 999))] == [*self.real.changes(0, 999)]
-        assert done(self.model.last_change()) == self.real.last_change()
-        assert dict(done(self.model.pending())) == dict(self.real.pending())
+            assert [*self.model.list(filter)] == [*self.real.list(filter)]
+        assert [*self.model.changes(0, 999)] == [*self.real.changes(0, 999)]
+        assert self.model.last_change() == self.real.last_change()
+        assert dict(self.model.pending()) == dict(self.real.pending())
 
 
 TestTwins = Twins.TestCase

@@ -65,7 +65,7 @@ class House:
     async def open(self, found: Review | None = None, **values: Any) -> Review:
         """A review that waits."""
         found = found or review(id=values.pop("id", ID), **values)
-        assert await self.store.open(found, announce=False, most=10_000)
+        assert self.store.open(found, announce=False, most=10_000)
         return found
 
     def _known(self, digest: bytes) -> Person | None:

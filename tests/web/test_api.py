@@ -144,7 +144,7 @@ async def test_one_of_twenty_counts_over_two_stores_on_one_file_too(tmp_path: Pa
     house, asked = House(), review(id=ID)
     stores = [KeptReviews(f"sqlite:{tmp_path / 'reviews.db'}") for _ in range(2)]
     try:
-        assert await stores[0].open(asked, announce=False, most=1)
+        assert await stores[0].write(lambda store: store.open(asked, announce=False, most=1))
         apps = [reviews_app(msgspec.structs.replace(house.web, store=store)) for store in stores]
         found = await asyncio.gather(*(client(apps[number % 2], OPS).post(f"/v1/reviews/{ID}/verdict", json=said(asked)) for number in range(20)))
         assert [200] + [409] * 19 == sorted(each.status_code for each in found)
@@ -239,7 +239,7 @@ async def test_content_that_breaks_the_form_is_told_at_its_field() -> None:
 
 async def token_for(house: House, of: Review, **changed: Any) -> str:
     values: dict[str, Any] = {"review_id": of.id, "digest": of.digest, "expires": NOW + 60, **changed}
-    return callbacks.make(await house.store.key(), **values)
+    return callbacks.make(house.store.key(), **values)
 
 
 async def test_a_callbacks_token_decides_its_own_review_once() -> None:
@@ -282,7 +282,7 @@ async def test_a_callbacks_token_opens_nothing_else() -> None:
 async def test_a_callbacks_token_that_was_not_made_for_this_is_refused(changed: dict[str, Any], why: str) -> None:
     house = House()
     asked = await house.open()
-    values = {"key": await house.store.key(), "review_id": ID, "digest": asked.digest, "expires": NOW + 60, **changed}
+    values = {"key": house.store.key(), "review_id": ID, "digest": asked.digest, "expires": NOW + 60, **changed}
     found = await client(house.app(), callbacks.make(**values)).post(f"/v1/reviews/{ID}/verdict", json=said(asked))
     assert (401, f"the token {why}") == plain(found)
     assert "pending" == house.store.reviews[ID].state
@@ -329,7 +329,7 @@ async def test_without_its_store_it_says_so_and_nothing_of_where_it_is(path: str
 async def test_a_fault_of_ours_is_told_in_one_sentence_and_logged_whole() -> None:
     house = House()
 
-    async def broken(_id: str) -> Review | None:
+    def broken(_id: str) -> Review | None:
         raise RuntimeError("s3cret")
 
     house.store.get = broken  # type: ignore[method-assign,assignment]
@@ -356,7 +356,7 @@ async def test_the_verdict_of_a_store_that_forgot_the_review_meanwhile_is_none()
     house = House()
     asked = await house.open()
 
-    async def gone(*_: Any, **__: Any) -> None:
+    def gone(*_: Any, **__: Any) -> None:
         return None
 
     house.store.decide = gone  # type: ignore[method-assign]
@@ -366,7 +366,7 @@ async def test_the_verdict_of_a_store_that_forgot_the_review_meanwhile_is_none()
 async def test_what_was_said_is_shown_in_the_form_in_which_it_is_given() -> None:
     house = House()
     asked = await house.open()
-    await house.store.decide(ID, Verdict(word="reject", reason="too long", tell_server=True), who="ann", door="page", now=NOW)
+    house.store.decide(ID, Verdict(word="reject", reason="too long", tell_server=True), who="ann", door="page", now=NOW)
     found = (await client(house.app(), OPS).get(f"/v1/reviews/{ID}")).json()
     assert {"verdict": "reject", "reason": "too long", "tell_server": True} == found["verdict"]
     assert json.dumps(asked.params) == json.dumps(found["request"])

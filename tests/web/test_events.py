@@ -35,8 +35,8 @@ async def test_a_change_is_told_at_once_to_who_may_see_it() -> None:
     assert (200, 200) == (await mine.begun(), await theirs.begun())
     for stream in (mine, theirs):
         await stream.parts_until("retry")
-    await house.store.decide(ID, REJECT, who="ann", door="page", now=NOW)
-    await house.store.decide(OTHER_ID, REJECT, who="ben", door="page", now=NOW)
+    house.store.decide(ID, REJECT, who="ann", door="page", now=NOW)
+    house.store.decide(OTHER_ID, REJECT, who="ben", door="page", now=NOW)
     (event,) = data(await mine.parts_until("data:"))
     assert (ID, "rejected", "rejected", "ops", "ann", "page") == tuple(event[name] for name in ("review", "what", "state", "reviewer", "who", "door"))
     (event,) = data(await theirs.parts_until("data:"))
@@ -51,7 +51,7 @@ async def test_what_another_process_changes_is_seen_by_looking() -> None:
     house.store.watch = lambda nudge: lambda: None  # type: ignore[method-assign]
     stream = Streamed(house.app(poll=0.005), PATH, as_(OPS))
     await stream.begun()
-    await house.store.decide(ID, REJECT, who="ann", door="cli", now=NOW)
+    house.store.decide(ID, REJECT, who="ann", door="cli", now=NOW)
     assert "rejected" == data(await stream.parts_until("data:"))[0]["what"]
     await stream.leave()
 
@@ -74,7 +74,7 @@ async def test_what_is_no_number_of_an_event_is_as_if_nothing_was_said(seen: str
     stream = Streamed(house.app(poll=3600.0), PATH, as_(OPS, last_event_id=seen))
     assert 200 == await stream.begun()
     await stream.parts_until("retry")
-    await house.store.decide(ID, REJECT, who="ann", door="page", now=NOW)
+    house.store.decide(ID, REJECT, who="ann", door="page", now=NOW)
     assert ["rejected"] == [each["what"] for each in data(await stream.parts_until("data:"))]
     await stream.leave()
 
@@ -86,7 +86,7 @@ async def test_a_token_that_is_taken_away_ends_its_stream() -> None:
     await stream.begun()
     await stream.parts_until("retry")
     del house.people[OPS]
-    await house.store.decide(ID, REJECT, who="ann", door="page", now=NOW)
+    house.store.decide(ID, REJECT, who="ann", door="page", now=NOW)
     assert "" == await stream.part()
     await stream.ended()
 
@@ -144,7 +144,7 @@ async def test_a_number_of_a_store_that_was_there_before_is_as_now() -> None:
     stream = Streamed(house.app(poll=3600.0), PATH, as_(OPS, last_event_id="999"))
     await stream.begun()
     await stream.parts_until("retry")
-    await house.store.decide(ID, REJECT, who="ann", door="page", now=NOW)
+    house.store.decide(ID, REJECT, who="ann", door="page", now=NOW)
     assert ["rejected"] == [each["what"] for each in data(await stream.parts_until("data:"))]
     await stream.leave()
 
@@ -156,10 +156,10 @@ async def test_events_of_forgotten_reviews_are_passed_over_once() -> None:
     looks = 0
     changes = house.store.changes
 
-    async def counted(after: int, limit: int) -> Any:
+    def counted(after: int, limit: int) -> Any:
         nonlocal looks
         looks += 1
-        return [event for event in await changes(after, limit) if event.review == ID]
+        return [event for event in changes(after, limit) if event.review == ID]
 
     house.store.changes = counted  # type: ignore[method-assign]
     stream = Streamed(house.app(poll=0.001, keep_alive=0.002), PATH, as_(OPS, last_event_id="0"))

@@ -66,7 +66,7 @@ def reopened() -> None:
             await HOUSE.open(msgspec.structs.replace(each, created=HOUSE.now, expires=HOUSE.now + 900))
         gone = msgspec.structs.replace(REVIEWS[0], id=f"rv_{len(REVIEWS):024d}")
         await HOUSE.open(msgspec.structs.replace(gone, created=HOUSE.now, expires=HOUSE.now + 900))
-        await HOUSE.store.decide(gone.id, Verdict(word="reject", reason="no"), who="ann", door="cli", now=HOUSE.now)
+        HOUSE.store.decide(gone.id, Verdict(word="reject", reason="no"), who="ann", door="cli", now=HOUSE.now)
 
     asyncio.run(fill())
 

@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from samplegate.core.matching.hosts import read as read_host
 from samplegate.core.requests import Call
 from samplegate.core.review.review import Review, Unsent
+from samplegate.ports import Unavailable
 from tests.core.review.made import NOW, model_answer, review, text
 from tests.web.browser import shown
 from tests.web.listener import ADMIN, ID, OPS, OTHER, URL, VIEWER, House, client
@@ -173,7 +174,7 @@ async def test_a_page_behind_the_last_says_so(house: House) -> None:
 async def test_the_same_request_that_comes_again_and_again_is_one_line(house: House) -> None:
     await house.open()
     for n in range(3):
-        await house.store.seek(review().lookup, stage="request", waiter=f"w{n}", now=NOW + n, seconds=0.5)
+        house.store.seek(review().lookup, stage="request", waiter=f"w{n}", now=NOW + n, seconds=0.5)
     found = Read((await (await signed_in(house)).get(f"/reviews/{ID}")).text).text
     assert 1 == found.count("joined")
     assert re.search(r"joined 3 times\s+the same request came again and waits", found)
@@ -412,11 +413,9 @@ async def test_a_store_that_cannot_be_reached_is_said_so(house: House) -> None:
     app = house.app()
     ask = client(app)
     await ask.post("/reviews/sign-in", data={"token": OPS}, headers={"origin": URL})
-    real = house.store.get
 
-    async def gone(id: str) -> Any:
-        house.store.fault = "the disk is gone"
-        return await real(id)
+    def gone(id: str) -> Any:
+        raise Unavailable("the disk is gone")
 
     house.store.get = gone  # type: ignore[method-assign]
     found = await ask.get(f"/reviews/{ID}")

@@ -318,7 +318,7 @@ async def test_the_page_is_told_of_changes_by_its_session(house: House) -> None:
     assert 303 == (await client(app).get("/reviews/events")).status_code
     stream = Streamed(app, "/reviews/events", {"cookie": f"samplegate={cookie_of(ask)}"})
     assert 200 == await stream.begun()
-    await house.store.decide(ID, Verdict(word="reject"), who="ann", door="page", now=NOW)
+    house.store.decide(ID, Verdict(word="reject"), who="ann", door="page", now=NOW)
     assert ID in await stream.parts_until("data:")
     del house.people[OPS]
     await house.open(id="rv_" + "c" * 24)

@@ -69,8 +69,9 @@ class Desk:
         """A verdict on the same that was given before, or a review of the same that nobody waits for."""
         waiter = self._name()
         if self._seen is None or not (self._waiters or self._counts.counting):
-            self._seen = await self.store.last_change()
-        found = await self.store.seek(lookup, stage=stage, waiter=waiter, now=self._wall(), seconds=LEASE, until=until, own=own)
+            self._seen = await self.store.read(lambda store: store.last_change())
+        now = self._wall()
+        found = await self.store.write(lambda store: store.seek(lookup, stage=stage, waiter=waiter, now=now, seconds=LEASE, until=until, own=own))
         if found is not None:
             self._hold(waiter)
             self._counts.took(found)
@@ -80,7 +81,7 @@ class Desk:
         """Put a new one before its reviewer."""
         waiter, now = self._name(), self._wall()
         fresh = msgspec.structs.replace(review, id=f"rv_{self._random(12).hex()}", waiter=waiter, held_until=now + LEASE)
-        if not await self.store.open(fresh, announce=announce, most=self._most):
+        if not await self.store.write(lambda store: store.open(fresh, announce=announce, most=self._most)):
             raise Unavailable(f"reviews: {self._most} wait already; decide some, or raise max_pending_reviews")
         self._hold(waiter)
         self._counts.opened(fresh)
@@ -110,21 +111,19 @@ class Desk:
 
     async def use(self, spent: Sequence[tuple[Review, str]]) -> bool:
         """These verdicts are about to be released, all or none. Whatever comes of it, they are ours no more: a lease that is left runs out."""
-        uses = [(review.id, review.waiter or "", decision_id) for review, decision_id in spent]
+        uses, now = [(review.id, review.waiter or "", decision_id) for review, decision_id in spent], self._wall()
         try:
-            if len(uses) > 1:
-                return await self.store.use_all(uses, now=self._wall())
-            return all([await self.store.use(id, waiter=waiter, decision_id=name, now=self._wall()) for id, waiter, name in uses])
+            return await self.store.write(lambda store: store.use(uses, now=now))
         finally:
             self._waiters.difference_update(waiter for _, waiter, _ in uses)
 
     async def give_back(self, review: Review) -> None:
         """Whatever was said stays for the next same request."""
-        assert review.waiter is not None
-        self._waiters.discard(review.waiter)
+        waiter = review.waiter or ""
+        self._waiters.discard(waiter)
         with anyio.move_on_after(CLOSING, shield=True):
             try:
-                await self.store.leave(review.id, waiter=review.waiter, now=self._wall())
+                await self._leave(review.id, waiter)
             except Unavailable as problem:  # the lease runs out by itself
                 self._log.warning("review.not_left", review=review.id, problem=str(problem))
             except Exception:
@@ -139,20 +138,31 @@ class Desk:
             return
         for id, (waiter, why) in list(self._gone.items()):
             if (reason := why()) is not None:
-                await self.store.withdraw(id, waiter=waiter, now=self._wall(), why=reason)
+                await self._withdraw(id, waiter, reason)
         for review in await self._unheld():
             if (reason := gone(review)) is not None:
-                await self.store.withdraw(review.id, waiter=review.waiter or "", now=self._wall(), why=reason)
+                await self._withdraw(review.id, review.waiter or "", reason)
+
+    async def _leave(self, id: str, waiter: str) -> None:
+        now = self._wall()
+        await self.store.write(lambda store: store.leave(id, waiter=waiter, now=now))
+
+    async def _withdraw(self, id: str, waiter: str, why: str) -> None:
+        now = self._wall()
+        await self.store.write(lambda store: store.withdraw(id, waiter=waiter, now=now, why=why))
 
     async def _unheld(self) -> list[Review]:
         """The pending reviews that no request waits for."""
         now, wanted, found = self._wall(), Filter(states=("pending",), limit=PAGE), list[Review]()
-        while some := await self.store.list(wanted):
+        while some := await self._listed(wanted):
             found += [review for review in some if review.waiter is None or now >= review.held_until]
             if len(some) < PAGE:
                 break
             wanted = msgspec.structs.replace(wanted, before=some[-1].id)
         return found
+
+    async def _listed(self, wanted: Filter) -> Sequence[Review]:
+        return await self.store.read(lambda store: store.list(wanted))
 
     def end(self) -> None:
         """The process ends: what still waits is left to the next one, not taken back."""
@@ -183,7 +193,7 @@ class Desk:
         """What it came to; None as long as it is waited for."""
         if older and (other := await self._older(review, waiter)) is not None:
             return other
-        found = await self.store.get(review.id)
+        found = await self.store.read(lambda store: store.get(review.id))
         if found is None or found.state != "pending":
             return review if found is None else await self._over(found, waiter)
         return await self._expired(found) if last else None
@@ -193,8 +203,8 @@ class Desk:
         now = self._wall()
         if now < found.expires:
             return found
-        await self.store.expire(now)
-        return await self.store.get(found.id) or found
+        await self.store.write(lambda store: store.expire(now))
+        return await self.store.read(lambda store: store.get(found.id)) or found
 
     async def _over(self, found: Review, waiter: str) -> Review:
         """It left ``pending``: a verdict that is not ours to take any more is as good as taken back."""
@@ -204,25 +214,27 @@ class Desk:
 
     async def _older(self, review: Review, waiter: str) -> Review | None:
         """A verdict on the same whose taker has died meanwhile; ours is then taken back."""
-        if not await self.store.ready(review.lookup, stage=review.stage, waiter=waiter, now=self._wall()):
+        now = self._wall()
+        if not await self.store.read(lambda store: store.ready(review.lookup, stage=review.stage, waiter=waiter, now=now)):
             return None
-        found = await self.store.seek(review.lookup, stage=review.stage, waiter=waiter, now=self._wall(), seconds=LEASE)
+        now = self._wall()
+        found = await self.store.write(lambda store: store.seek(review.lookup, stage=review.stage, waiter=waiter, now=now, seconds=LEASE))
         if found is None or found.id == review.id:
             return None
         if found.state not in DECIDED:
-            await self.store.leave(found.id, waiter=waiter, now=self._wall())
+            await self._leave(found.id, waiter)
             return None
-        await self.store.withdraw(review.id, waiter=waiter, now=self._wall(), why=f"the verdict on {found.id} answers it")
+        await self._withdraw(review.id, waiter, f"the verdict on {found.id} answers it")
         return found
 
     async def _take_back(self, review: Review) -> None:
-        assert review.waiter is not None
-        self._waiters.discard(review.waiter)
+        waiter = review.waiter or ""
+        self._waiters.discard(waiter)
         try:
             if self._ending:
-                await self.store.leave(review.id, waiter=review.waiter, now=self._wall())
+                await self._leave(review.id, waiter)
             else:
-                await self.store.withdraw(review.id, waiter=review.waiter, now=self._wall(), why="whoever asked took it back")
+                await self._withdraw(review.id, waiter, "whoever asked took it back")
         except Unavailable as problem:
             self._log.warning("review.not_withdrawn", review=review.id, problem=str(problem))
 
@@ -245,7 +257,7 @@ class Desk:
             try:
                 if self._waiters and self._clock() - renewed >= LEASE / 3:
                     renewed = self._clock()
-                    await self.store.renew(sorted(self._waiters), now=self._wall(), seconds=LEASE)
+                    await self._renew(sorted(self._waiters), self._wall())
                 await self._look()
                 failing = False
             except Unavailable as problem:
@@ -259,13 +271,16 @@ class Desk:
                 await self._stirred.wait()
             self._stirred = anyio.Event()
 
+    async def _renew(self, waiters: Sequence[str], now: float) -> None:
+        await self.store.write(lambda store: store.renew(waiters, now=now, seconds=LEASE))
+
     async def _look(self) -> None:
-        store = self.store
-        newest = await store.last_change()
+        newest = await self.store.read(lambda store: store.last_change())
         if self._seen is None or newest == self._seen:
             return
         self._seen = min(self._seen, newest)  # another file has taken the store's place: its numbers begin again
-        for event in await store.changes(self._seen, MANY):
+        after = self._seen
+        for event in await self.store.read(lambda store: store.changes(after, MANY)):
             self._seen = event.number
             self._happened(event)
 

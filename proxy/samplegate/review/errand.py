@@ -60,7 +60,7 @@ class Errand:
 
     async def run(self) -> float | None:
         """Carry it out and say in the store what became of it; when it is due again, if it is. Raises Unavailable: then it is taken again by time."""
-        review = await self._world.store.get(self._delivery.review)
+        review = await self._review()
         if review is None or self._is_over(review):
             await self._given_up(OVER)
             return None
@@ -84,7 +84,7 @@ class Errand:
 
     async def _view(self, review: Review) -> View:
         world = self._world
-        return View(world.wall(), world.url, world.clean(review.show), await world.store.key())
+        return View(world.wall(), world.url, world.clean(review.show), await world.store.write(lambda store: store.key()))
 
     async def _webhook(self, review: Review, webhook: Webhook) -> Said | Unready:
         message = await asyncio.to_thread(
@@ -145,11 +145,15 @@ class Errand:
                 await world.pause(event, HOLD)
                 event.clear()
                 with suppress(Unavailable):  # the command goes on; the lease may run out
-                    review = await world.store.get(self._delivery.review)
-                    if review is None or self._is_over(review):
+                    review = await self._review()
+                    if review is None or self._is_over(review) or not await self._held(world.wall()):
                         return
-                    if not await world.store.hold_delivery(self._delivery, now=world.wall(), seconds=LEASE):
-                        return
+
+    async def _review(self) -> Review | None:
+        return await self._world.store.read(lambda store: store.get(self._delivery.review))
+
+    async def _held(self, now: float) -> bool:
+        return await self._world.store.write(lambda store: store.hold_delivery(self._delivery, now=now, seconds=LEASE))
 
     async def _became(self, review: Review, said: Said | Unready) -> float | None:
         match said:
@@ -173,7 +177,8 @@ class Errand:
         if self._lane.worked():
             world.log.info("review.delivery_works", reviewer=self._lane.name)
         self._count(result)
-        await world.store.delivered(delivery, said=words, now=world.wall())
+        now = world.wall()
+        await world.store.write(lambda store: store.delivered(delivery, said=words, now=now))
 
     async def _failed(self, review: Review, words: str, after: float | None) -> float | None:
         world, delivery, now = self._world, self._delivery, self._world.wall()
@@ -185,11 +190,12 @@ class Errand:
             await self._given_up(words)
             return None
         self._count("again")
-        await world.store.postpone(delivery, due=due, said=words, now=now)
+        await world.store.write(lambda store: store.postpone(delivery, due=due, said=words, now=now))
         return due
 
     async def _given_up(self, words: str) -> None:
-        await self._world.store.give_up(self._delivery, said=words, now=self._world.wall())
+        now = self._world.wall()
+        await self._world.store.write(lambda store: store.give_up(self._delivery, said=words, now=now))
 
     def _count(self, result: str) -> None:
         self._world.count("samplegate_review_deliveries_total", reviewer=self._lane.name, result=result)

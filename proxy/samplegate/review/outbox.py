@@ -7,7 +7,7 @@ receiver knows it again. Every process with the store open may run one; they sha
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from samplegate.core.policy import Reviewer
@@ -64,7 +64,7 @@ class Outbox:
                 await self._world.pause(event, max(0.0, min(GLANCE, self._look_at - self._world.wall())))
 
     async def _look(self, tasks: asyncio.TaskGroup) -> None:
-        now, newest = self._world.wall(), await self._world.store.last_change()
+        now, newest = self._world.wall(), await self._world.store.read(lambda store: store.last_change())
         if newest == self._seen and now < self._look_at:
             return
         if newest != self._seen:
@@ -81,8 +81,12 @@ class Outbox:
             if lane.ready > now and not lane.gone:
                 self._look_at = min(self._look_at, lane.ready)
             if (room := lane.room(now)) > 0:
-                for delivery in await self._world.store.take_deliveries([name], taker=self._taker, now=now, seconds=LEASE, limit=room):
+                for delivery in await self._taken(name, now, room):
                     self._start(tasks, lane, delivery)
+
+    async def _taken(self, reviewer: str, now: float, limit: int) -> Sequence[Delivery]:
+        take, taker = [reviewer], self._taker
+        return await self._world.store.write(lambda store: store.take_deliveries(take, taker=taker, now=now, seconds=LEASE, limit=limit))
 
     def _lane(self, name: str, reviewer: Reviewer) -> Lane:
         lane = self._lanes.get(name)
@@ -121,7 +125,7 @@ class Outbox:
                 try:
                     waiting = await self._expire(now)
                     if now >= purge_at:
-                        await self._world.store.purge(now - self._keep)
+                        await self._purge(now - self._keep)
                         purge_at = now + PURGE
                 except Unavailable as problem:
                     self._store_failed(problem)
@@ -129,12 +133,15 @@ class Outbox:
                     self._broke(problem)
                 await self._world.pause(never if waiting else event, TICK if waiting else IDLE)
 
+    async def _purge(self, before: float) -> None:
+        await self._world.store.write(lambda store: store.purge(before))
+
     async def _expire(self, now: float) -> bool:
         """Whether anything is pending."""
-        pending = await self._world.store.pending()
+        pending = await self._world.store.read(lambda store: store.pending())
         self._world.waiting(pending, now)
         if pending:
-            await self._world.store.expire(now)
+            await self._world.store.write(lambda store: store.expire(now))
         return bool(pending)
 
     def _broke(self, problem: Exception) -> None:

@@ -47,7 +47,7 @@ async def give(store: ReviewStore, log: Log, review: Review, raw: bytes, *, door
             places = sorted({_place(problem) for problem in problems})
             log.warning("review.verdict_unread", review=review.id, reviewer=review.reviewer, door=door, problems=len(problems), places=places)
             return None
-    done = await store.decide(review.id, verdict, who=by or review.reviewer, door=door, now=now)
+    done = await store.write(lambda store: store.decide(review.id, verdict, who=by or review.reviewer, door=door, now=now))
     if isinstance(done, Conflict):
         log.info("review.verdict_late", review=review.id, reviewer=review.reviewer, door=door, state=done.review.state)
         return f"{verdict.word}, too late: {done.review.state}"

@@ -1,99 +1,106 @@
-"""The store of reviews, one transaction a call: a row is read, the law of ``core.review.states`` asked, what follows written with its event.
+"""The SQL store of reviews: each method is one transaction that reads rows, asks ``core.review.states`` and writes what follows with its event.
 
-The names and meanings are those of ``ports.ReviewStore``, without ``async``: for the command line, and for the thread behind ``threads.py``.
+For the command line, and for the thread behind ``threads.py``. Shapes and meanings: ``ports.ReviewTransactions``.
 """
 
 from __future__ import annotations
 
 import secrets
-from collections.abc import Mapping, Sequence
-from typing import Final
+import string
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final, Literal, TypeAlias
 
-from sqlalchemy import Connection, delete, insert, select, update
+from msgspec.structs import replace
+from sqlalchemy import ColumnElement, Connection, Select, and_, bindparam, delete, func, insert, or_, select, update
 
 from samplegate.core.review import states
 from samplegate.core.review.cleared import cleared
-from samplegate.core.review.review import DECIDED, Delivery, Door, Event, Filter, Review, Stage, Verdict
+from samplegate.core.review.review import DECIDED, Delivery, Door, Event, Filter, Review, Stage, State, Verdict
 from samplegate.core.review.states import Conflict
 from samplegate.holders import Holder
-from samplegate.store import finding, outbox, rows
+from samplegate.store import rows
 from samplegate.store.engine import Database
+from samplegate.store.rows import plain, plains
 from samplegate.store.schema import DELIVERIES, EVENTS, FACTS, REVIEWS
-from samplegate.store.telling import tell
 
-PROCESS: Final = 32  # characters of a waiter's name that stand for its process
+What: TypeAlias = Literal["opened", "joined", "approved", "rejected", "answered", "expired", "withdrawn", "used", "given back", "told", "untold"]
+
+PROCESS: Final = 32  # characters of a waiter's name that name its process
 AT_A_TIME: Final = 200  # reviews of one transaction where many end at once: others wait no longer than for that
+MOST_LISTED: Final = 1_000
+MOST_TAKEN: Final = 1_000
+_LETTERS: Final = string.ascii_letters + string.digits
+_r: Final = REVIEWS.c
+_d: Final = DELIVERIES.c
+_one: Final = select(REVIEWS).where(_r.id == bindparam("wanted"))
 
 
 class Reviews:
-    """Opened by its first call. For one thread at a time. ``make``: whether a store that is not there is made. All raise Unavailable."""
+    """Opened by its first call. For one thread at a time. ``make``: whether a store that does not exist is created. All raise Unavailable."""
 
     def __init__(self, url: str, *, make: bool = True) -> None:
         self.database = Database(url, make=make)
         self._holder = Holder(self.database.path.with_name(f"{self.database.path.name}-holders"))
         self.changed = 0
-        """Grows with every change that others may want to hear of."""
+        """Grows with every change that watchers should hear of."""
 
     def close(self) -> None:
         """Close the database; a later call opens it again."""
         self.database.close()
         self._holder.close(remove=True)
 
+    # -- the gate --------------------------------------------------------------------------------------------------------------------------
+
     def seek(self, lookup: str, *, stage: Stage, waiter: str, now: float, seconds: float, until: float | None = 0.0, own: str = "") -> Review | None:
-        """The oldest verdict that this waiter may take, else the oldest pending review that it may wait for, held for it from here on; else None."""
         with self.database.writing() as db:
             self._register(waiter)
             self._free_of_dead(db, lookup, now)
-            for found in finding.free(db, lookup, stage=stage, waiter=waiter, now=now, own=own):
+            for found in _free(db, lookup, stage=stage, waiter=waiter, now=now, own=own):
                 if states.standing(found, waiter, now, own) != "none":
-                    return self._hold(db, found, states.held(found, waiter=waiter, now=now, seconds=seconds, until=until), now)
+                    taken = states.held(found, waiter=waiter, now=now, seconds=seconds, until=until)
+                    _write(db, found, taken)
+                    if found.state == "pending" and found.waiter != taken.waiter:
+                        tell(db, taken, "joined", now)
+                        self.changed += 1
+                    return taken
         return None
 
     def _register(self, waiter: str) -> None:
-        """This process lives as long as the file of its name is locked; a waiter's name begins with it (``ports.ReviewStore``)."""
+        """This process lives as long as the file of its name is locked; a waiter's name begins with it."""
         if len(waiter) > PROCESS:
             self._holder.register(waiter[:PROCESS])
 
     def _free_of_dead(self, db: Connection, lookup: str, now: float) -> None:
-        """The leases of processes that run no more end now, so that the same request joins the review that one of them opened."""
-        waiters = finding.waiters(db, lookup, now)
-        dead = set(self._holder.dead({waiter[:PROCESS] for waiter in waiters if len(waiter) > PROCESS}))
-        gone = [waiter for waiter in waiters if len(waiter) > PROCESS and waiter[:PROCESS] in dead]
+        """End the leases of processes that no longer run, so that the same request joins the review that one of them opened."""
+        held = and_(_r.lookup == plain(lookup), _r.used_by.is_(None), _r.waiter.is_not(None), _r.held_until > now)
+        waiters = [waiter for waiter in db.execute(select(_r.waiter).where(held).distinct()).scalars() if waiter and len(waiter) > PROCESS]
+        dead = set(self._holder.dead({waiter[:PROCESS] for waiter in waiters}))
+        gone = [waiter for waiter in waiters if waiter[:PROCESS] in dead]
         if gone:
-            db.execute(update(REVIEWS).where(REVIEWS.c.waiter.in_(gone), REVIEWS.c.used_by.is_(None)).values(held_until=now))
-
-    def _hold(self, db: Connection, found: Review, taken: Review, now: float) -> Review:
-        _write(db, found, taken)
-        if found.state == "pending" and found.waiter != taken.waiter:
-            tell(db, taken, "joined", now)
-            self.changed += 1
-        return taken
+            db.execute(update(REVIEWS).where(_r.waiter.in_(gone), _r.used_by.is_(None)).values(held_until=now))
 
     def open(self, review: Review, *, announce: bool, most: int) -> bool:
-        """Keep a new one. ``announce``: put its first delivery into the outbox. False where ``most`` are pending already."""
         with self.database.writing() as db:
             self._register(review.waiter or "")
-            if finding.waiting(db, review.created) >= most:
+            waiting = select(func.count()).select_from(REVIEWS).where(_r.state == "pending", _r.expires > review.created)
+            if db.execute(waiting).scalar_one() >= most:
                 return False
             db.execute(insert(REVIEWS), rows.row(review, announced=announce))
             if announce:
-                outbox.announce(db, review, "review.opened", review.created)
+                _deliver(db, review, "review.opened", review.created)
             tell(db, review, "opened", review.created)
         self.changed += 1
         return True
 
     def renew(self, waiters: Sequence[str], *, now: float, seconds: float) -> None:
-        """These waiters are there: what they hold is theirs for so long again."""
         with self.database.writing() as db:
             for first in range(0, len(waiters), AT_A_TIME):
-                some = rows.plains(waiters[first : first + AT_A_TIME])
-                theirs = update(REVIEWS).where(REVIEWS.c.waiter.in_(some), REVIEWS.c.used_by.is_(None))
+                theirs = update(REVIEWS).where(_r.waiter.in_(plains(waiters[first : first + AT_A_TIME])), _r.used_by.is_(None))
                 db.execute(theirs.values(held_until=now + seconds))
 
     def leave(self, id: str, *, waiter: str, now: float) -> None:
-        """The waiter goes; review and verdict stay."""
         with self.database.writing() as db:
-            self._leave(db, finding.one(db, id), waiter, now)
+            self._leave(db, _found(db, id), waiter, now)
 
     def _leave(self, db: Connection, review: Review | None, waiter: str, now: float) -> None:
         freed = None if review is None else states.left(review, waiter)
@@ -105,28 +112,19 @@ class Reviews:
         self.changed += 1
 
     def withdraw(self, id: str, *, waiter: str, now: float, why: str) -> bool:
-        """Take it back while it is pending; else only leave it."""
         with self.database.writing() as db:
-            review = finding.one(db, id)
+            review = _found(db, id)
             gone = None if review is None else states.withdrawn(review, waiter=waiter, now=now)
             if review is None or gone is None:
                 self._leave(db, review, waiter, now)
                 return False
-            _write(db, review, gone)
-            outbox.follow_up(db, gone, "review.withdrawn", now)
-            tell(db, gone, "withdrawn", now, detail=why)
-        self.changed += 1
+            self._end(db, review, gone, "review.withdrawn", now, detail=why)
         return True
 
-    def use(self, id: str, *, waiter: str, decision_id: str, now: float) -> bool:
-        """The verdict is released by this waiter: once, or False. What was a secret in it is kept no longer."""
-        return self.use_all([(id, waiter, decision_id)], now=now)
-
-    def use_all(self, uses: Sequence[tuple[str, str, str]], *, now: float) -> bool:
-        """The verdicts of these (id, waiter, decision_id) are released, all of them or none."""
+    def use(self, uses: Sequence[tuple[str, str, str]], *, now: float) -> bool:
         scrub = False
         with self.database.writing() as db:
-            found = [(finding.one(db, id), waiter, decision_id) for id, waiter, decision_id in uses]
+            found = [(_found(db, id), waiter, decision_id) for id, waiter, decision_id in uses]
             spent = [
                 (review, states.used(review, waiter=waiter, decision_id=decision_id, now=now), decision_id)
                 for review, waiter, decision_id in found
@@ -136,7 +134,7 @@ class Reviews:
                 return False
             for review, after, decision_id in spent:
                 assert after is not None
-                clean = cleared(after)
+                clean = cleared(after)  # secrets in it are not kept any longer
                 scrub = scrub or clean != after
                 _write(db, review, clean)
                 tell(db, after, "used", now, detail=decision_id)
@@ -146,52 +144,59 @@ class Reviews:
         return True
 
     def ready(self, lookup: str, *, stage: Stage, waiter: str, now: float) -> bool:
-        """Whether there is a verdict that this waiter may take. Changes nothing."""
         with self.database.reading() as db:
-            return any(states.standing(review, waiter, now) == "decided" for review in finding.free(db, lookup, stage=stage, waiter=waiter, now=now))
+            return any(states.standing(review, waiter, now) == "decided" for review in _free(db, lookup, stage=stage, waiter=waiter, now=now))
+
+    # -- verdicts and ends -----------------------------------------------------------------------------------------------------------------
 
     def decide(self, id: str, verdict: Verdict, *, who: str, door: Door, now: float) -> Review | Conflict | None:
-        """Give a verdict; None where there is no such review. One that comes after its time leaves the review expired."""
         with self.database.writing() as db:
-            review = finding.one(db, id)
+            review = _found(db, id)
             if review is None:
                 return None
             said = states.decided(review, verdict, who=who, door=door, now=now)
             if isinstance(said, Conflict):
                 if said.review is not review:
-                    self._expire(db, review, said.review, now)
+                    self._end(db, review, said.review, "review.expired", now)
                 return said
-            _write(db, review, said)
-            outbox.follow_up(db, said, "review.decided", now)
-            tell(db, said, said.state, now)
-        self.changed += 1
+            self._end(db, review, said, "review.decided", now)
         return said
 
     def expire(self, now: float) -> Sequence[Review]:
-        """Those whose time is over become ``expired``; which."""
+        over = select(_r.id).where(_r.state == "pending", _r.expires <= now).order_by(_r.expires, _r.id)
         with self.database.reading() as db:
-            ids = finding.over(db, now)
+            ids = db.execute(over).scalars().all()
         return [gone for first in range(0, len(ids), AT_A_TIME) for gone in self._expire_some(ids[first : first + AT_A_TIME], now)]
 
     def _expire_some(self, ids: Sequence[str], now: float) -> Sequence[Review]:
         over = []
         with self.database.writing() as db:
             for id in ids:
-                review = finding.one(db, id)
+                review = _found(db, id)
                 gone = None if review is None else states.expired(review, now)
                 if review is not None and gone is not None:
-                    self._expire(db, review, gone, now)
+                    self._end(db, review, gone, "review.expired", now)
                     over.append(gone)
         return over
 
-    def _expire(self, db: Connection, review: Review, gone: Review, now: float) -> None:
-        _write(db, review, gone)
-        outbox.follow_up(db, gone, "review.expired", now)
-        tell(db, gone, "expired", now)
+    def _end(
+        self,
+        db: Connection,
+        before: Review,
+        after: Review,
+        event: Literal["review.decided", "review.expired", "review.withdrawn"],
+        now: float,
+        *,
+        detail: str = "",
+    ) -> None:
+        """It is no longer pending: its reviewer is told so, if they were told that it was opened."""
+        _write(db, before, after)
+        if db.execute(select(_r.announced).where(_r.id == after.id)).scalar():
+            _deliver(db, after, event, now)
+        tell(db, after, after.state, now, detail=detail)
         self.changed += 1
 
     def purge(self, before: float) -> int:
-        """Forget those that ended before, with their history and deliveries; how many."""
         count = 0
         while some := self._purge_some(before):
             count += some
@@ -200,16 +205,14 @@ class Reviews:
         return count
 
     def _purge_some(self, before: float) -> int:
-        old = select(REVIEWS.c.id).where(REVIEWS.c.decided < before).limit(AT_A_TIME)
         with self.database.writing() as db:
-            ids = db.execute(old).scalars().all()
+            ids = db.execute(select(_r.id).where(_r.decided < before).limit(AT_A_TIME)).scalars().all()
             if ids:
-                for column in (EVENTS.c.review, DELIVERIES.c.review, REVIEWS.c.id):
+                for column in (EVENTS.c.review, _d.review, _r.id):
                     db.execute(delete(column.table).where(column.in_(ids)))
         return len(ids)
 
     def key(self) -> bytes:
-        """32 random bytes, made once for all processes of this store."""
         ours = select(FACTS.c.value).where(FACTS.c.name == "key")
         with self.database.reading() as db:
             key: bytes | None = db.execute(ours).scalar()
@@ -221,68 +224,166 @@ class Reviews:
                     db.execute(insert(FACTS), {"name": "key", "value": key})
         return key
 
+    # -- looking ---------------------------------------------------------------------------------------------------------------------------
+
     def get(self, id: str) -> Review | None:
-        """The review of this id."""
         with self.database.reading() as db:
-            return finding.one(db, id)
+            return _found(db, id)
 
     def starting(self, begin: str, most: int) -> Sequence[str]:
-        """At most so many ids that begin so: for people who type them. Not of the port."""
+        """At most so many ids that begin with ``begin``, for people who type them. Ids are ASCII, so all sort before the last character."""
+        begin = plain(begin)
+        statement = select(_r.id).where(_r.id >= begin, _r.id < begin + "\uffff").order_by(_r.id).limit(most)
         with self.database.reading() as db:
-            return finding.starting(db, begin, most)
+            return db.execute(statement).scalars().all()
 
     def list(self, filter: Filter) -> Sequence[Review]:
-        """A page of reviews, newest first."""
+        # each state is walked along its own index, so that few of many are found as fast as many of few
+        limit = min(max(filter.limit, 0), MOST_LISTED)
         with self.database.reading() as db:
-            return finding.listed(db, filter)
+            beyond = None if filter.before is None else db.execute(select(_r.created, _r.id).where(_r.id == plain(filter.before))).first()
+            if limit == 0 or (filter.before is not None and beyond is None):
+                return ()
+            states: Sequence[str | None] = sorted(set(filter.states)) or (None,)
+            pages = [db.execute(page(filter, state, beyond, limit)).all() for state in states]
+            ids = [id for _, id in sorted(((found.created, found.id) for some in pages for found in some), reverse=not filter.oldest_first)[:limit]]
+            found = {row.id: rows.review(row) for row in db.execute(select(REVIEWS).where(_r.id.in_(ids)))}
+            return [found[id] for id in ids]
 
     def history(self, id: str) -> Sequence[Event]:
-        """What happened to one review, in order."""
         with self.database.reading() as db:
-            return finding.history(db, id)
+            found = db.execute(select(EVENTS).where(EVENTS.c.review == plain(id)).order_by(EVENTS.c.number))
+            return [rows.event(row) for row in found]
 
     def last_change(self) -> int:
-        """The number of the newest event, 0 for none."""
         with self.database.reading() as db:
-            return finding.last_change(db)
+            return db.execute(select(FACTS.c.number).where(FACTS.c.name == "events")).scalar_one() or 0
 
     def changes(self, after: int, limit: int) -> Sequence[Event]:
-        """Events with a higher number, in order."""
+        statement = select(EVENTS).where(EVENTS.c.number > after).order_by(EVENTS.c.number).limit(max(limit, 0))
         with self.database.reading() as db:
-            return finding.changes(db, after, limit)
+            return [rows.event(row) for row in db.execute(statement)]
 
     def pending(self) -> Mapping[str, tuple[int, float]]:
-        """By reviewer: how many are pending, and when the oldest was created."""
+        statement = select(_r.reviewer, func.count(), func.min(_r.created)).where(_r.state == "pending").group_by(_r.reviewer)
         with self.database.reading() as db:
-            return finding.pending(db)
+            return {reviewer: (count, oldest) for reviewer, count, oldest in db.execute(statement)}
+
+    # -- deliveries ------------------------------------------------------------------------------------------------------------------------
 
     def take_deliveries(self, reviewers: Sequence[str], *, taker: str, now: float, seconds: float, limit: int) -> Sequence[Delivery]:
-        """Deliveries to these reviewers that are due and nobody's, held for the taker."""
+        free = or_(_d.taker.is_(None), _d.held_until <= now)
+        due = select(DELIVERIES).where(_d.state == "waiting", _d.due <= now, _d.reviewer.in_(plains(reviewers)), free)
         with self.database.writing() as db:
-            return outbox.take(db, reviewers, taker=taker, now=now, seconds=seconds, limit=limit)
+            found = [rows.delivery(row) for row in db.execute(due.order_by(_d.due, _d.id).limit(min(max(limit, 0), MOST_TAKEN)))]
+            taken = [replace(one, taker=plain(taker), held_until=now + seconds) for one in found]
+            for one in taken:
+                _change(db, one.id, taker=one.taker, held_until=one.held_until)
+        return taken
 
     def hold_delivery(self, delivery: Delivery, *, now: float, seconds: float) -> bool:
-        """Its taker is still at it, for so long again; False: it is not this taker's any more."""
         with self.database.writing() as db:
-            return outbox.hold(db, delivery, now=now, seconds=seconds)
+            kept = _waiting(db, delivery)
+            if kept is None or kept.taker != delivery.taker:
+                return False
+            _change(db, kept.id, held_until=now + seconds)
+            return True
 
     def delivered(self, delivery: Delivery, *, said: str, now: float) -> None:
-        """It arrived."""
-        with self.database.writing() as db:
-            self.changed += outbox.end(db, delivery, "done", said=said, now=now)
+        self._end_delivery(delivery, "done", said, now)
 
     def give_up(self, delivery: Delivery, *, said: str, now: float) -> None:
-        """It never will."""
+        self._end_delivery(delivery, "failed", said, now)
+
+    def _end_delivery(self, delivery: Delivery, state: Literal["done", "failed"], said: str, now: float) -> None:
+        """It was delivered, whoever holds it now; or its taker gives it up."""
         with self.database.writing() as db:
-            self.changed += outbox.end(db, delivery, "failed", said=said, now=now)
+            kept = _waiting(db, delivery)
+            if kept is None or (state == "failed" and kept.taker != delivery.taker):
+                return
+            _change(db, kept.id, state=state, tries=kept.tries + 1, taker=None, held_until=0.0, said=plain(said))
+            review = _found(db, kept.review)
+            if review is not None:
+                tell(db, review, "told" if state == "done" else "untold", now, detail=f"{kept.event}: {said}")
+            self.changed += 1
 
     def postpone(self, delivery: Delivery, *, due: float, said: str, now: float) -> None:
-        """It is tried again at ``due``."""
         with self.database.writing() as db:
-            outbox.postpone(db, delivery, due=due, said=said)
+            kept = _waiting(db, delivery)
+            if kept is not None and kept.taker == delivery.taker:
+                _change(db, kept.id, due=due, tries=kept.tries + 1, taker=None, held_until=0.0, said=plain(said))
+
+
+def _found(db: Connection, id: str) -> Review | None:
+    found = db.execute(_one, {"wanted": plain(id)}).first()
+    return None if found is None else rows.review(found)
+
+
+def _free(db: Connection, lookup: str, *, stage: Stage, waiter: str, now: float, own: str = "") -> Iterator[Review]:
+    """What a waiter may find: verdicts in the order they were given, then pending reviews by age. ``states`` has the last word on each."""
+    unheld = or_(_r.waiter.is_(None), _r.waiter == plain(waiter), _r.held_until <= now)
+    of_it = and_(_r.lookup == plain(lookup), _r.used_by.is_(None), _r.stage == stage, unheld)
+    in_time = or_(now < _r.decided + _r.late, _r.waiter == plain(waiter), _r.id == plain(own))
+    verdicts = select(_r.id).where(of_it, _r.state.in_(sorted(DECIDED)), in_time).order_by(_r.decided, _r.id)
+    waiting = select(_r.id).where(of_it, _r.state == "pending", _r.expires > now).order_by(_r.created, _r.id)
+    for statement in (verdicts, waiting):
+        for id in db.execute(statement).scalars().all():
+            found = _found(db, id)
+            if found is not None:
+                yield found
+
+
+def page(filter: Filter, state: str | None, beyond: Any, limit: int) -> Select[float, str]:
+    """When the first reviews of one state were created, and their ids: from an index alone."""
+    said: list[ColumnElement[bool]] = [] if state is None else [_r.state == state]
+    if beyond is not None:
+        # the first of the two is for the index
+        if filter.oldest_first:
+            said += [_r.created >= beyond.created, or_(_r.created > beyond.created, _r.id > beyond.id)]
+        else:
+            said += [_r.created <= beyond.created, or_(_r.created < beyond.created, _r.id < beyond.id)]
+    if filter.reviewers is not None:
+        said.append(_r.reviewer.in_(plains(filter.reviewers)))
+    if filter.server is not None:
+        said.append(_r.server == plain(filter.server))
+    if filter.kind is not None:
+        said.append(_r.kind == filter.kind)
+    order = (_r.created, _r.id) if filter.oldest_first else (_r.created.desc(), _r.id.desc())
+    return select(_r.created, _r.id).where(*said).order_by(*order).limit(limit)
 
 
 def _write(db: Connection, before: Review, after: Review) -> None:
     changed = rows.changes(before, after)
     if changed:
-        db.execute(update(REVIEWS).where(REVIEWS.c.id == after.id).values(**changed))
+        db.execute(update(REVIEWS).where(_r.id == after.id).values(**changed))
+
+
+def tell(db: Connection, review: Review, what: What | State, at: float, *, detail: str = "") -> None:
+    """An event of the review's history under the next number, never with content. The person who decided is named with the verdict alone."""
+    by_person = what in DECIDED
+    count = update(FACTS).where(FACTS.c.name == "events").values(number=FACTS.c.number + 1).returning(FACTS.c.number)
+    line = {
+        "number": db.execute(count).scalar_one(),
+        "review": review.id,
+        "at": at,
+        "what": what,
+        "who": plain(review.who) if by_person else "",
+        "door": (review.door or "gate") if by_person else "gate",
+        "detail": plain(detail),
+    }
+    db.execute(insert(EVENTS), line)
+
+
+def _deliver(db: Connection, review: Review, event: str, now: float) -> None:
+    id = "msg_" + "".join(secrets.choice(_LETTERS) for _ in range(24))
+    values = {"id": id, "review": review.id, "reviewer": plain(review.reviewer), "event": event, "created": now, "due": now}
+    db.execute(insert(DELIVERIES), {**values, "tries": 0, "state": "waiting", "held_until": 0.0, "said": ""})
+
+
+def _waiting(db: Connection, delivery: Delivery) -> Delivery | None:
+    found = db.execute(select(DELIVERIES).where(_d.id == plain(delivery.id), _d.state == "waiting")).first()
+    return None if found is None else rows.delivery(found)
+
+
+def _change(db: Connection, id: str, **values: Any) -> None:
+    db.execute(update(DELIVERIES).where(_d.id == id).values(**values))

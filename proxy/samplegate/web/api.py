@@ -78,7 +78,7 @@ class Api:
         wanted = asking.read(request.query_params.multi_items(), person)
         if isinstance(wanted, list):
             return unfit(wanted)
-        found = await self._web.store.list(wanted)
+        found = await self._web.store.read(lambda store: store.list(wanted))
         more = found[-1].id if len(found) == wanted.limit else None
         return JSONResponse({"reviews": [self._told(review, "none") for review in found], "next": more})
 
@@ -90,7 +90,7 @@ class Api:
         review = await self._seen(request)
         if isinstance(review, Response):
             return review
-        events = await self._web.store.history(review.id)
+        events = await self._web.store.read(lambda store: store.history(review.id))
         return JSONResponse({"events": [shown(event) for event in events]})
 
     async def _events(self, request: Request) -> Response:
@@ -114,12 +114,13 @@ class Api:
 
     async def _decide(self, review: Review, verdict: Verdict, giver: Giver) -> Response:
         """The first verdict wins; a later one is told what came of it."""
-        outcome = await self._web.store.decide(review.id, verdict, who=giver.who, door=giver.door, now=self._web.wall())
+        now = self._web.wall()
+        outcome = await self._web.store.write(lambda store: store.decide(review.id, verdict, who=giver.who, door=giver.door, now=now))
         if outcome is None:
             return missing()
         if isinstance(outcome, Conflict):
             stands = outcome.review
-            why = withdrawn_for(await self._web.store.history(stands.id)) if stands.state == "withdrawn" else ""
+            why = withdrawn_for(await self._web.store.read(lambda store: store.history(stands.id))) if stands.state == "withdrawn" else ""
             said = f"it is not pending any more: {stands.state}{f' ({why})' if why else ''}"
             return await to_thread.run_sync(lambda: problem(409, said, review=self._told(stands, giver.show)))
         self._web.log.info("verdict.given", review=review.id, verdict=verdict.word, who=giver.who, door=giver.door)
@@ -142,7 +143,7 @@ class Api:
 
     async def _by_callback(self, request: Request, token: str) -> tuple[Review, Giver] | Response:
         """Whether there is such a review is told to nobody whose token does not open it."""
-        key, review = await self._web.store.key(), await self._get(request)
+        key, review = await self._web.store.write(lambda store: store.key()), await self._get(request)
         why = callbacks.fault(key, token, review.id if review else "", review.digest if review else "", self._web.wall())
         if review is not None and why is None:
             return review, Giver("callback", "callback", "none")
@@ -158,7 +159,7 @@ class Api:
 
     async def _get(self, request: Request) -> Review | None:
         id = request.path_params["id"]
-        return await self._web.store.get(id) if asking.ID.fullmatch(id) else None
+        return await self._web.store.read(lambda store: store.get(id)) if asking.ID.fullmatch(id) else None
 
     def _person(self, request: Request) -> Person | Response:
         """Who asks: by a token in the one header for it."""

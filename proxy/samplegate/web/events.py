@@ -77,14 +77,14 @@ class Feed:
             now = asyncio.get_running_loop().time()
             if now - self._looked >= self._poll:
                 self._looked = now
-                self._newest = await self.web.store.last_change()
+                self._newest = await self.web.store.read(lambda store: store.last_change())
             return self._newest
 
     async def outline(self, event: Event) -> Review | None:
         """The review of an event, without its contents; None where it is gone. One look for all who listen."""
         async with self._lock:
             if event.number not in self._outlines:
-                found = await self.web.store.get(event.review)
+                found = await self.web.store.read(lambda store: store.get(event.review))
                 self._outlines[event.number] = None if found is None else replace(found, params={}, arguments=None, answer=None, verdict=None)
                 if len(self._outlines) > MAX_OUTLINES:
                     del self._outlines[next(iter(self._outlines))]
@@ -121,7 +121,7 @@ class Stream(Response):
             await said(scope, 503, f"as many as {MAX_LISTENERS} listen already; try again later", {"retry-after": "30"})(scope, receive, send)
             return
         try:
-            newest = await self._feed.web.store.last_change()  # a number beyond it is of a store that was there before
+            newest = await self._feed.web.store.read(lambda store: store.last_change())  # a number beyond it is of a store that was there before
             after = newest if self._after is None else min(self._after, newest)
             await send({"type": "http.response.start", "status": 200, "headers": [(b"content-type", b"text/event-stream; charset=utf-8")]})
             if scope["method"] != "HEAD":
@@ -151,7 +151,7 @@ class Stream(Response):
         while not self._feed.ended.is_set():
             newest = await self._feed.newest()
             if newest > after:
-                events = await self._feed.web.store.changes(after, PAGE)
+                events = await self._changes(after)
                 for text in await self._texts(events):
                     await send(_part(text))
                     spoke = loop.time()
@@ -165,6 +165,9 @@ class Stream(Response):
                 await send(_part(b": still here\n\n"))
                 spoke = loop.time()
             await self._feed.wait(bell)
+
+    async def _changes(self, after: int) -> Sequence[Event]:
+        return await self._feed.web.store.read(lambda store: store.changes(after, PAGE))
 
     async def _texts(self, events: Sequence[Event]) -> list[bytes]:
         """Those that this person may see. A review that is gone is nobody's any more."""

@@ -33,7 +33,7 @@ async def waiting(store: ReviewStore, person: Person, asked: Mapping[str, str], 
     chosen = _chosen(asked)
     after = asked["after"][:100]
     wanted = replace(_filter(chosen, person), states=("pending",), before=after or None, limit=MAX_WAITING + 1, oldest_first=True)
-    found = await store.list(wanted)
+    found = await store.read(lambda store: store.list(wanted))
     more = len(found) > MAX_WAITING
     listed = [review for review in found[:MAX_WAITING] if expired(review, now) is None]
     return {
@@ -47,7 +47,8 @@ async def history(store: ReviewStore, person: Person, asked: Mapping[str, str], 
     """The names of ``history.html``. A filter that is none is taken for no filter."""
     chosen = _chosen(asked) | {"state": asked["state"] if asked["state"] in STATES else ""}
     states = tuple(state for state in STATES if state == chosen["state"])
-    found = list(await store.list(replace(_filter(chosen, person), states=states, before=asked["before"][:100] or None, limit=PAGE + 1)))
+    wanted = replace(_filter(chosen, person), states=states, before=asked["before"][:100] or None, limit=PAGE + 1)
+    found = list(await store.read(lambda store: store.list(wanted)))
     return {
         "rows": [_row(expired(review, now) or review, now) for review in found[:PAGE]],
         "chosen": chosen, "states": STATES, "kinds": KINDS, "filtered": any(chosen.values()),

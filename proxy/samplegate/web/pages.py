@@ -108,7 +108,8 @@ class Pages:
         if problems or words.preview or isinstance(read, tuple):
             tried = Try(posted, words, problems)
             return await self._shown(request, person, review, tried, status=422 if problems and not words.preview else 200)
-        decided = await self._web.store.decide(review.id, read, who=person.name, door="page", now=self._web.wall())
+        now = self._web.wall()
+        decided = await self._web.store.write(lambda store: store.decide(review.id, read, who=person.name, door="page", now=now))
         if decided is None:
             return self._missing(request, person)
         if isinstance(decided, Conflict):
@@ -128,13 +129,13 @@ class Pages:
 
     async def _seen(self, request: Request, person: Person) -> Review | None:
         """The review, if this person may look at it, as it is now: time may have ended it a moment ago."""
-        review = await self._web.store.get(request.path_params["id"])
+        review = await self._web.store.read(lambda store: store.get(request.path_params["id"]))
         if review is None or not person.sees(review):
             return None
         return expired(review, self._web.wall()) or review
 
     async def _shown(self, request: Request, person: Person, review: Review, tried: Try | None = None, *, status: int = 200) -> Response:
-        events = await self._web.store.history(review.id)
+        events = await self._web.store.read(lambda store: store.history(review.id))
         # a large review takes a tenth of a second to lay out, in which others are served
         values = await to_thread.run_sync(view, review, events, person, self._web.wall(), tried)
         return self._page(request, "review.html", person, status=status, late_by=status == 409, **values)

@@ -122,7 +122,7 @@ class SignIn:
         cookie = Request(scope).cookies.get(self._cookie)
         if cookie is None:
             return None
-        key = await self._web.store.key()
+        key = await self._web.store.write(lambda store: store.key())
         claims = sessions.read(cookie, key, self._web.wall())
         person = None if claims is None else self._who(claims)
         if claims is None or person is None:
@@ -168,7 +168,7 @@ class SignIn:
         until = int(self._web.wall()) + self._web.session
         claims = sessions.Claims(self._web.random(16).hex(), person.name, hashlib.sha256(token.encode()).hexdigest(), until)
         response = RedirectResponse(place, 303)
-        self._set(response, sessions.made(claims, await self._web.store.key()), self._web.session)
+        self._set(response, sessions.made(claims, await self._web.store.write(lambda store: store.key())), self._web.session)
         return response
 
     async def _sign_out(self, request: Request) -> Response:

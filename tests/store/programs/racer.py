@@ -20,7 +20,7 @@ def act(store: Reviews, what: str, name: str) -> str:
     if what == "decide":
         return "won" if isinstance(store.decide("rv_a", YES, who=name, door="page", now=NOW + 1), Review) else "lost"
     if what == "use":
-        return "won" if store.use("rv_a", waiter="w", decision_id=name, now=NOW + 2) else "lost"
+        return "won" if store.use([("rv_a", "w", name)], now=NOW + 2) else "lost"
     if what == "open":
         return "won" if store.open(review(f"rv_{name}"), announce=True, most=7) else "lost"
     found = store.seek("sha256:l", stage="request", waiter=name, now=NOW + 2, seconds=10)

@@ -50,7 +50,7 @@ class Site:
             self.run(lambda review=review: self.house.open(review))  # type: ignore[misc]
 
     def get(self, id: str) -> Review:
-        found: Review | None = self.run(lambda: self.house.store.get(id))
+        found: Review | None = self.run(lambda: self.house.store.read(lambda store: store.get(id)))
         assert found is not None
         return found
 

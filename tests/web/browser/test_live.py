@@ -17,7 +17,7 @@ pytestmark = pytest.mark.timeout(120)
 
 def decide(site: Site, id: str, word: str = "reject") -> None:
     verdict = Verdict(word=word)  # type: ignore[arg-type]
-    site.run(lambda: site.house.store.decide(id, verdict, who="ben", door="cli", now=NOW))
+    site.run(lambda: site.house.store.write(lambda store: store.decide(id, verdict, who="ben", door="cli", now=NOW)))
 
 
 def live(page: Page) -> Page:
