@@ -7,7 +7,8 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterable
-from typing import Any
+from pathlib import Path
+from typing import Any, Final
 
 import pytest
 from hypothesis import given
@@ -18,7 +19,9 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from samplegate.records.exposition import page, text
 from samplegate.records.metrics import METRICS, Metrics
+from samplegate.records.metricsfile import MetricsFile
 
+BEFORE: Final = Path(__file__).with_name("exposition.prom")
 PLAIN, OPEN = "text/plain;version=0.0.4", "application/openmetrics-text;version=1.0.0"
 
 
@@ -29,6 +32,31 @@ def full(label: str = "x") -> Metrics:
     for metric in METRICS:
         tell[metric.type](metric.name, 0.5, **dict.fromkeys(metric.labels, label))
     return metrics
+
+
+def touched() -> Metrics:
+    """Two series of every metric that has labels, one of every other."""
+    metrics = Metrics()
+    tell = {"counter": metrics.count, "gauge": metrics.set, "histogram": metrics.observe}
+    for number, metric in enumerate(METRICS):
+        tell[metric.type](metric.name, number / 8, **dict.fromkeys(metric.labels, "x"))
+        tell[metric.type](metric.name, 12345678.25, **{label: f'{label}="é\\\n' for label in metric.labels})
+    return metrics
+
+
+def read_whole(found: Iterable[Any]) -> dict[str, Any]:
+    """Names, types, helps and samples, without an order."""
+    return {
+        family.name: (family.type, family.documentation, {(sample.name, *sorted(sample.labels.items())): sample.value for sample in family.samples})
+        for family in found
+    }
+
+
+def test_a_whole_exposition_says_what_that_of_the_first_release_said(tmp_path: Path) -> None:
+    """``exposition.prom`` was written by 0.1.0: names, types, helps, labels, buckets and values are public."""
+    before = read_whole(text_string_to_metric_families(BEFORE.read_text("utf-8")))
+    MetricsFile(touched(), tmp_path / "now.prom").write()
+    assert before == read_whole(text_string_to_metric_families((tmp_path / "now.prom").read_text("utf-8")))
 
 
 def families(found: Iterable[Any]) -> dict[str, Any]:
