@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from samplegate.core.record import Record
-from samplegate.records.metrics import METRICS
+from samplegate.records.definitions import METRICS
 from samplegate.settings import ProcessSettings, RunSettings, SettingsError
 from samplegate.settings.descriptions import KEYS
 from samplegate.settings.identities import CallersEntry, JwtEntry, PeopleEntry, PersonEntry, TokenEntry

@@ -27,7 +27,7 @@ from samplegate.links.failures import CannotStart
 from samplegate.links.stdio import check_own
 from samplegate.ports import Unavailable
 from samplegate.preparation import Run, loop_options, prepare, warnings
-from samplegate.records.metricsfile import MetricsFile, file_path
+from samplegate.records.metrics import Metrics, MetricsFile, MetricsServer, file_path
 from samplegate.say import escaped, say
 from samplegate.wiring import Wires, realm_of
 
@@ -70,7 +70,8 @@ def _not_started(problem: Exception) -> int:
 
 async def _main(run: Run) -> int:
     """One conversation, from the server's start to the exit code. Raises CannotStart."""
-    house = House(run.rules, state=run.settings.state, decisions=run.decisions, log=run.log, tape=run.tape)
+    metrics = Metrics(read=run.settings.metrics_file is not None or run.settings.metrics_port >= 0)
+    house = House(run.rules, state=run.settings.state, decisions=run.decisions, log=run.log, tape=run.tape, metrics=metrics)
     run.log.count_dropped(house.metrics)
     office = _office(run, house)
     protocol, witnessed = run.settings.protocol, _witnessed(run)
@@ -82,15 +83,15 @@ async def _main(run: Run) -> int:
         session=partial(Opening, protocol=protocol, prefers_legacy=witnessed is not None and witnessed.evidence.prefers_legacy),
         observe=_unobserved if witnessed is None else witnessed.take,
     )
-    metrics = _metrics_file(run, wires)
+    metrics_file = _metrics_file(run, wires)
     codes: list[int] = []
     failed: list[CannotStart] = []
 
     async def conversation() -> None:
         if office is not None:
             wires.relay.start(office.run)
-        if metrics is not None and run.settings.metrics_interval:
-            wires.relay.start(metrics.keep, run.settings.metrics_interval, _complain(run))
+        if metrics_file is not None and run.settings.metrics_interval:
+            wires.relay.start(metrics_file.keep, run.settings.metrics_interval, _complain(run))
         try:
             codes.append(await converse(run, wires.relay, house.admission.hurry))
             for call in wires.relay.left:
@@ -105,7 +106,7 @@ async def _main(run: Run) -> int:
         await house.aclose()
     for problem in failed:
         raise problem
-    return _finish(run, wires, metrics, *codes)
+    return _finish(run, wires, metrics_file, *codes)
 
 
 def _witnessed(run: Run) -> Witnessed | None:
@@ -141,10 +142,7 @@ async def _metrics_port(run: Run, house: House) -> AsyncIterator[None]:
     if run.settings.metrics_port < 0:
         yield
         return
-    from samplegate.records.exposition import page
-    from samplegate.records.metricsserver import MetricsServer
-
-    server = await MetricsServer.open(partial(page, house.metrics), run.settings.metrics_port, run.log)
+    server = await MetricsServer.open(house.metrics.page, run.settings.metrics_port, run.log)
     say(f"metrics on http://127.0.0.1:{server.port}/metrics")
     try:
         yield

@@ -24,7 +24,6 @@ from samplegate.links.link import LineLink
 from samplegate.links.stdio import open_own
 from samplegate.preparation import Run
 from samplegate.receivers import InputReceiver
-from samplegate.records.metricsfile import preload
 from samplegate.relay import Relay
 from samplegate.say import say
 from samplegate.timeouts import Timeouts
@@ -63,7 +62,7 @@ async def converse(run: Run, relay: Relay, hurry: Callable[[float], None]) -> in
             trimmer = heap.Trimmer()
             input_ends = partial(_input_ends, relay, client, own, run.settings.end_of_input_timeout)
             relay.on_large = trimmer.came
-            code = await _first(input_ends, *ends, lambda: _signalled(relay), lambda: _silent(run, relay), lambda: _preload(run), trimmer.watch)
+            code = await _first(input_ends, *ends, lambda: _signalled(relay), lambda: _silent(run, relay), trimmer.watch)
         finally:
             run.decisions.hurry(LAST_RECORDS)
             hurry(LAST_RECORDS)
@@ -200,9 +199,3 @@ async def _signalled(relay: Relay) -> int:
             relay.ended("client")
             return 128 + number
     raise AssertionError("signals do not end")
-
-
-async def _preload(run: Run) -> None:
-    """What the end needs and has no time to import."""
-    if run.settings.metrics_file is not None:
-        await anyio.to_thread.run_sync(preload)

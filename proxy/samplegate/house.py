@@ -56,14 +56,24 @@ class Swapped(Protocol):
 class House:
     """One process. ``key`` seals what is handed on to clients (32 bytes; random where none is given, so that no other process opens it)."""
 
-    def __init__(self, rules: Rules, *, state: Path, decisions: DecisionLog, log: Log, tape: Tape | None = None, key: bytes | None = None) -> None:
+    def __init__(
+        self,
+        rules: Rules,
+        *,
+        state: Path,
+        decisions: DecisionLog,
+        log: Log,
+        tape: Tape | None = None,
+        key: bytes | None = None,
+        metrics: Metrics | None = None,
+    ) -> None:
         self.rules = rules
         self.state = state
         self.decisions = decisions
         self.log = log
         self.tape = tape
         self.key = key if key is not None else secrets.token_bytes(32)
-        self.metrics = Metrics()
+        self.metrics = Metrics() if metrics is None else metrics
         self.tally = Tally(self.metrics)
         self.draws = Draws(rules.book.terms, self.metrics)
         self.admission = Admission(rules.book.terms, state=state, clock=time.time, log=log)

@@ -6,7 +6,7 @@ import asyncio
 import http.client
 import json
 import socket
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 import anyio
@@ -55,13 +55,16 @@ def app_of(
     token: bytes | None = TOKEN,
     log: Events | None = None,
     hosts: Sequence[str] = (),
-    metrics: Callable[[str], tuple[bytes, str]] = lambda accept: (f"# {accept}\n".encode(), "text/plain; version=0.0.4"),
+    metrics: Callable[[str], Awaitable[tuple[bytes, str]]] | None = None,
 ) -> App:
+    async def accepted(accept: str) -> tuple[bytes, str]:
+        return f"# {accept}\n".encode(), "text/plain; version=0.0.4"
+
     async def unchanged() -> ReloadReport:
         return UNCHANGED
 
     return admin_app(
-        metrics=metrics,
+        metrics=metrics or accepted,
         ready=ready,
         reload=reload or unchanged,
         about=lambda: {"version": "1.2.3", "policy": "aaaaaaaaaaaa", "servers": ["db"]},
@@ -237,7 +240,7 @@ async def test_a_client_without_a_host_is_no_browser() -> None:
 async def test_a_fault_is_logged_whole_and_told_by_a_fixed_sentence() -> None:
     log = Events()
 
-    def metrics(accept: str) -> tuple[bytes, str]:
+    async def metrics(accept: str) -> tuple[bytes, str]:
         raise KeyError("a secret")
 
     said = await ask(app_of(metrics=metrics, log=log), "GET", "/metrics")

@@ -16,6 +16,7 @@ from samplegate.links.front import told as front
 from samplegate.links.front.told import Access
 from samplegate.records.log import Level, configure
 from samplegate.records.metrics import Metrics
+from tests.metered import value
 
 REQUESTS, SECONDS, REFUSED = "samplegate_http_requests_total", "samplegate_http_request_duration_seconds", "samplegate_http_refused_total"
 CALL = Access(
@@ -55,7 +56,7 @@ def test_what_is_not_known_does_not_stand_in_it() -> None:
 def test_at_level_warning_it_is_counted_and_not_logged() -> None:
     world = World("warning")
     world.counting.access(CALL)
-    assert ([], 1) == (world.lines(), world.metrics.value(REQUESTS))
+    assert ([], 1) == (world.lines(), value(world.metrics, REQUESTS))
 
 
 @pytest.mark.parametrize("hostile", ['ci"}\n{"event": "forged"}', "\x1b[2J", "##vso[x]", "\ud800", "c" * 100_000], ids=lambda text: ascii(text)[:20])
@@ -74,10 +75,10 @@ def test_requests_are_counted_by_server_era_class_and_status_and_timed() -> None
     for told in (CALL, CALL, msgspec.structs.replace(CALL, era="modern"), msgspec.structs.replace(CALL, status=503)):
         world.counting.access(told)
     world.counting.access(msgspec.structs.replace(CALL, method="answer", status=202))
-    counts = [world.metrics.value(REQUESTS, era=era, method=method, status=status) for era, method, status in (
+    counts = [value(world.metrics, REQUESTS, era=era, method=method, status=status) for era, method, status in (
         ("legacy", "call", "2xx"), ("modern", "call", "2xx"), ("legacy", "call", "5xx"), ("legacy", "message", "2xx"),
     )]  # fmt: skip
-    assert ([2, 1, 1, 1], 5, 3) == (counts, world.metrics.value(SECONDS), world.metrics.value(SECONDS, era="legacy", method="call"))
+    assert ([2, 1, 1, 1], 5, 3) == (counts, value(world.metrics, SECONDS), value(world.metrics, SECONDS, era="legacy", method="call"))
 
 
 def test_a_request_to_a_server_that_was_removed_meanwhile_is_counted_from_one_again() -> None:
@@ -86,10 +87,10 @@ def test_a_request_to_a_server_that_was_removed_meanwhile_is_counted_from_one_ag
         world.counting.access(CALL)
         world.counting.access(msgspec.structs.replace(CALL, server="docs"))
     world.metrics.forget(server="db")
-    assert (0, 0, 3) == (world.metrics.value(REQUESTS, server="db"), world.metrics.value(SECONDS, server="db"), world.metrics.value(REQUESTS))
+    assert (0, 0, 3) == (value(world.metrics, REQUESTS, server="db"), value(world.metrics, SECONDS, server="db"), value(world.metrics, REQUESTS))
     for told in (CALL, msgspec.structs.replace(CALL, server="docs")):
         world.counting.access(told)
-    both = [[world.metrics.value(name, server=server) for name in (REQUESTS, SECONDS)] for server in ("db", "docs")]
+    both = [[value(world.metrics, name, server=server) for name in (REQUESTS, SECONDS)] for server in ("db", "docs")]
     assert [[1, 1], [4, 4]] == both
 
 
@@ -97,11 +98,11 @@ def test_a_request_to_a_server_that_was_removed_meanwhile_is_counted_from_one_ag
 def test_a_request_that_the_front_refused_is_counted_as_a_metric_that_there_is(reason: Any) -> None:
     world = World()
     world.counting.access(msgspec.structs.replace(CALL, reason=reason, status=400))
-    assert (reason in REASONS) == world.metrics.value(REFUSED, server="db")
+    assert (reason in REASONS) == value(world.metrics, REFUSED, server="db")
     assert reason == world.lines()[0]["reason"]
 
 
 def test_a_stream_that_a_slow_client_lost_is_counted() -> None:
     world = World()
     world.counting.access(msgspec.structs.replace(CALL, http="GET", method="", form="sse", end="slow"))
-    assert (1, 0) == (world.metrics.value("samplegate_streams_dropped_total", server="db"), world.metrics.value(SECONDS))
+    assert (1, 0) == (value(world.metrics, "samplegate_streams_dropped_total", server="db"), value(world.metrics, SECONDS))

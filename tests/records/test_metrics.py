@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import os
 import re
+import stat
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import anyio
+import anyio.to_thread
 import pytest
 
 from samplegate.core.decisions import Reason
 from samplegate.ports import Unavailable
-from samplegate.records.exposition import text
-from samplegate.records.metrics import METRICS, Metric, Metrics
-from samplegate.records.metricsfile import MetricsFile, file_path
+from samplegate.records.definitions import METRICS, Metric
+from samplegate.records.metrics import Metrics, MetricsFile, file_path
+from tests.metered import value
 
 LANES = "samplegate_lanes_open"
 REQUEST: dict[str, Any] = {
@@ -35,8 +38,8 @@ def test_a_counter_counts_by_its_labels() -> None:
     metrics.count("samplegate_requests_total", **REQUEST)
     metrics.count("samplegate_requests_total", **{**REQUEST, "outcome": "denied"})
     metrics.count("samplegate_requests_total", 2, **REQUEST)
-    by_outcome = [metrics.value("samplegate_requests_total", outcome=outcome) for outcome in ("answered", "denied", "unanswered")]
-    assert ([3, 1, 0], 4) == (by_outcome, metrics.value("samplegate_requests_total", reason="rule", decided_by=None))
+    by_outcome = [value(metrics, "samplegate_requests_total", outcome=outcome) for outcome in ("answered", "denied", "unanswered")]
+    assert ([3, 1, 0], 4) == (by_outcome, value(metrics, "samplegate_requests_total", reason="rule", decided_by=None))
 
 
 def test_a_gauge_says_the_latest() -> None:
@@ -44,82 +47,46 @@ def test_a_gauge_says_the_latest() -> None:
     for ratio in (0.2, 1.1, 0.9):
         metrics.set("samplegate_limit_used_ratio", ratio, limit="team-day")
     metrics.set("samplegate_limit_used_ratio", 0.5, limit="other")
-    assert 0.9 == metrics.value("samplegate_limit_used_ratio", limit="team-day")
-
-
-def test_what_is_held_is_one_more_until_it_is_let_go_and_letting_go_twice_is_once() -> None:
-    metrics = Metrics()
-    holds = [metrics.hold(LANES, server="db") for _ in range(3)]
-    for _ in range(2):
-        holds[1]()
-    assert 2 == metrics.value(LANES, server="db")
-
-
-def test_what_ends_after_its_server_was_removed_does_not_pull_a_new_one_of_that_name_below_zero() -> None:
-    metrics = Metrics()
-    old = metrics.hold(LANES, server="db")
-    metrics.forget(server="db")
-    assert 0 == metrics.value(LANES)
-    metrics.hold(LANES, server="db")
-    old()
-    assert 1 == metrics.value(LANES, server="db")
-
-
-def test_a_series_that_is_kept_counts_as_the_metric_does_and_whoever_keeps_it_sees_that_series_were_dropped() -> None:
-    metrics, labels = Metrics(), {"server": "db", "kind": "sampling", "effect": "allow"}
-    kept, timed = metrics.counter("samplegate_requests_total", **REQUEST), metrics.histogram("samplegate_request_duration_seconds", **labels)
-    kept.amount += 1
-    timed.add(0.5)
-    metrics.count("samplegate_requests_total", **REQUEST)
-    metrics.observe("samplegate_request_duration_seconds", 1.5, **labels)
-    assert (2, 2, 2.0) == (metrics.value("samplegate_requests_total"), metrics.value("samplegate_request_duration_seconds"), timed.total)
-    before = metrics.forgets
-    metrics.forget(server="db")
-    assert before != metrics.forgets
-    with pytest.raises(ValueError, match="no counter"):
-        metrics.counter("samplegate_lanes_open", server="db")
-    with pytest.raises(ValueError, match="no histogram"):
-        metrics.histogram("samplegate_requests_total", **REQUEST)
+    assert 0.9 == value(metrics, "samplegate_limit_used_ratio", limit="team-day")
 
 
 def test_every_series_of_a_removed_server_goes_and_no_other() -> None:
     metrics = Metrics()
     for server in ("db", "docs"):
         metrics.count("samplegate_rounds_total", server=server, door="push")
-        metrics.hold(LANES, server=server)
+        metrics.set(LANES, 1, server=server)
         metrics.observe("samplegate_request_duration_seconds", 1, server=server, kind="sampling", effect="allow")
     metrics.count("samplegate_limit_overruns_total", limit="db")
     metrics.forget(server="db")
     metrics.forget()
-    lines = text(metrics).decode()
-    assert [] == [line for line in lines.splitlines() if 'server="db"' in line]
+    assert [] == [sample for family in metrics.registry.collect() for sample in family.samples if sample.labels.get("server") == "db"]
     assert (1, 1, 1) == tuple(
-        metrics.value(name, server="docs") for name in ("samplegate_rounds_total", LANES, "samplegate_request_duration_seconds")
+        value(metrics, name, server="docs") for name in ("samplegate_rounds_total", LANES, "samplegate_request_duration_seconds")
     )
-    assert 1 == metrics.value("samplegate_limit_overruns_total", limit="db")
+    assert 1 == value(metrics, "samplegate_limit_overruns_total", limit="db")
 
 
 def test_an_info_says_the_latest_alone() -> None:
     metrics = Metrics()
     for hash in ("aaa", "bbb"):
         metrics.only("samplegate_policy_info", hash=hash)
-    assert (0, 1) == tuple(metrics.value("samplegate_policy_info", hash=hash) for hash in ("aaa", "bbb"))
-
-
-@pytest.mark.parametrize(("tell", "type"), [("count", "counter"), ("set", "gauge"), ("observe", "histogram")])
-def test_a_metric_of_another_type_is_a_fault(tell: str, type: str) -> None:
-    for metric in METRICS:
-        if metric.type != type:
-            with pytest.raises(ValueError, match=f"no {type} of METRICS"):
-                getattr(Metrics(), tell)(metric.name, 1, **dict.fromkeys(metric.labels, "x"))
+    assert (0, 1) == tuple(value(metrics, "samplegate_policy_info", hash=hash) for hash in ("aaa", "bbb"))
 
 
 @pytest.mark.parametrize(
-    ("name", "labels"), [("samplegate_nothing_total", {}), ("samplegate_rounds_total", {"server": "db"}), ("samplegate_requests_total", {"x": 1})]
+    ("name", "labels"),
+    [
+        ("samplegate_nothing_total", {}),
+        ("samplegate_rounds_total", {}),
+        ("samplegate_rounds_total", {"server": "db"}),
+        ("samplegate_requests_total", {"x": 1}),
+    ],
 )
-def test_a_metric_that_is_not_in_the_table_is_a_fault(name: str, labels: dict[str, object]) -> None:
-    with pytest.raises(ValueError, match="no counter of METRICS"):
-        Metrics().count(name, **labels)
+def test_a_counter_that_is_not_in_the_table_with_these_labels_is_a_fault(name: str, labels: dict[str, object]) -> None:
+    metrics = Metrics()
+    with pytest.raises((KeyError, ValueError)):
+        metrics.count(name, **labels)
+    assert 0 == value(metrics, name)
 
 
 def test_the_file_is_prometheus_text_with_cumulative_buckets(tmp_path: Path) -> None:
@@ -132,7 +99,7 @@ def test_the_file_is_prometheus_text_with_cumulative_buckets(tmp_path: Path) -> 
     content = path.read_text()
     assert ("a_b-7-{x}.prom", [path]) == (path.name, list(path.parent.iterdir()))
     assert 'samplegate_rounds_total{door="push",server="db"} 1.0' in content
-    buckets = re.findall(r'bucket\{model="cheap",le="(0\.1|0\.5|900\.0|\+Inf)"\} (\S+)', content)
+    buckets = re.findall(r'bucket\{le="(0\.1|0\.5|900\.0|\+Inf)",model="cheap"\} (\S+)', content)
     assert [("0.1", "0.0"), ("0.5", "2.0"), ("900.0", "2.0"), ("+Inf", "3.0")] == buckets
     assert "_created" not in content
 
@@ -143,7 +110,6 @@ def test_no_name_breaks_the_file(tmp_path: Path, name: str, shown: str) -> None:
     metrics.count("samplegate_records_failed_total", server=name)
     MetricsFile(metrics, tmp_path / "x.prom").write()
     assert f'samplegate_records_failed_total{{server="{shown}"}} 1.0' in (tmp_path / "x.prom").read_text("utf-8").splitlines()
-    assert 1 == metrics.value("samplegate_records_failed_total", server=name)
 
 
 def test_a_place_that_cannot_be_written_is_unavailable(tmp_path: Path) -> None:
@@ -175,8 +141,10 @@ def test_every_metric_reaches_the_file(tmp_path: Path, metric: Metric) -> None:
     assert f"# TYPE {metric.name} {metric.type}\n" in content
 
 
-def test_counting_imports_no_prometheus_client() -> None:
-    code = "import sys; from samplegate.records.metrics import Metrics; Metrics(); sys.exit('prometheus_client' in sys.modules)"
+def test_metrics_that_nothing_reads_count_nothing_and_import_no_prometheus_client() -> None:
+    told = "m.count('samplegate_rounds_total', server='a', door='push'); m.set('samplegate_draining', 1); m.only('samplegate_policy_info', hash='a');"
+    code = f"import sys; from samplegate.records.metrics import Metrics; m = Metrics(read=False); {told} m.forget(server='a');"
+    code += "sys.exit('prometheus_client' in sys.modules)"
     assert 0 == subprocess.run([sys.executable, "-c", code], env={"PYTHONPATH": "proxy"}, timeout=50, check=False).returncode
 
 
@@ -225,11 +193,34 @@ async def test_the_file_is_written_now_and_then_and_a_fault_is_told_once(tmp_pat
     assert {15.0} == set(turns.slept)
 
 
-def test_a_writing_that_was_overtaken_changes_nothing(tmp_path: Path) -> None:
+@pytest.mark.anyio
+async def test_of_several_writings_at_once_the_latest_counts_are_left(tmp_path: Path) -> None:
     metrics, path = Metrics(), tmp_path / "x.prom"
     file = MetricsFile(metrics, path)
-    late = file._text()
-    metrics.count("samplegate_records_failed_total", server="a")
-    file.write()
-    file._put(*late)
-    assert 'samplegate_records_failed_total{server="a"} 1.0' in path.read_text()
+
+    async def counted() -> None:
+        metrics.count("samplegate_records_failed_total", server="a")
+        await anyio.to_thread.run_sync(file.write)
+
+    async with anyio.create_task_group() as group:
+        for _ in range(20):
+            group.start_soon(counted)
+    assert 'samplegate_records_failed_total{server="a"} 20.0' in path.read_text()
+
+
+def test_every_user_may_read_the_file_whatever_the_umask_is(tmp_path: Path) -> None:
+    before = os.umask(0o077)
+    try:
+        MetricsFile(Metrics(), tmp_path / "x.prom").write()
+    finally:
+        os.umask(before)
+    assert 0o644 == stat.S_IMODE((tmp_path / "x.prom").stat().st_mode)
+
+
+def test_a_metric_without_labels_reads_nothing_until_it_is_measured(tmp_path: Path) -> None:
+    metrics = Metrics()
+    MetricsFile(metrics, tmp_path / "x.prom").write()
+    assert "samplegate_reload_last_success" not in (tmp_path / "x.prom").read_text()
+    metrics.set("samplegate_reload_last_success", 0)
+    MetricsFile(metrics, tmp_path / "x.prom").write()
+    assert "\nsamplegate_reload_last_success 0.0\n" in (tmp_path / "x.prom").read_text()

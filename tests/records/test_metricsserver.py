@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import http.client
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from functools import partial
 from typing import Any
 
 import anyio
@@ -15,10 +14,8 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from samplegate.ports import Unavailable
-from samplegate.records import metricsserver
-from samplegate.records.exposition import page
-from samplegate.records.metrics import Metrics
-from samplegate.records.metricsserver import AT_A_TIME, MAX_HEAD, MetricsServer
+from samplegate.records import metrics as served
+from samplegate.records.metrics import AT_A_TIME, MAX_HEAD, Metrics, MetricsServer
 
 
 @pytest.fixture(params=["asyncio", "uvloop"])
@@ -43,13 +40,23 @@ class Events:
 
 
 @asynccontextmanager
-async def serving(shown: Callable[[str], tuple[bytes, str]] | None = None, log: Events | None = None) -> AsyncIterator[int]:
-    server = await MetricsServer.open(shown or partial(page, Metrics()), 0, log or Events())
+async def serving(shown: Callable[[str], Awaitable[tuple[bytes, str]]] | None = None, log: Events | None = None) -> AsyncIterator[int]:
+    server = await MetricsServer.open(shown or Metrics().page, 0, log or Events())
     try:
         yield server.port
     finally:
         with anyio.fail_after(10):
             await server.aclose()
+
+
+def pages(*bodies: bytes) -> Callable[[str], Awaitable[tuple[bytes, str]]]:
+    """These, one after the other."""
+    left = list(bodies)
+
+    async def page(accept: str) -> tuple[bytes, str]:
+        return left.pop(0), "text/plain"
+
+    return page
 
 
 async def ask(port: int, method: str = "GET", path: str = "/metrics", **headers: str) -> tuple[int, dict[str, str], str]:
@@ -79,7 +86,7 @@ async def raw(port: int, sent: bytes) -> bytes:
 
 async def test_a_scrape_gets_what_is_counted_now() -> None:
     metrics = Metrics()
-    async with serving(partial(page, metrics)) as port:
+    async with serving(metrics.page) as port:
         for expected in (1.0, 2.0):
             metrics.count("samplegate_rounds_total", server="db", door="push")
             status, headers, body = await ask(port)
@@ -97,7 +104,7 @@ async def test_a_scrape_chooses_its_format() -> None:
 
 
 async def test_head_is_get_without_the_body() -> None:
-    async with serving(lambda _: (b"x\n", "text/plain")) as port:
+    async with serving(pages(b"x\n")) as port:
         status, headers, body = await ask(port, "HEAD")
     assert (200, "2", "") == (status, headers["content-length"], body)
 
@@ -133,17 +140,16 @@ async def test_a_head_without_an_end_is_cut_off() -> None:
 
 
 async def test_a_client_that_says_nothing_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(metricsserver, "PATIENCE", 0.05)
+    monkeypatch.setattr(served, "PATIENCE", 0.05)
     async with serving() as port:
         assert b"" == await raw(port, b"GET /metrics HT")
 
 
 async def test_a_client_that_does_not_read_its_answer_keeps_no_other_out_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(metricsserver, "PATIENCE", 0.05)
-    monkeypatch.setattr(metricsserver, "AT_A_TIME", 1)
+    monkeypatch.setattr(served, "PATIENCE", 0.05)
+    monkeypatch.setattr(served, "AT_A_TIME", 1)
     request = b"GET /metrics HTTP/1.1\r\nhost: localhost\r\n\r\n"
-    pages = [b"x" * 50_000_000, b"y"]
-    async with serving(lambda _: (pages.pop(0), "text/plain")) as port:
+    async with serving(pages(b"x" * 50_000_000, b"y")) as port:
         with anyio.fail_after(20):
             reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=1024)
             writer.write(request)
@@ -163,7 +169,7 @@ async def test_only_so_many_are_connected_at_a_time() -> None:
 
 
 async def test_a_fault_is_logged_and_told_by_a_fixed_sentence() -> None:
-    def shown(accept: str) -> tuple[bytes, str]:
+    async def shown(accept: str) -> tuple[bytes, str]:
         raise KeyError("a secret")
 
     log = Events()
@@ -177,13 +183,13 @@ async def test_a_port_that_is_taken_is_unavailable_with_a_remedy() -> None:
         with pytest.raises(
             Unavailable, match=rf"metrics port: 127\.0\.0\.1:{port} cannot be listened on: address already in use; give another --metrics-port"
         ):
-            await MetricsServer.open(partial(page, Metrics()), port, Events())
+            await MetricsServer.open(Metrics().page, port, Events())
 
 
 @pytest.mark.parametrize("port", [-1, 65536])
 async def test_a_port_that_is_none_is_unavailable(port: int) -> None:
     with pytest.raises(Unavailable, match=f"metrics port: {port} is no port"):
-        await MetricsServer.open(partial(page, Metrics()), port, Events())
+        await MetricsServer.open(Metrics().page, port, Events())
 
 
 async def test_after_the_end_nobody_listens_and_the_port_is_free() -> None:

@@ -13,6 +13,7 @@ from samplegate.records.log import configure
 from samplegate.records.metrics import Metrics
 from samplegate.records.notes import LOGGED, Notes
 from samplegate.records.tally import Tally
+from tests.metered import value
 
 
 def events(stream: io.StringIO) -> list[dict[str, Any]]:
@@ -26,7 +27,7 @@ def test_the_first_of_an_event_are_logged_then_a_count_now_and_then_and_each_is_
         notes.take(Note("frame.refused", {"side": "server", "fault": "no JSON"}))
     notes.take(Note("frame.unasked", {"side": "client"}))
     assert [None] * LOGGED + [100, 1000, None] == [event.get("count") for event in events(stream)]
-    assert 1234 == metrics.value("samplegate_frames_refused_total", server="db", side="server", reason="refused")
+    assert 1234 == value(metrics, "samplegate_frames_refused_total", server="db", side="server", reason="refused")
     assert "not every one is in the log: 1234 frame.refused" == notes.summary()
 
 
@@ -35,7 +36,7 @@ def test_frames_that_are_lost_are_counted_by_their_reason(event: str) -> None:
     metrics = Metrics()
     notes = Notes(configure("error", stream=io.StringIO()), metrics, "db")
     notes.take(Note(event, {"side": "client"}))
-    assert 1 == metrics.value("samplegate_frames_dropped_total", side="client", reason=event.partition(".")[2])
+    assert 1 == value(metrics, "samplegate_frames_dropped_total", side="client", reason=event.partition(".")[2])
     assert "" == notes.summary()
 
 

@@ -11,6 +11,7 @@ from samplegate.core.record import Attempt, Record
 from samplegate.records import tally as tallying
 from samplegate.records.metrics import Metrics
 from samplegate.records.tally import Tally, dollars
+from tests.metered import value
 
 PLAIN = Record(
     decision_id="d1",
@@ -52,27 +53,27 @@ def test_a_request_is_counted_by_its_rule_and_what_came_of_it() -> None:
         "reason": "rule",
         "decided_by": "policy",
     }
-    assert 1 == metrics.value("samplegate_requests_total", **labels)
-    assert 1 == metrics.value("samplegate_requests_total", rule=None, decided_by=None, reason="no_rule")
+    assert 1 == value(metrics, "samplegate_requests_total", **labels)
+    assert 1 == value(metrics, "samplegate_requests_total", rule=None, decided_by=None, reason="no_rule")
 
 
 def test_what_a_shadow_rule_would_have_done_is_counted_by_its_name() -> None:
     _, metrics = taken(replace(PLAIN, shadows=(Shadow("trial", "deny"), Shadow("other", "deny"))))
-    assert 1 == metrics.value("samplegate_shadow_decisions_total", server="docs", kind="sampling", rule="trial", effect="deny")
+    assert 1 == value(metrics, "samplegate_shadow_decisions_total", server="docs", kind="sampling", rule="trial", effect="deny")
 
 
 def test_each_model_is_counted_at_what_it_cost_and_a_failed_one_as_left_for_the_next() -> None:
     _, metrics = taken(replace(PLAIN, attempts=(CHEAP, SMART), usd=SMART.usd))
-    costs = [metrics.value("samplegate_cost_usd_total", server="docs", model=model, rule="drafts") for model in ("cheap", "smart")]
+    costs = [value(metrics, "samplegate_cost_usd_total", server="docs", model=model, rule="drafts") for model in ("cheap", "smart")]
     assert [0, 0.0042] == costs
-    assert 1 == metrics.value("samplegate_fallbacks_total", model_from="cheap", model_to="smart", reason="rate_limited")
-    assert 1 == metrics.value("samplegate_fallbacks_total")
+    assert 1 == value(metrics, "samplegate_fallbacks_total", model_from="cheap", model_to="smart", reason="rate_limited")
+    assert 1 == value(metrics, "samplegate_fallbacks_total")
 
 
 def test_an_unknown_price_is_counted_by_itself_and_said() -> None:
     tally, metrics = taken(replace(PLAIN, attempts=(Attempt("local", "ok"),)), replace(PLAIN, attempts=(SMART,), usd=SMART.usd))
-    assert 1 == metrics.value("samplegate_unpriced_calls_total", server="docs", model="local", rule="drafts")
-    assert 0 == metrics.value("samplegate_cost_usd_total", model="local")
+    assert 1 == value(metrics, "samplegate_unpriced_calls_total", server="docs", model="local", rule="drafts")
+    assert 0 == value(metrics, "samplegate_cost_usd_total", model="local")
     assert "2 requests: 2 answered; 0.0042 USD and 1 model call of unknown price" == tally.summary()
 
 
@@ -101,7 +102,7 @@ def test_calls_of_models_are_counted_by_what_is_on_record() -> None:
     late = replace(PLAIN, outcome="unanswered", reason=Reason.TIMEOUT, attempts=(CHEAP, Attempt("smart", "timeout", usd=10**12)))
     _, metrics = taken(late, replace(PLAIN, attempts=(SMART,)))
     calls = {
-        (model, result): metrics.value("samplegate_model_calls_total", model=model, result=result)
+        (model, result): value(metrics, "samplegate_model_calls_total", model=model, result=result)
         for model, result in (("cheap", "rate_limited"), ("smart", "timeout"), ("smart", "ok"), ("smart", "cancelled"))
     }
     assert {("cheap", "rate_limited"): 1, ("smart", "timeout"): 1, ("smart", "ok"): 1, ("smart", "cancelled"): 0} == calls
@@ -130,15 +131,15 @@ def test_a_revoked_request_is_one_and_paid_once() -> None:
     assert "2 requests: 1 answered, 1 unanswered; 0.0042 USD; limit rate refused 1" == tally.summary()
     assert 1 == tally.failed == len(tally.failures())
     assert (0.0042, 2, 1) == tuple(
-        metrics.value(f"samplegate_{name}") for name in ("cost_usd_total", "model_calls_total", "request_duration_seconds")
+        value(metrics, f"samplegate_{name}") for name in ("cost_usd_total", "model_calls_total", "request_duration_seconds")
     )
 
 
 def test_a_counter_never_goes_down_so_a_revoked_request_is_counted_under_both() -> None:
     _, metrics = taken(replace(REVIEWED, shadows=(Shadow("trial", "deny"),)), replace(LOST, shadows=(Shadow("trial", "deny"),)))
-    assert [1, 1] == [metrics.value("samplegate_requests_total", outcome=outcome) for outcome in ("answered", "unanswered")]
-    assert 1 == metrics.value("samplegate_requests_total", outcome="unanswered", reason="review")
-    assert 1 == metrics.value("samplegate_shadow_decisions_total")
+    assert [1, 1] == [value(metrics, "samplegate_requests_total", outcome=outcome) for outcome in ("answered", "unanswered")]
+    assert 1 == value(metrics, "samplegate_requests_total", outcome="unanswered", reason="review")
+    assert 1 == value(metrics, "samplegate_shadow_decisions_total")
 
 
 def test_a_denied_request_that_was_revoked_is_listed_once() -> None:

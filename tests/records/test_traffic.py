@@ -8,6 +8,7 @@ import pytest
 
 from samplegate.records.metrics import Metrics
 from samplegate.records.traffic import Refusal, Traffic, method_class, status_class
+from tests.metered import value
 
 REQUESTS, SECONDS, REFUSED = "samplegate_http_requests_total", "samplegate_http_request_duration_seconds", "samplegate_http_refused_total"
 
@@ -44,26 +45,26 @@ def test_an_answered_request_is_counted_and_timed() -> None:
     metrics = Metrics()
     Traffic(metrics).answered(server="db", era="legacy", http="POST", method="tools/call", status=200, seconds=0.0004)
     labels = {"server": "db", "era": "legacy", "method": "call"}
-    assert (1, 1) == (metrics.value(REQUESTS, **labels, status="2xx"), metrics.value(SECONDS, **labels))
+    assert (1, 1) == (value(metrics, REQUESTS, **labels, status="2xx"), value(metrics, SECONDS, **labels))
 
 
 def test_a_stream_is_counted_and_not_timed_for_it_lasts_as_long_as_its_client() -> None:
     metrics = Metrics()
     Traffic(metrics).answered(server="db", era="legacy", http="GET", method=None, status=200, seconds=3600)
-    assert (1, 0) == (metrics.value(REQUESTS, method="stream"), metrics.value(SECONDS))
+    assert (1, 0) == (value(metrics, REQUESTS, method="stream"), value(metrics, SECONDS))
 
 
 def test_a_request_that_names_no_server_is_counted_without_one() -> None:
     metrics = Metrics()
     Traffic(metrics).answered(server=None, era=None, http="POST", method=None, status=404, seconds=0.001)
-    assert 1 == metrics.value(REQUESTS, server=None, era=None, status="4xx")
+    assert 1 == value(metrics, REQUESTS, server=None, era=None, status="4xx")
 
 
 @pytest.mark.parametrize("reason", get_args(Refusal))
 def test_a_refused_request_is_counted_by_its_reason(reason: Refusal) -> None:
     metrics = Metrics()
     Traffic(metrics).refused("db", reason)
-    assert 1 == metrics.value(REFUSED, server="db", reason=reason)
+    assert 1 == value(metrics, REFUSED, server="db", reason=reason)
 
 
 def test_after_its_server_was_removed_a_request_is_counted_in_a_series_that_is_shown() -> None:
@@ -73,7 +74,7 @@ def test_after_its_server_was_removed_a_request_is_counted_in_a_series_that_is_s
         for server in ("db", "docs"):
             traffic.answered(server=server, era="modern", http="POST", method="tools/call", status=200, seconds=0.1)
     metrics.forget(server="db")
-    assert [0, 2] == [metrics.value(REQUESTS, server=server) for server in ("db", "docs")]
+    assert [0, 2] == [value(metrics, REQUESTS, server=server) for server in ("db", "docs")]
     for server in ("db", "docs"):
         traffic.answered(server=server, era="modern", http="POST", method="tools/call", status=200, seconds=0.1)
-    assert [(1, 1), (3, 3)] == [(metrics.value(REQUESTS, server=server), metrics.value(SECONDS, server=server)) for server in ("db", "docs")]
+    assert [(1, 1), (3, 3)] == [(value(metrics, REQUESTS, server=server), value(metrics, SECONDS, server=server)) for server in ("db", "docs")]

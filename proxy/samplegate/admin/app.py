@@ -97,7 +97,7 @@ class Answer(msgspec.Struct, frozen=True):
 
 def admin_app(
     *,
-    metrics: Callable[[str], tuple[bytes, str]],
+    metrics: Callable[[str], Awaitable[tuple[bytes, str]]],
     ready: Callable[[], Sequence[str]],
     reload: Callable[[], Awaitable[ReloadReport]],
     about: Callable[[], Mapping[str, object]],
@@ -159,7 +159,7 @@ class _Routes:
     def __init__(
         self,
         *,
-        metrics: Callable[[str], tuple[bytes, str]],
+        metrics: Callable[[str], Awaitable[tuple[bytes, str]]],
         ready: Callable[[], Sequence[str]],
         unavailable: Callable[[], Sequence[str]],
         reload: Callable[[], Awaitable[ReloadReport]],
@@ -176,7 +176,7 @@ class _Routes:
         self._log = log
 
     async def metrics(self, asked: Asked) -> Answer:
-        return Answer(200, *self._metrics(",".join(asked.headers.all(b"accept"))))
+        return Answer(200, *await self._metrics(",".join(asked.headers.all(b"accept"))))
 
     async def healthz(self, asked: Asked) -> Answer:
         """The event loop turns, or this would not be answered."""

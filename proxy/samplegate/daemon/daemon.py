@@ -40,8 +40,8 @@ from samplegate.links.front.replies import Receive, Scope, Send
 from samplegate.links.front.sessions import Sessions
 from samplegate.ports import Unavailable
 from samplegate.records.decisions import DecisionLog
-from samplegate.records.exposition import preload
 from samplegate.records.log import Log
+from samplegate.records.metrics import Metrics
 from samplegate.settings.serving import ServeSettings
 
 LINGER: Final = 3.0  # seconds that sessions and connections outlive the last answer of a drain: clients list tools right after it
@@ -76,7 +76,9 @@ class Daemon:
         """From the first connection to the last."""
         self._patience = anyio.CancelScope()
         self._asked = anyio.Event()
-        self.house = House(self._wanted.rules, state=self._settings.state, decisions=self._decisions, log=self._log, key=self._key)
+        settings = self._settings
+        metrics = Metrics(read=settings.metrics_file is not None or settings.admin_listen is not None)
+        self.house = House(self._wanted.rules, state=settings.state, decisions=self._decisions, log=self._log, key=self._key, metrics=metrics)
         self._log.count_dropped(self.house.metrics)
         tell_policy(self.house)
         self.house.metrics.set("samplegate_reload_last_success", 1)
@@ -125,7 +127,6 @@ class Daemon:
         if "admin" in self._listeners:
             app = self.operators.app(self.reload)
             self._listeners.open("admin", app, operators.BOUNDS, group, refused=self.counting.crowded, keep_alive=operators.KEEP_ALIVE)
-            group.start_soon(anyio.to_thread.run_sync, preload)
         await self._warm()
         self._listeners.open("public", self._front, self.sessions.bounds, group, refused=self.counting.crowded)
         self.reviewers.listen(group, refused=self.counting.crowded)

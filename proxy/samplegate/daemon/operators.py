@@ -17,8 +17,7 @@ from samplegate.daemon.public import Public, path_of
 from samplegate.house import House
 from samplegate.links.front.bounds import Bounds
 from samplegate.ports import Unavailable
-from samplegate.records.exposition import page
-from samplegate.records.metricsfile import MetricsFile, file_path
+from samplegate.records.metrics import MetricsFile, file_path
 from samplegate.settings.serving import ServeSettings
 
 BOUNDS: Final = Bounds(connections=64, head=16 * 1024, head_time=5.0, stalled=10.0)
@@ -79,9 +78,9 @@ class Operators:
             said.insert(len(paths), ("callers.absent", open_to_all, {}))
         return said
 
-    def _metrics(self, accept: str) -> tuple[bytes, str]:
+    async def _metrics(self, accept: str) -> tuple[bytes, str]:
         self._counting.refresh(self._public, self._listeners.connections())
-        return page(self._house.metrics, accept)
+        return await self._house.metrics.page(accept)
 
     def _missing(self) -> list[str]:
         """What keeps it from serving, a line each."""

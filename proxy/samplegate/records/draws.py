@@ -18,6 +18,7 @@ class Draws:
     def __init__(self, terms: Mapping[str, Terms], metrics: Metrics) -> None:
         self._terms = terms
         self._metrics = metrics
+        self._used: dict[str, float] = {}
 
     def amend(self, terms: Mapping[str, Terms]) -> None:
         """Another policy is in force: the series of limits that it lacks are gone, and how full the others are is told of their new amounts."""
@@ -25,9 +26,10 @@ class Draws:
         for name, was in before.items():
             now = terms.get(name)
             if now is None:
+                self._used.pop(name, None)
                 self._metrics.forget(limit=name)
-            elif used := self._metrics.value(USED, limit=name):
-                self._metrics.set(USED, used * was.most / now.most if _goes_on(was, now) and now.most else 0.0, limit=name)
+            elif used := self._used.get(name):
+                self._set_used(name, used * was.most / now.most if _goes_on(was, now) and now.most else 0.0)
 
     def reserved(self, draws: Sequence[Draw], answer: Reserved | Refused, wait: float | None) -> None:
         """A reservation and what came of it; ``wait`` is the seconds that it took where it might wait, else None."""
@@ -38,7 +40,7 @@ class Draws:
             names, result = sorted({draw.limit for draw in draws}), "waited" if waited else "granted"
             for name, share in answer.fill.items():
                 if name in self._terms:
-                    self._metrics.set(USED, share, limit=name)
+                    self._set_used(name, share)
         for name in names:
             if name not in self._terms:
                 continue  # a round of a policy that is not in force any more: its series is forgotten, and stays so
@@ -68,10 +70,13 @@ class Draws:
 
     def _correct(self, terms: Terms, more: int) -> None:
         if terms.most:
-            used = self._metrics.value(USED, limit=terms.name) + more / terms.most
-            self._metrics.set(USED, max(0.0, used), limit=terms.name)
+            self._set_used(terms.name, max(0.0, self._used.get(terms.name, 0.0) + more / terms.most))
         if more > 0:
             self._metrics.count("samplegate_limit_overruns_total", limit=terms.name)
+
+    def _set_used(self, name: str, share: float) -> None:
+        self._used[name] = share
+        self._metrics.set(USED, share, limit=name)
 
 
 def _goes_on(was: Terms, now: Terms) -> bool:

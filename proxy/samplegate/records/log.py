@@ -9,6 +9,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Mapping, MutableMapping
+from functools import partial
 from typing import Any, Final, Literal, TextIO, TypeAlias
 
 from samplegate.records.logline import FORMS, MAX_VALUE, Format, stamp
@@ -35,7 +36,7 @@ class Log:
 
     def count_dropped(self, metrics: Metrics) -> None:
         """Have lines that nobody will see counted there from now on, with those of before."""
-        self.outlet.count_in(metrics.counter("samplegate_log_dropped_total"))
+        self.outlet.count_dropped(partial(metrics.count, "samplegate_log_dropped_total"))
 
     def tells(self, level: Level) -> bool:
         """Whether events of this level are written."""

@@ -1,163 +1,271 @@
-"""The gate's counters: one small port, kept in memory, written as Prometheus text on demand (``exposition.py``). Not a server, and no push to one.
-
-Every metric stands in METRICS; labels come from finite sets that the operator controls, never from a peer.
-"""
+"""Metrics of one process on prometheus-client: counters, gauges and histograms, their text file, and a listener for scrapes."""
 
 from __future__ import annotations
 
-from bisect import bisect_left
-from collections.abc import Callable, Iterator
-from typing import Final
+import asyncio
+import os
+import threading
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Final
 
-import msgspec
+import anyio
+from anyio import to_thread
 
-from samplegate.records.daemonmetrics import OF_THE_DAEMON
-from samplegate.records.metrictable import GATE, Metric
-from samplegate.records.reviewmetrics import OF_REVIEWS
+from samplegate.ports import Log, Unavailable
+from samplegate.records.definitions import METRICS
 
-__all__ = ["METRICS", "NONE", "Metric", "Metrics", "Number", "Spread"]
+NONE: Final = "none"  # a label without a value
 
-METRICS: Final = (*GATE, *OF_REVIEWS, *OF_THE_DAEMON)
-"""Every metric there is. A rename is a change that the changelog names."""
-
-NONE: Final = "none"  # what a label says where there is nothing to say
-_TABLE: Final = {metric.name: (metric, frozenset(metric.labels)) for metric in METRICS}
-
-
-class Number(msgspec.Struct, eq=False):
-    """One series of a counter or a gauge. ``labels``: as the text shows them, ``a="x",b="y"``, made once."""
-
-    labels: str
-    amount: float = 0
-
-
-class Spread(msgspec.Struct, eq=False):
-    """One series of a histogram: how many values fell in each bucket (the last: above every bound), and their sum."""
-
-    labels: str
-    bounds: tuple[float, ...]
-    counts: list[int]
-    total: float = 0.0
-
-    def add(self, value: float) -> None:
-        """Put a value in."""
-        self.counts[bisect_left(self.bounds, value)] += 1
-        self.total += value
+HOST: Final = "127.0.0.1"
+MAX_HEAD: Final = 16_384  # bytes
+PATIENCE: Final = 5.0  # seconds for a request's head, and again until its answer is read
+AT_A_TIME: Final = 16  # connections: a scrape is one
+OWN: Final = ("127.0.0.1", "localhost")
 
 
 class Metrics:
-    """The counters of one process. Not locked: it is used from the event loop's thread only."""
+    """The metrics of one process; any thread may use them. ``read``: False where nothing will read them.
 
-    def __init__(self) -> None:
-        self._numbers: dict[str, dict[tuple[str, ...], Number]] = {}
-        self._spreads: dict[str, dict[tuple[str, ...], Spread]] = {}
-        self.forgets = 0
-        """How often series were dropped: those that somebody keeps are to be asked for anew once it has changed."""
+    Then nothing is counted, and prometheus-client is not imported: it takes 40 ms of a start.
+    """
 
-    def count(self, name: str, amount: float = 1, /, **labels: object) -> None:
-        """Add to a counter. Labels are the metric's own, all of them; None reads ``none``. Raises ValueError for a metric that is not in METRICS."""
-        self._number(name, "counter", labels).amount += amount
-
-    def set(self, name: str, value: float, /, **labels: object) -> None:
-        """Say how high a gauge is; otherwise as count."""
-        self._number(name, "gauge", labels).amount = value
-
-    def only(self, name: str, /, **labels: object) -> None:
-        """Have a gauge that says something by its labels say this and nothing else: the one series is 1, the others are gone."""
-        self._numbers.pop(name, None)
-        self.set(name, 1, **labels)
-
-    def hold(self, name: str, /, **labels: object) -> Callable[[], None]:
-        """Raise a gauge by one until what is returned is called (again: nothing happens).
-
-        Not a plain ``dec``: what is let go after its series was forgotten must not pull a later series of the same name below zero.
-        """
-        number = self._number(name, "gauge", labels)
-        number.amount += 1
-        held = [number]
-
-        def let_go() -> None:
-            while held:
-                held.pop().amount -= 1
-
-        return let_go
-
-    def observe(self, name: str, value: float, /, **labels: object) -> None:
-        """Put a value, in seconds, into a histogram; otherwise as count."""
-        self.histogram(name, **labels).add(value)
-
-    def counter(self, name: str, /, **labels: object) -> Number:
-        """The series that ``count`` adds to, for what counts with every call. See ``forgets``."""
-        return self._number(name, "counter", labels)
-
-    def histogram(self, name: str, /, **labels: object) -> Spread:
-        """The series that ``observe`` puts values into, likewise."""
-        metric, values = _known(name, "histogram", labels)
-        series = self._spreads.setdefault(name, {})
-        found = series.get(values)
-        if found is None:
-            found = series[values] = Spread(_shown(metric, values), metric.bounds, [0] * (len(metric.bounds) + 1))
-        return found
-
-    def forget(self, **labels: object) -> None:
-        """Drop every series, of whatever metric, that has these labels: a server or a limit that a reload removed. None given: nothing is dropped."""
-        self.forgets += 1
-        for metric in METRICS if labels else ():
-            if labels.keys() <= set(metric.labels):
-                for kept in (self._numbers.get(metric.name, {}), self._spreads.get(metric.name, {})):
-                    for values in _having(metric, kept, labels):
-                        del kept[values]
-
-    def value(self, name: str, **labels: object) -> float:
-        """How far a counter or gauge is, or how many values a histogram holds, over every series with these labels, summed."""
-        metric, _ = _TABLE[name]
-        numbers, spreads = self._numbers.get(name, {}), self._spreads.get(name, {})
-        return sum(numbers[values].amount for values in _having(metric, numbers, labels)) + sum(
-            sum(spreads[values].counts) for values in _having(metric, spreads, labels)
+    def __init__(self, *, read: bool = True) -> None:
+        self._metrics: dict[str, Any] = {}
+        self._read = read
+        if not read:
+            return
+        from prometheus_client import (
+            CollectorRegistry,
+            Counter,
+            Gauge,
+            Histogram,
+            ProcessCollector,
+            disable_created_metrics,
         )
 
-    def numbers(self, name: str) -> Iterator[Number]:
-        """The series of a counter or gauge, in the order in which they came up."""
-        yield from self._numbers.get(name, {}).values()
+        disable_created_metrics()  # type: ignore[no-untyped-call]
+        self.registry = CollectorRegistry()
+        for metric in METRICS:
+            # A metric without labels reads 0 once it is registered. This would be wrong for what was not measured.
+            registry = self.registry if metric.labels else None
+            if metric.type == "histogram":
+                made: Any = Histogram(metric.name, metric.help, metric.labels, registry=registry, buckets=metric.bounds)
+            else:
+                made = {"counter": Counter, "gauge": Gauge}[metric.type](metric.name, metric.help, metric.labels, registry=registry)
+            self._metrics[metric.name] = made
+        self._unregistered = {metric.name for metric in METRICS if not metric.labels}
+        self._scraped = CollectorRegistry()
+        self._scraped.register(self.registry)
+        ProcessCollector(registry=self._scraped)
+        self._one_at_a_time = anyio.CapacityLimiter(1)
 
-    def spreads(self, name: str) -> Iterator[Spread]:
-        """The series of a histogram, likewise."""
-        yield from self._spreads.get(name, {}).values()
+    def count(self, name: str, amount: float = 1, /, **labels: object) -> None:
+        """Add to a counter. All labels of the metric are required; None reads ``none``. Raises ValueError for others."""
+        self._series(name, labels).inc(amount)
 
-    def _number(self, name: str, type: str, labels: dict[str, object]) -> Number:
-        metric, values = _known(name, type, labels)
-        series = self._numbers.setdefault(name, {})
-        found = series.get(values)
-        if found is None:
-            found = series[values] = Number(_shown(metric, values))
-        return found
+    def set(self, name: str, value: float, /, **labels: object) -> None:
+        """Set a gauge; labels as for ``count``."""
+        self._series(name, labels).set(value)
+
+    def only(self, name: str, /, **labels: object) -> None:
+        """Make this the one series of a gauge that informs by its labels: it is 1, and all others are removed."""
+        if self._read:
+            self._metrics[name].clear()
+        self.set(name, 1, **labels)
+
+    def observe(self, name: str, value: float, /, **labels: object) -> None:
+        """Add a value, in seconds, to a histogram; labels as for ``count``."""
+        self._series(name, labels).observe(value)
+
+    def forget(self, **labels: object) -> None:
+        """Remove every series that has these labels, such as those of a server that a reload removed."""
+        wanted = {label: _text(value) for label, value in labels.items()}
+        for metric in METRICS if self._read and labels else ():
+            if labels.keys() <= set(metric.labels):
+                self._metrics[metric.name].remove_by_labels(wanted)
+
+    async def page(self, accept: str) -> tuple[bytes, str]:
+        """The text for a scrape with this Accept header, with the process's own metrics, and its content type.
+
+        It is made in a thread, because 10,000 lines take 0.1 s, and one at a time, however many ask for it.
+        """
+        return await to_thread.run_sync(self._page, accept, limiter=self._one_at_a_time)
+
+    def _page(self, accept: str) -> tuple[bytes, str]:
+        from prometheus_client.exposition import choose_encoder
+
+        encode, content_type = choose_encoder(accept)
+        return encode(self._scraped), content_type
+
+    def _series(self, name: str, labels: dict[str, object]) -> Any:
+        if not self._read:
+            return _UNREAD
+        metric = self._metrics[name]
+        if labels:
+            return metric.labels(**{label: _text(value) for label, value in labels.items()})
+        if name in self._unregistered:
+            self._unregistered.discard(name)
+            self.registry.register(metric)
+        return metric
 
 
-def _known(name: str, type: str, labels: dict[str, object]) -> tuple[Metric, tuple[str, ...]]:
-    metric, names = _TABLE.get(name, (None, None))
-    if metric is None or metric.type != type or labels.keys() != names:
-        raise ValueError(f"metric {name}: no {type} of METRICS with labels {sorted(labels)}")
-    return metric, tuple([_text(labels[label]) for label in metric.labels])
+class _Unread:
+    """A series that nothing reads."""
+
+    def inc(self, amount: float) -> None:
+        """Count nothing."""
+
+    set = observe = inc
+
+
+_UNREAD: Final = _Unread()
 
 
 def _text(value: object) -> str:
-    """Halves of characters, as a command line may hold them, are written out: the text is UTF-8."""
+    """Lone surrogates, which a command line can contain, are escaped: the text is UTF-8."""
     text = NONE if value is None else str(value)
     return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode()
 
 
-def _shown(metric: Metric, values: tuple[str, ...]) -> str:
-    """Labels as the text format has them, sorted by name; backslash, quote and line feed are the three it wants escaped."""
-    pairs = sorted(zip(metric.labels, values, strict=True))
-    return ",".join(f'{name}="{_escaped(value)}"' for name, value in pairs)
+def file_path(template: str, server: str, pid: int) -> Path:
+    """``--metrics-file`` with ``{server}`` and ``{pid}`` filled in; other braces stay."""
+    safe = "".join(character if character.isalnum() or character in "._-" else "_" for character in server)
+    return Path(template.replace("{server}", safe).replace("{pid}", str(pid)))
 
 
-def _escaped(value: str) -> str:
-    return value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+class MetricsFile:
+    """Metrics as a file of Prometheus text, for a collector that reads folders."""
+
+    def __init__(self, metrics: Metrics, path: Path) -> None:
+        self._metrics = metrics
+        self._path = path
+        self._lock = threading.Lock()  # a text that was rendered earlier must not replace a later one
+
+    def write(self) -> None:
+        """Replace the file in one step, so that a collector never reads half of it. Raises Unavailable."""
+        from prometheus_client import generate_latest
+
+        draft = self._path.with_name(f".{self._path.name[:40]}.{os.urandom(8).hex()}")  # a collector reads *.prom only
+        with self._lock:
+            try:
+                self._path.parent.mkdir(parents=True, exist_ok=True)
+                try:
+                    draft.write_bytes(generate_latest(self._metrics.registry))
+                    draft.chmod(0o644)  # whatever the umask is: a collector runs as another user, and it holds no secret
+                    draft.replace(self._path)
+                finally:
+                    draft.unlink(missing_ok=True)
+            except OSError as problem:
+                reason = problem.strerror or problem
+                raise Unavailable(f"metrics file: {self._path} cannot be written: {reason}") from problem
+
+    async def keep(
+        self,
+        seconds: float,
+        failed: Callable[[str], object],
+        sleep: Callable[[float], Awaitable[object]] = anyio.sleep,
+    ) -> None:
+        """Write it every so many seconds, in a thread, until cancelled. ``failed`` hears of the first of several failures in a row."""
+        told = False
+        while True:
+            await sleep(seconds)
+            try:
+                await to_thread.run_sync(self.write, abandon_on_cancel=True)
+            except Unavailable as problem:
+                if not told:
+                    failed(str(problem))
+                told = True
+            else:
+                told = False
 
 
-def _having(
-    metric: Metric, series: dict[tuple[str, ...], Number] | dict[tuple[str, ...], Spread], labels: dict[str, object]
-) -> list[tuple[str, ...]]:
-    wanted = [(metric.labels.index(label), _text(value)) for label, value in labels.items()]
-    return [values for values in series if all(values[index] == text for index, text in wanted)]
+class MetricsServer:
+    """The listener of `run --metrics-port` on 127.0.0.1; made by ``open``. Other users of the machine can read what it shows.
+
+    It speaks as little HTTP as a scrape needs: one request for each connection, without a body, whose head is bounded in
+    size and time.
+    """
+
+    def __init__(self, page: Callable[[str], Awaitable[tuple[bytes, str]]], log: Log) -> None:
+        self._page = page
+        self._log = log
+        self._server: asyncio.Server | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    @classmethod
+    async def open(cls, page: Callable[[str], Awaitable[tuple[bytes, str]]], port: int, log: Log) -> MetricsServer:
+        """Listen; 0 is any free port. ``page``: an Accept header -> a text and its content type. Raises Unavailable."""
+        found = cls(page, log)
+        if not 0 <= port <= 65535:  # uvloop would never end after such a try
+            raise Unavailable(f"metrics port: {port} is no port; give --metrics-port one up to 65535, or 0 for any")
+        try:
+            found._server = await asyncio.start_server(found._connected, HOST, port, limit=MAX_HEAD, backlog=AT_A_TIME)
+        except OSError as problem:
+            what = (os.strerror(problem.errno) if problem.errno else str(problem)).lower()
+            raise Unavailable(f"metrics port: {HOST}:{port} cannot be listened on: {what}; give another --metrics-port, or 0 for any") from problem
+        return found
+
+    @property
+    def port(self) -> int:
+        """Where it listens."""
+        return int(self._server.sockets[0].getsockname()[1]) if self._server is not None and self._server.sockets else 0
+
+    async def aclose(self) -> None:
+        """Stop listening and drop all connections."""
+        if self._server is not None:
+            self._server.close()
+        for task in self._tasks:
+            task.cancel()
+        if self._tasks:
+            await asyncio.wait(self._tasks)
+
+    def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if len(self._tasks) >= AT_A_TIME:
+            writer.transport.abort()
+            return
+        task = asyncio.get_running_loop().create_task(self._serve(reader, writer))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """One request. Whatever goes wrong with it is its client's trouble alone."""
+        try:
+            async with asyncio.timeout(PATIENCE):
+                head = await reader.readuntil(b"\r\n\r\n")
+            writer.write(await self._answer(head))
+            async with asyncio.timeout(PATIENCE):
+                await writer.drain()
+                writer.close()
+                await writer.wait_closed()
+        except (OSError, TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
+            pass
+        finally:
+            with suppress(Exception):
+                writer.transport.abort()
+
+    async def _answer(self, head: bytes) -> bytes:
+        request, *lines = head.decode("latin-1").split("\r\n")
+        method, _, rest = request.partition(" ")
+        path = rest.partition(" ")[0].partition("?")[0]
+        headers = [(name.lower(), value.strip()) for name, _, value in (line.partition(":") for line in lines if line)]
+        if any(value.rpartition(":")[0] not in OWN and value not in OWN for name, value in headers if name == "host"):
+            return _response("403 Forbidden", b"host: not a name of this listener; use 127.0.0.1\n", method)
+        if path not in ("/metrics", "/"):
+            return _response("404 Not Found", b"nothing is here; there is /metrics\n", method)
+        if method not in ("GET", "HEAD"):
+            return _response("405 Method Not Allowed", b"/metrics takes GET, HEAD\n", method, more="allow: GET, HEAD\r\n")
+        try:
+            body, content_type = await self._page(",".join(value for name, value in headers if name == "accept"))
+        except Exception:
+            self._log.error("metrics.failed", exc_info=True)
+            return _response("500 Internal Server Error", b"/metrics: a fault in the gate; the log has it\n", method)
+        return _response("200 OK", body, method, content_type)
+
+
+def _response(status: str, body: bytes, method: str, content_type: str = "text/plain; charset=utf-8", more: str = "") -> bytes:
+    length = f"content-length: {len(body)}\r\n"
+    fields = f"content-type: {content_type}\r\n{length}cache-control: no-store\r\nconnection: close\r\n{more}"
+    head = f"HTTP/1.1 {status}\r\n{fields}\r\n"
+    return head.encode("latin-1") + (b"" if method == "HEAD" else body)

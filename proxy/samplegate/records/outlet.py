@@ -13,10 +13,7 @@ import sys
 import threading
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final, TextIO, TypeAlias
-
-if TYPE_CHECKING:
-    from samplegate.records.metrics import Number
+from typing import Final, TextIO, TypeAlias
 
 DELAY: Final = 0.05  # seconds that a line may be collected: nobody who reads along sees it, and a busy gate writes once for hundreds of calls
 PIECE: Final = 4096  # characters, all ASCII: what a pipe that is ready takes without waiting (POSIX's PIPE_BUF on Linux)
@@ -43,13 +40,13 @@ class Outlet:
         self._armed = self._stuck = self._registered = False
         self.dropped = 0
         """Lines that nobody will see."""
-        self._counted: Number | None = None
+        self._count: Callable[[int], object] | None = None
 
-    def count_in(self, number: Number) -> None:
-        """Have what is dropped counted there too, what was dropped before as well. The number is this outlet's alone from now on."""
+    def count_dropped(self, count: Callable[[int], object]) -> None:
+        """Report the number of dropped lines there too, at once and from now on."""
         with self._lock:
-            number.amount += self.dropped
-            self._counted = number
+            count(self.dropped)
+            self._count = count
 
     def put(self, line: str) -> None:
         """Write a line now, after all that is collected. If the stream takes nothing it is kept like those."""
@@ -91,8 +88,8 @@ class Outlet:
 
     def _drop(self, lines: int) -> None:
         self.dropped += lines
-        if self._counted is not None:
-            self._counted.amount += lines
+        if self._count is not None:
+            self._count(lines)
 
     def _piece(self) -> str:
         """Takes the next whole lines, or the begin of one that is too long to go at once."""

@@ -7,10 +7,8 @@ from __future__ import annotations
 
 from typing import Final, Literal, TypeAlias
 
-import msgspec
-
 from samplegate.core.eras import CALLS, Era
-from samplegate.records.metrics import Metrics, Number, Spread
+from samplegate.records.metrics import Metrics
 
 Refusal: TypeAlias = Literal["auth", "origin", "host", "headers", "body", "session", "busy"]
 
@@ -18,43 +16,18 @@ _BEGIN: Final = frozenset({"initialize", "server/discover"})
 _LISTEN: Final = "subscriptions/listen"
 
 
-_Key: TypeAlias = tuple[str | None, Era | None, str, str]
-"""Server, era, class of the method, class of the status."""
-
-
-class _Series(msgspec.Struct, frozen=True, eq=False):
-    """What requests of one key are counted in; to look up both with every call costs more than the rest of it."""
-
-    requests: Number
-    seconds: Spread | None
-
-
 class Traffic:
     """Counts for the HTTP front. A server is None where the request named none that there is."""
 
     def __init__(self, metrics: Metrics) -> None:
         self._metrics = metrics
-        self._kept: dict[_Key, _Series] = {}
-        self._forgets = metrics.forgets
 
     def answered(self, *, server: str | None, era: Era | None, http: str, method: str | None, status: int | None, seconds: float) -> None:
         """A request is over. ``method`` is that of the JSON-RPC frame in it; ``status`` is None where the client left before there was one."""
-        if self._forgets != self._metrics.forgets:  # series of a server that is gone may be among them
-            self._kept.clear()
-            self._forgets = self._metrics.forgets
-        key = server, era, method_class(http, method), status_class(status)
-        series = self._kept.get(key) or self._made(key)
-        series.requests.amount += 1
-        if series.seconds is not None:
-            series.seconds.add(seconds)
-
-    def _made(self, key: _Key) -> _Series:
-        server, era, sort, status = key
-        requests = self._metrics.counter("samplegate_http_requests_total", server=server, era=era, method=sort, status=status)
-        timed = sort != "stream"  # a stream lasts as long as its client
-        name = "samplegate_http_request_duration_seconds"
-        made = self._kept[key] = _Series(requests, self._metrics.histogram(name, server=server, era=era, method=sort) if timed else None)
-        return made
+        labels = {"server": server, "era": era, "method": method_class(http, method)}
+        self._metrics.count("samplegate_http_requests_total", **labels, status=status_class(status))
+        if labels["method"] != "stream":  # a stream lasts as long as its client
+            self._metrics.observe("samplegate_http_request_duration_seconds", seconds, **labels)
 
     def refused(self, server: str | None, reason: Refusal) -> None:
         """A request was not let in; ``answered`` counts it too."""
