@@ -54,6 +54,36 @@ def test_what_python_knows_as_private_is_never_public(address: ipaddress.IPv4Add
     assert is_public(address) == is_public(ipaddress.IPv6Address(f"::ffff:{address}")) == is_public(ipaddress.IPv6Address(f"64:ff9b::{address}"))
 
 
+REGISTERED: Final = (
+    "0.0.0.0/8 10.0.0.0/8 100.64.0.0/10 127.0.0.0/8 169.254.0.0/16 172.16.0.0/12 192.0.0.0/24 192.0.2.0/24 192.88.99.0/24 192.168.0.0/16 "
+    "198.18.0.0/15 198.51.100.0/24 203.0.113.0/24 224.0.0.0/4 240.0.0.0/4 ::/3 2001::/23 2001:db8::/32 2002::/16 3fff::/20 4000::/2 8000::/1"
+)
+"""What is not public of IANA's registries of special-purpose addresses, and all IPv6 outside of 2000::/3, of which alone addresses are handed out."""
+
+
+@pytest.mark.parametrize("text", REGISTERED.split())
+def test_no_address_of_a_registered_network_is_public(text: str) -> None:
+    network = ipaddress.ip_network(text)
+    size = network.num_addresses
+    for step in (0, 1, 8, 9, 10, 170, size // 3, size // 2, size - 2, size - 1):
+        address = network[min(step, size - 1)]
+        if address in ipaddress.ip_network("64:ff9b::/96") or getattr(address, "ipv4_mapped", None):
+            continue
+        assert not is_public(address), address
+
+
+@pytest.mark.parametrize("text", REGISTERED.split())
+def test_the_addresses_beside_a_registered_network_are_as_the_table_says(text: str) -> None:
+    """Neither more nor less than the table is refused, at the borders of its networks."""
+    network = ipaddress.ip_network(text)
+    table = [each for each in map(ipaddress.ip_network, REGISTERED.split()) if each.version == network.version]
+    most = 2 ** (32 if network.version == 4 else 128) - 1
+    for number in (int(network[0]) - 1, int(network[-1]) + 1):
+        if 0 <= number <= most:
+            address = ipaddress.IPv4Address(number) if network.version == 4 else ipaddress.IPv6Address(number)
+            assert is_public(address) == (not any(address in each for each in table)), address
+
+
 def test_a_mapped_address_is_that_of_the_listed_network() -> None:
     assert may_go(ip("::ffff:10.1.2.3"), networks_of(["10.1.0.0/16"]), plain=False)
     assert not may_go(ip("::ffff:10.2.2.3"), networks_of(["10.1.0.0/16"]), plain=False)
