@@ -20,18 +20,9 @@ Network: TypeAlias = ipaddress.IPv4Network | ipaddress.IPv6Network
 Lookup: TypeAlias = Callable[[str, int], Awaitable[Sequence[str]]]
 """A host and a port -> its addresses as texts. Raises OSError."""
 
-# IANA's registries of special-purpose addresses. A table of our own: Python's `is_global` differs from one patch release to the next.
-_NOT_PUBLIC: Final[tuple[Network, ...]] = tuple(
-    map(
-        ipaddress.ip_network,
-        (
-            "0.0.0.0/8 10.0.0.0/8 100.64.0.0/10 127.0.0.0/8 169.254.0.0/16 172.16.0.0/12 192.0.0.0/24 192.0.2.0/24 192.88.99.0/24 192.168.0.0/16 "
-            "198.18.0.0/15 198.51.100.0/24 203.0.113.0/24 224.0.0.0/4 240.0.0.0/4 "
-            "2001::/23 2001:db8::/32 2002::/16 3fff::/20"  # with Teredo (2001::/32) and 6to4, which lead to any IPv4 address
-        ).split(),
-    )
-)
-_GLOBAL: Final = ipaddress.IPv6Network("2000::/3")  # all global unicast that is handed out
+# Not public either, though `ipaddress` of Python 3.11 or of a later version calls some of their addresses global: protocol assignments, the relays of
+# 6to4, Teredo (2001::/32 is in the first of IPv6) and 6to4, which lead to any IPv4 address, and documentation.
+_NOT_PUBLIC: Final[tuple[Network, ...]] = tuple(map(ipaddress.ip_network, "192.0.0.0/24 192.88.99.0/24 2001::/23 2002::/16 3fff::/20".split()))
 _NAT64: Final = ipaddress.IPv6Network("64:ff9b::/96")  # RFC 6052: the last 32 bits are an IPv4 address
 MOST_ADDRESSES: Final = 8  # of one name that are tried
 
@@ -54,9 +45,9 @@ def is_public(address: IP) -> bool:
             return is_public(address.ipv4_mapped)
         if address in _NAT64:
             return is_public(ipaddress.IPv4Address(int(address) & 0xFFFF_FFFF))
-        if address not in _GLOBAL:
+        if address.is_site_local:
             return False
-    return not _within(address, _NOT_PUBLIC)
+    return address.is_global and not (address.is_multicast or address.is_reserved or _within(address, _NOT_PUBLIC))
 
 
 def may_go(address: IP, networks: Sequence[Network], *, plain: bool) -> bool:
