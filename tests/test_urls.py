@@ -6,11 +6,8 @@ from typing import Any, Final
 
 import pytest
 
-from samplegate.core.matching import hosts
-from samplegate.core.parsing.urls import fault
 from samplegate.core.policyfile import modelchecks, webhookchecks
-from samplegate.core.review import addresses
-from samplegate.settings.urls import is_open, why_no_url
+from samplegate.urls import is_open, is_web, requested_url_error, shown_url, target, url_error
 
 ODD: Final = "holds a blank, a control character or a backslash"
 NO_HOST: Final = "has no host"
@@ -41,17 +38,17 @@ BASE_QUERY: Final = "the URL carries a query or fragment; end it with the path"
 
 def asked(url: str) -> tuple[object, ...]:
     """What a request may send a person to, and the host that a rule matches (None: no single one)."""
-    found = hosts.read(url)
-    return fault(url), None if found is None else tuple(found), hosts.is_web(url)
+    found = target(url)
+    return requested_url_error(url), None if found is None else tuple(found), is_web(url)
 
 
 def written(url: str) -> tuple[object, ...]:
     """What is wrong with the URL as a setting (with and without a query and plain http), as a webhook and as a model's api_base."""
-    return why_no_url(url, secure=True), why_no_url(url, query=True), webhookchecks._bad_address(url), modelchecks._bad_address(url)
+    return url_error(url, secure=True), url_error(url, query=True), webhookchecks._bad_address(url), modelchecks._bad_address(url)
 
 
 def shown(url: str) -> tuple[object, ...]:
-    found = addresses.read(url)
+    found = shown_url(url)
     return found.scheme, found.host, found.host_unicode, found.port, found.bare
 
 
@@ -213,7 +210,7 @@ ROWS: Final[list[tuple[str, tuple[Any, ...], tuple[Any, ...], tuple[Any, ...]]]]
     ("https://0x7f.0.0.1/", (NUMBER, None, True), (None, None, None, None), ("https", "", "", None, "https:")),
     ("https://0X7F.1/", (NUMBER, None, True), (None, None, None, None), ("https", "", "", None, "https:")),
     ("https://2130706433/", (NUMBER, None, True), (None, None, None, None), ("https", "", "", None, "https:")),
-    ("https://1.2.3.4.5/", (None, None, True), (None, None, None, None), ("https", "", "", None, "https:")),
+    ("https://1.2.3.4.5/", (NUMBER, None, True), (None, None, None, None), ("https", "", "", None, "https:")),
     ("https://a.1/", (NUMBER, None, True), (None, None, None, None), ("https", "", "", None, "https:")),
     ("https://a.0x/", (NUMBER, None, True), (None, None, None, None), ("https", "", "", None, "https:")),
     (
@@ -286,7 +283,7 @@ ROWS: Final[list[tuple[str, tuple[Any, ...], tuple[Any, ...], tuple[Any, ...]]]]
     ("https://go\u200bod.example/", (ODD, None, True), (LETTERS, LETTERS, None, None), ("https", "", "", None, "https:")),
     (
         "https://good.example/\u180e",
-        (None, None, True),
+        (ODD, None, True),
         (LETTERS, LETTERS, None, None),
         ("https", "good.example", "good.example", None, "https://good.example/\u180e"),
     ),
@@ -308,10 +305,10 @@ ROWS: Final[list[tuple[str, tuple[Any, ...], tuple[Any, ...], tuple[Any, ...]]]]
         (LETTERS, LETTERS, None, None),
         ("https", "good.example", "good.example", None, "https://good.example/\xfc"),
     ),
-    ("https://\ud800.example/", (None, None, True), (LETTERS, LETTERS, None, None), ("https", "", "", None, "https:")),
+    ("https://\ud800.example/", (ODD, None, True), (LETTERS, LETTERS, None, None), ("https", "", "", None, "https:")),
     (
         "https://good.example/\ud800",
-        (None, None, True),
+        (ODD, None, True),
         (LETTERS, LETTERS, None, None),
         ("https", "good.example", "good.example", None, "https://good.example/\ud800"),
     ),

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from samplegate.core.parsing.urls import fault
+from samplegate.urls import requested_url_error
 
 TAKEN = [
     "https://example.com/login?state=1#top",
@@ -48,14 +48,14 @@ REFUSED = {
 
 @pytest.mark.parametrize("url", TAKEN)
 def test_an_absolute_url_is_taken(url: str) -> None:
-    assert fault(url) is None
+    assert requested_url_error(url) is None
 
 
 @pytest.mark.parametrize("url", REFUSED, ids=lambda url: url[:40].encode("unicode_escape").decode() or "empty")
 def test_what_browsers_could_take_elsewhere_is_refused(url: str) -> None:
-    assert REFUSED[url] == fault(url)
+    assert REFUSED[url] == requested_url_error(url)
 
 
 @given(st.text() | st.text(alphabet="htps:/@[]%.#?0123456789ax\\ ", max_size=40))
 def test_any_text_gets_an_answer(text: str) -> None:
-    assert fault(text) is None or "http" not in str(fault(text))
+    assert requested_url_error(text) is None or "http" not in str(requested_url_error(text))

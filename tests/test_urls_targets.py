@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from samplegate.core.matching.hosts import Address, read
+from samplegate.urls import Target, target
 
 
 @pytest.mark.parametrize(
@@ -25,7 +25,7 @@ from samplegate.core.matching.hosts import Address, read
     ],
 )
 def test_a_plain_url_has_its_scheme_and_ascii_host(url: str, scheme: str, host: str) -> None:
-    assert Address(scheme, host) == read(url)
+    assert Target(scheme, host) == target(url)
 
 
 @pytest.mark.parametrize(
@@ -67,4 +67,4 @@ def test_a_plain_url_has_its_scheme_and_ascii_host(url: str, scheme: str, host: 
     ],
 )
 def test_a_url_that_two_readers_could_take_to_two_hosts_is_not_read(url: str) -> None:
-    assert read(url) is None
+    assert target(url) is None

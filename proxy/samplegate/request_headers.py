@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from ipaddress import IPv4Address, IPv6Address, ip_address
 from typing import Final
+
+from samplegate.urls import address_of
 
 MAX_TOKEN: Final = 16 * 1024  # characters; tokens with many groups in them have 8,000
 
@@ -74,15 +75,6 @@ def host_name(host: str) -> str:
 def is_local_name(name: str) -> bool:
     """Whether a host name cannot be one that a web page's owner made to lead here (DNS rebinding, R96): `localhost` or an address."""
     return name == "localhost" or address_of(name) is not None
-
-
-def address_of(text: str) -> IPv4Address | IPv6Address | None:
-    """The IP address that a text is, an IPv4 one also where it is written within IPv6; None for other texts."""
-    try:
-        address = ip_address(text)
-    except ValueError:
-        return None
-    return (address.ipv4_mapped if isinstance(address, IPv6Address) else None) or address
 
 
 def _quality(parameters: str) -> float:

@@ -12,10 +12,10 @@ import httpx2
 import pytest
 from msgspec.structs import replace
 
-from samplegate.core.matching.hosts import read as read_host
 from samplegate.core.requests import Call
 from samplegate.core.review.review import Review, Unsent
 from samplegate.ports import Unavailable
+from samplegate.urls import target as read_host
 from tests.core.review.made import NOW, model_answer, review, text
 from tests.web.browser import shown
 from tests.web.listener import ADMIN, ID, OPS, OTHER, URL, VIEWER, House, client

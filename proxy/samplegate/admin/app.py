@@ -15,7 +15,8 @@ import msgspec
 
 from samplegate.admin.report import ReloadReport
 from samplegate.ports import Log, Unavailable
-from samplegate.request_headers import RequestHeaders, address_of, host_name, is_local_name
+from samplegate.request_headers import RequestHeaders, host_name, is_local_name
+from samplegate.urls import is_loopback
 
 Scope: TypeAlias = MutableMapping[str, Any]
 Receive: TypeAlias = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -63,8 +64,8 @@ class Asked(msgspec.Struct, frozen=True):
         """
         if self.headers.is_doubled(b"host"):
             return True
-        host, local = self.headers.one(b"host"), address_of(self.local)
-        if host is None or local is None or not local.is_loopback:
+        host = self.headers.one(b"host")
+        if host is None or not is_loopback(self.local):
             return False
         return not is_local_name(host_name(host)) and host_name(host) not in names
 

@@ -14,7 +14,7 @@ import msgspec
 from samplegate.callers.jwks import MAX_BYTES, KeySet, parse
 from samplegate.ports import Unavailable
 from samplegate.settings.identities import JwtSettings
-from samplegate.settings.urls import why_no_url
+from samplegate.urls import url_error
 
 SECONDS: Final = 5.0
 """What one answer may take, from the name's look-up to its last byte."""
@@ -78,7 +78,7 @@ async def _jwks_url(http: aiohttp.ClientSession, issuer: str) -> str:
         raise Unavailable(f"{_shown(issuer)}: its metadata names no issuer and jwks_uri; give jwks_url") from None
     if found.issuer != issuer:
         raise Unavailable(f"{_shown(issuer)}: its metadata is another issuer's; write the issuer as it writes itself")
-    why = why_no_url(found.jwks_uri, query=True, secure=True)
+    why = url_error(found.jwks_uri, query=True, secure=True)
     if why is not None:
         raise Unavailable(f"{_shown(issuer)}: its jwks_uri {why}")
     return found.jwks_uri

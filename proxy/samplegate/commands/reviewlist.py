@@ -6,10 +6,11 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 from samplegate.commands.reviewtext import harmless, short
-from samplegate.core.review import addresses, states
+from samplegate.core.review import states
 from samplegate.core.review.review import Review
 from samplegate.core.review.spans import span
 from samplegate.core.review.telling import told
+from samplegate.urls import shown_url
 
 SHORT: Final = 11  # characters of an id: 8 random ones, of which no two people will see a pair
 WIDEST: Final = 24
@@ -57,7 +58,7 @@ def what(review: Review) -> str:
     """What it is about, in a line."""
     tools = ", ".join(call.tool or call.method for call in review.calls)
     if review.mode == "url":
-        text = f"opens {addresses.read(str(review.params.get('url', ''))).host or 'no host that can be told'}"
+        text = f"opens {shown_url(str(review.params.get('url', ''))).host or 'no host that can be told'}"
     elif review.kind == "elicitation":
         text = str(review.params.get("message", ""))
     else:

@@ -9,12 +9,13 @@ from samplegate.commands.reviewtext import MARK, as_json, content, harmless, mom
 from samplegate.core.ledger import SCALE
 from samplegate.core.matching.forms import Field, NotFlat, read_form
 from samplegate.core.matching.secrecy import secret_fields
-from samplegate.core.review import addresses, fieldwords
+from samplegate.core.review import fieldwords
 from samplegate.core.review.cleared import cleared
 from samplegate.core.review.edits import changes
 from samplegate.core.review.review import Bounds, Event, Review
 from samplegate.core.review.spans import span
 from samplegate.core.review.telling import notes, said
+from samplegate.urls import shown_url
 
 _TOLD: Final = frozenset({"messages", "systemPrompt", "maxTokens", "temperature"})
 
@@ -116,7 +117,7 @@ def _edits(bounds: Bounds) -> Iterator[str]:
 def _url(review: Review) -> Iterator[str]:
     """R41: the whole address as text, its host apart, and nothing to click on."""
     url = str(review.params.get("url", ""))
-    address = addresses.read(url)
+    address = shown_url(url)
     yield "it says:"
     yield from quoted(str(review.params.get("message", "")))
     yield f"the host that it leads to: {harmless(address.host) or 'none that all programs agree on'}"

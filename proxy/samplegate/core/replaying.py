@@ -192,7 +192,7 @@ def _mended(params: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
     url = params.get("url")
     if isinstance(url, str):
         bare = _user.sub(r"\1user@", url.removesuffix(_QUERY))
-        queries = ("?x", "?@") if url.endswith(_QUERY) else ("",)  # an @ in a query may give an address a second reading (``matching/hosts.py``)
+        queries = ("?x", "?@") if url.endswith(_QUERY) else ("",)  # an @ in a query may give an address a second reading (``urls.target``)
         yield from ({**params, "url": bare + query} for query in queries)
         return
     schema = params.get("requestedSchema")

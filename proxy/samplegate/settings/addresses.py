@@ -10,6 +10,7 @@ from typing import Final
 import msgspec
 
 from samplegate.core.policyfile.tree import quoted
+from samplegate.urls import is_loopback
 
 _address: Final = re.compile(r"(\[[0-9A-Fa-f:.%\w]+\]|[^\[\]:/\s]*):([0-9]{1,5})\Z")
 _name: Final = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,251}[A-Za-z0-9])?\Z")
@@ -64,14 +65,6 @@ def why_no_address(text: str) -> str | None:
     except ValueError as problem:
         return str(problem)
     return None
-
-
-def is_loopback(host: str) -> bool:
-    """Whether a host, without brackets, is this machine's own: `localhost`, 127.0.0.0/8 or ::1. Other names may be anybody's."""
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host.lower().rstrip(".") == "localhost"
 
 
 def why_no_hosts(values: Sequence[str]) -> str | None:

@@ -13,7 +13,7 @@ from msgspec import Meta
 
 from samplegate.core.policyfile.tree import quoted
 from samplegate.settings.trees import Part
-from samplegate.settings.urls import why_no_url
+from samplegate.urls import url_error
 
 Algorithm: TypeAlias = Literal["RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA"]
 """Signatures that only the holder of a private key can make: no `none`, and nothing that a public key could make too."""
@@ -284,7 +284,7 @@ def _bad_reviewers(role: Role, reviewers: tuple[str, ...] | None) -> str | None:
 def _resource(part: Part, entry: CallersEntry) -> str | None:
     if entry.resource is None:
         return None
-    why = why_no_url(entry.resource, secure=True)
+    why = url_error(entry.resource, secure=True)
     if why is not None:
         part.problem(("resource",), why)
     return entry.resource.rstrip("/")
@@ -300,7 +300,7 @@ def _path(part: Part, below: tuple[str, ...], text: str | None) -> Path | None:
 
 def _jwt(part: Part, entry: JwtEntry, resource: str | None) -> JwtSettings:
     for name, url, query in (("issuer", entry.issuer, False), ("jwks_url", entry.jwks_url, True)):
-        why = None if url is None else why_no_url(url, query=query, secure=True)
+        why = None if url is None else url_error(url, query=query, secure=True)
         if why is not None:
             part.problem(("jwt", name), why)
     if entry.jwks_url is not None and entry.jwks_file is not None:

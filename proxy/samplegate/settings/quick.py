@@ -7,12 +7,12 @@ from pathlib import Path
 
 from samplegate.core.policyfile.tree import quoted
 from samplegate.settings.servers import ServerSettings, headers_of, why_no_header
-from samplegate.settings.urls import is_open, why_no_url
+from samplegate.urls import is_open, url_error
 
 
 def at_url(name: str, url: str, headers_from: Sequence[str], problems: list[str], warnings: list[str]) -> ServerSettings:
     """A server at a URL, with every problem told. ``headers_from``: NAME=FILE."""
-    why = why_no_url(url, query=True)
+    why = url_error(url, query=True)
     if why is not None:
         problems.append(f"--url: {why}")
     server = ServerSettings(name, url=url, headers_from=_headers(headers_from, problems))

@@ -20,9 +20,9 @@ def why_no_page(text: str) -> str | None:
     """Why people cannot reach a page by a text, None if they can."""
     from urllib.parse import urlsplit
 
-    from samplegate.settings.urls import why_no_url
+    from samplegate.urls import url_error
 
-    why = why_no_url(text)
+    why = url_error(text)
     if why is not None:
         return why
     if urlsplit(text).path:

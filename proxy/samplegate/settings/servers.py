@@ -15,7 +15,7 @@ from samplegate.core.eras import Protocol
 from samplegate.core.policyfile import variables
 from samplegate.core.policyfile.tree import Scalar, find, quoted
 from samplegate.settings.trees import Part
-from samplegate.settings.urls import is_open, why_no_url
+from samplegate.urls import is_open, url_error
 
 NAME: Final = re.compile(r"(?!\.{1,2}\Z)[A-Za-z0-9._-]{1,64}\Z")
 """What a server can be called: it is a part of a URL's path, where `.` and `..` mean something else."""
@@ -162,7 +162,7 @@ def _check_kind(part: Part, entry: ServerEntry) -> None:
 
 def _check(part: Part, server: ServerSettings, entry: ServerEntry, warnings: list[str]) -> None:
     """What can only be told of the values with the variables filled in."""
-    why = None if server.url is None else why_no_url(server.url, query=True)
+    why = None if server.url is None else url_error(server.url, query=True)
     if why is not None:
         part.problem(("url",), why)
     for key, value in entry.env.items():
@@ -180,7 +180,7 @@ def _check(part: Part, server: ServerSettings, entry: ServerEntry, warnings: lis
             part.problem(("headers_from",), str(problem))
     if server.cwd is not None and not server.cwd.is_dir():
         part.problem(("cwd",), "is no folder; make it, or leave it out")
-    if server.url is not None and written and why_no_url(server.url, query=True) is None and is_open(server.url):
+    if server.url is not None and written and url_error(server.url, query=True) is None and is_open(server.url):
         warnings.append(f"{part.where}: servers.{server.name}: its headers travel over plain http to another machine; write https")
 
 

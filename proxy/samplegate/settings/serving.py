@@ -21,7 +21,7 @@ from samplegate.settings.quick import at_url, headers_at
 from samplegate.settings.servers import NAME, ServerSettings, server_of
 from samplegate.settings.sources import PREFIX
 from samplegate.settings.trees import Part, tree_in, tree_of
-from samplegate.settings.urls import is_open
+from samplegate.urls import is_open
 
 _SECTION: Final = {"section": True}
 _ADDRESS: Final = {"check": why_no_address}

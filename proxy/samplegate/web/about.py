@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
 from samplegate.core.review.review import Review
-from samplegate.web import addresses
+from samplegate.urls import shown_url
 from samplegate.web.forms import texts
 
 LENGTH: Final = 120  # characters
@@ -61,7 +61,7 @@ def _texts(message: Mapping[str, Any]) -> Iterator[str]:
 
 def _host(url: str) -> str:
     """As the network sees it, and in its letters; a host that readers disagree on is none."""
-    address = addresses.read(url)
-    if address.ascii:
-        return f"{address.ascii} ({address.unicode})" if address.unicode else address.ascii
+    address = shown_url(url)
+    if address.host:
+        return address.host if address.host_unicode == address.host else f"{address.host} ({address.host_unicode})"
     return "none that all programs read alike" if "//" in url else "none"

@@ -10,7 +10,8 @@ import msgspec
 from samplegate.core.matching.forms import NotFlat, read_form
 from samplegate.core.review.review import Event, Review
 from samplegate.core.review.telling import withdrawn_for
-from samplegate.web import addresses, fields, forms
+from samplegate.urls import shown_url
+from samplegate.web import fields, forms
 from samplegate.web.blocks import Reader
 from samplegate.web.context import Person
 from samplegate.web.editors import answers, editors
@@ -100,7 +101,7 @@ def _tools(params: Mapping[str, Any], space: Space) -> tuple[tuple[str, Shown], 
 def _elicitation(review: Review, problems: Mapping[str, str], posted: Posted | None) -> dict[str, Any]:
     base: dict[str, Any] = {"address": None, "entries": (), "unflat": "", "as_json": False}
     if review.mode == "url":
-        return base | {"address": addresses.read(str(review.params.get("url", "")))}
+        return base | {"address": shown_url(str(review.params.get("url", "")))}
     form = read_form(review.params.get("requestedSchema"), review.revision)
     if isinstance(form, NotFlat):
         return base | {"unflat": form.why}

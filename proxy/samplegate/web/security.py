@@ -19,7 +19,8 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from samplegate.ports import Unavailable
-from samplegate.request_headers import RequestHeaders, address_of, host_name, is_local_name
+from samplegate.request_headers import RequestHeaders, host_name, is_local_name
+from samplegate.urls import PORTS, address_of, split
 from samplegate.web.context import Web
 from samplegate.web.problems import problem
 
@@ -43,7 +44,6 @@ _HEADERS: Final = {
     "permissions-policy": "camera=(), microphone=(), geolocation=(), payment=()",
     "cache-control": "no-store",
 }
-_PORTS: Final = {"http": 80, "https": 443}
 _CLOSE: Final = {"connection": "close"}  # what is left of the body would be read as the next request
 _DETAILS: Final = {404: "nothing is here; /reviews is the page and /v1/openapi.json describes the API", 405: "this path does not take this method"}
 
@@ -237,11 +237,7 @@ def sender(scope: MutableMapping[str, Any]) -> str:
 
 def _origin(text: str) -> tuple[str, str, int] | None:
     """Scheme, host and port; None for what is no http origin, ``null`` among it."""
-    try:
-        parts = urlsplit(text.lower())
-        port = parts.port
-    except ValueError:
+    parts = split(text.lower())
+    if parts is None or parts.scheme not in ("http", "https") or not parts.hostname:
         return None
-    if parts.scheme not in _PORTS or not parts.hostname:
-        return None
-    return parts.scheme, parts.hostname, port or _PORTS[parts.scheme]
+    return parts.scheme, parts.hostname, parts.port or PORTS[parts.scheme]

@@ -10,11 +10,11 @@ from typing import Any, Final, TypeAlias
 
 import msgspec
 
-from samplegate.core.matching import hosts
 from samplegate.core.matching.facts import ABSENT, NO_CALL, UNKNOWN, Facts, Known
 from samplegate.core.matching.patterns import Search, searcher
 from samplegate.core.parsing.strictjson import named
 from samplegate.core.policy import Match, Names, Range
+from samplegate.urls import ascii_host
 
 Holds: TypeAlias = bool | None
 Test: TypeAlias = Callable[[Any], bool]
@@ -129,7 +129,7 @@ def _host_glob(name: str) -> str:
     """A host as the URL's comes: ASCII, lower case, an IPv6 address without its brackets."""
     if name.startswith("[") and name.endswith("]") and ":" in name:
         name = name[1:-1]
-    return ".".join(label if label.isascii() else hosts.ascii_host(label) or label for label in name.lower().split("."))
+    return ".".join(label if label.isascii() else ascii_host(label) or label for label in name.lower().split("."))
 
 
 def _hints(names: Names) -> Built:

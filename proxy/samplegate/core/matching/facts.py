@@ -14,10 +14,11 @@ from itertools import islice
 from types import MappingProxyType
 from typing import Any, Final, Literal, TypeAlias
 
-from samplegate.core.matching import hosts, secrecy
+from samplegate.core.matching import secrecy
 from samplegate.core.matching.forms import Field, Form, NotFlat, all_names, asks_more, read_fields, read_form
 from samplegate.core.matching.patterns import Search, utf8
 from samplegate.core.requests import Call, Request
+from samplegate.urls import Target, is_web, target
 
 
 class Special(Enum):
@@ -193,8 +194,8 @@ class Facts(During):
         return frozenset(field.type if isinstance(field, Field) else "" for field in found)
 
     @cached_property
-    def _address(self) -> hosts.Address | None:
-        return hosts.read(self.request.params["url"]) if self.is_url else None
+    def _address(self) -> Target | None:
+        return target(self.request.params["url"]) if self.is_url else None
 
     @cached_property
     def host(self) -> Any:
@@ -213,7 +214,7 @@ class Facts(During):
     @cached_property
     def is_web(self) -> bool:
         """It is by http or https, or no URL at all: what a rule covers that names no scheme."""
-        return not self.is_url or hosts.is_web(self.request.params["url"])
+        return not self.is_url or is_web(self.request.params["url"])
 
 
 def hint_names(params: Mapping[str, Any]) -> tuple[str, ...]:

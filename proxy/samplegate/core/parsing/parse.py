@@ -9,10 +9,10 @@ from __future__ import annotations
 from typing import Any, Final
 
 from samplegate.core.eras import has_modes
-from samplegate.core.parsing import urls
 from samplegate.core.parsing.messages import Object, check_messages, optional, required, unambiguous
 from samplegate.core.parsing.strictjson import Fault, decode, told
 from samplegate.core.requests import BadRequest, ElicitationRequest, Origin, Request, SamplingRequest
+from samplegate.urls import requested_url_error
 
 SAMPLING: Final = "sampling/createMessage"
 ELICITATION: Final = "elicitation/create"
@@ -164,7 +164,7 @@ def _check_form(node: Object) -> None:
 
 def _check_url(node: Object, revision: str) -> None:
     required(node, "url", str, "a string", "")
-    if (fault := urls.fault(node["url"])) is not None:
+    if (fault := requested_url_error(node["url"])) is not None:
         raise Fault(f"url: {fault}")
     if revision == "2025-11-25":  # the only revision that has it (R40)
         required(node, "elicitationId", str, "a string", "")

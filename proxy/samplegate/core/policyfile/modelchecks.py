@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 from typing import Final
-from urllib.parse import urlsplit
 
 from samplegate.core.catalogue import SCRIPTED, Catalogue
 from samplegate.core.models import candidates
@@ -13,6 +12,7 @@ from samplegate.core.policy import AllowRule, EscalateRule, Model, ModelRule, We
 from samplegate.core.policyfile.draft import Draft
 from samplegate.core.policyfile.leaves import did_you_mean
 from samplegate.core.policyfile.tree import UNSEEN, Path, quoted
+from samplegate.urls import has_user, split
 
 DEAREST: Final = 1_000_000.0
 """Dollars for a million tokens: a dollar a token. The dearest models are a thousand times cheaper."""
@@ -147,14 +147,12 @@ def _key(draft: Draft, path: Path, model: Model) -> None:
 
 def _bad_address(address: str) -> str | None:
     """Why an api_base is none. It is not shown: it may carry a password."""
-    try:
-        parts = urlsplit(address)
-        port = parts.port
-    except ValueError:
+    parts = split(address)
+    if parts is None:
         return "this is not a URL; write it like http://127.0.0.1:8000/v1"
-    if parts.scheme not in {"http", "https"} or not parts.hostname or port == 0:
+    if parts.scheme not in {"http", "https"} or not parts.hostname or parts.port == 0:
         return "this is not an http or https URL; write it like http://127.0.0.1:8000/v1"
-    if parts.username is not None or parts.password is not None:
+    if has_user(parts):
         return "the URL carries a user or password; put the key into a file and name it as api_key_file"
     if parts.query or parts.fragment:
         return "the URL carries a query or fragment; end it with the path"

@@ -13,6 +13,7 @@ from samplegate.core.policy import Webhook
 from samplegate.core.policyfile.draft import Draft
 from samplegate.core.policyfile.modelchecks import VARIABLE_NAME
 from samplegate.core.policyfile.tree import UNSEEN, Path
+from samplegate.urls import has_user, split
 
 ADDRESSES: Final = ("url", "url_file", "url_env")
 KEYS: Final = ("secret_file", "secret_env")
@@ -88,18 +89,16 @@ def _url(draft: Draft, path: Path, webhook: Webhook, url: str) -> None:
 
 def _bad_address(url: str) -> str | None:
     """Why a URL is none that can be called."""
-    try:
-        parts = urlsplit(url)
-        port, host = parts.port, parts.hostname
-    except ValueError:
+    parts = split(url)
+    if parts is None:
         return "this is not a URL; write it like https://reviews.example.com/hook"
-    if parts.scheme not in {"http", "https"} or not host or port == 0 or UNSEEN.search(url) or " " in url:
+    if parts.scheme not in {"http", "https"} or not parts.hostname or parts.port == 0 or UNSEEN.search(url) or " " in url:
         return "this is not an http or https URL; write it like https://reviews.example.com/hook"
-    if parts.username is not None or parts.password is not None:
+    if has_user(parts):
         return "the URL carries a user or password, which is not sent; remove it: messages are signed instead"
     if parts.fragment:
         return "the URL carries a fragment, which is not sent; remove it"
-    if parts.scheme == "http" and not is_inside(host):
+    if parts.scheme == "http" and not is_inside(parts.hostname):
         return "http sends what is reviewed in the clear over public networks; use https"
     return None
 

@@ -20,12 +20,12 @@ import msgspec
 from samplegate.core.ledger import SCALE
 from samplegate.core.matching.secrecy import without_secrets
 from samplegate.core.policy import Show
-from samplegate.core.review import addresses
 from samplegate.core.review.cleared import cleared
 from samplegate.core.review.review import DECIDED, Event, Review, Verdict
 from samplegate.core.review.spans import span
 from samplegate.core.review.unsent import as_json
 from samplegate.core.review.withholding import Clean, cleaned, cut, size, without_secret_defaults
+from samplegate.urls import ShownUrl, shown_url
 
 MOST_BYTES: Final = 256 * 1024
 """A good ``most`` for webhooks and commands."""
@@ -109,7 +109,7 @@ def withdrawn_for(events: Sequence[Event]) -> str:
 
 
 def _content(review: Review, show: Show, clean: Clean | None) -> dict[str, Any]:
-    address = addresses.read(review.params["url"]) if review.mode == "url" else None
+    address = shown_url(review.params["url"]) if review.mode == "url" else None
     content: dict[str, Any] = {
         "arguments": review.arguments,
         "request": _request(review),
@@ -136,7 +136,7 @@ def _request(review: Review) -> dict[str, Any]:
     return {name: review.params[name] for name in (_URL if review.mode == "url" else _FORM) if name in review.params}
 
 
-def _address(address: addresses.Address) -> dict[str, Any]:
+def _address(address: ShownUrl) -> dict[str, Any]:
     return {"host": address.host, "host_unicode": address.host_unicode, "port": address.port, "warnings": list(address.warnings)}
 
 
@@ -153,7 +153,7 @@ def said(verdict: Verdict, review: Review) -> dict[str, Any]:
     return out
 
 
-def _redacted(content: Mapping[str, Any], address: addresses.Address | None, clean: Clean | None) -> dict[str, Any]:
+def _redacted(content: Mapping[str, Any], address: ShownUrl | None, clean: Clean | None) -> dict[str, Any]:
     request = dict(content["request"])
     if address is not None:
         request["url"] = address.bare

@@ -1,0 +1,295 @@
+"""Pure. URLs: their hosts where all readers agree on one, what is wrong with them, and what a person should see of them.
+
+A rule's ``host`` is matched here and a person's browser opens the URL, so nothing counts as read that RFC 3986 and the browsers'
+standard could take to two hosts (R41): user names, backslashes, blanks, percent signs, numbers for addresses, trailing dots, IDNA 2003
+against its successors. No name is looked up, and no URL is fetched.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from ipaddress import AddressValueError, IPv4Address, IPv6Address, ip_address
+from typing import Final, NamedTuple
+from urllib.parse import SplitResult, urlsplit
+
+import msgspec
+
+MAX_REQUESTED: Final = 8192  # characters; beyond what browsers and web servers take
+MAX_SETTING: Final = 2_000  # characters
+LONG: Final = 300  # characters: the host may be out of sight
+PORTS: Final = {"http": 80, "https": 443, "ws": 80, "wss": 443, "ftp": 21}
+
+_MAX_HOST: Final = 253
+_MAX_LABEL: Final = 63
+_HIERARCHICAL: Final = frozenset({"http", "https", "ws", "wss", "ftp"})
+"""Browsers find a host in these even where the two slashes are missing or are three."""
+_scheme: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):")
+_ambiguous: Final = re.compile(r"[\x00-\x20\x7f-\xa0\\\u1680\u180e\u2000-\u200f\u2028-\u202f\u205f-\u206f\u3000\ufeff\ud800-\udfff]")
+_authority: Final = re.compile(r"//(\[[0-9A-Fa-f:.]+\]|[^/?#\[\]@:%]+)(?::([0-9]{0,5}))?(?=[/?#]|\Z)")
+_label: Final = re.compile(r"[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?\Z")
+_number: Final = re.compile(r"(?:.*\.)?(?:[0-9]+|0x[0-9a-f]*)\.?\Z", re.DOTALL)
+_dotted: Final = re.compile(r"(?:(?:25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9]?[0-9])(?:\.(?!\Z)|\Z)){4}\Z")
+_unseen: Final = re.compile(r"[^\x21-\x7e]")
+_place: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://(?:[^/?#\\]*@)?(\[[^\]/?#\\]*\]|[^/?#\\@:]*)")
+_netloc: Final = re.compile(r"(?<=//)[^/?#]+")
+
+
+class Target(NamedTuple):
+    """Lower case; ``host`` in ASCII and without brackets, "" where the URL has none."""
+
+    scheme: str
+    host: str
+
+
+def split(url: str) -> SplitResult | None:
+    """The parts of a URL; None where its host or port cannot be read."""
+    try:
+        parts = urlsplit(url)
+        _ = parts.hostname, parts.port
+    except ValueError:
+        return None
+    return parts
+
+
+def has_user(parts: SplitResult) -> bool:
+    """Whether there is a user or a password before the host, even an empty one."""
+    return parts.username is not None or parts.password is not None
+
+
+def address_of(text: str) -> IPv4Address | IPv6Address | None:
+    """The IP address that a text is, as an IPv4 one where it is one mapped into IPv6; None for other texts."""
+    try:
+        address = ip_address(text)
+    except ValueError:
+        return None
+    return (address.ipv4_mapped if isinstance(address, IPv6Address) else None) or address
+
+
+def is_loopback(host: str) -> bool:
+    """Whether a host, without brackets, is this machine's own: `localhost`, 127.0.0.0/8 or ::1. Other names may be anybody's."""
+    address = address_of(host)
+    return host.lower().rstrip(".") == "localhost" if address is None else address.is_loopback
+
+
+def is_open(url: str) -> bool:
+    """Whether what is sent to a URL travels unencrypted to another machine."""
+    parts = urlsplit(url)
+    return parts.scheme == "http" and not is_loopback(parts.hostname or "")
+
+
+def is_web(url: str) -> bool:
+    """Whether a URL is by http or https, which every reader sees alike even where its host has two readings."""
+    scheme = _scheme.match(url)
+    return scheme is not None and scheme[1].lower() in ("http", "https")
+
+
+def target(url: str) -> Target | None:
+    """The scheme and host that every reader takes from a URL; None where two could differ."""
+    scheme = _scheme.match(url)
+    if scheme is None or _ambiguous.search(url):
+        return None
+    name = scheme[1].lower()
+    rest = url[scheme.end() :]
+    if not rest.startswith("//"):
+        return None if name in _HIERARCHICAL else Target(name, "")
+    authority = _authority.match(rest)
+    if authority is None:  # an empty host, a user name, a percent sign, a port that is none
+        return Target(name, "") if rest[2:3] in ("", "/") and name not in _HIERARCHICAL | {"file"} else None
+    if int(authority[2] or 0) > 65535:
+        return None
+    after = rest[authority.end() :]
+    if after[:1] in ("?", "#") and "@" in after.partition("/")[0]:
+        return None  # https://good.example?@evil.example: old parsers look for the @ before they look for the end of the authority
+    host = ascii_host(authority[1])
+    return None if host is None else Target(name, host)
+
+
+def ascii_host(host: str) -> str | None:
+    """A host in its ASCII form, lower case, without brackets; None where the readers of host names disagree about it."""
+    if host[:1] == "[":
+        try:
+            address = IPv6Address(host[1:-1])
+        except AddressValueError:
+            return None
+        return None if address.ipv4_mapped is not None else str(address)
+    labels = [_ascii_label(label) for label in host.split(".")]
+    name = ".".join(label for label in labels if label is not None)
+    return None if None in labels or len(name) > _MAX_HOST or _is_odd_number(name) else name
+
+
+def _is_odd_number(host: str) -> bool:
+    """127.1, 0x7f.1 and 2130706433 are addresses to browsers only."""
+    return _number.match(host) is not None and _dotted.match(host) is None
+
+
+def _ascii_label(label: str) -> str | None:
+    """One label; a non-ASCII one only where IDNA 2003 and plain lower-casing give the same (ß and the joiners do not)."""
+    if label.isascii():
+        lower = label.lower()
+        return lower if _label.match(lower) else None
+    from encodings.idna import ToASCII
+    from stringprep import in_table_a1
+
+    plain = unicodedata.normalize("NFC", label.lower())
+    if any(in_table_a1(c) or not _is_plain(c) for c in plain):
+        return None  # other full stops, signs, and what IDNA 2003 does not know yet
+    try:
+        ours = b"xn--" + plain.encode("punycode")
+        return ours.decode("ascii") if ToASCII(label) == ours else None
+    except UnicodeError:
+        return None
+
+
+def _is_plain(character: str) -> bool:
+    """What a name may be made of, in any alphabet."""
+    return character == "-" or unicodedata.category(character)[0] in "LMN"
+
+
+# --- what is wrong with one
+
+
+def requested_url_error(url: str) -> str | None:
+    """Why a URL that a person is asked to open is no absolute URL with one reading (R40, RFC 3986), None if it is one. http and https need a host."""
+    if len(url) > MAX_REQUESTED:
+        return f"is longer than {MAX_REQUESTED} characters"
+    if _ambiguous.search(url):
+        return "holds a blank, a control character or a backslash"
+    scheme = _scheme.match(url)
+    if scheme is None or scheme.end() == len(url):
+        return "is not an absolute URL"
+    parts = split(url)
+    if parts is None:
+        return "has a host or port that cannot be read"
+    host = parts.hostname or ""
+    if parts.scheme not in ("http", "https") or ":" in host:  # an IPv6 address was checked by the parser
+        return None
+    if not host:
+        return "has no host"
+    if re.search(r"[%<>^|\[\]\"`{}]", host):
+        return "has a host with a character that no host has"
+    return "has a number for a host that is not four decimal parts" if _is_odd_number(host) else None
+
+
+def url_error(url: str, *, query: bool = False, secure: bool = False) -> str | None:
+    """Why a text of the settings is no http(s) URL that can be used, None if it is one; it is not in the words, since parts of it may be secret.
+
+    ``query``: whether it may have one. ``secure``: whether plain http is only accepted to this machine.
+    """
+    if len(url) > MAX_SETTING or _unseen.search(url):
+        return f"is no URL: it is longer than {MAX_SETTING} characters, or holds blanks or letters beyond ASCII; write them as %XX"
+    parts = split(url)
+    if parts is None:
+        return "is no URL; write one like https://mcp.example.com/mcp"
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        return "is no http or https URL with a host; write one like https://mcp.example.com/mcp"
+    if has_user(parts):
+        return "holds a user or a password; put credentials into a header"
+    if "#" in url or ("?" in url and not query):
+        return f"holds a {'fragment' if '#' in url else 'query'}; remove it"
+    if secure and is_open(url):
+        return "is plain http to another machine, where anybody on the way can change it; write https"
+    return None
+
+
+# --- what a person should see of one
+
+
+class ShownUrl(msgspec.Struct, frozen=True):
+    """``host`` in ASCII (punycode), ``host_unicode`` as it would be read; both "" where the URL has no host that all readers agree on."""
+
+    scheme: str
+    host: str
+    host_unicode: str
+    port: int | None
+    """None: the scheme's own."""
+    bare: str
+    """The URL without user, query and fragment, which may hold secrets."""
+    warnings: tuple[str, ...]
+    """Sentences for the person who decides. A URL without one is not thereby safe."""
+    around: tuple[str, str, str]
+    """The text before its host, of its host and after it; all of it comes before where the host has no one reading."""
+
+
+def shown_url(url: str) -> ShownUrl:
+    """What a person should see of a URL that a server asks to open. Never raises, whatever the text."""
+    long = ["it is very long: look at its host first"] if len(url) > LONG else []
+    parts = split(url)
+    if parts is None:
+        return ShownUrl("", "", "", None, "", ("it cannot be read as an address", *_beyond_ascii(url, ""), *long), (url, "", ""))
+    is_split = "\\" in parts.netloc  # browsers take a backslash for a slash, and everybody else for a letter
+    name = "" if is_split else parts.hostname or ""
+    read = None if is_split else ascii_host(f"[{name}]" if ":" in name else name) if name else ""
+    host = read or ""
+    port = None if parts.port == PORTS.get(parts.scheme) else parts.port
+    found = _place.match(url) if host else None
+    start, end = found.span(1) if found else (len(url), len(url))
+    return ShownUrl(
+        scheme=parts.scheme,
+        host=host,
+        host_unicode=".".join(_unicode_label(label) for label in host.split(".")),
+        port=port,
+        bare=_bare(parts, host, port),
+        warnings=(*_doubts(url, parts, port), *_host_doubts(read), *([] if host else _beyond_ascii(url, name)), *long),
+        around=(url[:start], url[start:end], url[end:]),
+    )
+
+
+def _bare(parts: SplitResult, host: str, port: int | None) -> str:
+    if not host:
+        return f"{parts.scheme}:" if parts.scheme else ""
+    name = f"[{host}]" if ":" in host else host
+    return f"{parts.scheme}://{name}{f':{port}' if port is not None else ''}{parts.path}"
+
+
+def _doubts(url: str, parts: SplitResult, port: int | None) -> list[str]:
+    found = []
+    if has_user(parts):
+        found.append("it holds a user name before an @, which is not its host")
+    if parts.scheme != "https":
+        found.append("it is not https: what is entered there can be read on its way" if parts.scheme == "http" else "it is no web address")
+    if port is not None:
+        found.append(f"it names the port {port}")
+    if target(url) is None and parts.username is None:
+        found.append("programs may read its host differently")
+    return found
+
+
+def _host_doubts(host: str | None) -> list[str]:
+    if host is None:
+        return ["its host is none that all programs read alike"]
+    if address_of(host) is not None:
+        return ["its host is a number, no name"]
+    if any(label.startswith("xn--") for label in host.split(".")):
+        return [f"its host has letters beyond ASCII, which may look like others; compare its ASCII form (punycode): {host}"]
+    return []
+
+
+def _beyond_ascii(url: str, name: str) -> list[str]:
+    """Letters beyond ASCII in a host that has no one reading: the ASCII form that programs may give it, where ``name`` is what most take for it."""
+    if name.isascii():
+        found = _netloc.search(url)
+        return ["there are letters beyond ASCII where its host should be"] if found and not found[0].isascii() else []
+    labels = [label if label.isascii() else _punycode(label) for label in name.split(".")] if len(name) <= _MAX_HOST else [""]
+    form = f"programs may write it as {'.'.join(labels)}" if all(labels) else "it has no one form in ASCII"
+    return [f"its host has letters beyond ASCII, which may look like others; {form}"]
+
+
+def _punycode(label: str) -> str:
+    """The label as ``xn--`` (RFC 3492), where it is letters, marks and digits alone, none of which stands for another, and not too long; else ""."""
+    plain = unicodedata.normalize("NFC", label.lower())
+    if plain.isascii() or unicodedata.normalize("NFKC", plain) != plain or not all(_is_plain(c) for c in plain):
+        return ""
+    made = f"xn--{plain.encode('punycode').decode('ascii')}"
+    return made if len(made) <= _MAX_LABEL else ""
+
+
+def _unicode_label(label: str) -> str:
+    """A label in its own letters; as it is where it is no punycode, or holds more than letters, marks and digits."""
+    if not label.startswith("xn--") or len(label) > _MAX_LABEL:
+        return label
+    try:
+        text = label[4:].encode().decode("punycode")
+    except (UnicodeError, ValueError, OverflowError):
+        return label
+    return text if all(_is_plain(c) for c in text) and not text.isascii() and unicodedata.normalize("NFC", text) == text else label
