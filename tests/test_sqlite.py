@@ -1,0 +1,286 @@
+"""What the three SQLite files answer to what goes wrong with them: the ledger of limits, the store of reviews, the decision log."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import sqlite3
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from samplegate.limits.connection import File
+from samplegate.records.database import Database as Log
+from samplegate.store.engine import Database as Reviews
+
+Opened = Callable[[Path, float], contextlib.AbstractContextManager[Any]]
+"""A write transaction on a file, which waits so many seconds for its lock."""
+
+
+@contextlib.contextmanager
+def ledger(path: Path, seconds: float) -> Iterator[Any]:
+    file = File(path / "limits.sqlite3")
+    with contextlib.closing(file), file.transaction(time.monotonic() + seconds) as db:
+        yield db.execute
+
+
+@contextlib.contextmanager
+def reviews(path: Path, seconds: float) -> Iterator[Any]:
+    database = Reviews(f"sqlite:{path / 'reviews.db'}")
+    database.until = time.monotonic() + seconds
+    with contextlib.closing(database), database.writing() as connection:
+        yield connection.exec_driver_sql
+
+
+@contextlib.contextmanager
+def decisions(path: Path, seconds: float) -> Iterator[Any]:
+    log = Log(path / "decisions.db", synced=False)
+    with contextlib.closing(log), log.transaction(lambda: seconds) as connection:
+        yield connection.exec_driver_sql
+
+
+FILES: Final[dict[str, tuple[Opened, str]]] = {
+    "ledger": (ledger, "limits.sqlite3"),
+    "reviews": (reviews, "reviews.db"),
+    "decisions": (decisions, "decisions.db"),
+}
+
+
+def answer(opened: Opened, folder: Path, seconds: float = 0.0, raised: BaseException | None = None) -> str:
+    """The exception that comes of it, and its words without the file's path."""
+    try:
+        with opened(folder, seconds) as execute:
+            if raised is not None:
+                raise raised
+            execute("SELECT 1")
+    except Exception as problem:
+        return f"{type(problem).__name__}: {problem}".replace(str(folder), "F")
+    return "opened"
+
+
+def sqlite_error(name: str) -> sqlite3.Error:
+    problem = sqlite3.OperationalError("words of SQLite")
+    if name:
+        problem.sqlite_errorname = name
+    return problem
+
+
+def change(statement: str) -> Callable[[Path], Any]:
+    def changed(path: Path) -> None:
+        with contextlib.closing(sqlite3.connect(path)) as db, db:
+            db.execute(statement)
+
+    return changed
+
+
+NEWER: Final = {
+    "ledger": "PRAGMA user_version = 7",
+    "reviews": "UPDATE review_version SET version_num = '0099'",
+    "decisions": "UPDATE samplegate_versions SET version = 7",
+}
+
+
+def spoil(store: str, how: str, path: Path) -> None:
+    """Make a file of the store as its name says it is."""
+    match how:
+        case "a folder":
+            path.mkdir()
+        case "empty":
+            path.touch()
+        case "a text":
+            path.write_text("my shopping list\n" * 100)
+        case "of something else":
+            change("CREATE TABLE songs(name)")(path)
+        case _:
+            assert "opened" == answer(FILES[store][0], path.parent, 5.0)
+            change(NEWER[store])(path)
+
+
+SAID: Final = {
+    "BUSY": (
+        "cannot be used (SQLITE_BUSY); another process keeps it locked; end what holds it",
+        "another process keeps it locked; end it, or wait for it",
+        "TimeoutError: another process keeps it locked",
+    ),
+    "BUSY_SNAPSHOT": (
+        "cannot be used (SQLITE_BUSY_SNAPSHOT); another process keeps it locked; end what holds it",
+        "another process keeps it locked; end it, or wait for it",
+        "TimeoutError: another process keeps it locked",
+    ),
+    "LOCKED": (
+        "cannot be used (SQLITE_LOCKED); another process keeps it locked; end what holds it",
+        "another process keeps it locked; end it, or wait for it",
+        "TimeoutError: another process keeps it locked",
+    ),
+    "PROTOCOL": (
+        "cannot be used (SQLITE_PROTOCOL); another process keeps it locked; end what holds it",
+        "another process keeps it locked; end it, or wait for it",
+        "TimeoutError: another process keeps it locked",
+    ),
+    "FULL": (
+        "cannot be used (SQLITE_FULL); make room on its disk",
+        "its disk is full; make room (SQLITE_FULL)",
+        "OSError: [Errno 0] its disk is full; make room (SQLITE_FULL)",
+    ),
+    "READONLY": (
+        "cannot be used (SQLITE_READONLY); let this user write it and its folder, or give --state another folder",
+        "it cannot be written; let this user write it and its folder (SQLITE_READONLY)",
+        "OSError: [Errno 0] let this user write it and its folder (SQLITE_READONLY)",
+    ),
+    "READONLY_DIRECTORY": (
+        "cannot be used (SQLITE_READONLY_DIRECTORY); let this user write it and its folder, or give --state another folder",
+        "it cannot be written; let this user write it and its folder (SQLITE_READONLY_DIRECTORY)",
+        "OSError: [Errno 0] let this user write it and its folder (SQLITE_READONLY_DIRECTORY)",
+    ),
+    "PERM": (
+        "cannot be used (SQLITE_PERM); let this user write it and its folder, or give --state another folder",
+        "SQLITE_PERM",
+        "OSError: [Errno 0] SQLITE_PERM",
+    ),
+    "AUTH": (
+        "cannot be used (SQLITE_AUTH); let this user write it and its folder, or give --state another folder",
+        "SQLITE_AUTH",
+        "OSError: [Errno 0] SQLITE_AUTH",
+    ),
+    "CANTOPEN": (
+        "cannot be used (SQLITE_CANTOPEN); see that the state folder is there and is this user's, or give --state another folder",
+        "it cannot be opened; let this user write it and its folder (SQLITE_CANTOPEN)",
+        "OSError: [Errno 0] SQLITE_CANTOPEN",
+    ),
+    "CORRUPT": (
+        "cannot be used (SQLITE_CORRUPT); move limits.sqlite3 away, with its -wal and -shm; all limits then begin anew",
+        "it is damaged; move it away, with its -wal and -shm (SQLITE_CORRUPT)",
+        "OSError: [Errno 0] it is damaged; move it away, with its -wal and -shm (SQLITE_CORRUPT)",
+    ),
+    "CORRUPT_INDEX": (
+        "cannot be used (SQLITE_CORRUPT_INDEX); move limits.sqlite3 away, with its -wal and -shm; all limits then begin anew",
+        "it is damaged; move it away, with its -wal and -shm (SQLITE_CORRUPT_INDEX)",
+        "OSError: [Errno 0] it is damaged; move it away, with its -wal and -shm (SQLITE_CORRUPT_INDEX)",
+    ),
+    "NOTADB": (
+        "cannot be used (SQLITE_NOTADB); move limits.sqlite3 away, with its -wal and -shm; all limits then begin anew",
+        "it is no database; name another file (SQLITE_NOTADB)",
+        "OSError: [Errno 0] it is no database; name another file (SQLITE_NOTADB)",
+    ),
+    "ERROR": (
+        "cannot be used (SQLITE_ERROR); move limits.sqlite3 away, with its -wal and -shm; all limits then begin anew",
+        "SQLITE_ERROR",
+        "OSError: [Errno 0] SQLITE_ERROR",
+    ),
+    "MISMATCH": (
+        "cannot be used (SQLITE_MISMATCH); move limits.sqlite3 away, with its -wal and -shm; all limits then begin anew",
+        "SQLITE_MISMATCH",
+        "OSError: [Errno 0] SQLITE_MISMATCH",
+    ),
+    "CONSTRAINT_UNIQUE": (
+        "cannot be used (SQLITE_CONSTRAINT_UNIQUE); move limits.sqlite3 away, with its -wal and -shm; all limits then begin anew",
+        "SQLITE_CONSTRAINT_UNIQUE",
+        "OSError: [Errno 0] SQLITE_CONSTRAINT_UNIQUE",
+    ),
+    "IOERR_READ": (
+        "cannot be used (SQLITE_IOERR_READ); see that the state folder is there and is this user's, or give --state another folder",
+        "SQLITE_IOERR_READ",
+        "OSError: [Errno 0] SQLITE_IOERR_READ",
+    ),
+    "": (
+        "cannot be used (OperationalError); see that the state folder is there and is this user's, or give --state another folder",
+        "OperationalError",
+        "OSError: [Errno 0] OperationalError",
+    ),
+    "EACCES": (
+        "cannot be opened (Permission denied); let this user write it and its folder, or give --state another folder",
+        "Permission denied",
+        "PermissionError: [Errno 13] Permission denied",
+    ),
+    "ENOSPC": (
+        "cannot be opened (No space left on device); see that the state folder is there and is this user's, or give --state another folder",
+        "No space left on device",
+        "OSError: [Errno 28] No space left on device",
+    ),
+    "ENOENT": (
+        "cannot be opened (No such file or directory); see that the state folder is there and is this user's, or give --state another folder",
+        "No such file or directory",
+        "FileNotFoundError: [Errno 2] No such file or directory",
+    ),
+}
+"""By what SQLite or the system says, the answers of the ledger, the store of reviews and the decision log."""
+FOUND: Final = {
+    "a folder": (
+        "cannot be used (SQLITE_CANTOPEN); see that the state folder is there and is this user's, or give --state another folder",
+        "it cannot be opened; let this user write it and its folder (SQLITE_CANTOPEN)",
+        "OSError: [Errno 0] SQLITE_CANTOPEN",
+    ),
+    "empty": (
+        "is empty, so what was drawn is lost; move limits.sqlite3 away, with its -wal and -shm; all limits then begin anew",
+        "it is empty, so its reviews are lost; restore it, or move it away with its -wal and -shm to begin anew",
+        "OSError: [Errno 0] it is empty, so its records are lost; restore it, or move it away with its -wal and -shm to begin anew",
+    ),
+    "a text": (
+        "cannot be used (SQLITE_NOTADB); move limits.sqlite3 away, with its -wal and -shm; all limits then begin anew",
+        "it is no database; name another file (SQLITE_NOTADB)",
+        "OSError: [Errno 0] it is no database; name another file (SQLITE_NOTADB)",
+    ),
+    "of something else": (
+        "has tables of something else; give --state another folder",
+        "it has tables of something else; name another store",
+        "OSError: [Errno 0] it has tables of something else; name another file",
+    ),
+    "newer": (
+        "is of version 7, this samplegate knows 1; use that samplegate, or give --state another folder",
+        "its reviews are of version '0099', this samplegate knows '0001'; use that samplegate, or name another store",
+        "OSError: [Errno 0] its decisions are of version 7, this samplegate knows 1; use that samplegate, or name another file",
+    ),
+}
+"""By what is found in the place of the file."""
+PREFIX: Final = {
+    "ledger": "Broken: limits: limits.sqlite3 in the state folder ",
+    "reviews": "Unavailable: store of reviews F/reviews.db: ",
+    "decisions": "",
+}
+
+
+def error(name: str) -> BaseException:
+    number = getattr(errno, name, None)
+    return sqlite_error(f"SQLITE_{name}" if name else "") if number is None else OSError(number, os.strerror(number))
+
+
+@pytest.mark.parametrize("name", SAID)
+def test_what_sqlite_says_is_told_in_words_with_a_remedy(tmp_path: Path, name: str) -> None:
+    for (store, (opened, _)), words in zip(FILES.items(), SAID[name], strict=True):
+        assert f"{PREFIX[store]}{words}" == answer(opened, tmp_path, 5.0, error(name))
+
+
+@pytest.mark.parametrize("how", FOUND)
+def test_a_file_that_is_none_of_ours_is_refused_and_left_as_it_is(tmp_path: Path, how: str) -> None:
+    for (store, (opened, name)), words in zip(FILES.items(), FOUND[how], strict=True):
+        spoil(store, how, tmp_path / name)
+        before = how == "a folder" or (tmp_path / name).read_bytes()
+        assert f"{PREFIX[store]}{words}" == answer(opened, tmp_path, 0.1)
+        assert before == (how == "a folder" or (tmp_path / name).read_bytes())
+
+
+@pytest.mark.parametrize("store", FILES)
+def test_a_lock_is_waited_for_as_long_as_there_is_patience_and_no_longer(tmp_path: Path, store: str) -> None:
+    opened, name = FILES[store]
+    assert "opened" == answer(opened, tmp_path, 5.0)
+    with contextlib.closing(sqlite3.connect(tmp_path / name, isolation_level=None, check_same_thread=False)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        for seconds in (0.0, 0.3):
+            begun = time.monotonic()
+            assert "another process keeps it locked" in answer(opened, tmp_path, seconds)
+            assert seconds <= time.monotonic() - begun < seconds + 20
+        ends = threading.Timer(0.2, other.execute, ["ROLLBACK"])
+        ends.start()
+        assert "opened" == answer(opened, tmp_path, 20.0)
+        ends.join()
+
+
+def test_without_any_patience_the_store_and_the_log_try_once_and_the_ledger_does_not(tmp_path: Path) -> None:
+    answers = {store: answer(opened, tmp_path, 0.0) for store, (opened, _) in FILES.items()}
+    words = "was not free in time; another process keeps it locked; end what holds it"
+    assert {"ledger": f"{PREFIX['ledger']}{words}", "reviews": "opened", "decisions": "opened"} == answers
