@@ -13,10 +13,10 @@ from typing import Any, Final
 
 import pytest
 
+from samplegate import sqlite
 from samplegate.core.decisions import Answered, Reason, Unanswered
 from samplegate.core.ledger import SCALE
 from samplegate.core.samples import Sampled, SampleRequest, SampleResult
-from samplegate.limits import connection
 from samplegate.limits import state as state_module
 from samplegate.limits.admission import Admission
 from samplegate.limits.faults import FILE
@@ -252,7 +252,7 @@ async def test_a_state_that_cannot_be_asked_leaves_the_server_unanswered_and_cha
 
 @pytest.mark.anyio
 async def test_a_full_disk_leaves_the_server_unanswered_and_charges_nothing(kept: Kept, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connection, "MOST_PAGES", 2)
+    monkeypatch.setattr(sqlite, "MOST_PAGES", 2)
     is_unavailable(kept, await kept.ask(), "make room")
     assert not kept.world.asked
     monkeypatch.undo()

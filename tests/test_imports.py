@@ -35,7 +35,7 @@ ARROWS: Final = {
     "__init__": frozenset[str](),
     "__main__": frozenset({"cli"}),
     "cli": INSIDE | {"app", "commands", "daemon"},
-    "commands": INSIDE | {"app"},
+    "commands": INSIDE | {"app", "files"},
     "app": INSIDE | {"evidence", "office", "preparation", "wiring", "conversation", "failed_start", "heap", "say", "house", "daemon"},
     "daemon": INSIDE | {"ends", "evidence", "timeouts", "office", "house", "wiring", "preparation", "heap", "say", "app"},
     "office": frozenset({"house", "detectors", "review", "store", "settings", "ports", "core"}),
@@ -52,6 +52,7 @@ ARROWS: Final = {
     "files": frozenset[str](),
     "urls": frozenset[str](),
     "request_headers": frozenset({"urls"}),
+    "sqlite": frozenset({"files"}),
     "heap": frozenset[str](),
     "evidence": frozenset({"files", "core"}),
     "holders": frozenset({"files"}),
@@ -73,7 +74,7 @@ ARROWS: Final = {
     "core": frozenset({"urls"}),
     "demo": frozenset({"core"}),
 } | {
-    edge: frozenset({"files", "holders", "ports", "request_headers", "urls", "core"}) | ({"settings"} if edge == "callers" else set())
+    edge: frozenset({"files", "holders", "sqlite", "ports", "request_headers", "urls", "core"}) | ({"settings"} if edge == "callers" else set())
     for edge in EDGES
 }
 """``callers`` is told who may call in the words of the settings: a second set of structs for the same would only be copied over."""

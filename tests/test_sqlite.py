@@ -6,6 +6,8 @@ import contextlib
 import errno
 import os
 import sqlite3
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -14,8 +16,9 @@ from typing import Any, Final
 
 import pytest
 
-from samplegate.limits.connection import File
-from samplegate.records.database import Database as Log
+from samplegate.limits.shared import Shared
+from samplegate.records.table import Table
+from samplegate.sqlite import Fault, File, Schema
 from samplegate.store.engine import Database as Reviews
 
 Opened = Callable[[Path, float], contextlib.AbstractContextManager[Any]]
@@ -24,9 +27,12 @@ Opened = Callable[[Path, float], contextlib.AbstractContextManager[Any]]
 
 @contextlib.contextmanager
 def ledger(path: Path, seconds: float) -> Iterator[Any]:
-    file = File(path / "limits.sqlite3")
-    with contextlib.closing(file), file.transaction(time.monotonic() + seconds) as db:
-        yield db.execute
+    kept = Shared({}, path, time.time)
+    try:
+        with kept._transaction(time.monotonic() + seconds) as db:
+            yield db.execute
+    finally:
+        kept._file.close()
 
 
 @contextlib.contextmanager
@@ -39,8 +45,8 @@ def reviews(path: Path, seconds: float) -> Iterator[Any]:
 
 @contextlib.contextmanager
 def decisions(path: Path, seconds: float) -> Iterator[Any]:
-    log = Log(path / "decisions.db", synced=False)
-    with contextlib.closing(log), log.transaction(lambda: seconds) as connection:
+    log = Table(path / "decisions.db")
+    with contextlib.closing(log), log._transaction(lambda: seconds) as connection:
         yield connection.exec_driver_sql
 
 
@@ -103,107 +109,107 @@ def spoil(store: str, how: str, path: Path) -> None:
 
 SAID: Final = {
     "BUSY": (
-        "cannot be used (SQLITE_BUSY); another process keeps it locked; end what holds it",
+        "another process keeps it locked; end what holds it",
         "another process keeps it locked; end it, or wait for it",
         "TimeoutError: another process keeps it locked",
     ),
     "BUSY_SNAPSHOT": (
-        "cannot be used (SQLITE_BUSY_SNAPSHOT); another process keeps it locked; end what holds it",
+        "another process keeps it locked; end what holds it",
         "another process keeps it locked; end it, or wait for it",
         "TimeoutError: another process keeps it locked",
     ),
     "LOCKED": (
-        "cannot be used (SQLITE_LOCKED); another process keeps it locked; end what holds it",
+        "another process keeps it locked; end what holds it",
         "another process keeps it locked; end it, or wait for it",
         "TimeoutError: another process keeps it locked",
     ),
     "PROTOCOL": (
-        "cannot be used (SQLITE_PROTOCOL); another process keeps it locked; end what holds it",
+        "another process keeps it locked; end what holds it",
         "another process keeps it locked; end it, or wait for it",
         "TimeoutError: another process keeps it locked",
     ),
     "FULL": (
-        "cannot be used (SQLITE_FULL); make room on its disk",
+        "its disk is full (SQLITE_FULL); make room",
         "its disk is full; make room (SQLITE_FULL)",
         "OSError: [Errno 0] its disk is full; make room (SQLITE_FULL)",
     ),
     "READONLY": (
-        "cannot be used (SQLITE_READONLY); let this user write it and its folder, or give --state another folder",
+        "it cannot be written (SQLITE_READONLY); let this user write it and its folder, or give --state another folder",
         "it cannot be written; let this user write it and its folder (SQLITE_READONLY)",
-        "OSError: [Errno 0] let this user write it and its folder (SQLITE_READONLY)",
+        "OSError: [Errno 0] it cannot be written; let this user write it and its folder (SQLITE_READONLY)",
     ),
     "READONLY_DIRECTORY": (
-        "cannot be used (SQLITE_READONLY_DIRECTORY); let this user write it and its folder, or give --state another folder",
+        "it cannot be written (SQLITE_READONLY_DIRECTORY); let this user write it and its folder, or give --state another folder",
         "it cannot be written; let this user write it and its folder (SQLITE_READONLY_DIRECTORY)",
-        "OSError: [Errno 0] let this user write it and its folder (SQLITE_READONLY_DIRECTORY)",
+        "OSError: [Errno 0] it cannot be written; let this user write it and its folder (SQLITE_READONLY_DIRECTORY)",
     ),
     "PERM": (
-        "cannot be used (SQLITE_PERM); let this user write it and its folder, or give --state another folder",
-        "SQLITE_PERM",
-        "OSError: [Errno 0] SQLITE_PERM",
+        "it cannot be written (SQLITE_PERM); let this user write it and its folder, or give --state another folder",
+        "it cannot be written; let this user write it and its folder (SQLITE_PERM)",
+        "OSError: [Errno 0] it cannot be written; let this user write it and its folder (SQLITE_PERM)",
     ),
     "AUTH": (
-        "cannot be used (SQLITE_AUTH); let this user write it and its folder, or give --state another folder",
-        "SQLITE_AUTH",
-        "OSError: [Errno 0] SQLITE_AUTH",
+        "it cannot be written (SQLITE_AUTH); let this user write it and its folder, or give --state another folder",
+        "it cannot be written; let this user write it and its folder (SQLITE_AUTH)",
+        "OSError: [Errno 0] it cannot be written; let this user write it and its folder (SQLITE_AUTH)",
     ),
     "CANTOPEN": (
-        "cannot be used (SQLITE_CANTOPEN); see that the state folder is there and is this user's, or give --state another folder",
+        "it cannot be opened (SQLITE_CANTOPEN); see that the state folder is there and is this user's, or give --state another folder",
         "it cannot be opened; let this user write it and its folder (SQLITE_CANTOPEN)",
-        "OSError: [Errno 0] SQLITE_CANTOPEN",
+        "OSError: [Errno 0] it cannot be opened; let this user write it and its folder (SQLITE_CANTOPEN)",
     ),
     "CORRUPT": (
-        "cannot be used (SQLITE_CORRUPT); move limits.sqlite3 away, with its -wal and -shm; all limits then begin anew",
+        "it is damaged (SQLITE_CORRUPT); move limits.sqlite3 away, with its -wal and -shm; all limits then begin anew",
         "it is damaged; move it away, with its -wal and -shm (SQLITE_CORRUPT)",
         "OSError: [Errno 0] it is damaged; move it away, with its -wal and -shm (SQLITE_CORRUPT)",
     ),
     "CORRUPT_INDEX": (
-        "cannot be used (SQLITE_CORRUPT_INDEX); move limits.sqlite3 away, with its -wal and -shm; all limits then begin anew",
+        "it is damaged (SQLITE_CORRUPT_INDEX); move limits.sqlite3 away, with its -wal and -shm; all limits then begin anew",
         "it is damaged; move it away, with its -wal and -shm (SQLITE_CORRUPT_INDEX)",
         "OSError: [Errno 0] it is damaged; move it away, with its -wal and -shm (SQLITE_CORRUPT_INDEX)",
     ),
     "NOTADB": (
-        "cannot be used (SQLITE_NOTADB); move limits.sqlite3 away, with its -wal and -shm; all limits then begin anew",
+        "it is no database (SQLITE_NOTADB); move limits.sqlite3 away, with its -wal and -shm; all limits then begin anew",
         "it is no database; name another file (SQLITE_NOTADB)",
         "OSError: [Errno 0] it is no database; name another file (SQLITE_NOTADB)",
     ),
     "ERROR": (
-        "cannot be used (SQLITE_ERROR); move limits.sqlite3 away, with its -wal and -shm; all limits then begin anew",
+        "SQLITE_ERROR; move limits.sqlite3 away, with its -wal and -shm; all limits then begin anew",
         "SQLITE_ERROR",
         "OSError: [Errno 0] SQLITE_ERROR",
     ),
     "MISMATCH": (
-        "cannot be used (SQLITE_MISMATCH); move limits.sqlite3 away, with its -wal and -shm; all limits then begin anew",
+        "SQLITE_MISMATCH; move limits.sqlite3 away, with its -wal and -shm; all limits then begin anew",
         "SQLITE_MISMATCH",
         "OSError: [Errno 0] SQLITE_MISMATCH",
     ),
     "CONSTRAINT_UNIQUE": (
-        "cannot be used (SQLITE_CONSTRAINT_UNIQUE); move limits.sqlite3 away, with its -wal and -shm; all limits then begin anew",
+        "SQLITE_CONSTRAINT_UNIQUE; move limits.sqlite3 away, with its -wal and -shm; all limits then begin anew",
         "SQLITE_CONSTRAINT_UNIQUE",
         "OSError: [Errno 0] SQLITE_CONSTRAINT_UNIQUE",
     ),
     "IOERR_READ": (
-        "cannot be used (SQLITE_IOERR_READ); see that the state folder is there and is this user's, or give --state another folder",
+        "SQLITE_IOERR_READ; see that the state folder is there and is this user's, or give --state another folder",
         "SQLITE_IOERR_READ",
         "OSError: [Errno 0] SQLITE_IOERR_READ",
     ),
     "": (
-        "cannot be used (OperationalError); see that the state folder is there and is this user's, or give --state another folder",
+        "OperationalError; see that the state folder is there and is this user's, or give --state another folder",
         "OperationalError",
         "OSError: [Errno 0] OperationalError",
     ),
     "EACCES": (
-        "cannot be opened (Permission denied); let this user write it and its folder, or give --state another folder",
+        "Permission denied; let this user write it and its folder, or give --state another folder",
         "Permission denied",
         "PermissionError: [Errno 13] Permission denied",
     ),
     "ENOSPC": (
-        "cannot be opened (No space left on device); see that the state folder is there and is this user's, or give --state another folder",
+        "No space left on device; see that the state folder is there and is this user's, or give --state another folder",
         "No space left on device",
         "OSError: [Errno 28] No space left on device",
     ),
     "ENOENT": (
-        "cannot be opened (No such file or directory); see that the state folder is there and is this user's, or give --state another folder",
+        "No such file or directory; see that the state folder is there and is this user's, or give --state another folder",
         "No such file or directory",
         "FileNotFoundError: [Errno 2] No such file or directory",
     ),
@@ -211,34 +217,34 @@ SAID: Final = {
 """By what SQLite or the system says, the answers of the ledger, the store of reviews and the decision log."""
 FOUND: Final = {
     "a folder": (
-        "cannot be used (SQLITE_CANTOPEN); see that the state folder is there and is this user's, or give --state another folder",
+        "it cannot be opened (SQLITE_CANTOPEN); see that the state folder is there and is this user's, or give --state another folder",
         "it cannot be opened; let this user write it and its folder (SQLITE_CANTOPEN)",
-        "OSError: [Errno 0] SQLITE_CANTOPEN",
+        "OSError: [Errno 0] it cannot be opened; let this user write it and its folder (SQLITE_CANTOPEN)",
     ),
     "empty": (
-        "is empty, so what was drawn is lost; move limits.sqlite3 away, with its -wal and -shm; all limits then begin anew",
+        "it is empty, so its balances are lost; move limits.sqlite3 away, with its -wal and -shm; all limits then begin anew",
         "it is empty, so its reviews are lost; restore it, or move it away with its -wal and -shm to begin anew",
-        "OSError: [Errno 0] it is empty, so its records are lost; restore it, or move it away with its -wal and -shm to begin anew",
+        "OSError: [Errno 0] it is empty, so its decisions are lost; restore it, or move it away with its -wal and -shm to begin anew",
     ),
     "a text": (
-        "cannot be used (SQLITE_NOTADB); move limits.sqlite3 away, with its -wal and -shm; all limits then begin anew",
+        "it is no database (SQLITE_NOTADB); move limits.sqlite3 away, with its -wal and -shm; all limits then begin anew",
         "it is no database; name another file (SQLITE_NOTADB)",
         "OSError: [Errno 0] it is no database; name another file (SQLITE_NOTADB)",
     ),
     "of something else": (
-        "has tables of something else; give --state another folder",
+        "it has tables of something else; give --state another folder",
         "it has tables of something else; name another store",
         "OSError: [Errno 0] it has tables of something else; name another file",
     ),
     "newer": (
-        "is of version 7, this samplegate knows 1; use that samplegate, or give --state another folder",
+        "its balances are of version 7, this samplegate knows 1; use that samplegate, or give --state another folder",
         "its reviews are of version '0099', this samplegate knows '0001'; use that samplegate, or name another store",
         "OSError: [Errno 0] its decisions are of version 7, this samplegate knows 1; use that samplegate, or name another file",
     ),
 }
 """By what is found in the place of the file."""
 PREFIX: Final = {
-    "ledger": "Broken: limits: limits.sqlite3 in the state folder ",
+    "ledger": "Broken: limits: limits.sqlite3 in the state folder: ",
     "reviews": "Unavailable: store of reviews F/reviews.db: ",
     "decisions": "",
 }
@@ -282,5 +288,55 @@ def test_a_lock_is_waited_for_as_long_as_there_is_patience_and_no_longer(tmp_pat
 
 def test_without_any_patience_the_store_and_the_log_try_once_and_the_ledger_does_not(tmp_path: Path) -> None:
     answers = {store: answer(opened, tmp_path, 0.0) for store, (opened, _) in FILES.items()}
-    words = "was not free in time; another process keeps it locked; end what holds it"
+    words = "it was not free in time; another process keeps it locked; end what holds it"
     assert {"ledger": f"{PREFIX['ledger']}{words}", "reviews": "opened", "decisions": "opened"} == answers
+
+
+# -- the chain of versions
+
+
+def of_version(version: int, step: Callable[[sqlite3.Connection], Any]) -> Schema:
+    return Schema(version, "PRAGMA user_version", None, step, "songs", "name another file", older=range(1, version))
+
+
+def first(db: sqlite3.Connection) -> None:
+    db.execute("CREATE TABLE songs(name)")
+    db.execute("INSERT INTO songs VALUES('one')")
+    db.execute("PRAGMA user_version=1")
+
+
+def second(db: sqlite3.Connection, between: Callable[[], object] = bool) -> None:
+    db.execute("ALTER TABLE songs ADD COLUMN length")
+    between()
+    db.execute("PRAGMA user_version=2")
+
+
+def songs(path: Path, schema: Schema) -> list[Any]:
+    file = File(path, schema)
+    with contextlib.closing(file), file.transaction(lambda: 5.0) as db:
+        return db.execute("SELECT * FROM songs").fetchall()
+
+
+def test_an_older_file_is_brought_to_the_present_version_with_all_that_is_in_it(tmp_path: Path) -> None:
+    path = tmp_path / "songs.db"
+    assert [("one",)] == songs(path, of_version(1, first))
+    assert [("one", None)] == songs(path, of_version(2, second))
+    with pytest.raises(Fault, match="its songs are of version 2, this samplegate knows 1; use that samplegate, or name another file"):
+        songs(path, of_version(1, first))
+
+
+KILLED: Final = "import os, sys, tests.test_sqlite as t; t.songs(t.Path(sys.argv[1]), t.of_version(2, lambda db: t.second(db, lambda: os._exit(9))))"
+
+
+@pytest.mark.parametrize("end", ["a kill", "a fault"])
+def test_a_step_that_is_broken_off_leaves_the_old_file(tmp_path: Path, end: str) -> None:
+    path = tmp_path / "songs.db"
+    songs(path, of_version(1, first))
+    if end == "a kill":
+        environment = {**os.environ, "PYTHONPATH": "proxy:."}
+        assert 9 == subprocess.run([sys.executable, "-c", KILLED, str(path)], env=environment, timeout=50, check=False).returncode
+    else:
+        with pytest.raises(ZeroDivisionError):
+            songs(path, of_version(2, lambda db: second(db, lambda: 1 / 0)))
+    assert [("one",)] == songs(path, of_version(1, first))
+    assert [("one", None)] == songs(path, of_version(2, second))

@@ -1,4 +1,4 @@
-"""What several parts do with files of this machine: folders for the owner alone, locks between processes, which file a name means."""
+"""Files of this machine: folders for the owner alone, locks between processes, the identity of a file, syncing to the disk."""
 
 from __future__ import annotations
 
@@ -12,6 +12,9 @@ from pathlib import Path
 from typing import Final
 
 PATIENCE: Final = 5.0  # seconds for the folder's lock, which others hold for less than a millisecond
+SQLITE: Final = "sqlite:"
+"""What stands before the path of a database in a setting."""
+_MAGIC: Final = b"SQLite format 3\0"
 _FAR: Final = 0x7FFF0000  # Windows locks ranges, and a locked range cannot be read: lock a byte that no file of ours reaches
 
 
@@ -125,3 +128,34 @@ def _alone_in(folder: Path) -> Iterator[None]:
         yield
     finally:
         os.close(fd)
+
+
+def sync_file(fd: int) -> None:
+    """Returns once the file's bytes and its length are on the disk. Raises OSError: what was written may be lost, then and later."""
+    if sys.platform == "darwin":  # its fsync leaves the bytes in the disk's own memory
+        import fcntl
+
+        fcntl.fcntl(fd, fcntl.F_FULLFSYNC)
+    else:
+        getattr(os, "fdatasync", os.fsync)(fd)
+
+
+def sync_folder(folder: Path) -> None:
+    """Returns once the names in the folder are on the disk: a new file has none without it. Raises OSError."""
+    if sys.platform == "win32":  # there a folder cannot be opened, and its names are journalled
+        return
+    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def is_sqlite(path: Path, *, empty: bool) -> bool:
+    """Whether the file is a database of SQLite; ``empty`` is the answer for a file without any bytes, which can become one. Raises OSError.
+
+    Not while this process has it open: closing the file would end SQLite's locks.
+    """
+    with path.open("rb") as file:
+        found = file.read(len(_MAGIC))
+    return found == _MAGIC if found else empty

@@ -20,8 +20,8 @@ import anyio.lowlevel
 import msgspec
 import pytest
 
+from samplegate import sqlite
 from samplegate.core.ledger import Refused, Reserved
-from samplegate.limits import connection
 from samplegate.limits import state as state_module
 from samplegate.limits.faults import FILE
 from tests.limits.desk import Clock, Desk, daily, one, slot, slots
@@ -131,7 +131,7 @@ FAULTS: dict[str, tuple[Callable[[Path], Any], str, str]] = {
     "cut off": (lambda state: moved(state, half), "damaged", "move limits.sqlite3 away"),
     "overwritten": (lambda state: moved(state, overwritten), "damaged", "move limits.sqlite3 away"),
     "no tables": (lambda state: moved(state, without_tables), "damaged", "move limits.sqlite3 away"),
-    "newer": (lambda state: moved(state, newer), "newer", "is of version 7, this samplegate knows 1; use that samplegate"),
+    "newer": (lambda state: moved(state, newer), "newer", "its balances are of version 7, this samplegate knows 1; use that samplegate"),
     "foreign": (lambda state: moved(state, foreign), "foreign", "has tables of something else; give --state another folder"),
     "no number": (lambda state: moved(state, strange_account), "damaged", "has an account that cannot be read"),
     "no time": (lambda state: moved(state, strange_sweep), "damaged", "has an account that cannot be read"),
@@ -203,7 +203,7 @@ async def test_a_file_that_is_deleted_begins_anew(tmp_path: Path) -> None:
 
 
 async def test_a_full_disk_refuses_and_goes_on_when_there_is_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connection, "MOST_PAGES", 12)
+    monkeypatch.setattr(sqlite, "MOST_PAGES", 12)
     ours = desk(tmp_path)
     drawn: list[str] = []
     while isinstance(got := await ours.reserve(one("d", key := f'["{len(drawn):0200d}"]')), Reserved):

@@ -212,12 +212,11 @@ class Doubtful:
         self._db = db
         self.failing = True
 
-    def execute(self, statement: str, *more: Any) -> Any:
-        done = self._db.execute(statement, *more)
-        if statement == "COMMIT" and self.failing:
+    def commit(self) -> None:
+        self._db.commit()
+        if self.failing:
             self.failing = False
             raise sqlite3.OperationalError("disk I/O error")
-        return done
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._db, name)

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from samplegate.records import appending, locking, rotation, syncing
+import samplegate.files
+from samplegate.records import appending, locking, rotation
 from samplegate.records.appending import Appender
 from tests.records.sample import names
 
@@ -221,7 +222,7 @@ class Disk:
         self.did: list[str] = []
         self.fails = 0
         for name in ("sync_file", "sync_folder"):
-            monkeypatch.setattr(appending, name, self._sync(name, getattr(syncing, name)))
+            monkeypatch.setattr(appending, name, self._sync(name, getattr(samplegate.files, name)))
 
     def _sync(self, name: str, real: object) -> object:
         def sync(what: object) -> None:

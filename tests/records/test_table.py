@@ -20,9 +20,10 @@ import anyio
 import anyio.lowlevel
 import pytest
 
+from samplegate import sqlite
 from samplegate.core.record import content_hash
 from samplegate.ports import Unavailable
-from samplegate.records import database, kept
+from samplegate.records import kept
 from samplegate.records.decisions import DecisionLog, decision_log
 from samplegate.records.kept import KeptLog
 from samplegate.records.table import Table, lines
@@ -106,13 +107,13 @@ async def test_names_that_no_database_takes_are_kept_all_the_same(tmp_path: Path
 async def test_what_waits_together_is_one_transaction(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path, log = tmp_path / "x.db", opened(tmp_path / "x.db", content="none")
     await log.write(record("first"))
-    begun, real = Counter[str](), database.Database.transaction
+    begun, real = Counter[str](), sqlite.CoreFile.core
 
     def counted(*given: Any) -> Any:
         begun["transactions"] += 1
         return real(*given)
 
-    monkeypatch.setattr(database.Database, "transaction", counted)
+    monkeypatch.setattr(sqlite.CoreFile, "core", counted)
     async with anyio.create_task_group() as group:
         with locked(path):
             for number in range(50):
@@ -196,7 +197,7 @@ async def test_the_end_of_the_process_does_not_wait_for_a_lock(tmp_path: Path) -
 
 async def test_a_full_disk_refuses_and_is_over_when_there_is_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kept, "PROBES", 0.0)
-    monkeypatch.setattr(database, "MOST_PAGES", 40)
+    monkeypatch.setattr(sqlite, "MOST_PAGES", 40)
     path = tmp_path / "x.db"
     log, stood = opened(path, content="full"), 0
 

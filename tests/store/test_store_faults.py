@@ -14,6 +14,7 @@ import anyio.lowlevel
 import anyio.to_thread
 import pytest
 
+from samplegate import sqlite
 from samplegate.core.review.review import Filter, Review
 from samplegate.ports import Unavailable
 from samplegate.store import engine, threads
@@ -212,7 +213,7 @@ def test_a_store_that_is_a_folder_is_unavailable(tmp_path: Path) -> None:
 def test_a_full_disk_is_unavailable_and_leaves_no_half_review(store: Reviews, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store.open(review(), announce=False, most=9)
     store.close()
-    monkeypatch.setattr(engine, "MOST_PAGES", 60)
+    monkeypatch.setattr(sqlite, "MOST_PAGES", 60)
     with pytest.raises(Unavailable, match="its disk is full; make room"):
         store.open(review("rv_b", params={"text": "x" * 1_000_000}), announce=True, most=9)
     assert (None, [], ["rv_a"]) == (store.get("rv_b"), store.history("rv_b"), [one.id for one in store.list(Filter())])

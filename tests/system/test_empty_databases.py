@@ -68,7 +68,7 @@ def test_an_empty_decision_log_is_refused(run: Wrapped) -> None:
     (run.folder / "log.db").write_bytes(b"")
     said: list[str] = []
     assert not answered(run, run.folder / "state", "--decision-log", f"sqlite:{run.folder / 'log.db'}", said=said)
-    assert "it is empty, so its records are lost" in said[0]
+    assert "it is empty, so its decisions are lost" in said[0]
 
 
 @pytest.mark.anyio

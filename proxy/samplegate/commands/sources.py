@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import BinaryIO, Final, TypeAlias
 
 from samplegate.commands.files import Unreadable
+from samplegate.files import SQLITE, is_sqlite
 from samplegate.records.rotation import main_of, series, turned
-from samplegate.records.sqlitefile import PREFIX, is_sqlite
 
 MAX_LINE: Final = 16 * 1024 * 1024  # bytes; a record has two contents of 1 MiB at most, and JSON may escape every byte of them
 SUFFIX: Final = "*.jsonl"
@@ -57,7 +57,7 @@ class Rows:
     path: Path
 
     def names(self) -> list[str]:
-        return [f"{PREFIX}{self.path}"]
+        return [f"{SQLITE}{self.path}"]
 
     def lines(self) -> Lines:
         from samplegate.records.table import lines
@@ -98,8 +98,8 @@ def _unreadable(source: Source, problem: OSError) -> Unreadable:
 
 
 def _sources(name: str) -> list[Source]:
-    if name.startswith(PREFIX):
-        return [Rows(Path(name.removeprefix(PREFIX)))]
+    if name.startswith(SQLITE):
+        return [Rows(Path(name.removeprefix(SQLITE)))]
     path = Path(name)
     if path.is_dir():
         found = [source for source in _grouped(path.glob(f"{SUFFIX}*")) if main_of(source.path)[0].match(SUFFIX)]

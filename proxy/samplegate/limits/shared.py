@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import math
 import sqlite3
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import count
@@ -21,16 +22,36 @@ import msgspec
 from samplegate.core import ledger
 from samplegate.core.ledger import Draw, Refused, Reserved, Terms
 from samplegate.holders import Holder
-from samplegate.limits.connection import File
 from samplegate.limits.editions import stored_name, widened
 from samplegate.limits.faults import FILE, Broken
 from samplegate.limits.filling import levels, shares
 from samplegate.limits.owed import Arriving, Correction
 from samplegate.limits.slots import Account, Arrival, no_room, sums
+from samplegate.sqlite import Fault, File, Schema
 
 LOOKED_AT: Final = 256  # accounts looked at for idle ones at the first reservation and each 64th: four for each that one may add
 EVERY: Final = 64
+MOST_PAGES: Final = 262_144  # 1 GiB: some ten million accounts
 FORGOTTEN: Final = 400 * 86_400.0  # seconds after which an account of a limit that we do not know is nobody's: longer than any window
+
+_TABLES: Final = (
+    """CREATE TABLE accounts(limit_name TEXT NOT NULL, key TEXT NOT NULL, level INTEGER NOT NULL, stamp REAL NOT NULL, warned INTEGER NOT NULL,
+    PRIMARY KEY(limit_name, key)) WITHOUT ROWID""",
+    """CREATE TABLE slots(limit_name TEXT NOT NULL, key TEXT NOT NULL, holder TEXT NOT NULL, id TEXT NOT NULL, amount INTEGER NOT NULL,
+    PRIMARY KEY(limit_name, key, holder, id)) WITHOUT ROWID""",
+    "CREATE TABLE sweep(limit_name TEXT NOT NULL, key TEXT NOT NULL)",
+    "INSERT INTO sweep VALUES('', '')",
+    "PRAGMA user_version=1",
+)
+"""``sweep`` says up to where idle accounts were last looked for."""
+
+
+def _make(db: sqlite3.Connection) -> None:
+    for statement in _TABLES:
+        db.execute(statement)
+
+
+SCHEMA: Final = Schema(version=1, select="PRAGMA user_version", table=None, make=_make, contents="balances", another="give --state another folder")
 
 
 class Shared:
@@ -40,7 +61,8 @@ class Shared:
     """
 
     def __init__(self, terms: Mapping[str, Terms], state: Path, clock: Callable[[], float]) -> None:
-        self._file = File(state / FILE)
+        self._file = File(state / FILE, SCHEMA, pragmas=("synchronous=NORMAL",), most_pages=MOST_PAGES)
+        self._until = math.inf
         self._clock = clock
         self._holder = Holder(state / "holders")
         self._reservations = 0
@@ -107,7 +129,7 @@ class Shared:
 
     def hurry(self, until: float) -> None:
         """The end has begun: nobody waits for the file's lock beyond ``until``, monotonic. For any thread."""
-        self._file.until = until
+        self._until = until
 
     def close(self, deadline: float) -> None:
         """Free what this process holds and close the file, if it was ever opened. Raises nothing."""
@@ -123,15 +145,20 @@ class Shared:
     def _transaction(self, deadline: float) -> Iterator[sqlite3.Connection]:
         """One write transaction, with what is owed paid first."""
         try:
-            with self._file.transaction(deadline) as db:
+            if self._left(deadline) <= 0:
+                raise Fault("busy", "it was not free in time; another process keeps it locked")
+            with self._file.transaction(lambda: self._left(deadline)) as db:
                 paid = self._pay(db)
                 yield db
-        except Broken as problem:
+        except Fault as problem:
             if not problem.undone:
                 self._owed = {number: owed.in_doubt() for number, owed in self._owed.items()}
-            raise
+            raise Broken(problem) from problem
         for number in paid:
             del self._owed[number]
+
+    def _left(self, deadline: float) -> float:
+        return min(deadline, self._until) - time.monotonic()
 
     # -- accounts --------------------------------------------------------------------------------------------------------------------------
 
@@ -151,7 +178,7 @@ class Shared:
         for number, owed in self._owed.items():
             try:
                 self._correct(db, owed) if isinstance(owed, Correction) else self._arrive(db, owed.arrival)
-            except (sqlite3.Error, Broken):
+            except (sqlite3.Error, Fault):
                 raise
             except Exception:  # a fault of ours: it must not stand in the way of everything that comes after
                 self._owed[number] = owed.in_doubt() if isinstance(owed, Correction) else Arriving(Arrival({}, {}))
@@ -233,4 +260,4 @@ class Shared:
 def _account(level: object, stamp: object, warned: object) -> ledger.Account:
     if isinstance(level, int) and level >= 0 and isinstance(stamp, float) and math.isfinite(stamp):
         return ledger.Account(level, stamp, bool(warned))
-    raise Broken("damaged", "has an account that cannot be read")
+    raise Fault("damaged", "it has an account that cannot be read")

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import anyio
 
 from samplegate.core.ledger import Draw, Rates, Refused, Reserved, Terms
-from samplegate.limits.faults import FILE, Broken
+from samplegate.limits.faults import FILE, Broken, late
 from samplegate.limits.owed import Correction
 from samplegate.limits.shared import Shared
 from samplegate.limits.slots import Arrival
@@ -80,7 +80,7 @@ class State:
             raise
         if not answer.done():
             self._take_back(given, rates())
-            return Refused(draws[0].limit, "unavailable", detail=self._fails(Broken("busy", "did not answer in time")))
+            return Refused(draws[0].limit, "unavailable", detail=self._fails(late()))
         problem = answer.exception()
         if isinstance(problem, Exception):
             return Refused(draws[0].limit, "unavailable", detail=self._fails(problem))

@@ -12,10 +12,9 @@ from collections.abc import Sequence
 from itertools import accumulate
 from pathlib import Path
 
-from samplegate.files import make_folder
+from samplegate.files import make_folder, sync_file, sync_folder
 from samplegate.records.locking import PATIENCE, Patience, identity_of, opened
 from samplegate.records.rotation import turn
-from samplegate.records.syncing import sync_file, sync_folder
 
 
 class Appender:

@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Literal, Protocol, TypeAlias
 
 from samplegate.core.record import ContentMode, Record
+from samplegate.files import SQLITE
 from samplegate.ports import Unavailable
 from samplegate.records.kept import KeptLog
 from samplegate.records.logfile import LogFile, daily_files, one_file
-from samplegate.records.sqlitefile import PREFIX
 
 Durability: TypeAlias = Literal["written", "synced"]
 
@@ -79,7 +79,7 @@ def decision_log(
     if setting == "none":
         return NoDecisionLog()
     synced = durability == "synced"
-    if setting is not None and setting.startswith(PREFIX):
+    if setting is not None and setting.startswith(SQLITE):
         from samplegate.records.table import Table
 
         return KeptLog(Table(_database(setting), content=content, synced=synced))
@@ -88,7 +88,7 @@ def decision_log(
 
 
 def _database(setting: str) -> Path:
-    name = setting.removeprefix(PREFIX)
+    name = setting.removeprefix(SQLITE)
     if not name or name.startswith((":", "//")):  # SQLAlchemy's own way to write it reads another path out of it; and memory is no log
         raise Unavailable(f"decision log: {setting} names no file; write sqlite:PATH")
     return Path(name)

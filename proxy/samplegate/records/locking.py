@@ -13,8 +13,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final, TypeAlias
 
-from samplegate.files import identity, make_folder, try_lock, unlock
-from samplegate.records.syncing import sync_file
+from samplegate.files import identity, make_folder, sync_file, try_lock, unlock
 
 Patience: TypeAlias = Callable[[], float]
 """How many seconds a lock is waited for in all. Asked again while waiting, since it may be cut short meanwhile, by another thread."""

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from sqlalchemy import BigInteger, Column, Connection, Index, Integer, MetaData, String, Table, Text, insert, inspect, select
+from sqlalchemy import BigInteger, Column, Connection, Index, Integer, MetaData, String, Table, Text, insert
 
 from samplegate.core.record import MAX_NAME, Record, timestamp
+from samplegate.sqlite import Schema
 
 VERSION: Final = 1
 PART: Final = "decisions"
@@ -33,28 +34,19 @@ DECISIONS: Final = Table(
 """``time`` is RFC 3339 in UTC, ``record`` the line of JSON that a file would have; the other columns say what stands in it, to be searched."""
 
 
-class Unknown(Exception):
-    """The database is not ours to use; the message says why, as words to stand after its name."""
+def _make(connection: Connection) -> None:
+    METADATA.create_all(connection, checkfirst=False)
+    connection.execute(insert(VERSIONS), [{"part": PART, "version": VERSION}])
 
 
-def is_made(connection: Connection) -> bool:
-    """Whether the tables are there, of the version we know; False for an empty database. Raises Unknown for any other, SQLAlchemyError."""
-    names = inspect(connection).get_table_names()
-    if VERSIONS.name not in names:
-        if names:
-            raise Unknown("it has tables of something else; name another file")
-        return False
-    version = connection.execute(select(VERSIONS.c.version).where(VERSIONS.c.part == PART)).scalar()
-    if version != VERSION:
-        raise Unknown(f"its decisions are of version {version}, this samplegate knows {VERSION}; use that samplegate, or name another file")
-    return True
-
-
-def make(connection: Connection) -> None:
-    """Make the tables, unless another process has meanwhile; within a write transaction. Raises Unknown, SQLAlchemyError."""
-    if not is_made(connection):
-        METADATA.create_all(connection, checkfirst=False)
-        connection.execute(insert(VERSIONS), [{"part": PART, "version": VERSION}])
+SCHEMA: Final = Schema(
+    version=VERSION,
+    select=f"SELECT version FROM {VERSIONS.name} WHERE part = '{PART}'",
+    table=VERSIONS.name,
+    make=_make,
+    contents="decisions",
+    another="name another file",
+)
 
 
 def row(record: Record, line: bytes) -> dict[str, Any]:

@@ -1,22 +1,27 @@
-"""The decision log as rows of a database: the record as JSON, and beside it what it is searched by. Not the connection: ``database.py``."""
+"""The decision log as rows of an SQLite database: the record as JSON, and beside it what it is searched by.
+
+``synced``: a commit is on the disk when it returns (``synchronous=FULL``); else it is the kernel's (``NORMAL``): killing any process loses
+nothing, a power cut the last moments.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import sqlite3
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from sqlalchemy import delete, insert, select
-from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy import Connection, delete, insert
 
 from samplegate.core.record import ContentMode, Record, to_json
-from samplegate.files import identity
-from samplegate.records.database import Database, read_only
+from samplegate.files import SQLITE, identity, is_sqlite
 from samplegate.records.locking import Patience, secret
 from samplegate.records.logfile import KEY_BYTES, LARGEST
-from samplegate.records.schema import DECISIONS, row
-from samplegate.records.sqlitefile import PREFIX, is_sqlite
+from samplegate.records.schema import DECISIONS, PART, SCHEMA, row
 from samplegate.records.writable import fault
+from samplegate.sqlite import CoreFile, Fault, fault_of, read_only
 
 PAGE: Final = 500  # rows that are read at once: a reader keeps the file from being tidied up
 
@@ -27,20 +32,20 @@ class Table:
     def __init__(self, path: Path, *, content: ContentMode = "hash", synced: bool = False) -> None:
         self._path = path
         self._content: ContentMode = content
-        self._database = Database(path, synced=synced)
+        self._file = CoreFile(path, SCHEMA, pragmas=(f"synchronous={'FULL' if synced else 'NORMAL'}",), synced=synced)
         self._key = b""
         self._keyed: tuple[int, int] | None = None
         self._tried = row_of_nothing(1)
 
     def show(self, now: float) -> str:
         """As it was set."""
-        return f"{PREFIX}{self._path}"
+        return f"{SQLITE}{self._path}"
 
     def fault(self, now: float) -> str | None:
         """Why the file could not be written. Makes nothing."""
         if (problem := fault(self._path, whole=True)) is not None:
             return problem
-        return None if self._database.is_open else _foreign(self._path)
+        return None if self._file.is_open else _foreign(self._path)
 
     def keep(self, records: Sequence[Record], patience: Patience) -> int:
         """Insert the first of the records; how many. Raises OSError."""
@@ -53,19 +58,30 @@ class Table:
             rows.append(row(record, line))
             size += len(line)
         self._tried = row_of_nothing(min(size, LARGEST))
-        with self._database.transaction(patience) as connection:
+        with self._transaction(patience) as connection:
             connection.execute(insert(DECISIONS), rows)
         return len(rows)
 
     def probe(self, patience: Patience) -> None:
         """Whether what was tried last would be taken by now. Raises OSError."""
-        with self._database.transaction(patience) as connection:
+        with self._transaction(patience) as connection:
             made = connection.execute(insert(DECISIONS), self._tried).inserted_primary_key
             connection.execute(delete(DECISIONS).where(DECISIONS.c.id == (made or (None,))[0]))
 
     def close(self) -> None:
         """Close the file."""
-        self._database.close()
+        self._file.close()
+
+    @contextlib.contextmanager
+    def _transaction(self, patience: Patience) -> Iterator[Connection]:
+        begun = time.monotonic()
+        try:
+            with self._file.core(lambda: patience() - (time.monotonic() - begun)) as connection:
+                yield connection
+        except Fault as problem:
+            if isinstance(problem.__cause__, OSError):
+                raise problem.__cause__ from problem
+            raise TimeoutError(problem.problem) if problem.kind == "busy" else OSError(0, str(problem)) from problem
 
     def _read_key(self, patience: Patience) -> None:
         """Beside a new file there may be another key, or none."""
@@ -80,16 +96,18 @@ class Table:
 def lines(path: Path) -> Iterator[bytes]:
     """All records of a database as lines of JSON, in the order in which they were kept. Raises OSError, also later on."""
     last, before = 0, -1
-    with read_only(path) as connection:
+    try:
+        db = read_only(path)
+    except sqlite3.Error as problem:
+        raise OSError(0, str(fault_of(problem))) from problem
+    with contextlib.closing(db):
         while last != before:
             before = last
-            following = select(DECISIONS.c.id, DECISIONS.c.record).where(DECISIONS.c.id > last).order_by(DECISIONS.c.id).limit(PAGE)
             try:
-                for number, record in connection.execute(following):
+                for number, record in db.execute(f"SELECT id, record FROM {PART} WHERE id > ? ORDER BY id LIMIT {PAGE}", (before,)):
                     last = number
                     yield record.encode()
-                connection.rollback()
-            except SQLAlchemyError as problem:
+            except sqlite3.Error as problem:
                 raise OSError(0, "it is no database of decisions") from problem
 
 
