@@ -90,7 +90,7 @@ SLOW: Final = frozenset(
     "prometheus_client pydantic pydantic_settings rich sqlalchemy starlette uvicorn watchfiles".split()
 )
 """Each costs tens of milliseconds or of MiB: a wrapped server that needs none of them must not wait for them."""
-MCP: Final = frozenset({"callers", "demo", "links"})
+MCP: Final = frozenset({"callers", "demo"})
 DAEMONS: Final = frozenset(
     {"admin", "callers", "daemon", f"{PACKAGE}.settings.serving", f"{PACKAGE}.settings.servers", f"{PACKAGE}.settings.identities"}
 )

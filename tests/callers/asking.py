@@ -8,9 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from samplegate.callers.guard import Guard
-from samplegate.callers.replies import Message, Scope, Send
-from samplegate.callers.telling import Telling
+from samplegate.callers.guard import Guard, Telling
+from samplegate.callers.http import Message, Scope, Send
 from samplegate.settings.identities import CallerSettings
 from samplegate.settings.servers import ServerSettings
 from samplegate.settings.serving import ServeSettings

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from mcp.server.auth.provider import AccessToken
 
-from samplegate.callers.bearer import KEPT, SECONDS, Bearers
-from samplegate.callers.knowing import Caller, NotTaken
-from samplegate.callers.tokens import StaticTokens
+from samplegate.callers.tokens import KEPT, SECONDS, Bearers, Caller, NotTaken, StaticTokens
 
 pytestmark = pytest.mark.anyio
 
@@ -19,11 +16,11 @@ class Verifier:
         self.expires = expires
         self.now = 0.0
         self.asked = 0
-        self.bearers = Bearers(StaticTokens([]), self, wall=lambda: self.now, leeway=5)
+        self.bearers = Bearers(StaticTokens([]), self.caller_of, wall=lambda: self.now, leeway=5)
 
-    async def verify_token(self, token: str) -> AccessToken | None:
+    async def caller_of(self, token: str) -> Caller | None:
         self.asked += 1
-        return None if token == "stranger" else AccessToken(token=token, client_id=token, scopes=[], expires_at=self.expires)
+        return None if token == "stranger" else Caller(token, expires=self.expires)
 
     async def ask(self, token: str) -> Caller:
         return self.bearers.known(token) or await self.bearers.verified(token)

@@ -10,8 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from samplegate.callers.fetching import metadata_urls, source_of
-from samplegate.callers.jwks import MAX_BYTES
+from samplegate.callers.jwt import MAX_BYTES, metadata_urls, source_of
 from samplegate.ports import Unavailable
 from samplegate.settings.identities import JwtSettings
 from tests.callers.issuer import Endpoint, key_set, public
@@ -32,7 +31,7 @@ async def test_keys_are_read_from_a_file(tmp_path: Path) -> None:
     file = tmp_path / "keys.json"
     file.write_bytes(KEYS)
     settings = JwtSettings("https://x", jwks_file=file)
-    assert 1 == len((await source_of(settings)()).keys)
+    assert 1 == len(await source_of(settings)())
     file.write_text("<html>")
     assert "keys.json: it is no JSON Web Key Set" in await why_not(settings)
     file.unlink()
@@ -43,7 +42,7 @@ async def test_keys_are_fetched_from_a_url() -> None:
     async with Endpoint().serving() as endpoint:
         endpoint.answers["/keys"] = 200, KEYS
         settings = JwtSettings("https://x", jwks_url=f"{endpoint.url}/keys")
-        assert 1 == len((await source_of(settings)()).keys)
+        assert 1 == len(await source_of(settings)())
         assert ["/keys"] == endpoint.asked
 
 
@@ -52,7 +51,7 @@ async def test_the_issuers_metadata_says_where_its_keys_are(place: str) -> None:
     async with Endpoint().serving() as endpoint:
         endpoint.answers["/keys"] = 200, KEYS
         endpoint.answers[place] = 200, json.dumps({"issuer": endpoint.url, "jwks_uri": f"{endpoint.url}/keys"}).encode()
-        assert 1 == len((await source_of(JwtSettings(endpoint.url))()).keys)
+        assert 1 == len(await source_of(JwtSettings(endpoint.url))())
 
 
 def test_an_issuer_with_a_path_has_its_metadata_where_the_standards_say() -> None:

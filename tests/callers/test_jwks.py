@@ -8,7 +8,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric import rsa
 from jwt.algorithms import RSAAlgorithm
 
-from samplegate.callers.jwks import MAX_BYTES, parse
+from samplegate.callers.jwt import MAX_BYTES, fitting, parse
 from tests.callers.issuer import key_set, private, public
 
 RSA = public("r", "RS256")
@@ -18,21 +18,21 @@ ED = public("d", "EdDSA")
 
 def test_a_key_is_found_by_its_name_and_kind() -> None:
     keys = parse(key_set(RSA, EC, ED))
-    assert ["r"] == [key.kid for key in keys.fitting("r", "RS256")]
-    assert ["d"] == [key.kid for key in keys.fitting("d", "EdDSA")]
-    assert [] == keys.fitting("r", "ES256")
-    assert [] == keys.fitting("../../etc/passwd", "RS256")
+    assert ["r"] == [key.key_id for key in fitting(keys, "r", "RS256")]
+    assert ["d"] == [key.key_id for key in fitting(keys, "d", "EdDSA")]
+    assert [] == fitting(keys, "r", "ES256")
+    assert [] == fitting(keys, "../../etc/passwd", "RS256")
 
 
 def test_a_token_that_names_no_key_gets_the_only_one_of_its_kind() -> None:
-    assert ["e"] == [key.kid for key in parse(key_set(RSA, EC)).fitting(None, "ES256")]
-    assert [] == parse(key_set(EC, public("e2", "ES256"))).fitting(None, "ES256")
+    assert ["e"] == [key.key_id for key in fitting(parse(key_set(RSA, EC)), None, "ES256")]
+    assert [] == fitting(parse(key_set(EC, public("e2", "ES256"))), None, "ES256")
 
 
 def test_a_key_that_says_its_algorithm_is_for_no_other() -> None:
     keys = parse(key_set(public("r", "RS256", alg="RS512")))
-    assert [] == keys.fitting("r", "RS256")
-    assert ["r"] == [key.kid for key in keys.fitting("r", "RS512")]
+    assert [] == fitting(keys, "r", "RS256")
+    assert ["r"] == [key.key_id for key in fitting(keys, "r", "RS512")]
 
 
 @pytest.mark.parametrize(
@@ -57,7 +57,7 @@ def test_a_key_that_says_its_algorithm_is_for_no_other() -> None:
     ids=lambda key: str(key.get("kty", "nothing")),
 )
 def test_what_is_no_public_key_that_signs_is_left_out(key: dict[str, object]) -> None:
-    assert ["e"] == [each.kid for each in parse(key_set(key, EC)).keys]
+    assert ["e"] == [each.key_id for each in parse(key_set(key, EC))]
     with pytest.raises(ValueError, match="no public key that signs"):
         parse(key_set(key))
 

@@ -8,35 +8,77 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable
-from typing import Final, TypeAlias
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
-from samplegate.callers.allowing import allowed
-from samplegate.callers.bearer import Bearers
-from samplegate.callers.fetching import source_of
-from samplegate.callers.jwts import JwtTokens
-from samplegate.callers.keys import Keys
-from samplegate.callers.knowing import LOCAL, Caller, NotEnough, NotTaken
+from samplegate.callers.http import App, Receive, Reply, Resources, Scope, Send, challenge, deliver, preflight, refusal, shared_with
 from samplegate.callers.origins import HostPolicy, host_policy
-from samplegate.callers.replies import App, Receive, Reply, Scope, Send, challenge, deliver, preflight, refusal, shared_with
-from samplegate.callers.resources import Resources
-from samplegate.callers.telling import Kind, Refusal, Telling
-from samplegate.callers.tokens import StaticTokens
-from samplegate.ports import Unavailable
+from samplegate.callers.tokens import LOCAL, Bearers, Caller, NotEnough, NotTaken, StaticTokens, allowed
+from samplegate.ports import Log, Unavailable
 from samplegate.request_headers import RequestHeaders
 from samplegate.settings.addresses import Address
 from samplegate.settings.identities import JwtSettings
 from samplegate.settings.servers import ServerSettings
 from samplegate.settings.serving import ServeSettings
 
+if TYPE_CHECKING:
+    from samplegate.callers.jwt import Keys
+
 SECRET: Final = frozenset({b"authorization", b"proxy-authorization"})
 """What a caller shows to us alone."""
 CALLER: Final = "samplegate.caller"
 """Where the scope says who calls: the name that the policy and the limits go by."""
+Kind: TypeAlias = Literal["auth", "origin", "host", "headers", "path"]
+SECONDS: Final = 10.0
+"""Between two lines about refusals for one reason: anybody can cause any number of them."""
 
 _token68: Final = re.compile(r"[A-Za-z0-9._~+/-]+=*")
 
 ServerAt: TypeAlias = Callable[[str], ServerSettings | None]
 """The server at a path of a URL, by the same table that then routes there."""
+
+
+def preload(settings: ServeSettings) -> None:
+    """Import what these settings need, some 0.8 s where callers have JWTs; may run in a thread."""
+    if settings.callers.jwt is not None:
+        import mcp.server.auth.handlers.metadata
+        import mcp.server.auth.routes  # noqa: F401
+
+        import samplegate.callers.jwt  # noqa: F401
+
+
+class Telling:
+    """Refused requests and fetches of the issuer's keys: counted each time, logged now and then. Nothing that a caller sent.
+
+    ``count`` takes a metric's name and labels, ``clock`` is monotonic seconds.
+    """
+
+    def __init__(self, log: Log, count: Callable[..., None], *, clock: Callable[[], float]) -> None:
+        self._log = log
+        self._count = count
+        self._clock = clock
+        self._told: dict[str, float] = {}
+        self._left: dict[str, int] = {}
+        self._failing = False
+
+    def refused(self, kind: Kind, reason: str, status: int, *, server: str, peer: str) -> None:
+        """A request was not let in: by which check, why, for which server of ours (empty where there is none) and from which address."""
+        self._count("samplegate_http_refused_total", server=server or None, reason=kind)
+        now = self._clock()
+        if now - self._told.get(reason, float("-inf")) < SECONDS:
+            self._left[reason] = self._left.get(reason, 0) + 1
+            return
+        self._told[reason] = now
+        fields = {"server": server, "reason": reason, "status": status, "peer": peer, "more": self._left.pop(reason, 0)}
+        self._log.warning("caller.refused", **{name: value for name, value in fields.items() if value})
+
+    def keys(self, problem: str | None) -> None:
+        """The issuer's keys were fetched, or why not. Logged where that changes."""
+        self._count("samplegate_issuer_key_fetches_total", result="ok" if problem is None else "failed")
+        if problem is not None and not self._failing:
+            self._log.warning("issuer_keys.failed", problem=problem)
+        elif problem is None and self._failing:
+            self._log.info("issuer_keys.recovered")
+        self._failing = problem is not None
 
 
 class Guard:
@@ -86,9 +128,7 @@ class Guard:
 
         def put() -> None:
             self._rules, self._keys = rules, keys
-            if before is not None and before is keys:
-                before[1].outdate()
-            elif before is not None:
+            if before is not None and (keys is None or before[0] != keys[0]):
                 before[1].stop()
 
         return put
@@ -109,16 +149,23 @@ class Guard:
 
     def _made(self, settings: ServeSettings, keys: Keys | None) -> _Rules:
         callers = settings.callers
-        other = None if callers.jwt is None or keys is None else JwtTokens(callers.jwt, keys)
-        leeway = 0 if callers.jwt is None else callers.jwt.leeway
-        bearers = Bearers(StaticTokens(callers.tokens), other, wall=self._wall, leeway=leeway)
+        bearers = Bearers(StaticTokens(callers.tokens), None, wall=self._wall)
+        if callers.jwt is not None and keys is not None:
+            from samplegate.callers.jwt import JwtTokens
+
+            tokens = JwtTokens(callers.jwt, keys)
+            bearers = Bearers(StaticTokens(callers.tokens), tokens.caller_of, wall=self._wall, leeway=callers.jwt.leeway)
         resources = Resources(callers, lambda path: self._server_at(path) is not None)
         return _Rules(settings, bearers, resources, host_policy(settings, self._bound))
 
-    def _keys_of(self, jwt: JwtSettings | None) -> tuple[JwtSettings, Keys] | None:
-        if jwt is None or (self._keys is not None and self._keys[0] == jwt):
-            return None if jwt is None else self._keys
-        return jwt, Keys(source_of(jwt), clock=self._clock, told=self._telling.keys)
+    def _keys_of(self, settings: JwtSettings | None) -> tuple[JwtSettings, Keys] | None:
+        """Keys that are fetched before the next of the issuer's tokens is taken; where the issuer was the same, its old ones hold meanwhile."""
+        if settings is None:
+            return None
+        from samplegate.callers.jwt import Keys, source_of
+
+        before = self._keys[1] if self._keys is not None and self._keys[0] == settings else None
+        return settings, Keys(source_of(settings), clock=self._clock, told=self._telling.keys, before=before)
 
     async def _http(self, rules: _Rules, scope: Scope, receive: Receive, send: Send) -> None:
         seen = RequestHeaders(scope["headers"])
@@ -181,7 +228,7 @@ class Guard:
     async def _refuse(self, send: Send, scope: Scope, kind: Kind, reason: str, reply: Reply) -> None:
         server = self._server_at(scope["path"])
         peer = scope.get("client")
-        self._telling.refused(Refusal(kind, reason, reply.status, "" if server is None else server.name, "" if peer is None else str(peer[0])))
+        self._telling.refused(kind, reason, reply.status, server="" if server is None else server.name, peer="" if peer is None else str(peer[0]))
         await deliver(send, reply)
 
 

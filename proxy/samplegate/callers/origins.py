@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Final
 from urllib.parse import urlsplit
 
-from samplegate.callers.replies import Reply
+from samplegate.callers.http import Reply
 from samplegate.settings.addresses import Address
 from samplegate.settings.serving import ServeSettings
 

@@ -17,9 +17,8 @@ import anyio
 import anyio.abc
 import anyio.to_thread
 
-from samplegate.callers.allowing import still_taken
-from samplegate.callers.guard import Guard
-from samplegate.callers.telling import Telling
+from samplegate.callers.guard import Guard, Telling
+from samplegate.callers.tokens import still_taken
 from samplegate.core.session.rounds import Note
 from samplegate.daemon import lag, operators
 from samplegate.daemon.announcements import announce

@@ -10,6 +10,7 @@ from typing import Final
 
 import msgspec
 
+from samplegate.callers.guard import preload
 from samplegate.core.catalogue import SCRIPTED
 from samplegate.core.unnamed import unnamed
 from samplegate.daemon.people import misfits
@@ -59,6 +60,7 @@ def read_all(args: argparse.Namespace) -> Wanted:
         protocol=args.protocol,
     )
     settings = loaded.settings
+    preload(settings)  # at a reload this is not the event loop's thread
     assert settings.policy is not None
     rules = read_rules(settings.policy, loaded.environment)
     check_state(rules, settings)
