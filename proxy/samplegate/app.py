@@ -18,7 +18,7 @@ import anyio
 from samplegate import settings as process
 from samplegate.conversation import OK, converse
 from samplegate.core import load
-from samplegate.core.bridge.opening import Opening
+from samplegate.core.bridge.negotiation import Opening
 from samplegate.core.session.rounds import Note
 from samplegate.evidence import Witnessed, key_of
 from samplegate.failed_start import answer_first_request

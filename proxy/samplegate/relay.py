@@ -16,7 +16,7 @@ import msgspec
 
 from samplegate.backpressure import Link, outlets
 from samplegate.core import frames
-from samplegate.core.bridge.conversing import Converses
+from samplegate.core.bridge.calls import Converses
 from samplegate.core.decisions import Reason, Unanswered
 from samplegate.core.frames import Frame
 from samplegate.core.requests import ClientCapabilities
@@ -24,7 +24,7 @@ from samplegate.core.session.inflight import OpenCall
 from samplegate.core.session.rounds import (
     Close,
     Conclusion,
-    Effect,
+    Effects,
     Later,
     Note,
     Open,
@@ -44,7 +44,6 @@ from samplegate.receivers import Receiver, StreamReceiver
 LARGE: Final = 256 * 1024  # bytes of a frame after which memory is given back
 TOKENS: Final = 1.0  # seconds between two that a model's tokens cause
 BEAT: Final = 5.0  # seconds between two progress notifications of a round: well under any peer's patience, and rare
-Effects = list[Effect]
 
 
 class Waiting(msgspec.Struct, eq=False):

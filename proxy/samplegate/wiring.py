@@ -10,7 +10,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Final
 
-from samplegate.core.bridge.conversing import Converses
+from samplegate.core.bridge.calls import Converses
 from samplegate.core.decisions import Reason
 from samplegate.core.ledger import Draw, Refused, Reserved
 from samplegate.core.record import Record

@@ -7,7 +7,7 @@ write and most read (T17).
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Set
 from typing import Any, Final, NamedTuple, NoReturn
 
 import msgspec
@@ -382,3 +382,25 @@ def string(raw: bytes | None) -> str | None:
 def dump(value: object) -> bytes:
     """Any plain value as compact JSON."""
     return msgspec.json.encode(value)
+
+
+def cut(text: bytes, names: Set[str]) -> bytes:
+    """``text`` without the members of these names. Raises jsontext.Malformed for no object, or one of two readings."""
+    at = members(text)
+    if names.isdisjoint(at):
+        return text
+    start = end = text.index(b"{") + 1
+    view, kept = memoryview(text), list[bytes | memoryview]()  # a large result is copied once
+    for name, member in at.items():
+        begin = end if end == start else text.index(b",", end) + 1
+        end = member.end
+        if name not in names:
+            kept += (view[begin:end], b",")
+    return b"".join((view[:start], *kept[:-1], view[end:]))
+
+
+def inserted(text: bytes, more: bytes) -> bytes:
+    """An object with more members (raw, at least one, without braces) behind its own, of which it must have none."""
+    close = text.rindex(b"}")
+    head = text[:close].rstrip(b" \t\r\n")
+    return head + (b"" if head.endswith(b"{") else b",") + more + text[close:]

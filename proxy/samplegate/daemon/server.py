@@ -14,8 +14,8 @@ import anyio
 import anyio.abc
 import anyio.lowlevel
 
-from samplegate.core.bridge.opening import Opening
-from samplegate.core.bridge.probing import DISCOVER, Eras
+from samplegate.core.bridge.era_detection import DISCOVER, Eras
+from samplegate.core.bridge.negotiation import Opening
 from samplegate.core.eras import META, META_CAPABILITIES
 from samplegate.core.frames import Frame
 from samplegate.core.jsontext import Malformed

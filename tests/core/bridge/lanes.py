@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from samplegate.core.bridge.conversing import Converses
+from samplegate.core.bridge.calls import Converses
 from samplegate.core.bridge.modern_client import ModernClient
 from samplegate.core.matching.match import compile_policy
 from samplegate.core.session.rounds import Effect, Later, Note, Open, Release, Round, Settled, ToClient, ToServer

@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from samplegate.core.bridge.cutting import cut, inserted
-from samplegate.core.jsontext import Malformed
+from samplegate.core.jsontext import Malformed, cut, inserted
 
 NAMES = ["a", "b", "resultType", "_meta", 'q"', "\u00e9", ","]
 OBJECTS = st.dictionaries(st.sampled_from(NAMES), st.sampled_from([1, "x,}", {"a": [1, {}]}, None, "\u00e9\\"]))

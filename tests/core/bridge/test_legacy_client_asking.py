@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from samplegate.core.bridge.asking import MAX_ASKED
-from samplegate.core.bridge.handing import BEAT, MARGIN, MAX_ROUNDS
+from samplegate.core.bridge.legacy_rounds import BEAT, MARGIN, MAX_ASKED, MAX_ROUNDS
 from samplegate.core.session import bounds
 from samplegate.core.session.rounds import ForwardRound, Later, Note, Open, Over, Seen, ToClient
 from samplegate.core.session.seal import LIFETIME

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from samplegate.core.bridge.listening import FIRST_PAUSE, LONGEST_PAUSE, MAX_SIZE, MAX_URIS, PATIENCE
+from samplegate.core.bridge.subscriptions import FIRST_PAUSE, LONGEST_PAUSE, MAX_SUBSCRIBED, MAX_SUBSCRIBED_SIZE, PATIENCE
 from samplegate.core.session.rounds import Effect, Later, Note, Over, ToClient
 from tests.core.bridge.legacy import LEVEL, SUBSCRIPTION, Bridge, cancel, notification
 from tests.core.dialogue import error, request, result, to_client, to_server
@@ -224,14 +224,14 @@ def test_an_acknowledgement_of_another_listen_is_none_of_ours() -> None:
 def test_subscriptions_are_bounded_in_number_and_size() -> None:
     d, listen = subscribed("a:0")
     refused = 0
-    for number in range(1, MAX_URIS + 5):
+    for number in range(1, MAX_SUBSCRIBED + 5):
         out = d.client(subscribe(number, f"a:{number}"))
         refused += sum("error" in line for line in to_client(out))
         for line in to_server(out)[:1]:
             acknowledged(d, line)
     assert 5 == refused
     d, listen = subscribed("a:0")
-    assert [-32602] == [line["error"]["code"] for line in to_client(d.client(subscribe(1, "a:" + "x" * MAX_SIZE)))]
+    assert [-32602] == [line["error"]["code"] for line in to_client(d.client(subscribe(1, "a:" + "x" * MAX_SUBSCRIBED_SIZE)))]
     assert listen is not None
 
 

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from samplegate.core.bridge.legacy_client import LegacyClient
-from samplegate.core.bridge.stripping import OF_MODERN
+from samplegate.core.bridge.translation import OF_MODERN
 from samplegate.core.decisions import Answered, Denied, Outcome, Reason, Unanswered
 from samplegate.core.matching.match import compile_policy
 from samplegate.core.session.rounds import (

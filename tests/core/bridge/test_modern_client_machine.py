@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from samplegate.core import frames
-from samplegate.core.bridge.envelope import LEVELS, REMOVED
 from samplegate.core.bridge.modern_client import ModernClient
+from samplegate.core.bridge.translation import LEVELS, REMOVED
 from samplegate.core.decisions import Denied, Outcome, Reason, Unanswered
 from samplegate.core.matching.match import compile_policy
 from samplegate.core.session.rounds import Effect, Later, Open, Over, Release, Reply, Round, Settled, ToClient, ToServer, Withdraw

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
+from samplegate.core.bridge.era_detection import Eras
 from samplegate.core.bridge.legacy_client import LegacyClient
 from samplegate.core.bridge.modern_client import ModernClient
-from samplegate.core.bridge.opening import Opening
-from samplegate.core.bridge.probing import Eras
+from samplegate.core.bridge.negotiation import Opening
 from samplegate.core.evidence import REFUSED
 from samplegate.core.session.rounds import Close, Later, Note, Open, Over, ToServer, Withdraw
 from samplegate.core.session.session import Session

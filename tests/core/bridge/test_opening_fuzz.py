@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from samplegate.core import frames
-from samplegate.core.bridge.opening import Opening
-from samplegate.core.bridge.probing import Eras
+from samplegate.core.bridge.era_detection import Eras
+from samplegate.core.bridge.negotiation import Opening
 from samplegate.core.decisions import Denied, Reason
 from samplegate.core.jsontext import Malformed
 from samplegate.core.session.rounds import Effect, Later, Open, Over, Release, Settled, ToClient, ToServer, Withdraw

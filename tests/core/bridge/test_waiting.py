@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from samplegate.core import frames
-from samplegate.core.bridge.waiting import MAX_FRAMES, Waiting
+from samplegate.core.bridge.calls import MAX_FRAMES, Waiting
 
 
 def request(id: int) -> frames.Frame:

@@ -1,18 +1,24 @@
-"""The client's requests that are not answered yet, by id and by progress token, and the one rising series of progress that each shows (T33)."""
+"""The client's requests in flight and the frames that wait at a bridge, with the ways between a bridge, its inner session and the shell.
+
+A request shows one rising series of progress, whatever a retry begins anew (T33). What waits is bounded: a peer chooses how much it writes.
+"""
 
 from __future__ import annotations
 
 import math
-from typing import Final
+from collections.abc import Callable
+from typing import Final, Protocol
 
 import msgspec
 
 from samplegate.core import frames
 from samplegate.core.frames import Frame, FrameId
+from samplegate.core.session import shapes
 from samplegate.core.session.bounds import ENTRY
-from samplegate.core.session.inflight import Inflight
+from samplegate.core.session.inflight import LISTEN, Inflight, OpenCall
 from samplegate.core.session.progress import STEP, notification
-from samplegate.core.session.rounds import ToClient
+from samplegate.core.session.rounds import Conclusion, Effects, Side, ToClient
+from samplegate.core.session.state import State
 
 MAX_CALLS: Final = 10_000  # in flight for one client; real ones have a few
 PROGRESS: Final = "notifications/progress"
@@ -116,3 +122,111 @@ def _number(raw: bytes | None) -> float | None:
         return None if raw is None else float(raw)
     except ValueError:
         return None
+
+
+MAX_FRAMES: Final = 1000
+MAX_BYTES: Final = 32 * 1024 * 1024
+FULL: Final = f"refused: {MAX_FRAMES} frames or {MAX_BYTES >> 20} MiB wait for the server to open already"
+
+
+def full(lane: int, f: Frame) -> ToClient:
+    """The refusal of a request for which there is no room."""
+    return ToClient(lane, frames.error(f.id, shapes.INTERNAL, FULL), True)
+
+
+class Held(msgspec.Struct, frozen=True):
+    """One frame, the lane it came on and when."""
+
+    lane: int
+    frame: Frame
+    now: float
+
+
+class Waiting(msgspec.Struct, eq=False):
+    """The frames that wait."""
+
+    held: list[Held] = msgspec.field(default_factory=list)
+    size: int = 0
+
+    def add(self, lane: int, f: Frame, now: float) -> bool:
+        """Take one in; False if there is no room for it."""
+        if len(self.held) >= MAX_FRAMES or self.size + len(f.raw) > MAX_BYTES:
+            return False
+        self.held.append(Held(lane, f, now))
+        self.size += len(f.raw)
+        return True
+
+    def has(self, lane: int, id: FrameId) -> bool:
+        """Whether a request waits."""
+        return any(held.lane == lane and held.frame.kind == "request" and held.frame.id == id for held in self.held)
+
+    def open_calls(self) -> list[OpenCall]:
+        """The requests among them, without those that stay open by design."""
+        some = (held for held in self.held if held.frame.kind == "request" and held.frame.method != LISTEN)
+        return [OpenCall(held.lane, held.frame.id, held.frame.method) for held in some if held.frame.id is not None]
+
+    def remove(self, lane: int, id: FrameId) -> bool:
+        """A request is taken back; False if none waits by that id."""
+        return self._keep([h for h in self.held if h.lane != lane or h.frame.kind != "request" or h.frame.id != id])
+
+    def lane_closed(self, lane: int) -> bool:
+        """Nobody waits on a lane any more; False if nobody did."""
+        return bool(self.held) and self._keep([held for held in self.held if held.lane != lane])
+
+    def take(self) -> list[Held]:
+        """All that waits; nothing does then."""
+        taken, self.held, self.size = self.held, [], 0
+        return taken
+
+    def _keep(self, kept: list[Held]) -> bool:
+        changed = len(kept) != len(self.held)
+        self.held, self.size = kept, sum(len(held.frame.raw) for held in kept)
+        return changed
+
+
+class TakesFrames(Protocol):
+    """Takes one line from a side, or the frame that it was read as; never raises for what a peer wrote."""
+
+    def __call__(self, side: Side, lane: int, line: bytes | Frame, now: float) -> Effects: ...
+
+
+class Converses(Protocol):
+    """The methods of ``core.session.session.Session``; their meaning is told there."""
+
+    @property
+    def state(self) -> State: ...
+    @property
+    def frame(self) -> TakesFrames: ...
+    def lost(self, side: Side, lane: int, head: bytes, fault: str) -> Effects: ...
+    def lost_end(self, side: Side, lane: int, head: bytes, tail: bytes) -> Effects: ...
+    def round_done(self, round: str, conclusion: Conclusion, now: float) -> Effects: ...
+    def forward(self, round: str) -> Effects: ...
+    def unforward(self, round: str, reason: str) -> Effects: ...
+    def round_progress(self, round: str, tokens: int = 0) -> Effects: ...
+    def due(self, token: str) -> Effects: ...
+    def open_calls(self) -> list[OpenCall]: ...
+    def questions(self) -> list[FrameId]: ...
+    def overdue(self, now: float, seconds: float) -> Effects: ...
+    def lane_closed(self, side: Side, lane: int) -> Effects: ...
+    def undelivered(self, id: FrameId) -> Effects: ...
+    def eof(self, side: Side) -> Effects: ...
+
+
+Action = Callable[[], Effects]
+
+
+class Ways(msgspec.Struct, frozen=True):
+    """Ways of one bridge."""
+
+    say: Callable[[int, bytes], Effects]
+    """Write a line to the inner session, on a lane of the client's."""
+    ask: Callable[[FrameId, str, bytes], Effects]
+    """Send the server a request of ours: its id, method and params, which are stamped."""
+    cancel: Callable[[FrameId], Effects]
+    """Take one back."""
+    answer: Callable[[Call, bytes], Effects]
+    """Answer a request of the client's with a line, unless it is over."""
+    after: Callable[[float, Action], Effects]
+    """Do something in so many seconds."""
+    now: Callable[[], float]
+    """The time of the session, as far as it is known."""

@@ -1,7 +1,7 @@
 """A legacy client before a modern-only server: what looks like a session, with a session of the modern era inside that has the server.
 
 Frames of the client go in as a modern client would have written them; what comes out for it is said again in its own words. Decides nothing:
-every door, answer and limit is the inner session's. Questions that its policy forwards become requests to the client (``handing.py``).
+every door, answer and limit is the inner session's. Questions that its policy forwards become requests to the client (``legacy_rounds.py``).
 """
 
 from __future__ import annotations
@@ -12,21 +12,190 @@ from typing import Final
 import msgspec
 
 from samplegate.core import frames, jsontext, names
-from samplegate.core.bridge.calls import MAX_CALLS, Call, Calls
-from samplegate.core.bridge.entering import Entering
-from samplegate.core.bridge.handing import Handing
-from samplegate.core.bridge.listening import Listening
-from samplegate.core.bridge.telling import Telling
-from samplegate.core.bridge.ways import Action, Effects, Ways
+from samplegate.core.bridge import translation
+from samplegate.core.bridge.calls import MAX_CALLS, PROGRESS, Action, Call, Calls, Ways
+from samplegate.core.bridge.legacy_rounds import Handing
+from samplegate.core.bridge.subscriptions import Listening
+from samplegate.core.bridge.translation import LEVELS, Stamp, revision_for, stamp_of, welcome, without_meta
 from samplegate.core.eras import CALLS
 from samplegate.core.frames import Frame, FrameId
 from samplegate.core.jsontext import Malformed
-from samplegate.core.session import batches, shapes
+from samplegate.core.session import batches, doors, shapes
 from samplegate.core.session.inflight import ANSWERS, PROBE, STANDALONE, OpenCall, is_call, own_token
 from samplegate.core.session.refusing import undelivered
-from samplegate.core.session.rounds import Conclusion, ForwardRound, Later, Note, Over, Side, ToClient
+from samplegate.core.session.rounds import Conclusion, Effects, ForwardRound, Later, Note, Over, Side, ToClient
+from samplegate.core.session.routing import META_SUBSCRIPTION
 from samplegate.core.session.session import Session
 from samplegate.core.session.state import INTERNAL, State
+
+MAX_OPENINGS: Final = 8  # a client sends one
+
+
+class Opening(msgspec.Struct, frozen=True):
+    """An ``initialize`` whose server has not said yet what it is."""
+
+    call: Call
+    revision: str
+    client: bytes
+    """The capabilities that the client declared, raw, as a modern client's."""
+
+
+class Entering(msgspec.Struct, eq=False):
+    """What holds for the requests of one client. It may open again: the last opening counts."""
+
+    state: State
+    ways: Ways
+    revision: str = ""
+    """The legacy revision that the client was given, empty before it opened."""
+    stamp: Stamp = Stamp()
+    logs: bool = True
+    """Whether the server logs, as far as is known."""
+    _asked: dict[FrameId, Opening] = msgspec.field(default_factory=dict)
+
+    def initialize(self, call: Call, f: Frame) -> Effects:
+        """The client opens. Answered when the server has said what it is. Raises Malformed."""
+        revision = revision_for(jsontext.string(f.lookup("protocolVersion")))
+        self.stamp = stamp_of(f.payload, revision)
+        self.revision = revision
+        if len(self._asked) >= MAX_OPENINGS:
+            line = frames.error(call.id, shapes.INVALID_REQUEST, f"refused: {MAX_OPENINGS} initialize requests are in flight already")
+            return self.ways.answer(call, line)
+        id = self.state.new_round()
+        self._asked[id] = Opening(call, revision, self.stamp.capabilities)
+        return self.ways.ask(id, "server/discover", b"{}")
+
+    def discovered(self, f: Frame) -> tuple[Effects, bytes | None] | None:
+        """The server says what it is; with its capabilities as the client was told them. None if the frame answers something else."""
+        opening = None if f.id is None else self._asked.pop(f.id, None)
+        if opening is None:
+            return None
+        call = opening.call
+        if f.kind == "error":
+            return self.ways.answer(call, frames.error(call.id, shapes.INTERNAL, "the server does not say what it is", f.payload)), None
+        try:
+            result = welcome(f.payload or b"", revision=opening.revision, server=self.state.server, client=opening.client)
+            capabilities = jsontext.lookup(result, "capabilities")
+            self.logs = jsontext.lookup(capabilities, "logging") is not None
+        except Malformed as problem:
+            fault = f"the server's answer was refused: {problem.fault}"
+            note = Note("frame.refused", {"side": "server", "fault": problem.fault})
+            return [note, *self.ways.answer(call, frames.error(call.id, shapes.INTERNAL, fault))], None
+        return self.ways.answer(call, frames.result(call.id, result)), capabilities
+
+    def set_level(self, call: Call, f: Frame) -> Effects:
+        """For the whole session here, for one request at the server: kept, and stamped on each (R105)."""
+        level = jsontext.string(f.lookup("level"))
+        if not self.logs:
+            line = frames.error(call.id, shapes.METHOD_NOT_FOUND, "method not found: the server does not offer logging")
+        elif level not in LEVELS:
+            line = frames.error(call.id, shapes.BAD_PARAMS, "refused: its level is none of the protocol's")
+        else:
+            self.stamp = msgspec.structs.replace(self.stamp, level=level)
+            line = frames.result(call.id, b"{}")
+        return self.ways.answer(call, line)
+
+
+_NOT_FOR_CLIENTS: Final = frozenset({"notifications/elicitation/complete", "notifications/tasks"})
+"""What no modern server may send (R43, R108): the ids in it are nobody's."""
+_NEVER: Final = frozenset({shapes.METHOD_NOT_FOUND, shapes.BAD_PARAMS})
+_subscription: Final = META_SUBSCRIPTION.encode()
+
+
+class Telling(msgspec.Struct, eq=False):
+    """The way back to one client."""
+
+    calls: Calls
+    entering: Entering
+    handing: Handing
+    listening: Listening
+    ways: Ways
+
+    def told(self, effects: Effects, *, forwarded: ForwardRound | None = None, beat: bool = False) -> Effects:
+        """The inner session's effects, in the client's words. ``forwarded``: they hand this round on; ``beat``: they are progress of the gate's."""
+        out: Effects = []
+        for effect in effects:
+            match effect:
+                case ToClient():
+                    out += self._translated(effect, forwarded, beat)
+                case Over(lane) if lane == INTERNAL:
+                    pass
+                case Over(_, id) if id is not None and id in self.calls.by_id:
+                    call = self.calls.by_id[id]
+                    self.calls.remove(call)
+                    self.listening.forget(call)
+                    out.append(effect)
+                case _:
+                    out.append(effect)
+        return out
+
+    def _translated(self, effect: ToClient, forwarded: ForwardRound | None, beat: bool) -> Effects:
+        f = effect.frame or frames.read(effect.line)
+        if f.kind == "notification":
+            try:
+                return self._notification(effect.lane, f, beat)
+            except Malformed as problem:
+                return [_refusal(problem)]
+        if f.kind == "request" or f.id is None:  # an era without requests of the server's (R89); an error for nobody
+            return [Note("frame.unasked", {"side": "server"})]
+        if effect.lane == INTERNAL:
+            return self._own_answer(f)
+        call = self.calls.by_id.get(f.id)
+        return [Note("frame.unasked", {"side": "server"})] if call is None else self._answered(call, f, forwarded)
+
+    def _own_answer(self, f: Frame) -> Effects:
+        """To what the gate itself asked."""
+        assert f.id is not None
+        found = self.entering.discovered(f)
+        if found is not None:
+            out, capabilities = found
+            return out if capabilities is None else [*out, *self.listening.begin(capabilities)]
+        return self.listening.ended(f.id, "it has no subscriptions/listen, or not this one" if _is_final(f) else None)
+
+    def _notification(self, lane: int, f: Frame, beat: bool) -> Effects:
+        if f.method == PROGRESS:
+            shown = self.calls.shown(lane, f, ours=beat)
+            return [] if shown is None else [shown]
+        if f.method == "notifications/cancelled":
+            return self._server_cancels(lane, f)
+        if f.method in _NOT_FOR_CLIENTS:
+            return [Note("frame.refused", {"side": "server", "fault": "a notification that its era does not have"})]
+        raw = f.meta.raw(META_SUBSCRIPTION) if f.may_say(_subscription) else None
+        if f.method == "notifications/subscriptions/acknowledged":
+            id = None if raw is None else frames.plain_id(raw)
+            return [] if id is None and raw is not None else self.listening.acknowledged(id)
+        if raw is None:
+            return [ToClient(STANDALONE if lane == INTERNAL else lane, f.raw)]
+        assert f.payload is not None
+        return [ToClient(STANDALONE, jsontext.splice(f.raw, ("params",), without_meta(f.payload, META_SUBSCRIPTION)))]
+
+    def _server_cancels(self, lane: int, f: Frame) -> Effects:
+        """It ends our listen. Requests of the client's are not a server's to take back (R99)."""
+        raw = f.lookup("requestId")
+        id = None if raw is None else frames.plain_id(raw)
+        if lane != INTERNAL or id is None:
+            return [Note("cancel.unmatched", {"side": "server"}, warn=False)]
+        return self.listening.ended(id, None)
+
+    def _answered(self, call: Call, f: Frame, forwarded: ForwardRound | None) -> Effects:
+        try:
+            if f.kind == "error":
+                return self.ways.answer(call, translation.legacy_error(f))
+            if forwarded is not None and doors.result_type(f.object) == doors.INPUT_REQUIRED:
+                return self.handing.hand(call, f.payload or b"", forwarded, self.entering.revision)
+            return self.ways.answer(call, translation.legacy_result(f, call.method))
+        except Malformed as problem:
+            fault = f"the server's answer was refused: {problem.fault}"
+            return [_refusal(problem), *self.ways.answer(call, frames.error(call.id, shapes.INTERNAL, fault))]
+
+
+def _refusal(problem: Malformed) -> Note:
+    return Note("frame.refused", {"side": "server", "fault": problem.fault})
+
+
+def _is_final(f: Frame) -> bool:
+    """Whether an answer says that asking again is of no use."""
+    return f.code in _NEVER
+
 
 _DROPPED: Final = frozenset({"notifications/initialized", "notifications/roots/list_changed", "notifications/progress", "notifications/tasks/status"})
 """Legacy notifications that a modern server has no use for (R58)."""

@@ -6,30 +6,199 @@ Not a policy and not a door: what the server pushes is decided by the inner sess
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import Final
 
 import msgspec
 
 from samplegate.core import frames, jsontext
-from samplegate.core.bridge import completing, envelope
-from samplegate.core.bridge.completing import Hello
-from samplegate.core.bridge.envelope import Envelope, Refusal
-from samplegate.core.bridge.greeting import Greeting
-from samplegate.core.bridge.hearing import CANCELLED, Hearing
-from samplegate.core.bridge.listens import METHOD as LISTEN
-from samplegate.core.bridge.listens import Key
-from samplegate.core.bridge.waiting import FULL, Held
+from samplegate.core.bridge import translation
+from samplegate.core.bridge.calls import FULL, Held, Waiting
+from samplegate.core.bridge.subscriptions import METHOD as LISTEN
+from samplegate.core.bridge.subscriptions import Key, News
+from samplegate.core.bridge.translation import Envelope, Hello, Refusal
+from samplegate.core.eras import LEGACY
 from samplegate.core.frames import Frame, FrameId
 from samplegate.core.jsontext import Malformed
-from samplegate.core.session import batches, shapes
+from samplegate.core.session import batches, doors, shapes
 from samplegate.core.session.inflight import OpenCall
 from samplegate.core.session.pushes import KEY
-from samplegate.core.session.rounds import Conclusion, Effect, Note, Over, Reply, Side, ToClient
+from samplegate.core.session.rounds import Conclusion, Effects, Later, Note, Over, Reply, Side, ToClient, ToServer
+from samplegate.core.session.routing import PROGRESS
 from samplegate.core.session.session import Session
-from samplegate.core.session.state import INTERNAL, State
+from samplegate.core.session.state import INTERNAL, SERVER_LANE, State
 
-Effects = list[Effect]
+INITIALIZE: Final = "initialize"
+MAX_OWN: Final = 10_000  # requests of ours that the server has not answered
+_OWN_INFO: Final = b'{"name":"samplegate","version":"0"}'  # where no client says who it is
+
+
+class Greeting:
+    """The gate as the client of one legacy server."""
+
+    def __init__(self, state: State, inner: Session, patience: float) -> None:
+        self.hello: Hello | None = None
+        """What the server said of itself, once it is open."""
+        self.under_way = False
+        self.waiting = Waiting()
+        self._state = state
+        self._inner = inner
+        self._patience = patience
+        self._timer: str | None = None
+        self._own: dict[FrameId, str] = {}
+        self._numbers = 0
+
+    def open(self, client: bytes | None, now: float) -> Effects:
+        """Somebody waits for the server: open it, unless that is under way. ``client``: who asks, raw JSON (R116)."""
+        out: Effects = []
+        if not self.under_way:
+            self.under_way = True
+            params = b'{"protocolVersion":' + jsontext.dump(LEGACY[-1]) + b',"capabilities":{},"clientInfo":' + (client or _OWN_INFO) + b"}"
+            out = self.ask(INITIALIZE, params, now)
+        if self._timer is None:
+            self._timer = self._state.new_round()
+            out.append(Later(self._patience, self._timer))
+        return out
+
+    def ask(self, method: str, params: bytes, now: float) -> Effects:
+        """A request of our own."""
+        if len(self._own) >= MAX_OWN:
+            return [Note("bridge.refused", {"server": self._state.server, "method": method})]
+        self._numbers += 1
+        self._own[self._numbers] = method
+        return self._inner.frame("client", INTERNAL, frames.request(self._numbers, method, params), now)
+
+    def answered(self, f: Frame) -> str:
+        """The server answers one of those: ``opened``, ``refused``, or the method that it was."""
+        method = self._own.pop(f.id, "") if f.id is not None else ""
+        if method != INITIALIZE:
+            return method
+        self.under_way, self._timer = False, None
+        try:
+            self.hello = translation.hello(f.payload or b"") if f.kind == "result" else None
+        except Malformed:
+            self.hello = None
+        return "refused" if self.hello is None else "opened"
+
+    def is_due(self, token: str) -> bool:
+        """Whether those who wait have waited for long enough. An answer that comes later still opens the server."""
+        if token != self._timer:
+            return False
+        self._timer = None
+        return True
+
+    def end(self) -> list[Held]:
+        """Nothing is opened any more; what still waits."""
+        self.under_way, self._timer = False, None
+        self._own.clear()
+        return self.waiting.take()
+
+
+CANCELLED: Final = "notifications/cancelled"
+_INNER: Final = doors.KINDS | {CANCELLED, PROGRESS}
+"""The notifications that the inner session attributes or refuses."""
+
+
+class Hearing:
+    """One server's side of a bridge. ``own`` takes what the server answers to the bridge itself."""
+
+    def __init__(self, state: State, inner: Session, greeting: Greeting, own: Callable[[Frame], Effects]) -> None:
+        self.news = News(state)
+        self.asked: dict[Key, str] = {}
+        """The clients' requests that are with the server, and their methods."""
+        self._state = state
+        self._inner = inner
+        self._greeting = greeting
+        self._own = own
+
+    def over(self, key: Key) -> str | None:
+        """A client's request is over; its method."""
+        self.news.leave(key)
+        return self.asked.pop(key, None)
+
+    def end(self) -> None:
+        """Nobody waits for anything any more."""
+        self.asked.clear()
+        self.news = News(self._state)
+
+    def frame(self, lane: int, line: bytes | Frame, now: float) -> Effects:
+        """One line of the server's: what the inner session would pass on to a legacy client is answered or given out here."""
+        f = _with_method(line)
+        if f is not None and f.kind == "request" and f.method not in doors.KINDS:
+            return [ToServer(SERVER_LANE, _answer(f))]
+        if f is not None and f.kind == "notification" and f.method not in _INNER:
+            return self._told(lane, f)
+        return self.carry(self._inner.frame("server", lane, line, now))
+
+    def carry(self, effects: Effects) -> Effects:
+        """What the inner session says to its legacy client, as the modern ones are to hear it."""
+        out: Effects = []
+        for effect in effects:
+            if isinstance(effect, ToClient):
+                out += self._to_client(effect)
+            elif not isinstance(effect, Over) or effect.lane != INTERNAL:
+                out.append(effect)
+        return out
+
+    def _to_client(self, effect: ToClient) -> Effects:
+        f = effect.frame or frames.read(effect.line)
+        if f.kind == "request":  # out of a batch
+            return self._inner.frame("client", INTERNAL, _answer(f), 0.0)
+        if f.kind == "notification":
+            return self._passed(effect, f)
+        return self._own(f) if effect.lane == INTERNAL else self._answered(effect, f)
+
+    def _passed(self, effect: ToClient, f: Frame) -> Effects:
+        if f.method == PROGRESS and effect.lane != INTERNAL:
+            return [effect]
+        if f.method == CANCELLED:  # a server takes back nothing of a client's but a listen, and has none here
+            return [Note("cancel.unmatched", {"side": "server"}, warn=False)]
+        return self._told(SERVER_LANE, f)
+
+    def _told(self, lane: int, f: Frame) -> Effects:
+        """A notification that is no progress and no cancel; none passes that has two readings."""
+        try:
+            return self.news.told(lane, f)
+        except Malformed as problem:
+            return [Note("frame.refused", {"side": "server", "fault": problem.fault})]
+
+    def _answered(self, effect: ToClient, f: Frame) -> Effects:
+        lane, hello = effect.lane, self._greeting.hello
+        method = None if f.id is None else self.over((lane, f.id))
+        if f.id is None or method is None:  # asked before anybody knew that this would be a bridge
+            return [effect]
+        try:
+            return [ToClient(lane, _modern(method, f, None if hello is None else hello.info), True)]
+        except Malformed as problem:
+            line = frames.error(f.id, shapes.INTERNAL, f"the server's answer was refused: {problem.fault}")
+            return [Note("frame.refused", {"side": "server", "fault": problem.fault}), ToClient(lane, line, True)]
+
+
+def _with_method(line: bytes | Frame) -> Frame | None:
+    """A request or notification; None for every other line, and for what cannot be read: the inner session says what becomes of that."""
+    if b'"method"' not in (line.raw if isinstance(line, Frame) else line):  # an envelope cannot spell it otherwise, and answers can be large
+        return None
+    try:
+        return frames.of(line)
+    except Malformed:
+        return None
+
+
+def _modern(method: str, f: Frame, info: bytes | None) -> bytes:
+    if f.kind == "error":
+        return translation.modern_error(f)
+    return jsontext.splice(f.raw, ("result",), translation.modern_result(method, f.payload or b"", info))
+
+
+def _answer(f: Frame) -> bytes:
+    """Our answer to a request of the server's that is not for the gate: a ping (R104), or what a client may have and this one has not (R105)."""
+    assert f.id is not None
+    if f.method == "ping":
+        return frames.result(f.id, b"{}")
+    return frames.error(f.id, shapes.METHOD_NOT_FOUND, f"method not found: {f.method[:100]}")
+
+
 DISCOVER: Final = "server/discover"
 _GONE: Final = frozenset({"notifications/initialized", "notifications/roots/list_changed", "notifications/progress"})
 """Notifications of a client's that the modern era has no more; progress it could only make on what it was never asked."""
@@ -178,7 +347,7 @@ class ModernClient:
         return self._notification(lane, f, now)
 
     def _notification(self, lane: int, f: Frame, now: float) -> Effects:
-        bare = envelope.bare(f)
+        bare = translation.bare(f)
         return [] if isinstance(bare, Refusal) else self._hearing.carry(self._inner.frame("client", lane, bare.frame, now))
 
     def _request(self, lane: int, f: Frame, now: float) -> Effects:
@@ -186,10 +355,10 @@ class ModernClient:
         key = (lane, f.id)
         if key in self._hearing.asked or key in self._hearing.news.listens.open or self._greeting.waiting.has(lane, f.id) or self.state.is_ours(f.id):
             return [_error(lane, f.id, shapes.INVALID_REQUEST, "a request with this id is in flight")]
-        said = envelope.removed(f.method) or envelope.read(f)
+        said = translation.removed(f.method) or translation.read_envelope(f)
         if isinstance(said, Refusal):
             return [ToClient(lane, said.line(f.id), True)]
-        envelope.check(f)
+        translation.check(f)
         if self._gone:
             return [_error(lane, f.id, shapes.INTERNAL, "the server has ended")]
         if self._greeting.hello is None:
@@ -202,10 +371,10 @@ class ModernClient:
         """A request of a good envelope, with the server open."""
         assert f.id is not None
         if f.method == DISCOVER:
-            return [ToClient(lane, frames.result(f.id, completing.discovered(hello)), True)]
+            return [ToClient(lane, frames.result(f.id, translation.discovered(hello)), True)]
         if f.method == LISTEN:
             return self._listen(lane, f, hello, now)
-        bare = envelope.bare(f)
+        bare = translation.bare(f)
         if isinstance(bare, Refusal):
             return [Note("state.refused", {"server": self.state.server}), ToClient(lane, bare.line(f.id), True)]
         out: Effects = [Note("answers.unsolicited", {"server": self.state.server, "method": f.method})] if bare.answers else []
@@ -235,7 +404,7 @@ class ModernClient:
             return self._unlisten((lane, id))
         if id is None or (lane, id) not in self._hearing.asked:
             return [Note("cancel.unmatched", {"side": "client"}, warn=False)]
-        return self._taken_back((lane, id), f.object.changed(envelope.without_envelope(f.meta)))
+        return self._taken_back((lane, id), f.object.changed(translation.without_envelope(f.meta)))
 
     def _taken_back(self, key: Key, params: jsontext.Object) -> Effects:
         """A client takes a request back: the server is told under its own id, and rounds are withdrawn (R100)."""
@@ -271,7 +440,7 @@ class ModernClient:
         assert hello is not None
         for held in self._greeting.waiting.take():
             try:
-                said = envelope.read(held.frame) if held.frame.kind == "request" else None
+                said = translation.read_envelope(held.frame) if held.frame.kind == "request" else None
                 if isinstance(said, Envelope):
                     out += self._opened(held.lane, held.frame, said, hello, held.now)
                 else:

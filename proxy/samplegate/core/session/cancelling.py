@@ -11,13 +11,12 @@ from samplegate.core.session.exchange import Exchange
 from samplegate.core.session.inflight import Pending
 from samplegate.core.session.passed import Passed
 from samplegate.core.session.pushes import Pushes
-from samplegate.core.session.rounds import Close, Effect, Note, Over, Side, ToClient, ToServer
+from samplegate.core.session.rounds import Close, Effects, Note, Over, Side, ToClient, ToServer
 from samplegate.core.session.routing import Routes
 from samplegate.core.session.shapes import INTERNAL as INTERNAL_ERROR
 from samplegate.core.session.state import INTERNAL, SERVER_LANE, State
 from samplegate.core.session.urlerrors import UrlErrors
 
-Effects = list[Effect]
 METHOD = "notifications/cancelled"
 
 

@@ -21,13 +21,12 @@ from samplegate.core.session.declarations import Declarations
 from samplegate.core.session.inflight import ANSWERS, Pending, call_and_token, trace_of
 from samplegate.core.session.pausing import MAX_WAITS, Pauses
 from samplegate.core.session.returning import reopened
-from samplegate.core.session.rounds import Effect, ForwardRound, Note, Open, Over, Release, Returned, Round, Settled, ToClient, Withdraw
+from samplegate.core.session.rounds import Effects, ForwardRound, Note, Open, Over, Release, Returned, Round, Settled, ToClient, Withdraw
 from samplegate.core.session.routing import unmapped
 from samplegate.core.session.state import State
 from samplegate.core.session.unasked import Unasked
 from samplegate.core.session.witness import Witness
 
-Effects = list[Effect]
 MAX_ROUNDS: Final = 10  # questions in one call, as the SDKs' own clients count (R66)
 
 

@@ -13,10 +13,9 @@ from samplegate.core.frames import Frame, FrameId
 from samplegate.core.jsontext import Malformed
 from samplegate.core.session import declared
 from samplegate.core.session.inflight import Pending
-from samplegate.core.session.rounds import Effect
+from samplegate.core.session.rounds import Effects
 from samplegate.core.session.state import State
 
-Effects = list[Effect]
 METHOD: Final = "initialize"
 _MEMBERS: Final = frozenset({"protocolVersion", "capabilities", "clientInfo", "serverInfo", "instructions", "_meta"})
 _date: Final = re.compile("[0-9]{4}-[0-9]{2}-[0-9]{2}")

@@ -16,10 +16,9 @@ from samplegate.core.requests import Origin
 from samplegate.core.session import bounds, doors, shapes
 from samplegate.core.session.inflight import STANDALONE, Pending, own_token, token_of
 from samplegate.core.session.progress import notification
-from samplegate.core.session.rounds import SAMPLING, Effect, Note, Open, Reply, Round, Settled, ToClient, ToServer, Withdraw
+from samplegate.core.session.rounds import SAMPLING, Effects, Note, Open, Reply, Round, Settled, ToClient, ToServer, Withdraw
 from samplegate.core.session.state import SERVER_LANE, State
 
-Effects = list[Effect]
 KEY: Final = ""  # the one key of a pushed round
 MAX_OPEN: Final = 1000  # each open round is a task, and a server chooses how many it asks for
 

@@ -13,10 +13,9 @@ from samplegate.core.jsontext import Malformed
 from samplegate.core.session import batches, shapes
 from samplegate.core.session.passed import Passed
 from samplegate.core.session.pushes import Pushes
-from samplegate.core.session.rounds import Effect, Note, Side, ToClient, ToServer
+from samplegate.core.session.rounds import Effects, Note, Side, ToClient, ToServer
 from samplegate.core.session.state import SERVER_LANE, State
 
-Effects = list[Effect]
 UNREADABLE: Final = "the client's answer could not be read"
 
 

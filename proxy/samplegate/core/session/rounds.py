@@ -216,6 +216,7 @@ class Note(msgspec.Struct, frozen=True):
 
 
 Effect: TypeAlias = ToClient | Over | ToServer | Open | Withdraw | Reply | Later | Close | Note
+Effects: TypeAlias = list[Effect]
 
 SAMPLING: Final = "sampling/createMessage"
 ELICITATION: Final = "elicitation/create"

@@ -14,10 +14,9 @@ from samplegate.core.eras import META
 from samplegate.core.frames import Frame
 from samplegate.core.session.inflight import STANDALONE, Pending
 from samplegate.core.session.progress import Progress
-from samplegate.core.session.rounds import Effect, Note, ToClient
+from samplegate.core.session.rounds import Effects, Note, ToClient
 from samplegate.core.session.state import State
 
-Effects = list[Effect]
 MESSAGE: Final = "notifications/message"
 PROGRESS: Final = "notifications/progress"
 META_SUBSCRIPTION: Final = "io.modelcontextprotocol/subscriptionId"

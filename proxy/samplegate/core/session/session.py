@@ -21,13 +21,11 @@ from samplegate.core.session.passed import Passed
 from samplegate.core.session.progress import Progress
 from samplegate.core.session.pushes import Pushes
 from samplegate.core.session.refusing import Refusing, undelivered
-from samplegate.core.session.rounds import Close, Conclusion, Effect, ForwardRound, Note, Side, ToClient, ToServer, Withdraw
+from samplegate.core.session.rounds import Close, Conclusion, Effect, Effects, ForwardRound, Note, Side, ToClient, ToServer, Withdraw
 from samplegate.core.session.routing import Routes, unmapped
 from samplegate.core.session.state import SERVER_LANE, State
 from samplegate.core.session.urlerrors import UrlErrors
 from samplegate.core.session.witness import Witness
-
-Effects = list[Effect]
 
 
 class Session:

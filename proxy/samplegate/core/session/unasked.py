@@ -18,10 +18,8 @@ from samplegate.core.replies import second_reading
 from samplegate.core.requests import BadRequest
 from samplegate.core.session import doors, shapes
 from samplegate.core.session.inflight import Pending
-from samplegate.core.session.rounds import ELICITATION, SAMPLING, Effect, Item, Note, Open, Over, Round, Settled, ToClient, Withdraw
+from samplegate.core.session.rounds import ELICITATION, SAMPLING, Effects, Item, Note, Open, Over, Round, Settled, ToClient, Withdraw
 from samplegate.core.session.state import State
-
-Effects = list[Effect]
 
 
 class Unasked(msgspec.Struct, eq=False):

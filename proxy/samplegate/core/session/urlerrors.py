@@ -13,11 +13,9 @@ from samplegate.core.frames import Frame
 from samplegate.core.requests import Call, Origin
 from samplegate.core.session import bounds, doors, shapes
 from samplegate.core.session.inflight import Pending
-from samplegate.core.session.rounds import Effect, Note, Open, Over, Release, Round, Settled, ToClient, Withdraw
+from samplegate.core.session.rounds import Effects, Note, Open, Over, Release, Round, Settled, ToClient, Withdraw
 from samplegate.core.session.routing import unmapped
 from samplegate.core.session.state import State
-
-Effects = list[Effect]
 
 
 class UrlErrors(msgspec.Struct, eq=False):
