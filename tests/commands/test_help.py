@@ -1,0 +1,68 @@
+"""The help of every command, word for word: what users, their scripts and the READMEs have learned."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+import pytest
+import yaml
+
+from samplegate.cli import main
+
+HELP: Final = Path(__file__).with_name("help.yaml")
+TABLE: Final[dict[str, str]] = yaml.safe_load(HELP.read_text("utf-8"))
+
+
+def printed(command: str, capsys: pytest.CaptureFixture[str]) -> str:
+    """Its help, with the line breaks of a terminal folded: they differ between versions of Python."""
+    with pytest.raises(SystemExit) as left:
+        main([*command.split(), "--help"])
+    assert 0 == left.value.code
+    return " ".join(capsys.readouterr().out.split())
+
+
+@pytest.mark.parametrize("command", TABLE)
+def test_the_help_of_a_command_reads_as_before(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert TABLE[command].strip() == printed("" if command == "samplegate" else command, capsys)
+
+
+@pytest.mark.parametrize(
+    ("line", "why"),
+    [
+        ("", "samplegate: error: the following arguments are required: COMMAND"),
+        ("fly", "samplegate: error: argument COMMAND: invalid choice: 'fly' (choose from"),
+        ("--fly", "samplegate: error: the following arguments are required: COMMAND"),
+        ("--fly check p.yaml", "samplegate: error: unrecognized arguments: --fly"),
+        ("check", "samplegate check: error: the following arguments are required: POLICY"),
+        ("check --fly x", "samplegate: error: unrecognized arguments: --fly"),
+        ("schema extra", "samplegate: error: unrecognized arguments: extra"),
+        ("test p --fail-under 101", "samplegate test: error: argument --fail-under: '101' is no percentage; give a number from 0 to 100"),
+        ("test p --fail-under x", "samplegate test: error: argument --fail-under: 'x' is no percentage; give a number from 0 to 100"),
+        ("explain r.json", "samplegate explain: error: the following arguments are required: --policy"),
+        ("demo --era new", "samplegate demo: error: argument --era: invalid choice: 'new' (choose from"),
+        ("run", "samplegate run: error: the following arguments are required: --policy"),
+        ("run --policy p x", "samplegate: error: unrecognized arguments: x"),
+        (
+            "run --policy p",
+            "samplegate: error: run: no command to wrap; put the server's command behind --, as in: samplegate run --policy FILE -- python server.py",
+        ),
+        ("run --policy p --url u -- x", "samplegate: error: run: a command and --url; give one of them"),
+        ("serve --url u -- x", "samplegate: error: serve: a command and --url; give one of them"),
+        ("serve --header-from A=b", "samplegate: error: serve: --header-from without --url; it is for a server at a URL"),
+        ("run --pol p -- x", "samplegate run: error: the following arguments are required: --policy"),
+        ("reviews", "samplegate reviews: error: the following arguments are required: WHAT"),
+        ("reviews fly", "samplegate reviews: error: argument WHAT: invalid choice: 'fly' (choose from"),
+        ("reviews list --limit 0", "samplegate reviews list: error: argument --limit: '0' is no number from 1 to 999"),
+        ("reviews list --all --state-of pending", "samplegate reviews list: error: argument --state-of: not allowed with argument --all"),
+        ("reviews answer rv", "samplegate reviews answer: error: one of the arguments --accept --json --text --decline --cancel is required"),
+        ("token x --role boss", "samplegate token: error: argument --role: invalid choice: 'boss' (choose from"),
+    ],
+)
+def test_wrong_usage_is_told_as_before(line: str, why: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as left:
+        main(line.split())
+    assert 2 == left.value.code
+    out, said = capsys.readouterr()
+    assert "" == out
+    assert why in said
