@@ -35,7 +35,7 @@ ARROWS: Final = {
     "__init__": frozenset[str](),
     "__main__": frozenset({"cli"}),
     "cli": INSIDE | {"app", "commands", "daemon"},
-    "commands": INSIDE | {"app", "files"},
+    "commands": INSIDE | {"app", "daemon", "files"},
     "app": INSIDE | {"evidence", "office", "preparation", "wiring", "conversation", "failed_start", "heap", "say", "house", "daemon"},
     "daemon": INSIDE | {"ends", "evidence", "timeouts", "office", "house", "wiring", "preparation", "heap", "say", "app"},
     "office": frozenset({"house", "detectors", "review", "store", "settings", "ports", "core"}),

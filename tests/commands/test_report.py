@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from samplegate.commands import sources
+from samplegate.commands import reader
 from samplegate.core.policy import AllowRule, DenyRule, ForwardRule, Match
 from samplegate.core.record import Attempt
 from samplegate.records.table import Table
@@ -226,7 +226,7 @@ def test_a_folder_without_logs_leaves_with_two(run: Run, tmp_path: Path) -> None
 
 
 def test_lines_that_are_no_records_are_told_and_stop_nothing(run: Run, write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sources, "MAX_LINE", 2000)
+    monkeypatch.setattr(reader, "MAX_LINE", 2000)
     write("log.jsonl", line() + "{\n" + "x" * 5000 + "\n" + line() + line()[:100])
     ended = run("report", "--log", "log.jsonl")
     assert ended.out.startswith("2 requests")

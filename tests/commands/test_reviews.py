@@ -19,7 +19,7 @@ import pytest
 from msgspec.structs import replace
 
 from samplegate.cli import main
-from samplegate.commands.reviewwatch import watch
+from samplegate.commands.reviews import watch
 from samplegate.core.review.review import Edits, Filter, Review, Verdict
 from samplegate.core.review.states import Conflict
 from samplegate.store.reviews import Reviews

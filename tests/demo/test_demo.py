@@ -49,7 +49,7 @@ def test_a_policy_that_refuses_makes_the_demo_fail_and_say_why(
     refusing = folder / "refusing.yaml"
     refusing.write_text("version: 1\nrules:\n  - {name: nothing, match: {kind: elicitation}, effect: deny}\n", "utf-8")
     monkeypatch.setattr(trial, "POLICY", refusing)
-    assert main.FAILED == main.demo_command(argparse.Namespace(era="legacy"))
+    assert main.FAILED == main.command(argparse.Namespace(era="legacy"))
     said = capsys.readouterr().err
     assert "samplegate demo: legacy era: the tool's call failed: " in said
     assert "database: it holds ada, boris" in said

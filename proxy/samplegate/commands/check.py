@@ -13,8 +13,7 @@ import msgspec
 
 from samplegate.book import load_policy
 from samplegate.commands import FAILED, OK, UNREADABLE
-from samplegate.commands.environment import environment
-from samplegate.commands.files import Sort, Unreadable, complain, count, read, sort_of
+from samplegate.commands.files import Sort, Unreadable, complain, count, environment, read, sort_of
 from samplegate.commands.offers import Offered, forwards_forms_first, offers
 from samplegate.core import claims, scripted
 from samplegate.core.cases import load_cases
@@ -39,6 +38,13 @@ class Checked:
     notes: list[Problem] = field(default_factory=list)
     """What may be meant so, and is worth knowing."""
     unreadable: str | None = None
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """Add what the command line takes."""
+    parser.add_argument("policies", type=Path, nargs="+", metavar="POLICY", help="a policy; a *_test.yaml is checked as what it is")
+    parser.add_argument("--env-file", type=Path, metavar="FILE", help="NAME=value lines: values for ${VAR} in the policy")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
 
 
 def command(args: argparse.Namespace) -> int:

@@ -14,9 +14,7 @@ import msgspec
 
 from samplegate.book import compile_book, load_policy
 from samplegate.commands import FAILED, OK, reviewing, spending
-from samplegate.commands.declared import declared
-from samplegate.commands.environment import environment
-from samplegate.commands.files import Unreadable, complain, read, refused
+from samplegate.commands.files import Unreadable, complain, declared, environment, read, refused
 from samplegate.commands.reviewing import Waiting
 from samplegate.commands.spending import Spending
 from samplegate.commands.steps import as_json, lines
@@ -42,6 +40,26 @@ class Explained:
     """Who is asked, if anybody."""
     steps: Sequence[Step]
     spending: Spending
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """Add what the command line takes."""
+    parser.add_argument("request", metavar="REQUEST.json", help="the server's JSON-RPC request, or only its method and params; - for stdin")
+    parser.add_argument("--policy", type=Path, required=True, metavar="FILE")
+    parser.add_argument("--env-file", type=Path, metavar="FILE", help="NAME=value lines: values for ${VAR} in the policy")
+    parser.add_argument("--server", default="default", metavar="NAME", help="who asks (default: %(default)s)")
+    parser.add_argument("--caller", default="local", metavar="NAME", help="on whose behalf (default: %(default)s)")
+    parser.add_argument("--tool", action="append", default=[], metavar="NAME", help="the tool being called; several are candidates; none by default")
+    parser.add_argument("--method", action="append", default=[], metavar="METHOD", help="another call in flight: prompts/get or resources/read")
+    parser.add_argument("--era", choices=("legacy", "modern"), help="of the session (default: legacy)")
+    parser.add_argument("--revision", metavar="DATE", help="of the protocol (default: the newest of the era)")
+    parser.add_argument(
+        "--client",
+        default="",
+        metavar="LIST",
+        help="what the client declared, by commas: sampling, sampling.tools, sampling.context, elicitation.form, elicitation.url, roots",
+    )
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
 
 
 def command(args: argparse.Namespace) -> int:

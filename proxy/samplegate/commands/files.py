@@ -1,21 +1,25 @@
-"""Reading what the commands are given: the text of a file, what kind of file it is, which test belongs to which policy. Not the meaning of either."""
+"""What the commands are given: files, which sort they are of and which test belongs to which policy; the environment; ``--client``."""
 
 from __future__ import annotations
 
+import os
 import sys
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Final, Literal, TypeAlias
+from typing import Final, Literal, TypeAlias, get_args
 
 from samplegate.commands import FAILED, UNREADABLE
 from samplegate.core.casefile import MAX_BYTES, MAX_VALUES
 from samplegate.core.load import PolicyError
+from samplegate.core.matching.conditions import shown
+from samplegate.core.policyfile import envfile, tree
 from samplegate.core.policyfile.nodes import compose
-from samplegate.core.policyfile.tree import Mapping
-from samplegate.core.policyfile.tree import Unreadable as NoTree
+from samplegate.core.trials.scenes import Declared
 
 Sort: TypeAlias = Literal["policy", "tests", "script"]
 
 SUFFIX: Final = "_test"
+WIDEST: Final = 60
 
 
 class Unreadable(Exception):
@@ -43,9 +47,9 @@ def sort_of(path: Path, text: str) -> Sort:
         return "tests"
     try:
         root, _ = compose(text, most_bytes=MAX_BYTES, most_values=MAX_VALUES)  # a recorded script is larger than a policy may be
-    except NoTree:
+    except tree.Unreadable:
         return "policy"
-    keys = set(root.entries) if isinstance(root, Mapping) else set()
+    keys = set(root.entries) if isinstance(root, tree.Mapping) else set()
     return "script" if "cases" in keys and keys.isdisjoint({"version", "rules"}) else "policy"
 
 
@@ -59,9 +63,33 @@ def policy_of(test: Path) -> Path:
     return test.with_name(test.stem.removesuffix(SUFFIX) + test.suffix)
 
 
+def environment(env_file: Path | None) -> Mapping[str, str]:
+    """As `run` has it: what is set in the process goes before the file. Raises Unreadable with every problem of the file."""
+    if env_file is None:
+        return os.environ
+    try:
+        return {**envfile.parse(read(env_file), file=str(env_file)), **os.environ}
+    except envfile.EnvFileError as error:
+        raise Unreadable("\n".join(error.problems)) from None
+
+
+def declared(said: str) -> list[Declared]:
+    """The capabilities of a list with commas. Raises Unreadable for one that there is not."""
+    names = [name for name in said.split(",") if name]
+    known: tuple[Declared, ...] = get_args(Declared)
+    if unknown := [name for name in names if name not in known]:
+        raise Unreadable(f"--client: {unknown[0]!r} is not one of {', '.join(known)}")
+    return [name for name in known if name in names]
+
+
 def count(number: int, noun: str) -> str:
     """``1 case`` or ``2 cases``."""
     return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+def plain(word: str) -> str:
+    """A name that a peer may have chosen, or a word of a log that anybody may have written, fit for a terminal."""
+    return word if word.isascii() and word.isprintable() and len(word) <= WIDEST else shown(word)
 
 
 def refused(problem: Unreadable | PolicyError) -> int:

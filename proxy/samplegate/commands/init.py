@@ -146,6 +146,14 @@ EXPECTED_HEADLESS: Final = {
 }
 
 
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """Add what the command line takes."""
+    parser.add_argument("path", type=Path, nargs="?", default=Path(), metavar="DIR|FILE", help="where (default: samplegate.yaml in this folder)")
+    parser.add_argument("--model", metavar="M", help="the model that answers sampling, as litellm names it, such as openai/gpt-5-mini")
+    parser.add_argument("--api-key-file", metavar="F", help="the file that holds its key")
+    parser.add_argument("--headless", action="store_true", help="for clients without a person: escalate forms to a reviewer, never forward them")
+
+
 def command(args: argparse.Namespace) -> int:
     """Write both files; nothing that exists is overwritten."""
     policy: Path = args.path if args.path.suffix in SUFFIXES else args.path / NAME

@@ -15,10 +15,8 @@ from typing import Any, Final
 
 from samplegate.book import compile_book, load_policy
 from samplegate.commands import FAILED, OK
-from samplegate.commands.declared import declared
-from samplegate.commands.environment import environment
-from samplegate.commands.files import Unreadable, complain, count, read, refused
-from samplegate.commands.logs import Logs
+from samplegate.commands.files import Unreadable, complain, count, declared, environment, plain, read, refused
+from samplegate.commands.reader import Logs
 from samplegate.core.load import PolicyError
 from samplegate.core.logline import Line
 from samplegate.core.matching.conditions import shown
@@ -76,6 +74,16 @@ class Replayed:
     @property
     def requests(self) -> int:
         return self.same + self.flips + self.untold.total()
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """Add what the command line takes."""
+    parser.add_argument("--log", nargs="+", required=True, metavar="LOG", help="decision logs: files, folders of them, globs")
+    parser.add_argument("--policy", type=Path, required=True, metavar="FILE")
+    parser.add_argument("--client", metavar="LIST", help="what the clients had declared, as for explain; without it that cannot always be told")
+    parser.add_argument("--env-file", type=Path, metavar="FILE", help="NAME=value lines: values for ${VAR} in the policy")
+    parser.add_argument("--fail-on-change", action="store_true", help="leave with 1 where a request is decided otherwise")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
 
 
 def command(args: argparse.Namespace) -> int:
@@ -139,9 +147,9 @@ def _report(replayed: Replayed, policy: Path) -> Iterator[str]:
         yield "changed"
     for flip, group in _sorted(replayed):
         now = " or ".join(_told(told) for told in flip.now)
-        yield f"  {group.count:>6}  {flip.kind} by {shown(flip.server)}: {_told(flip.was)}, {_plain(flip.outcome)} -> {now}"
+        yield f"  {group.count:>6}  {flip.kind} by {shown(flip.server)}: {_told(flip.was)}, {plain(flip.outcome)} -> {now}"
         more = f" and {group.count - SHOWN} more" if group.count > SHOWN else ""
-        yield f"          {', '.join(map(_plain, group.ids[:SHOWN]))}{more}"
+        yield f"          {', '.join(map(plain, group.ids[:SHOWN]))}{more}"
     if replayed.rest.count:
         yield f"  {replayed.rest.count:>6}  others"
     if replayed.untold:
@@ -151,13 +159,8 @@ def _report(replayed: Replayed, policy: Path) -> Iterator[str]:
 
 def _told(told: Told) -> str:
     rule = "no rule" if told.rule is None else shown(told.rule)
-    action = f" ({_plain(told.action)})" if told.action is not None else ""
-    return f"{_plain(told.effect)}{action} by {rule}{', another answer' if told.answer is not None else ''}"
-
-
-def _plain(word: str) -> str:
-    """A word of the log, which anybody may have written, fit for a terminal."""
-    return word if word.isascii() and word.isprintable() and len(word) <= 60 else shown(word)
+    action = f" ({plain(told.action)})" if told.action is not None else ""
+    return f"{plain(told.effect)}{action} by {rule}{', another answer' if told.answer is not None else ''}"
 
 
 def _json(replayed: Replayed, logs: Logs) -> dict[str, Any]:

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from samplegate.commands import OK, UNREADABLE
-from samplegate.commands.files import Unreadable, complain, count
-from samplegate.commands.logs import Logs
+from samplegate.commands.files import Unreadable, complain, count, plain
+from samplegate.commands.reader import Logs
 from samplegate.core.ledger import SCALE
 from samplegate.core.matching.conditions import shown
 from samplegate.core.record import timestamp
@@ -22,9 +22,15 @@ from samplegate.core.revoking import settled
 from samplegate.settings import state_folder
 
 ROWS: Final = 10  # of a table, for a person; --json has them all
-WIDEST: Final = 60
 _SUMS: Final = frozenset({"calls", "input_tokens", "output_tokens", "units", "unpriced"})  # of the calls of a model; all else are failures
 STATE: Final = "SAMPLEGATE_STATE"
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """Add what the command line takes."""
+    parser.add_argument("--log", nargs="+", metavar="LOG", help="decision logs: files, folders of them, globs (default: those of the state folder)")
+    parser.add_argument("--since", metavar="DATE", help="leave out what is older: 2026-11-01, or 2026-11-01T08:00Z; without a zone UTC")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
 
 
 def command(args: argparse.Namespace) -> int:
@@ -71,7 +77,7 @@ def _report(report: Report, logs: Logs) -> Iterator[str]:
     yield f"{count(total, 'request')} of {count(len(report.servers), 'server')} in {count(len(logs.files), 'log')}{span}"
     for name, server in sorted(report.servers.items(), key=lambda pair: (-pair[1].requests, pair[0])):
         yield ""
-        yield f"server {_cell(name)}: {count(server.requests, 'request')}{_cost(server)}"
+        yield f"server {plain(name)}: {count(server.requests, 'request')}{_cost(server)}"
         yield from _kinds(server)
         yield from _ranked("decided", server.rules, server.requests)
         yield from _ranked("during", server.tools, server.requests)
@@ -162,7 +168,7 @@ def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
     """Columns of text: the first and any failures to the left, numbers to the right. Nothing for a table without rows."""
     if not rows:
         return
-    shown_rows = [[_cell(cell) for cell in row] for row in rows[:ROWS]]
+    shown_rows = [[plain(cell) for cell in row] for row in rows[:ROWS]]
     widths = [max(map(len, column)) for column in zip(head, *shown_rows, strict=True)]
     for row in (head, *shown_rows):
         cells = [
@@ -172,11 +178,6 @@ def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
         yield f"  {'  '.join(cells).rstrip()}"
     if len(rows) > ROWS:
         yield f"  and {len(rows) - ROWS} more"
-
-
-def _cell(text: str) -> str:
-    """A name that a peer may have chosen, fit for a terminal."""
-    return text if text.isascii() and text.isprintable() and len(text) <= WIDEST else shown(text)
 
 
 # -- for a program ---------------------------------------------------------------------------------------------------------------------------------

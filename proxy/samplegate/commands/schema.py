@@ -9,6 +9,12 @@ from samplegate.commands import OK
 from samplegate.core import cases, load
 
 
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """Add what the command line takes."""
+    parser.add_argument("--tests", action="store_true", help="of the *_test.yaml file instead")
+    parser.add_argument("--settings", action="store_true", help="of the settings of serve instead")
+
+
 def command(args: argparse.Namespace) -> int:
     """Print the schema of the policy, or with ``--tests`` of the test file, with ``--settings`` of the daemon's settings."""
     if args.settings:

@@ -51,6 +51,26 @@ class Outcome:
         return [trial for trial in self.trials if trial.mismatches]
 
 
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """Add what the command line takes."""
+    parser.add_argument("policies", type=Path, nargs="+", metavar="POLICY", help="a policy, or a *_test.yaml itself")
+    parser.add_argument("--require-tests", action="store_true", help="a policy without a test file fails")
+    parser.add_argument("--coverage", action="store_true", help="name the rules of each policy, and the arms of them, that no case reaches")
+    parser.add_argument("--fail-under", type=_percent, metavar="PERCENT", help="fail if the cases of a policy reach less; with it comes --coverage")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+
+
+def _percent(text: str) -> float:
+    """0 to 100. Raises argparse.ArgumentTypeError."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not 0 <= value <= 100:
+        raise argparse.ArgumentTypeError(f"{text!r} is no percentage; give a number from 0 to 100")
+    return value
+
+
 def command(args: argparse.Namespace) -> int:
     """Try all cases of all files; 0 if every one passed and enough is reached, 1 if not, 2 if a file cannot be read."""
     outcomes = [_outcome(tests) for tests in _tests(args.policies)]

@@ -13,6 +13,13 @@ from samplegate.settings.identities import CALLER_NAME, PERSON_NAME
 BYTES: Final = 32  # of randomness: nobody guesses it, so a plain hash of it is enough
 
 
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """Add what the command line takes."""
+    parser.add_argument("caller", metavar="NAME", help="what the rules and the limits call the caller, or histories the person")
+    parser.add_argument("--role", choices=["viewer", "reviewer", "admin"], help="for a person of the reviews: what they may do there")
+    parser.add_argument("--reviewers", metavar="NAME,NAME", help="the policy's reviewers in whose name the person acts; all by default")
+
+
 def command(args: argparse.Namespace) -> int:
     """The token on stdout, and on stderr the line that the settings need."""
     why = _wrong(args.caller, args.role, args.reviewers)

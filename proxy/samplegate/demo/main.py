@@ -25,7 +25,12 @@ confirm it by a form, and a model for an audit entry. Its client, a real MCP cli
 """
 
 
-def demo_command(args: argparse.Namespace) -> int:
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """Add what the command line takes."""
+    parser.add_argument("--era", choices=("legacy", "modern"), help="of the protocol (default: both, one after the other)")
+
+
+def command(args: argparse.Namespace) -> int:
     """Run the demo, in ``args.era`` (legacy, modern) or in both. Returns 0, or 1 with a message on stderr where anything went otherwise."""
     era: Era | None = getattr(args, "era", None)
     folder = Path(tempfile.mkdtemp(prefix="samplegate-demo-"))

@@ -1,23 +1,129 @@
-"""A review on a terminal, with all that a person needs to decide it. Says nothing to anybody and decides nothing."""
+"""Reviews on a terminal: a table, one with all that a person needs to decide it, and the words of servers and models made harmless.
+
+Content is shown to whoever may read the store. Nothing in it drives the terminal, hides, or passes for a line of ours.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from typing import Final
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import UTC, datetime
+from typing import Any, Final
 
-from samplegate.commands.reviewtext import MARK, as_json, content, harmless, moment, quoted
 from samplegate.core.ledger import SCALE
 from samplegate.core.matching.forms import Field, NotFlat, read_form
 from samplegate.core.matching.secrecy import secret_fields
-from samplegate.core.review import fieldwords
+from samplegate.core.review import fieldwords, states
 from samplegate.core.review.cleared import cleared
 from samplegate.core.review.edits import changes
 from samplegate.core.review.review import Bounds, Event, Review
 from samplegate.core.review.spans import span
 from samplegate.core.review.telling import notes, said
+from samplegate.core.review.withholding import all_without_media
 from samplegate.urls import shown_url
 
+MARK: Final = "  | "
+"""Before every line that is not ours."""
+MOST: Final = 200_000  # characters of one text; what is cut off is said
+SHORT: Final = 11  # characters of an id: 8 random ones, of which no two people will see a pair
+WIDEST: Final = 24
+HEAD: Final = ("id", "age", "waits", "left", "reviewer", "server", "kind", "what")
+"""``waits``: how long the request itself still does; ``left``: how long a verdict is taken, for the next same request then."""
 _TOLD: Final = frozenset({"messages", "systemPrompt", "maxTokens", "temperature"})
+
+
+def harmless(text: str) -> str:
+    """On one line; what is not seen (control, escape sequences, bidi, halves of characters) as its escape."""
+    return text if text.isprintable() else "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
+def short(text: str, most: int) -> str:
+    """The same, cut to so many characters, with blanks drawn together."""
+    text = harmless(" ".join(text[: most * 20].split()))
+    return text if len(text) <= most else f"{text[: most - 3]}..."
+
+
+def quoted(text: str) -> Iterator[str]:
+    """Its lines, each marked as not ours."""
+    for line in text[:MOST].replace("\r\n", "\n").split("\n"):
+        yield MARK + harmless(line)
+    if len(text) > MOST:
+        yield f"  CUT HERE: {len(text) - MOST} more characters; --json shows them"
+
+
+def as_json(value: Any) -> Iterator[str]:
+    """A decoded value for people, pictures as their size."""
+    yield from quoted(json.dumps(all_without_media(value), indent=2, ensure_ascii=False))
+
+
+def content(found: Any) -> Iterator[str]:
+    """A message's content, one block or several: a text as it reads, all else as JSON."""
+    for one in found if isinstance(found, list) else [found]:
+        if isinstance(one, dict) and one.get("type") == "text" and isinstance(one.get("text"), str) and one.keys() <= {"type", "text"}:
+            yield from quoted(one["text"])
+        else:
+            yield from as_json(one)
+
+
+def moment(seconds: float) -> str:
+    """Unix seconds as a time of UTC."""
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+
+
+def today(review: Review, now: float) -> Review:
+    """As it stands now: the gate notes an end some moments later."""
+    return states.expired(review, now) or review
+
+
+def table(reviews: Sequence[Review], now: float) -> Iterator[str]:
+    """A line for each under a head."""
+    rows = [HEAD, *(_row(review, now) for review in reviews)]
+    widths = [max(len(row[at]) for row in rows) for at in range(len(HEAD) - 1)]
+    for row in rows:
+        yield "  ".join((*(cell.ljust(width) for cell, width in zip(row, widths, strict=False)), row[-1]))
+
+
+def line(review: Review, now: float) -> str:
+    """One review, for `watch`."""
+    id, age, _waits, *rest = _row(review, now)  # under no head, two times would be one too many
+    return "  ".join((id, age, *rest))
+
+
+def _row(review: Review, now: float) -> tuple[str, ...]:
+    left = span(review.expires - now) if review.state == "pending" else review.state
+    kind = {"form": "form", "url": "address"}.get(review.mode or "", "answer" if review.stage == "answer" else "sampling")
+    names = (short(name, WIDEST) for name in (review.reviewer, review.server))
+    return (harmless(review.id)[:SHORT], span(now - review.created), _waits(review, now), left, *names, kind, what(review))
+
+
+def _waits(review: Review, now: float) -> str:
+    until = review.expires if review.answers_until is None else min(review.answers_until, review.expires)
+    return span(until - now) if review.state == "pending" and now < until else "-"
+
+
+def what(review: Review) -> str:
+    """What it is about, in a line."""
+    tools = ", ".join(call.tool or call.method for call in review.calls)
+    if review.mode == "url":
+        text = f"opens {shown_url(str(review.params.get('url', ''))).host or 'no host that can be told'}"
+    elif review.kind == "elicitation":
+        text = str(review.params.get("message", ""))
+    else:
+        messages = review.params.get("messages")
+        text = _text(review.answer if review.answer is not None else messages[-1] if isinstance(messages, list) and messages else {})
+    return short(f"{tools}: {text}" if tools else text, 60)
+
+
+def _text(message: Any) -> str:
+    found = message.get("content") if isinstance(message, dict) else None
+    for block in found if isinstance(found, list) else [found]:
+        text = block.get("text") if isinstance(block, dict) else None
+        if isinstance(text, str):
+            return text
+    return "no text"
+
+
+# -- one, whole ----------------------------------------------------------------------------------------------------------------------------------
 
 
 def lines(review: Review, now: float) -> Iterator[str]:
@@ -45,16 +151,11 @@ def history(events: Iterable[Event]) -> Iterator[str]:
         yield f"  {moment(event.at)}  {event.what}{by}{f': {harmless(event.detail)}' if event.detail else ''}"
 
 
-def during(review: Review) -> str:
-    """The call in flight, or the candidates."""
-    calls = [f"{call.method} {call.tool}" if call.tool else call.method for call in review.calls]
-    return harmless(" or ".join(calls)) if calls else "no call"
-
-
 def _facts(review: Review, now: float) -> Iterator[str]:
     what = "a model's answer before the server sees it" if review.stage == "answer" else "a request before anything is done about it"
     yield f"  asked      {review.method}: {what}"
-    yield f"  by server  {harmless(review.server)}, for caller {harmless(review.caller)}, during {during(review)}"
+    calls = harmless(" or ".join(f"{call.method} {call.tool}" if call.tool else call.method for call in review.calls)) or "no call"
+    yield f"  by server  {harmless(review.server)}, for caller {harmless(review.caller)}, during {calls}"
     yield f"  reviewer   {harmless(review.reviewer)}, by rule {harmless(review.rule)}"
     yield f"  opened     {moment(review.created)}, {span(now - review.created)} ago"
     if review.state == "pending":
@@ -77,9 +178,6 @@ def _answers(review: Review, now: float) -> str:
         return f"{late}: nobody waits at this moment"
     until = "as long as the review does" if review.answers_until is None else f"{span(review.answers_until - now)} more"
     return f"the request that waits, {until}; after that {late}"
-
-
-# -- what is asked ---------------------------------------------------------------------------------------------------------------------------------
 
 
 def _sampling(review: Review) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""What the name of a decision log means: a file and those it was before, a folder of them, what fits a glob, a database. Not what a line says."""
+"""Reader of decision logs: the files, folders, globs and databases that a name means, and their records one at a time, however large a log is."""
 
 from __future__ import annotations
 
@@ -10,10 +10,13 @@ from pathlib import Path
 from typing import BinaryIO, Final, TypeAlias
 
 from samplegate.commands.files import Unreadable
+from samplegate.core.logline import Line
+from samplegate.core.logline import read as read_line
 from samplegate.files import SQLITE, is_sqlite
 from samplegate.records.rotation import main_of, series, turned
 
 MAX_LINE: Final = 16 * 1024 * 1024  # bytes; a record has two contents of 1 MiB at most, and JSON may escape every byte of them
+MAX_LISTED: Final = 20
 SUFFIX: Final = "*.jsonl"
 _BESIDE: Final = (".key", "-wal", "-shm")
 
@@ -69,14 +72,51 @@ class Rows:
 Source: TypeAlias = Whole | Part | Rows
 
 
-def sources(given: Sequence[str]) -> list[Source]:
+class Logs:
+    """The records of several logs, in the order of the names. ``bad`` counts the lines that are none; the first of them are in ``listed``."""
+
+    def __init__(self, given: Sequence[str]) -> None:
+        """Raises Unreadable for a name that there is no log of."""
+        self._sources = _sources(given)
+        self.files = list(dict.fromkeys(name for source in self._sources for name in _names(source)))
+        """The files that there are at the start, and databases; by name, each once."""
+        self.lines = 0
+        self.bad = 0
+        self.listed: list[str] = []
+
+    def __iter__(self) -> Iterator[Line]:
+        """Every record. Raises Unreadable for a log that cannot be read on."""
+        for source in self._sources:
+            for place, text in _read(source):
+                if text is not None and not text.strip():
+                    continue
+                self.lines += 1
+                found = f"is longer than {MAX_LINE} bytes" if text is None else read_line(text)
+                if isinstance(found, Line):
+                    yield found
+                else:
+                    self._tell(f"{place}: {found}")
+
+    def _tell(self, what: str) -> None:
+        self.bad += 1
+        if len(self.listed) < MAX_LISTED:
+            self.listed.append(what)
+
+    def complaints(self) -> Iterator[str]:
+        """One line for each of the first that are no records, and how many there are."""
+        yield from self.listed
+        if self.bad > len(self.listed):
+            yield f"and {self.bad - len(self.listed)} more lines that are no records"
+
+
+def _sources(given: Sequence[str]) -> list[Source]:
     """The logs of these names, each once, in the order of the names. Raises Unreadable for a name that there is no log of."""
-    found = list(dict.fromkeys(source for name in given for source in _sources(name)))
+    found = list(dict.fromkeys(source for name in given for source in _meant(name)))
     whole = {source.path for source in found if isinstance(source, Whole)}
     return [source for source in found if not isinstance(source, Part) or main_of(source.path)[0] not in whole]
 
 
-def names(source: Source) -> list[str]:
+def _names(source: Source) -> list[str]:
     """The files that a log has at this moment, for a person. Raises Unreadable."""
     try:
         return source.names()
@@ -84,7 +124,7 @@ def names(source: Source) -> list[str]:
         raise _unreadable(source, problem) from None
 
 
-def read(source: Source) -> Lines:
+def _read(source: Source) -> Lines:
     """All lines of a log. Raises Unreadable where it cannot be read on."""
     try:
         yield from source.lines()
@@ -97,7 +137,7 @@ def _unreadable(source: Source, problem: OSError) -> Unreadable:
     return Unreadable(f"{problem.filename or source.path}: cannot be read: {why[:1].lower()}{why[1:]}")
 
 
-def _sources(name: str) -> list[Source]:
+def _meant(name: str) -> list[Source]:
     if name.startswith(SQLITE):
         return [Rows(Path(name.removeprefix(SQLITE)))]
     path = Path(name)
