@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from samplegate.core.review.review import Review
-from samplegate.web.about import LENGTH, about, first_words
+from samplegate.web.pages import LENGTH, about, first_words
 from tests.core.review.made import address, form, model_answer, review, said, text
 
 

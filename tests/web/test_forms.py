@@ -9,9 +9,7 @@ import pytest
 from samplegate.core.matching.forms import Form, read_form
 from samplegate.core.review import verdicts
 from samplegate.core.review.review import Bounds, Review, Verdict
-from samplegate.web.fields import MAX_FIELDS, Entry, drawable, entries
-from samplegate.web.filled import content
-from samplegate.web.forms import said
+from samplegate.web.forms import MAX_FIELDS, Entry, content, drawable, entries, said
 from tests.core.review import made
 from tests.core.review.made import DIGEST, model_answer, review, text
 from tests.web.browser import shown

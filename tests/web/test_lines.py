@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from samplegate.core.review.review import Event
-from samplegate.web.lines import lines
+from samplegate.web.render import lines
 
 
 def events(*what: Any) -> list[Event]:

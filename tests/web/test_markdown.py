@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from samplegate.web.markdown import MAX_CHARACTERS, rendered
+from samplegate.web.content import MAX_CHARACTERS, html_of
 
 HOSTILE = (
     "<script>alert(1)</script>",
@@ -47,20 +47,20 @@ class Tags(HTMLParser):
 
 
 def shown(text: str) -> str:
-    html = rendered(text)
+    html = html_of(text)
     return text if html is None else Tags(html).text.strip()
 
 
 @pytest.mark.parametrize("text", HOSTILE)
 def test_nothing_that_is_written_becomes_a_tag_that_does_something(text: str) -> None:
-    html = rendered(text)
+    html = html_of(text)
     assert html is not None
     assert {tag for tag, _ in Tags(html).found} <= set("p br hr h3 h4 h5 h6 ul ol li blockquote pre code em strong span".split())
     assert {attrs for _, attrs in Tags(html).found} <= {(), ("class",), ("start",)}
 
 
 def test_a_link_is_its_text_with_its_address_beside_it() -> None:
-    html = rendered('See [the runbook](https://evil.example/a?b=1 "a title") now')
+    html = html_of('See [the runbook](https://evil.example/a?b=1 "a title") now')
     assert html is not None
     assert 'See the runbook <https://evil.example/a?b=1> "a title" now' == Tags(html).text.strip()
     assert "<a" not in html
@@ -81,7 +81,7 @@ def test_what_markdown_would_swallow_stays() -> None:
     "text", ["| a | b |\n|---|---|\n| 1 | 2 |", "12:00 up\n12:01 down", "a\\\nb", "- one\n  more\n- two", "> a\n> b", "a\nb\n==="]
 )
 def test_every_line_that_is_written_is_a_line(text: str) -> None:
-    html = rendered(text)
+    html = html_of(text)
     assert html is not None
     seen = re.sub("<(?:br|/?p|/?li|/?h3)>", "\n", str(html).replace("\n", " "))
     assert words_of(text) == words_of(re.sub("<[^>]*>", "", seen))
@@ -94,7 +94,7 @@ def words_of(text: str) -> list[list[str]]:
 
 @pytest.mark.parametrize("text", ["`a\nb`", "![a\nb](c)", '[a](b "c\nd")'])
 def test_where_markdown_would_join_lines_it_is_not_rendered(text: str) -> None:
-    assert None is rendered(text)
+    assert None is html_of(text)
 
 
 def test_what_turns_others_around_is_written_out_within_markdown() -> None:
@@ -146,24 +146,24 @@ def test_every_word_that_is_written_is_shown(parts: list[str]) -> None:
 @given(st.text(max_size=300))
 @settings(max_examples=200, deadline=None)
 def test_any_text_is_rendered_or_left_as_it_is(text: str) -> None:
-    html = rendered(text)
+    html = html_of(text)
     assert html is None or {tag for tag, _ in Tags(html).found} <= set("p br hr h3 h4 h5 h6 ul ol li blockquote pre code em strong span".split())
 
 
 @pytest.mark.parametrize("seed", ["[", ">", "*a **a ", "![", "[a](", "<", "`a", "- ", "1. a\n", "**x* ", "\\[", "[]", "a**b", "> > > a\n", "_a"])
 def test_what_is_written_to_hurt_the_parser_takes_seconds_at_most(seed: str) -> None:
     began = time.process_time()
-    rendered((seed * MAX_CHARACTERS)[:MAX_CHARACTERS])
+    html_of((seed * MAX_CHARACTERS)[:MAX_CHARACTERS])
     assert time.process_time() - began < 5
 
 
 def test_a_text_that_nests_too_deep_is_not_rendered_rather_than_shown_in_part() -> None:
-    assert None is rendered("\n".join("  " * n + f"- word{n}" for n in range(60)))
+    assert None is html_of("\n".join("  " * n + f"- word{n}" for n in range(60)))
 
 
 def test_a_long_text_is_not_parsed() -> None:
-    assert None is rendered("a" * (MAX_CHARACTERS + 1))
+    assert None is html_of("a" * (MAX_CHARACTERS + 1))
 
 
 def test_entities_that_are_written_are_no_entities() -> None:
-    assert "&lt;b&gt;" == unescape(str(rendered("&lt;b&gt;")).removeprefix("<p>").removesuffix("</p>\n"))
+    assert "&lt;b&gt;" == unescape(str(html_of("&lt;b&gt;")).removeprefix("<p>").removesuffix("</p>\n"))

@@ -19,9 +19,8 @@ from samplegate.core.eras import Era
 from samplegate.core.policy import Kind, Mode, Show
 from samplegate.core.review import verdicts
 from samplegate.core.review.review import Door, Edits, Event, Review, Stage, State, Verdict
-from samplegate.web import asking
-from samplegate.web.api import Api, openapi_document
-from samplegate.web.asking import ID
+from samplegate.web import api
+from samplegate.web.api import ID, Api, openapi_document
 from samplegate.web.events import Feed
 from tests.core.review.made import NOW, address, form, model_answer, review, text
 from tests.web.listener import ADMIN, VIEWER, House, client
@@ -165,5 +164,5 @@ def test_its_members_values_and_bounds_are_those_that_the_code_reads() -> None:
     assert [] == [schema for type, schema in [(Mode, view["mode"]), (Door, view["door"])] if [*get_args(type), None] != schema["enum"]]
     many = [filters[name]["maxItems"] for name in ("state", "reviewer")]
     long = [schema["maxLength"] for schema in (filters["reviewer"]["items"], filters["server"])]
-    assert ([asking.MAX_VALUES] * 2, [asking.MAX_NAME] * 2, asking.MAX_LIMIT) == (many, long, filters["limit"]["maximum"])
-    assert [f"The most, {asking.DEFAULT_LIMIT} by default."] == [each["description"] for each in listing if each["name"] == "limit"]
+    assert ([api.MAX_VALUES] * 2, [api.MAX_NAME] * 2, api.MAX_LIMIT) == (many, long, filters["limit"]["maximum"])
+    assert [f"The most, {api.DEFAULT_LIMIT} by default."] == [each["description"] for each in listing if each["name"] == "limit"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from samplegate.core.ledger import SCALE
-from samplegate.web.words import dollars, many, moment, size, span, stamp
+from samplegate.web.context import dollars, many, moment, size, span, stamp
 
 
 @pytest.mark.parametrize(

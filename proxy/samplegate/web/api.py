@@ -5,8 +5,10 @@ Not the page, and not what a verdict may say: that is ``core/review/verdicts.py`
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping, Sequence
 from importlib.resources import files
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, get_args
 
 import msgspec
 import yaml
@@ -15,17 +17,74 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from samplegate.core.policy import Show
+from samplegate.core.policy import Kind, Show
 from samplegate.core.review import callbacks, states, verdicts
-from samplegate.core.review.review import Review, Verdict
+from samplegate.core.review.review import Filter, Review, State, Verdict
 from samplegate.core.review.states import Conflict
 from samplegate.core.review.telling import told, withdrawn_for
-from samplegate.web import asking
-from samplegate.web.context import Person, Web
+from samplegate.web.context import CHALLENGE, Person, Web, missing, problem, unfit, unknown
 from samplegate.web.events import Feed, Stream, last_seen, shown
-from samplegate.web.problems import CHALLENGE, missing, problem, unfit, unknown
 from samplegate.web.security import headers_of, sender
 from samplegate.web.slowing import Mistakes, Pace
+
+MAX_LIMIT: Final = 200
+DEFAULT_LIMIT: Final = 50
+MAX_NAME: Final = 200  # characters of a reviewer's or server's name
+MAX_VALUES: Final = 50  # of one parameter
+ID: Final = re.compile(r"rv_[A-Za-z0-9]{24}")
+STATES: Final[tuple[State, ...]] = get_args(State)
+KINDS: Final[tuple[Kind, ...]] = get_args(Kind)
+_KIND: Final[Mapping[str, Kind]] = {kind: kind for kind in KINDS}
+_SEVERAL: Final = frozenset({"state", "reviewer"})
+_NAMES: Final = (*sorted(_SEVERAL), "server", "kind", "limit", "before")
+_limit: Final = re.compile(r"[0-9]{1,3}")
+
+
+def read(query: Sequence[tuple[str, str]], person: Person) -> Filter | list[tuple[str, str]]:
+    """The reviews that are asked for, of those that this person may see. ``query``: names and values as they came."""
+    given: dict[str, list[str]] = {}
+    for name, value in query:
+        given.setdefault(name, []).append(value)
+    problems = [(name[:MAX_NAME], f"is not one of {', '.join(_NAMES)}") for name in given.keys() - set(_NAMES)]
+    problems += [(name, "stands twice") for name in given.keys() - _SEVERAL if len(given[name]) > 1]
+    for name, values in given.items():
+        problems += [(name, what) for what in dict.fromkeys(_wrong(name, value) for value in values) if what]
+        problems += [(name, f"stands more than {MAX_VALUES} times")] if len(values) > MAX_VALUES else []
+    return problems or _filter(given, person)
+
+
+def _wrong(name: str, value: str) -> str:
+    match name:
+        case "state" | "kind":
+            allowed = STATES if name == "state" else KINDS
+            return "" if value in allowed else f"is not one of {', '.join(allowed)}"
+        case "limit":
+            return "" if _limit.fullmatch(value) and 1 <= int(value) <= MAX_LIMIT else f"is no whole number from 1 to {MAX_LIMIT}"
+        case "before":
+            return "" if ID.fullmatch(value) else "is no id of a review"
+        case "reviewer" | "server":
+            return "" if 0 < len(value) <= MAX_NAME else f"is empty, or longer than {MAX_NAME} characters"
+    return ""
+
+
+def _filter(given: dict[str, list[str]], person: Person) -> Filter:
+    return Filter(
+        states=tuple(state for state in STATES if state in given.get("state", [])),
+        reviewers=_reviewers(given.get("reviewer"), person),
+        server=given.get("server", [None])[0],
+        kind=_KIND.get(given.get("kind", [""])[0]),
+        before=given.get("before", [None])[0],
+        limit=int(given.get("limit", [str(DEFAULT_LIMIT)])[0]),
+    )
+
+
+def _reviewers(asked: Sequence[str] | None, person: Person) -> tuple[str, ...] | None:
+    """Whose reviews: never more than this person may see, whoever is asked for."""
+    theirs = None if person.role == "admin" else person.reviewers
+    if asked is None:
+        return theirs
+    return tuple(name for name in dict.fromkeys(asked) if theirs is None or name in theirs)
+
 
 EACH: Final = Pace(burst=100, rate=5.0)
 ALL: Final = Pace(burst=1_000, rate=50.0)
@@ -75,7 +134,7 @@ class Api:
         person = self._person(request)
         if isinstance(person, Response):
             return person
-        wanted = asking.read(request.query_params.multi_items(), person)
+        wanted = read(request.query_params.multi_items(), person)
         if isinstance(wanted, list):
             return unfit(wanted)
         found = await self._web.store.read(lambda store: store.list(wanted))
@@ -159,7 +218,7 @@ class Api:
 
     async def _get(self, request: Request) -> Review | None:
         id = request.path_params["id"]
-        return await self._web.store.read(lambda store: store.get(id)) if asking.ID.fullmatch(id) else None
+        return await self._web.store.read(lambda store: store.get(id)) if ID.fullmatch(id) else None
 
     def _person(self, request: Request) -> Person | Response:
         """Who asks: by a token in the one header for it."""

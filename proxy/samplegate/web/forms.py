@@ -1,17 +1,343 @@
-"""A posted form -> the verdict as JSON that every door speaks (``core/review/verdicts.py``). Not its check: what does not fit is a problem there."""
+"""The forms of a review's page: their fields, what was filled in as verdict JSON for every door, and problems beside the fields."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import json
+import math
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, Literal, TypeAlias
 
 import msgspec
 
-from samplegate.core.matching.forms import NotFlat, read_form
+from samplegate.core.matching.forms import MISSING, Field, Form, NotFlat, read_form
+from samplegate.core.matching.secrecy import secret_fields
+from samplegate.core.parsing.strictjson import Fault, decode
+from samplegate.core.policy import Kind
 from samplegate.core.review.review import Review
-from samplegate.web import filled
-from samplegate.web.fields import drawable
-from samplegate.web.typed import Posted, first, kept, same, unbroken
+from samplegate.web.context import Posted, first, kept, same, unbroken
+
+MAX_FIELDS: Final = 200
+MAX_OPTIONS: Final = 3_000  # of all fields: beyond, a form is written as JSON
+MAX_RADIOS: Final = 6
+MAX_LABEL: Final = 300
+MAX_DESCRIPTION: Final = 4_000
+LONG: Final = 200  # characters that a text may have to be a line
+
+Draws: TypeAlias = Literal["line", "lines", "number", "date", "email", "url", "radios", "select", "checkboxes"]
+NONE: Final = "none"
+"""The value of the choice that is no answer."""
+
+
+class Option(msgspec.Struct, frozen=True):
+    """One choice; ``value`` is its number, for a peer's own values may be anything."""
+
+    value: str
+    label: str
+    chosen: bool
+
+
+class Entry(msgspec.Struct, frozen=True):
+    """One field."""
+
+    name: str
+    """Of the input."""
+    key: str
+    """The peer's name for it."""
+    label: str
+    description: str
+    draws: Draws
+    required: bool
+    hints: tuple[str, ...]
+    secret: bool
+    value: str = ""
+    options: tuple[Option, ...] = ()
+    problem: str = ""
+
+
+def drawable(form: Form) -> bool:
+    """Whether it is small enough to be drawn."""
+    return len(form.fields) <= MAX_FIELDS and sum(len(choices(field)) for field in form.fields) <= MAX_OPTIONS
+
+
+def entries(form: Form, posted: Posted | None, problems: Mapping[str, str]) -> tuple[Entry, ...]:
+    """Every field with its default, or with what was typed; ``problems`` by the peer's names."""
+    secrets = secret_fields(form.schema)
+    return tuple(_entry(n, field, field.name in secrets, posted, problems.get(field.name, "")) for n, field in enumerate(form.fields))
+
+
+def _entry(n: int, field: Field, secret: bool, posted: Posted | None, problem: str) -> Entry:
+    name, draws = f"f.{n}", _draws(field)
+    default = None if secret or field.default is MISSING else field.default
+    value = _initial(default) if posted is None else first(posted, name) or ""
+    chosen = _selected(field, default) if posted is None else set(posted.get(name, ()))
+    chooses = draws in ("radios", "select", "checkboxes")
+    description = field.schema.get("description")
+    return Entry(
+        name, field.name, (field.title or field.name)[:MAX_LABEL], description[:MAX_DESCRIPTION] if isinstance(description, str) else "",
+        draws, field.required, tuple(_hints(field)), secret, "" if chooses else value,
+        tuple(_options(field, draws, chosen)) if chooses else (), problem,
+    )  # fmt: skip
+
+
+def choices(field: Field) -> list[tuple[str, str]]:
+    """The values of an enum and what they are called."""
+    source = field.schema.get("items", {}) if field.type == "multi_enum" else field.schema if field.type == "enum" else {}
+    for name in ("oneOf", "anyOf"):
+        if name in source:
+            return [(each["const"], str(each.get("title", each["const"]))) for each in source[name]]
+    values = source.get("enum", [])
+    names = source.get("enumNames")
+    if isinstance(names, list) and len(names) == len(values) and all(isinstance(name, str) for name in names):
+        return list(zip(values, names, strict=True))
+    return [(value, value) for value in values]
+
+
+def _draws(field: Field) -> Draws:
+    match field.type:
+        case "boolean":
+            return "radios"
+        case "enum":
+            return "radios" if len(choices(field)) <= MAX_RADIOS else "select"
+        case "multi_enum":
+            return "checkboxes"
+        case "number" | "integer":
+            return "number"
+        case _:
+            return _text_draws(field)
+
+
+def _text_draws(field: Field) -> Draws:
+    formats: dict[Any, Draws] = {"date": "date", "email": "email", "uri": "url"}
+    if (found := formats.get(field.schema.get("format"))) is not None:
+        return found
+    return "lines" if field.schema.get("maxLength", 0) > LONG or (isinstance(field.default, str) and "\n" in field.default) else "line"
+
+
+def _options(field: Field, draws: Draws, chosen: set[str]) -> Iterator[Option]:
+    if draws == "select" or (draws == "radios" and not field.required):
+        yield Option(NONE, "Choose one" if field.required else "No answer", not chosen or NONE in chosen)
+    if field.type == "boolean":
+        yield from (Option(value, label, value in chosen) for value, label in (("true", "Yes"), ("false", "No")))
+        return
+    for n, (value, title) in enumerate(choices(field)):
+        label = title if title == value else f"{title} ({value})"
+        yield Option(str(n), label[:MAX_LABEL], str(n) in chosen)
+
+
+def _selected(field: Field, default: Any) -> set[str]:
+    if field.type == "boolean":
+        return {json.dumps(default)} if isinstance(default, bool) else set()
+    defaults = default if isinstance(default, list) else [default]
+    return {str(n) for n, (value, _) in enumerate(choices(field)) if value in defaults}
+
+
+def _initial(default: Any) -> str:
+    return default if isinstance(default, str) else "" if default is None or isinstance(default, bool | list | dict) else json.dumps(default)
+
+
+def _hints(field: Field) -> Iterator[str]:
+    """What the schema wants of it, in words."""
+    schema = field.schema
+    if field.type in ("integer", "number"):
+        yield "a whole number" if field.type == "integer" else "a number"
+    formats = {"email": "an e-mail address", "uri": "an absolute address, such as https://example.com/", "date": "a date, such as 2026-11-22"}
+    formats["date-time"] = "a moment with its time zone, such as 2026-11-22T10:03:00Z or 2026-11-22T11:03:00+01:00"
+    if field.type == "string" and (said := formats.get(str(schema.get("format")))):
+        yield said
+    for name, words in _BOUNDS.items():
+        if name in schema:
+            yield words.format(json.dumps(schema[name]))
+    if field.type == "string" and schema.get("pattern"):
+        yield f"matches the expression {str(schema['pattern'])[:MAX_LABEL]}"
+
+
+_BOUNDS: Final = {
+    "minimum": "at least {}", "exclusiveMinimum": "more than {}", "maximum": "at most {}", "exclusiveMaximum": "less than {}",
+    "multipleOf": "a multiple of {}", "minLength": "at least {} characters", "maxLength": "at most {} characters",
+    "minItems": "at least {} of them", "maxItems": "at most {} of them",
+}  # fmt: skip
+
+_to_number: Final = re.compile(r"-?(?:0|[1-9][0-9]{0,40})(\.[0-9]{1,40})?([eE][+-]?[0-9]{1,3})?\Z")
+MAX_INTEGER: Final = 2**63 - 1
+
+
+class Unfilled:
+    """Nothing was typed or chosen: the field is left out."""
+
+
+UNFILLED: Final = Unfilled()
+
+
+def content(form: Form, posted: Posted) -> tuple[dict[str, Any], dict[str, str]]:
+    """The values by the peer's names, and what is wrong by the same names. Empty fields are left out, never filled with defaults."""
+    values: dict[str, Any] = {}
+    problems: dict[str, str] = {}
+    for n, field in enumerate(form.fields):
+        value = _value(field, posted, f"f.{n}")
+        if isinstance(value, Problem):
+            problems[field.name] = str(value)
+        elif value is not UNFILLED:
+            values[field.name] = value
+        elif field.required:
+            problems[field.name] = "is needed"
+    return values, problems
+
+
+class Problem(str):
+    """What is wrong with what was typed."""
+
+    __slots__ = ()
+
+
+def _value(field: Field, posted: Posted, name: str) -> Any:
+    if field.type == "multi_enum":
+        return _picked(field, posted.get(name, ()))
+    typed = first(posted, name)
+    if not typed or (typed == NONE and field.type in ("boolean", "enum")):
+        return UNFILLED
+    match field.type:
+        case "boolean":
+            return {"true": True, "false": False}.get(typed, Problem("must be yes or no"))
+        case "enum":
+            values = dict(_numbered(field))
+            return values.get(typed, Problem("must be one of the choices"))
+        case "number" | "integer":
+            return number(typed, whole=field.type == "integer")
+        case _:
+            return kept(field.default, typed) if isinstance(field.default, str) else kept("", typed)
+
+
+def _numbered(field: Field) -> list[tuple[str, str]]:
+    return [(str(n), value) for n, (value, _) in enumerate(choices(field))]
+
+
+def _picked(field: Field, numbers: Any) -> Any:
+    """The chosen values in their order. None chosen is no answer, or the empty list where one is needed."""
+    values = dict(_numbered(field))
+    if not set(numbers) <= values.keys():
+        return Problem("must be some of the choices")
+    picked = [value for number, value in values.items() if number in numbers]
+    return picked if picked or (field.required and not field.schema.get("minItems")) else UNFILLED
+
+
+def number(typed: str, *, whole: bool) -> Any:
+    """What was typed as a number, or the Problem with it."""
+    text = typed.strip().replace("\u2212", "-")
+    found = _to_number.match(text)
+    if found is None or (whole and (found[1] or found[2])):
+        return Problem("must be a whole number" if whole else "must be a number, with a point for fractions")
+    value: int | float = json.loads(text)
+    too_large = math.isinf(value) if isinstance(value, float) else abs(value) > MAX_INTEGER
+    return Problem("is too large a number") if too_large else value
+
+
+def as_json(posted: Posted) -> Mapping[str, Any] | str:
+    """Content that was written as JSON, for forms too large to be drawn; or what is wrong with it."""
+    try:
+        value = decode((first(posted, "content") or "").encode("utf-8", "replace"), max_bytes=1 << 20)
+    except Fault as fault:
+        return f"is not JSON: {fault}"
+    return value if isinstance(value, dict) else "must be an object with the fields of the form"
+
+
+_NAMES: Final = {
+    "edits.systemPrompt": ("edit.system", "System prompt"),
+    "edits.model": ("edit.model", "Model"),
+    "edits.maxTokens": ("edit.max_tokens", "Max tokens"),
+    "edits.temperature": ("edit.temperature", "Temperature"),
+    "reason": ("reason", "Reason"),
+    "tell_server": ("reason", "Reason"),
+    "digest": ("", "What was shown"),
+    "action": ("", "Answer"),
+}
+_message: Final = re.compile(r"edits\.messages\.(\d+)(?:\.content)?(?:\.(\d+))?")
+_part: Final = re.compile(r"content(?:\.(\d+))?(?:\.|\Z)")
+
+
+class Wrong(msgspec.Struct, frozen=True):
+    """One line of the summary."""
+
+    anchor: str
+    """The field's id; "" for none."""
+    label: str
+    what: str
+
+
+def summary(problems: Mapping[str, str], kind: Kind, entries: Sequence[Entry]) -> tuple[Wrong, ...]:
+    """All that is wrong, in the order in which it was found."""
+    by_key = {f"content.{entry.key}": entry for entry in entries}
+    return tuple(_wrong(path, what, kind, by_key) for path, what in problems.items())
+
+
+def _wrong(path: str, what: str, kind: Kind, by_key: Mapping[str, Entry]) -> Wrong:
+    if (entry := by_key.get(path)) is not None:
+        return Wrong(entry.name, entry.label, what)
+    label = _NAMES[path][1] if path in _NAMES else path.removeprefix("content.") if path.startswith("content") and kind == "elicitation" else ""
+    return Wrong(field_of(path, kind), label, what)
+
+
+def at(problems: Mapping[str, str], kind: Kind) -> dict[str, str]:
+    """What is wrong with each field, by its id; where several things are, they are one sentence."""
+    found: dict[str, str] = {}
+    for path, what in problems.items():
+        name = field_of(path, kind)
+        found[name] = f"{found[name]}; {what}" if name in found else what
+    return found
+
+
+def field_of(path: str, kind: Kind) -> str:
+    """The id of the field that a problem belongs to; "" where it has none."""
+    if path in _NAMES:
+        return _NAMES[path][0]
+    if found := _message.match(path):
+        return f"edit.text.{found[1]}.{found[2] or 0}"
+    if (found := _part.match(path)) is None:
+        return ""
+    return "content" if kind == "elicitation" else f"answer.{found[1] or 0}"
+
+
+MAX_EDITED: Final = 150_000  # characters of one form: up to three bytes each on the way back, and the listener takes 1 MiB
+MAX_EDITORS: Final = 200
+
+
+class Editor(msgspec.Struct, frozen=True):
+    """One text."""
+
+    name: str
+    label: str
+    text: str
+
+
+def editors(review: Review) -> tuple[Editor, ...]:
+    """The texts of the messages, as far as they fit into a form."""
+    if review.bounds is None:
+        return ()
+    found = [
+        Editor(f"edit.text.{m}.{b}", f"Message {m + 1}{f', part {b + 1}' if b else ''} ({message.get('role')})", text)
+        for m, message in enumerate(review.params.get("messages", ()))
+        for b, text in texts(message.get("content"))
+    ]
+    return _fitting(found)
+
+
+def answers(review: Review) -> tuple[Editor, ...]:
+    """The texts of a model's answer; an empty one where a person is to write it."""
+    if review.answer is None:
+        return (Editor("answer.0", "Your answer", ""),)
+    found = list(texts(review.answer.get("content")))
+    return _fitting([Editor(f"answer.{b}", f"Part {b + 1}" if len(found) > 1 else "The answer", text) for b, text in found])
+
+
+def _fitting(found: list[Editor]) -> tuple[Editor, ...]:
+    kept: list[Editor] = []
+    left = MAX_EDITED
+    for editor in found[:MAX_EDITORS]:
+        left -= len(editor.text)
+        if left >= 0:
+            kept.append(editor)
+    return tuple(kept)
+
 
 PREVIEW: Final = "preview"
 
@@ -145,7 +471,7 @@ def edits(review: Review, posted: Posted) -> tuple[dict[str, Any], dict[str, str
         found["model"] = model
     for name, field, whole in (("maxTokens", "edit.max_tokens", True), ("temperature", "edit.temperature", False)):
         value = _number(params.get(name), first(posted, field), whole=whole)
-        if isinstance(value, filled.Problem):
+        if isinstance(value, Problem):
             problems[f"edits.{name}"] = str(value)
         elif value != params.get(name):
             found[name] = value
@@ -158,7 +484,7 @@ def edits(review: Review, posted: Posted) -> tuple[dict[str, Any], dict[str, str
 def _number(now: Any, typed: str | None, *, whole: bool) -> Any:
     if typed is None or (not typed.strip() and now is None):
         return now
-    return filled.number(typed, whole=whole) if typed.strip() else filled.Problem("cannot be taken out, only changed")
+    return number(typed, whole=whole) if typed.strip() else Problem("cannot be taken out, only changed")
 
 
 def _messages(params: Mapping[str, Any], posted: Posted) -> Iterator[Any]:
@@ -199,7 +525,7 @@ def _content(review: Review, posted: Posted) -> tuple[Any, dict[str, str]]:
     if isinstance(form, NotFlat):
         return {}, {"content": f"cannot be filled in here: {form.why}"}
     if not drawable(form):
-        written = filled.as_json(posted)
+        written = as_json(posted)
         return ({}, {"content": written}) if isinstance(written, str) else (written, {})
-    values, problems = filled.content(form, posted)
+    values, problems = content(form, posted)
     return values, {f"content.{name}": what for name, what in problems.items()}

@@ -21,8 +21,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from samplegate.ports import Unavailable
 from samplegate.request_headers import RequestHeaders, host_name, is_local_name
 from samplegate.urls import PORTS, address_of, split
-from samplegate.web.context import Web
-from samplegate.web.problems import problem
+from samplegate.web.context import Web, problem
 
 MAX_VERDICT: Final = 1024 * 1024  # bytes: edited messages are text, and long ones make some 100 KiB
 MAX_FORM: Final = 4 * MAX_VERDICT  # the same by the page: a form spends three bytes on one, and nine on a letter of some alphabets

@@ -1,4 +1,4 @@
-"""A peer's text so that all of it can be seen: escaped, and what has no shape or turns others around written out. Not Markdown (``markdown.py``).
+"""A peer's text so that all of it can be seen: escaped, and what has no shape or turns others around written out. Not Markdown (``content.py``).
 
 Invisible marks carry instructions to models and turn addresses around (T12); here they stand as their code points.
 """
