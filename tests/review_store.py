@@ -9,8 +9,7 @@ from typing import Any, TypeVar
 from msgspec.structs import replace
 
 from samplegate.core.review import states
-from samplegate.core.review.cleared import cleared
-from samplegate.core.review.review import Delivery, Door, Event, Filter, Review, Stage, Verdict
+from samplegate.core.review.review import Delivery, Door, Event, Filter, Review, Stage, Verdict, cleared
 from samplegate.core.review.states import Conflict
 from samplegate.ports import ReviewTransactions, Unavailable
 

@@ -18,8 +18,7 @@ from samplegate.core.samples import Sampled, SampleFailed
 from samplegate.core.session.rounds import ForwardRound, Open, Release, Settled
 from samplegate.ports import Unavailable
 from samplegate.records.metrics import Metrics
-from samplegate.review.counts import Counts
-from samplegate.review.desk import Desk
+from samplegate.review.desk import Counts, Desk
 from tests.core.dialogue import form, modern, one, sample
 from tests.metered import value
 from tests.review_store import MemoryReviews

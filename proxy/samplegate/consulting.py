@@ -17,7 +17,7 @@ from samplegate.core.decide import decide
 from samplegate.core.decisions import Allowed, Decision, Escalated, Outcome, Reason, Situation, Unanswered
 from samplegate.core.patience import hold, left
 from samplegate.core.policy import AllowRule, EscalateRule
-from samplegate.core.review import opening
+from samplegate.core.review import create
 from samplegate.core.review.review import DECIDED, Review, Stage
 from samplegate.core.session.rounds import SAMPLING
 from samplegate.plans import Plan
@@ -95,7 +95,7 @@ def is_looked_at(plan: Plan) -> bool:
 
 async def consult(scene: Scene, decision: Decision, escalated: Escalated, *, comes_back: bool = False) -> Outcome | None:
     """Ask a person about the request and wait; the verdict is in ``scene.verdict`` then. The outcome where there is none."""
-    wanted = opening.of_request(context_of(scene, decision), escalated)
+    wanted = create.of_request(context_of(scene, decision), escalated)
     scene.missed = await ask(scene, wanted, escalated.reviewer, escalated.timeout, comes_back=comes_back)
     return scene.missed
 
@@ -135,9 +135,9 @@ def withdrawn_by_policy(scene: Scene, held: Sequence[Review] | None = None) -> s
     decision = decide(book, scene.request, Situation(can_forward=can_forward(scene.request, scene.round.client)))
     at = msgspec.structs.replace(context_of(scene, decision), book=book)
     said = {review.stage: review.lookup for review in held}
-    asks: dict[Stage, str] = {"request": opening.of_request(at, decision.act).lookup} if isinstance(decision.act, Escalated) else {}
+    asks: dict[Stage, str] = {"request": create.of_request(at, decision.act).lookup} if isinstance(decision.act, Escalated) else {}
     if decision.allowed is not None and decision.allowed.review_answer is not None:
-        asks["answer"] = opening.lookup_of_answer(at, decision.allowed)
+        asks["answer"] = create.lookup_of_answer(at, decision.allowed)
     stage: Stage = "request" if "request" in said else "answer"  # an edited request has another answer: what it began with counts
     return None if asks.get(stage) == said[stage] else "the policy has changed meanwhile, and does not ask for this verdict any more"
 
@@ -158,7 +158,7 @@ async def find_answer(scene: Scene, decision: Decision, allowed: Allowed, timeou
     """The review of a model's answer to the same request that was opened before, held from here on. Raises Unavailable."""
     seconds = left(scene.book.policy, scene.round, timeout, scene.ports.clock())
     until = _until(scene, "answer", seconds, scene.ports.wall() + timeout)
-    return await find(scene, opening.lookup_of_answer(context_of(scene, decision), allowed), "answer", decision.rule, until)
+    return await find(scene, create.lookup_of_answer(context_of(scene, decision), allowed), "answer", decision.rule, until)
 
 
 async def ask(scene: Scene, wanted: Review, reviewer: str, timeout: float, *, comes_back: bool = False) -> Outcome | None:
@@ -201,10 +201,10 @@ async def ask(scene: Scene, wanted: Review, reviewer: str, timeout: float, *, co
     return late(f"reviewer {reviewer} has given no verdict on {review.id} so far; one that still comes answers the next same request")
 
 
-def context_of(scene: Scene, decision: Decision) -> opening.Context:
+def context_of(scene: Scene, decision: Decision) -> create.Context:
     """What a review of this request is opened in."""
     ports = scene.ports
-    return opening.Context(scene.book, scene.policy_hash, scene.round, scene.request, decision, scene.decision_id, ports.wall(), ports.realm)
+    return create.Context(scene.book, scene.policy_hash, scene.round, scene.request, decision, scene.decision_id, ports.wall(), ports.realm)
 
 
 def nobody(problem: Unavailable) -> Unanswered:

@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING, Final
 import anyio
 
 from samplegate.core.policy import Show
-from samplegate.core.review import opening
+from samplegate.core.review import create
 from samplegate.house import House, Rules
 from samplegate.ports import ReviewStore, Unavailable
 from samplegate.settings.definition import ProcessSettings
 
 if TYPE_CHECKING:
-    from samplegate.core.review.withholding import Clean
+    from samplegate.core.review.views import Clean
     from samplegate.store.threads import KeptReviews
 
 FILE: Final = "reviews.db"
@@ -41,9 +41,8 @@ class Office:
     """
 
     def __init__(self, house: House, settings: ProcessSettings, *, folder: Path, environment: Mapping[str, str], url: str | None = None) -> None:
-        from samplegate.review.counts import Counts
-        from samplegate.review.desk import Desk
-        from samplegate.review.keys import Place
+        from samplegate.review.desk import Counts, Desk
+        from samplegate.review.webhooks import Place
 
         self._house = house
         self._settings = settings
@@ -92,7 +91,7 @@ class Office:
 
     def amend(self, folder: Path, environment: Mapping[str, str]) -> None:
         """After a reload: where the policy's files and variables are now."""
-        from samplegate.review.keys import Place
+        from samplegate.review.webhooks import Place
 
         place = Place(folder, environment)
         if place != self._place:
@@ -104,7 +103,7 @@ class Office:
         self._hashes.add(self._house.rules.hash)
         policy, hashes = self._house.rules.policy.policy, self._hashes
         try:
-            await self.desk.reloaded(lambda review: opening.gone(policy, review) if review.policy_hash in hashes else None)
+            await self.desk.reloaded(lambda review: create.gone(policy, review) if review.policy_hash in hashes else None)
         except Unavailable as problem:
             self._house.log.error("review.not_withdrawn", problem=str(problem))
 
@@ -114,9 +113,8 @@ class Office:
 
     async def _outbox(self) -> None:
         from samplegate.review.addresses import networks_of
-        from samplegate.review.errand import World
-        from samplegate.review.outbox import Outbox
-        from samplegate.review.sending import Way
+        from samplegate.review.outbox import Outbox, World
+        from samplegate.review.webhooks import Way
 
         world = World(
             store=self.store(),

@@ -19,7 +19,7 @@ from samplegate.core.claims import Claimant
 from samplegate.core.decisions import Allowed, Answered, DecidedBy, Decision, Denied, Escalated, Outcome, Reason, Situation, Unanswered
 from samplegate.core.parsing import strictjson
 from samplegate.core.recording import Done
-from samplegate.core.review import editing, opening
+from samplegate.core.review import create, edits
 from samplegate.core.review.review import MOST_REVIEWED, PROGRAMS, Review, Verdict
 from samplegate.ports import Unavailable
 from samplegate.sampling import late, sample, shaped
@@ -53,7 +53,7 @@ async def sample_seen(scene: Scene, decision: Decision, allowed: Allowed) -> Don
     """A model answers, and a person sees the answer before the server does. A verdict on an answer of before is taken without asking a model."""
     reviewer = allowed.review_answer
     assert reviewer is not None
-    timeout = opening.timeout_of(scene.book, reviewer)
+    timeout = create.timeout_of(scene.book, reviewer)
     try:
         found = await find_answer(scene, decision, allowed, timeout)
     except Unavailable as problem:
@@ -67,7 +67,7 @@ async def sample_seen(scene: Scene, decision: Decision, allowed: Allowed) -> Don
         if len(done.outcome.result) > MOST_REVIEWED:
             large = f"the answer has {len(done.outcome.result)} bytes, and a person is shown {MOST_REVIEWED} at most"
             return _done(scene, Unanswered(Reason.REVIEW, detail=large), decision, done)
-        found = opening.of_answer(context_of(scene, decision), allowed, done.outcome.result)
+        found = create.of_answer(context_of(scene, decision), allowed, done.outcome.result)
     assert found is not None
     outcome = await ask(scene, found, reviewer, timeout, comes_back=scene.comes_back)
     scene.put_off = scene.comes_back and waits(scene, outcome)
@@ -90,7 +90,7 @@ async def _approved(scene: Scene, decision: Decision, escalated: Escalated, verd
         return _done(scene, Unanswered(Reason.REVIEW, detail=f"it was approved, but {escalated.why or 'no model can be asked'}"), decision)
     if verdict.edits is not None:
         situation = Situation(can_forward=can_forward(scene.request, scene.round.client))
-        again = editing.decided_again(scene.book, scene.request, situation, decision, verdict.edits)
+        again = edits.decided_again(scene.book, scene.request, situation, decision, verdict.edits)
         if isinstance(again, str):
             scene.unfit = True
             return _done(scene, Unanswered(Reason.REVIEW, detail=f"the edits of review {_id(scene)} cannot be carried out: {again}"), decision)

@@ -28,7 +28,7 @@ from samplegate.gate import Gate
 from samplegate.records.decisions import DecisionLog, decision_log
 from samplegate.records.metrics import Metrics
 from samplegate.review import desk
-from samplegate.review.counts import Counts
+from samplegate.review.desk import Counts
 from samplegate.store import reviews, threads
 from samplegate.store.reviews import tell
 from samplegate.store.threads import KeptReviews

@@ -12,10 +12,8 @@ from typing import Any, Final
 from samplegate.core.policy import Reviewer, Webhook
 from samplegate.core.review.review import Delivery, Review
 from samplegate.review.addresses import networks_of
-from samplegate.review.errand import World
-from samplegate.review.keys import Place
-from samplegate.review.outbox import Outbox
-from samplegate.review.sending import Bounds, Way
+from samplegate.review.outbox import Outbox, World
+from samplegate.review.webhooks import Bounds, Place, Way
 from tests.core.review.made import NOW, review
 from tests.review.endpoint import LOOPBACK, Endpoint
 from tests.review_store import MemoryReviews

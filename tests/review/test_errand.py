@@ -13,9 +13,9 @@ import pytest
 from msgspec.structs import replace
 
 from samplegate.core.policy import Reviewer, Webhook
-from samplegate.core.review import callbacks
+from samplegate.core.review import formats
 from samplegate.core.review.review import Verdict
-from samplegate.review.errand import HOLD, LEASE, OVER
+from samplegate.review.outbox import HOLD, LEASE, OVER
 from tests.core.review.made import NOW, form
 from tests.review.endpoint import Behave, answer, endpoint, ok
 from tests.review.outside import Outside, running
@@ -123,7 +123,7 @@ async def test_a_202_leaves_it_to_the_callback_whose_token_holds(out: Outside) -
         async with running(out.outbox()):
             await out.store.until(lambda: out.store.one.state == "done")
     callback = json.loads(hook.seen[0].body)["data"]["callback"]
-    assert callbacks.fault(out.store.key(), callback["token"], asked.id, asked.digest, NOW) is None
+    assert formats.callback_fault(out.store.key(), callback["token"], asked.id, asked.digest, NOW) is None
     assert "pending" == out.store.reviews[asked.id].state
 
 

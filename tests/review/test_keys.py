@@ -6,10 +6,9 @@ from typing import Any
 import pytest
 
 from samplegate.core.policy import Webhook
-from samplegate.core.review.payloads import View
+from samplegate.core.review.formats import View
 from samplegate.core.review.review import Delivery
-from samplegate.review.hooks import message
-from samplegate.review.keys import MAX_BYTES, Place, Unready, keys_of, url_of
+from samplegate.review.webhooks import MAX_BYTES, Place, Unready, keys_of, message, url_of
 from tests.core.review.made import NOW, review
 
 

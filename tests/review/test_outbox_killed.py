@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from samplegate.core.review.review import Delivery, Review
-from samplegate.review.errand import LEASE
+from samplegate.review.outbox import LEASE
 from samplegate.store.reviews import Reviews
 from samplegate.store.threads import KeptReviews
 from tests.core.review.made import review

@@ -12,8 +12,7 @@ import pytest
 from yarl import URL
 
 from samplegate.review.addresses import networks_of
-from samplegate.review.answers import Again, Answered, Delivered, Gone, Refused, Said
-from samplegate.review.sending import Bounds, Message, Way, holds_verdict, proxy_of, send
+from samplegate.review.webhooks import Again, Answered, Bounds, Delivered, Gone, Message, Refused, Said, Way, holds_verdict, proxy_of, send
 from tests.review.endpoint import LOOPBACK, Behave, answer, connect_proxy, contexts, endpoint, ok
 
 pytestmark = pytest.mark.anyio

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from samplegate.core.review import callbacks
+from samplegate.core.review import formats
 from samplegate.core.review.review import Review, Verdict
 from samplegate.store.threads import KeptReviews
 from samplegate.web.app import reviews_app
@@ -239,7 +239,7 @@ async def test_content_that_breaks_the_form_is_told_at_its_field() -> None:
 
 async def token_for(house: House, of: Review, **changed: Any) -> str:
     values: dict[str, Any] = {"review_id": of.id, "digest": of.digest, "expires": NOW + 60, **changed}
-    return callbacks.make(house.store.key(), **values)
+    return formats.make(house.store.key(), **values)
 
 
 async def test_a_callbacks_token_decides_its_own_review_once() -> None:
@@ -283,7 +283,7 @@ async def test_a_callbacks_token_that_was_not_made_for_this_is_refused(changed: 
     house = House()
     asked = await house.open()
     values = {"key": house.store.key(), "review_id": ID, "digest": asked.digest, "expires": NOW + 60, **changed}
-    found = await client(house.app(), callbacks.make(**values)).post(f"/v1/reviews/{ID}/verdict", json=said(asked))
+    found = await client(house.app(), formats.make(**values)).post(f"/v1/reviews/{ID}/verdict", json=said(asked))
     assert (401, f"the token {why}") == plain(found)
     assert "pending" == house.store.reviews[ID].state
 

@@ -13,13 +13,11 @@ from typing import Any, Final
 from samplegate.core.ledger import SCALE
 from samplegate.core.matching.forms import Field, NotFlat, read_form
 from samplegate.core.matching.secrecy import secret_fields
-from samplegate.core.review import fieldwords, states
-from samplegate.core.review.cleared import cleared
+from samplegate.core.review import states, views
 from samplegate.core.review.edits import changes
-from samplegate.core.review.review import Bounds, Event, Review
+from samplegate.core.review.review import Bounds, Event, Review, cleared
 from samplegate.core.review.spans import span
-from samplegate.core.review.telling import notes, said
-from samplegate.core.review.withholding import all_without_media
+from samplegate.core.review.views import all_without_media, notes, said
 from samplegate.urls import shown_url
 
 MARK: Final = "  | "
@@ -244,11 +242,11 @@ def _form(review: Review) -> Iterator[str]:
 
 def _field(field: Field, secret: bool) -> Iterator[str]:
     marks = f"{', required' if field.required else ''}{', looks like a secret' if secret else ''}"
-    yield f"{MARK}{harmless(field.name)} ({fieldwords.kind(field.schema)}{marks})"
+    yield f"{MARK}{harmless(field.name)} ({views.kind(field.schema)}{marks})"
     for name in ("title", "description"):
         if isinstance(field.schema.get(name), str):
             yield f"{MARK}    {name}: {harmless(field.schema[name])}"
-    for line in fieldwords.lines(field.schema, secret=secret):
+    for line in views.lines(field.schema, secret=secret):
         yield f"{MARK}    {harmless(line)}"
 
 

@@ -29,12 +29,11 @@ from samplegate.commands.review_text import harmless, history, line, lines, mome
 from samplegate.core.matching.conditions import shown
 from samplegate.core.matching.forms import Field, NotFlat, read_form
 from samplegate.core.parsing.strictjson import Fault, decode
-from samplegate.core.review.fieldwords import choices
 from samplegate.core.review.review import Event, Filter, Review, State, Verdict
 from samplegate.core.review.spans import span
 from samplegate.core.review.states import Conflict
-from samplegate.core.review.telling import told, withdrawn_for
 from samplegate.core.review.verdicts import MAX_DEPTH, MOST_BYTES, read
+from samplegate.core.review.views import choices, told, withdrawn_for
 from samplegate.ports import Unavailable
 from samplegate.settings.definition import SETTINGS
 from samplegate.settings.gathering import NO_STATE, gather

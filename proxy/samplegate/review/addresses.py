@@ -1,4 +1,4 @@
-"""Where outgoing messages may go: a host's addresses, each checked before anything is connected. Not the sending (``sending.py``).
+"""Where outgoing messages may go: a host's addresses, each checked before anything is connected. Not the sending (``webhooks.py``).
 
 A webhook's URL is the operator's, what its name resolves to is not: it may lead to this machine, to a neighbour or to a cloud's metadata. So names
 are looked up here, once a message, and the connection goes to what was looked up and checked: a name that changes its mind (DNS rebinding) leads

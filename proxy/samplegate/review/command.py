@@ -1,7 +1,7 @@
-"""One run of a reviewer's command: the review as JSON on its standard input, the verdict on its standard output, as a value. It reads no verdict.
+"""One run of a reviewer's command: the review as JSON on standard input, its verdict on standard output; and the reading of such verdicts.
 
-No shell reads the command, none of the gate's secrets are in its environment, and what it writes to stderr goes nowhere, since it may hold content.
-Nothing of its process group outlives the run. Not tested on Windows, where only the program itself is ended.
+No shell reads the command, none of the gate's secrets are in its environment, and its stderr is discarded, since it may hold content. Nothing of its
+process group outlives the run. Not tested on Windows, where only the program itself is ended.
 """
 
 from __future__ import annotations
@@ -14,9 +14,57 @@ import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Final, cast
+from typing import Any, Final, Literal, TypeAlias, cast
 
-from samplegate.review.answers import Again, Answered, Delivered, Refused, Said
+from samplegate.core.parsing import strictjson
+from samplegate.core.review import verdicts
+from samplegate.core.review.review import Review, Verdict
+from samplegate.core.review.states import Conflict
+from samplegate.ports import Log, ReviewStore
+from samplegate.review.webhooks import Again, Answered, Delivered, Refused, Said
+
+AnswerDoor: TypeAlias = Literal["webhook", "command"]
+_PLACES: Final = frozenset({"verdict", "digest", "edits", "action", "content", "reason", "tell_server"})
+MOST_BY: Final = 100  # characters of a name
+
+
+def read(raw: bytes, review: Review) -> tuple[Verdict, str] | tuple[verdicts.Problem, ...]:
+    """The verdict and who it says that it is by ("" for nobody), or all that is wrong with it. ``by`` is the answer's own word, unproved."""
+    try:
+        found: Any = strictjson.decode(raw, max_bytes=verdicts.MOST_BYTES, max_depth=verdicts.MAX_DEPTH)
+    except strictjson.Fault as fault:
+        return (verdicts.Problem("", str(fault)),)
+    by = found.get("by") if isinstance(found, dict) else None
+    given: bytes | Mapping[str, Any] = {name: value for name, value in found.items() if name != "by"} if isinstance(by, str) else raw
+    verdict = verdicts.read(given, review, digest="optional")  # the answer to a message is about what the message showed
+    return (verdict, _name(by) if isinstance(by, str) else "") if isinstance(verdict, Verdict) else verdict
+
+
+def _name(text: str) -> str:
+    return "".join(c for c in text[: 4 * MOST_BY] if c.isprintable()).strip()[:MOST_BY]
+
+
+def _place(problem: verdicts.Problem) -> str:
+    """Where a problem is, in our words only: a form's names of fields are content, and an unknown name is anybody's."""
+    name = problem.path.partition(".")[0]
+    return name if name in _PLACES else "elsewhere" if name else "the whole of it"
+
+
+async def give(store: ReviewStore, log: Log, review: Review, raw: bytes, *, door: AnswerDoor, now: float) -> str | None:
+    """Give it to the store. What came of it in a few words; None: it does not read, which the log says. Raises Unavailable."""
+    match read(raw, review):
+        case (Verdict() as verdict, str(by)):
+            pass
+        case problems:
+            places = sorted({_place(problem) for problem in problems})
+            log.warning("review.verdict_unread", review=review.id, reviewer=review.reviewer, door=door, problems=len(problems), places=places)
+            return None
+    done = await store.write(lambda store: store.decide(review.id, verdict, who=by or review.reviewer, door=door, now=now))
+    if isinstance(done, Conflict):
+        log.info("review.verdict_late", review=review.id, reviewer=review.reviewer, door=door, state=done.review.state)
+        return f"{verdict.word}, too late: {done.review.state}"
+    return verdict.word if done is not None else "the review is not there any more"
+
 
 MAX_OUTPUT: Final = 1024 * 1024  # bytes of a verdict
 LAST_WORDS: Final = 1.0  # seconds from the program's end to that of its output, which something it left behind may hold open

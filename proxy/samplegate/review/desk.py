@@ -1,19 +1,109 @@
-"""The gate's side of reviews: opens them, waits for verdicts and holds what was said until it is used. Not who is told, and not the store.
+"""The gate's side of reviews: opens them, waits for verdicts, holds each verdict until it is used, and counts what came of them.
 
-What a process holds is its own by a lease that it renews; a process that was killed renews nothing, and the next same request takes the verdict.
+What a process holds is its own by a lease that it renews; a killed process renews nothing, and the next same request takes the verdict.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Final
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from typing import Final, Protocol, TypeAlias
 
 import anyio
 import msgspec
 
-from samplegate.core.review.review import DECIDED, Event, Filter, Review, Stage
+from samplegate.core.review.review import DECIDED, ENDED, Event, Filter, Review, Stage
 from samplegate.ports import Log, ReviewStore, Unavailable
-from samplegate.review.counts import Counts
+
+Pause: TypeAlias = Callable[[asyncio.Event, float], Awaitable[None]]
+"""Until the event is set or so many seconds are over."""
+
+
+async def pause(event: asyncio.Event, seconds: float) -> None:
+    """The real one."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            await event.wait()
+
+
+class Waking:
+    """Events of all that wait; one call wakes them."""
+
+    def __init__(self) -> None:
+        self._events: set[asyncio.Event] = set()
+
+    def __call__(self) -> None:
+        for event in self._events:
+            event.set()
+
+    @contextmanager
+    def woken(self) -> Iterator[asyncio.Event]:
+        """An event that is set at every call while this lasts; whoever waits clears it."""
+        event = asyncio.Event()
+        self._events.add(event)
+        try:
+            yield event
+        finally:
+            self._events.discard(event)
+
+
+MOST: Final = 100_000  # reviews whose end is still to be counted; what was asked before those is not
+
+
+class Meters(Protocol):
+    """Where numbers go: ``records.metrics.Metrics`` has this shape."""
+
+    def count(self, name: str, amount: float = 1, /, **labels: object) -> None: ...
+    def observe(self, name: str, value: float, /, **labels: object) -> None: ...
+    def set(self, name: str, value: float, /, **labels: object) -> None: ...
+
+
+class Counts:
+    """Of one process."""
+
+    def __init__(self, meters: Meters) -> None:
+        self._meters = meters
+        self._open: dict[str, tuple[str, float]] = {}
+        self._seen: set[str] = set()
+
+    @property
+    def counting(self) -> bool:
+        """Whether the end of any is still to be counted."""
+        return bool(self._open)
+
+    def opened(self, review: Review) -> None:
+        """It was put before its reviewer."""
+        self._open[review.id] = (review.reviewer, review.created)
+        while len(self._open) > MOST:
+            del self._open[next(iter(self._open))]
+
+    def failed(self) -> None:
+        """The store could not be asked."""
+        self._meters.count("samplegate_review_store_failures_total")
+
+    def waiting(self, pending: Mapping[str, tuple[int, float]], now: float) -> None:
+        """How many wait in the store by reviewer, and when the oldest was opened. A reviewer once seen goes on being told of, with none."""
+        self._seen.update(pending)
+        for reviewer in self._seen:
+            number, oldest = pending.get(reviewer, (0, now))
+            self._meters.set("samplegate_reviews_pending", number, reviewer=reviewer)
+            self._meters.set("samplegate_review_oldest_seconds", max(now - oldest, 0.0), reviewer=reviewer)
+
+    def took(self, review: Review) -> None:
+        """One of another process, or of before a restart, is ours now."""
+        if review.state == "pending" and review.id not in self._open:
+            self.opened(review)
+
+    def happened(self, event: Event) -> None:
+        """Something was said of a review; what is not of ours is counted elsewhere."""
+        if event.what not in ENDED or (found := self._open.pop(event.review, None)) is None:
+            return
+        reviewer, created = found
+        self._meters.count("samplegate_reviews_total", reviewer=reviewer, door=event.door, outcome=event.what)
+        if event.what in ("approved", "rejected", "answered"):
+            self._meters.observe("samplegate_review_duration_seconds", max(event.at - created, 0.0), reviewer=reviewer)
+
 
 LEASE: Final = 10.0  # seconds after which a process that says nothing is taken for dead
 POLL: Final = 0.5  # seconds between two looks at what other processes did, while somebody waits here

@@ -1,21 +1,207 @@
-"""Tells reviewers by webhook or command: takes from the store what is due, several at once, and lets reviews expire. Not what is told or how.
+"""The outbox: takes due deliveries from the store, carries each out by webhook or command, and lets reviews expire.
 
-At least once: what is taken is held for a while only, so whatever a killed process had taken is taken again; a message keeps its id, so that the
-receiver knows it again. Every process with the store open may run one; they share the work.
+At least once: a delivery is held for a while only, so what a killed process had taken is taken again; a message keeps its id, so that the receiver
+recognizes it. Every process with the store open may run one; they share the work.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from typing import Final
+from contextlib import suppress
+from typing import Final, assert_never
 
-from samplegate.core.policy import Reviewer
-from samplegate.core.review.review import Delivery
-from samplegate.ports import Unavailable
-from samplegate.review.errand import LEASE, Errand, World
+import msgspec
+
+from samplegate.core.policy import Reviewer, Show, Webhook
+from samplegate.core.review import backoff, formats
+from samplegate.core.review.formats import View
+from samplegate.core.review.review import Delivery, Review
+from samplegate.core.review.views import Clean
+from samplegate.ports import Log, ReviewStore, Unavailable
+from samplegate.review import command, webhooks
+from samplegate.review.desk import Pause, Waking, pause
 from samplegate.review.lanes import Lane
-from samplegate.review.waking import Waking
+from samplegate.review.webhooks import Again, Answered, Delivered, Gone, Place, Refused, Said, Unready, Way, send
+
+LEASE: Final = 60.0  # seconds that a taken delivery is ours: longer than any webhook takes, and what a killed process costs
+HOLD: Final = 20.0  # seconds between two renewals while a command runs
+NEWS: Final = 3_600.0  # seconds that somebody is told what became of a review
+OVER: Final = "nobody is asked any more"
+
+
+class World(msgspec.Struct, frozen=True, kw_only=True):
+    """What the outbox is given."""
+
+    store: ReviewStore
+    place: Place
+    way: Way
+    url: str | None
+    """How people reach the page, without a slash at its end; None: there is none, so no links and no callbacks."""
+    clean: Callable[[Show], Clean | None]
+    """What takes secrets out of a text; asked each time, so that a reload holds."""
+    log: Log
+    count: Callable[..., object]
+    """A metric's name, and labels as keywords."""
+    waiting: Callable[[Mapping[str, tuple[int, float]], float], object] = lambda _pending, _now: None
+    """Is told some times a minute of what is pending by reviewer, and the time."""
+    wall: Callable[[], float]
+    random: Callable[[int], bytes]
+    pause: Pause = pause
+
+    def chance(self) -> float:
+        """From 0 to below 1."""
+        return int.from_bytes(self.random(6), "big") / 2**48
+
+
+class Errand:
+    """One delivery that was taken. ``run`` once."""
+
+    def __init__(self, world: World, waking: Waking, lane: Lane, delivery: Delivery) -> None:
+        self._world, self._waking, self._lane, self._delivery = world, waking, lane, delivery
+
+    async def run(self) -> float | None:
+        """Carry it out and say in the store what became of it; when it is due again, if it is. Raises Unavailable: then it is taken again by time."""
+        review = await self._review()
+        if review is None or self._is_over(review):
+            await self._given_up(OVER)
+            return None
+        said: Said | Unready | None = None
+        if self._lane.reviewer.webhook is not None:
+            said = await self._webhook(review, self._lane.reviewer.webhook)
+        if self._lane.reviewer.command is not None and not (isinstance(said, Answered)):
+            ran = await self._command(review, self._lane.reviewer.command)
+            said = ran if said is None or isinstance(said, Delivered) or isinstance(ran, Answered) else said
+        if said is None:
+            await self._given_up(OVER)
+            return None
+        return await self._became(review, said)
+
+    def _is_over(self, review: Review) -> bool:
+        now = self._world.wall()
+        return now >= self._end(review) or (self._delivery.event == "review.opened" and review.state != "pending")
+
+    def _end(self, review: Review) -> float:
+        return review.expires if self._delivery.event == "review.opened" else self._delivery.created + NEWS
+
+    async def _view(self, review: Review) -> View:
+        world = self._world
+        return View(world.wall(), world.url, world.clean(review.show), await world.store.write(lambda store: store.key()))
+
+    async def _webhook(self, review: Review, webhook: Webhook) -> Said | Unready:
+        message = await asyncio.to_thread(
+            webhooks.message, self._delivery, review, webhook, view=await self._view(review), place=self._world.place
+        )  # files are read, and 256 KiB are written
+        if isinstance(message, Unready):
+            return message
+        said = await send(message, self._world.way, now=self._world.wall())
+        if isinstance(said, Answered | Delivered):
+            self._look(review, said)
+        if not isinstance(said, Answered):
+            return said
+        if self._delivery.event != "review.opened" or webhook.format not in webhooks.ANSWERING:
+            return Delivered(said.said)
+        return await self._judged(review, said, "webhook")
+
+    def _look(self, review: Review, said: Answered | Delivered) -> None:
+        """Say once if it was taken by something that may show it to nobody."""
+        odd = said.odd if isinstance(said, Delivered) else None
+        if self._lane.is_news_odd(odd):
+            self._world.log.warning("review.delivery_odd", reviewer=self._lane.name, review=review.id, content_type=odd)
+
+    async def _judged(self, review: Review, said: Answered, door: command.AnswerDoor) -> Said:
+        world = self._world
+        given = await command.give(world.store, world.log, review, said.raw, door=door, now=world.wall())
+        return Again(f"{said.said}, with a verdict that does not read") if given is None else Answered(b"", f"{said.said}, {given}")
+
+    async def _command(self, review: Review, argv: list[str]) -> Said | None:
+        """None: it was stopped, since nobody asks any more, or somebody else has taken it."""
+        if self._delivery.event != "review.opened":
+            return Delivered("a command is not told of it")
+        world = self._world
+        data = await asyncio.to_thread(formats.data, review, await self._view(review), callback=True)
+        running = asyncio.create_task(
+            command.run(
+                argv,
+                formats.encoded(data),
+                environment=world.place.environment,
+                folder=world.place.folder,
+                seconds=review.expires - world.wall(),
+            )
+        )
+        holding = asyncio.create_task(self._hold())
+        try:
+            await asyncio.wait([running, holding], return_when=asyncio.FIRST_COMPLETED)
+            said = running.result() if running.done() else None
+        finally:
+            for task in (running, holding):
+                task.cancel()
+            await asyncio.gather(running, holding, return_exceptions=True)
+        return await self._judged(review, said, "command") if isinstance(said, Answered) else said
+
+    async def _hold(self) -> None:
+        """Keep it ours while the command runs. Ends when there is no more use in it."""
+        world = self._world
+        with self._waking.woken() as event:
+            while True:
+                await world.pause(event, HOLD)
+                event.clear()
+                with suppress(Unavailable):  # the command goes on; the lease may run out
+                    review = await self._review()
+                    if review is None or self._is_over(review) or not await self._held(world.wall()):
+                        return
+
+    async def _review(self) -> Review | None:
+        return await self._world.store.read(lambda store: store.get(self._delivery.review))
+
+    async def _held(self, now: float) -> bool:
+        return await self._world.store.write(lambda store: store.hold_delivery(self._delivery, now=now, seconds=LEASE))
+
+    async def _became(self, review: Review, said: Said | Unready) -> float | None:
+        match said:
+            case Answered(said=words):
+                await self._done(words, "answered")
+            case Delivered(said=words):
+                await self._done(words, "delivered")
+            case Again(said=words, after=after):
+                return await self._failed(review, words, after)
+            case Refused(said=words) | Unready(what=words):
+                return await self._failed(review, words, None)
+            case Gone(said=words):
+                self._lane.gone = True
+                return await self._failed(review, f"{words}: it is told nothing more until the policy is loaded anew", None)
+            case _ as never:
+                assert_never(never)
+        return None
+
+    async def _done(self, words: str, result: str) -> None:
+        world, delivery = self._world, self._delivery
+        if self._lane.worked():
+            world.log.info("review.delivery_works", reviewer=self._lane.name)
+        self._count(result)
+        now = world.wall()
+        await world.store.write(lambda store: store.delivered(delivery, said=words, now=now))
+
+    async def _failed(self, review: Review, words: str, after: float | None) -> float | None:
+        world, delivery, now = self._world, self._delivery, self._world.wall()
+        if self._lane.failed(words, now=now, after=after, chance=world.chance()):
+            world.log.warning("review.delivery_failed", reviewer=self._lane.name, review=review.id, of=delivery.event, why=words)
+        due = now + max(backoff.wait(delivery.tries + 1, world.chance()), after or 0.0)
+        if due >= self._end(review):
+            self._count("failed")
+            await self._given_up(words)
+            return None
+        self._count("again")
+        await world.store.write(lambda store: store.postpone(delivery, due=due, said=words, now=now))
+        return due
+
+    async def _given_up(self, words: str) -> None:
+        now = self._world.wall()
+        await self._world.store.write(lambda store: store.give_up(self._delivery, said=words, now=now))
+
+    def _count(self, result: str) -> None:
+        self._world.count("samplegate_review_deliveries_total", reviewer=self._lane.name, result=result)
+
 
 GLANCE: Final = 2.0  # seconds between two cheap looks whether another process has changed anything
 SWEEP: Final = 15.0  # seconds between two looks for what is due though nobody said so, such as what a killed process had taken

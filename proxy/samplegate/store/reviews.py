@@ -14,8 +14,7 @@ from msgspec.structs import replace
 from sqlalchemy import ColumnElement, Connection, Select, and_, bindparam, delete, func, insert, or_, select, update
 
 from samplegate.core.review import states
-from samplegate.core.review.cleared import cleared
-from samplegate.core.review.review import DECIDED, Delivery, Door, Event, Filter, Review, Stage, State, Verdict
+from samplegate.core.review.review import DECIDED, Delivery, Door, Event, Filter, Review, Stage, State, Verdict, cleared
 from samplegate.core.review.states import Conflict
 from samplegate.holders import Holder
 from samplegate.store import rows

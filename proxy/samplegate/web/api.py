@@ -18,10 +18,10 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from samplegate.core.policy import Kind, Show
-from samplegate.core.review import callbacks, states, verdicts
+from samplegate.core.review import formats, states, verdicts
 from samplegate.core.review.review import Filter, Review, State, Verdict
 from samplegate.core.review.states import Conflict
-from samplegate.core.review.telling import told, withdrawn_for
+from samplegate.core.review.views import told, withdrawn_for
 from samplegate.web.context import CHALLENGE, Person, Web, missing, problem, unfit, unknown
 from samplegate.web.events import Feed, Stream, last_seen, shown
 from samplegate.web.security import headers_of, sender
@@ -188,7 +188,7 @@ class Api:
     async def _to_decide(self, request: Request) -> tuple[Review, Giver] | Response:
         """A review and who may decide it: a person of its reviewer, or who shows the token that was made for it."""
         token = headers_of(request.scope).bearer()
-        if token is not None and token.startswith(callbacks.PREFIX):
+        if token is not None and token.startswith(formats.TOKEN_PREFIX):
             return await self._by_callback(request, token)
         person = self._person(request)
         if isinstance(person, Response):
@@ -203,7 +203,7 @@ class Api:
     async def _by_callback(self, request: Request, token: str) -> tuple[Review, Giver] | Response:
         """Whether there is such a review is told to nobody whose token does not open it."""
         key, review = await self._web.store.write(lambda store: store.key()), await self._get(request)
-        why = callbacks.fault(key, token, review.id if review else "", review.digest if review else "", self._web.wall())
+        why = formats.callback_fault(key, token, review.id if review else "", review.digest if review else "", self._web.wall())
         if review is not None and why is None:
             return review, Giver("callback", "callback", "none")
         return self._wrong(request, problem(401, f"the token {why}", headers=CHALLENGE))

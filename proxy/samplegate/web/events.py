@@ -17,7 +17,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from samplegate.core.review.review import Event, Review
-from samplegate.core.review.telling import moment
+from samplegate.core.review.views import moment
 from samplegate.web.context import Person, Web
 from samplegate.web.security import said
 

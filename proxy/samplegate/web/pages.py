@@ -18,10 +18,9 @@ from starlette.routing import Route
 from samplegate.core.matching.forms import NotFlat, read_form
 from samplegate.core.policy import Kind
 from samplegate.core.review import verdicts
-from samplegate.core.review.cleared import cleared
-from samplegate.core.review.review import DECIDED, Event, Filter, Review, State
+from samplegate.core.review.review import DECIDED, Event, Filter, Review, State, cleared
 from samplegate.core.review.states import Conflict, expired
-from samplegate.core.review.telling import withdrawn_for
+from samplegate.core.review.views import withdrawn_for
 from samplegate.ports import ReviewStore, Unavailable
 from samplegate.urls import shown_url
 from samplegate.web import diff, forms, render, signin

@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from samplegate.core.review.edits import Change, apply, changes, problems, read
-from samplegate.core.review.problems import Problem
-from samplegate.core.review.review import Bounds, Edits
+from samplegate.core.review.review import Bounds, Edits, Problem
 from tests.core.review.made import model_answer, review, said, text
 
 USE = {"role": "assistant", "content": [{"type": "tool_use", "id": "1", "name": "t", "input": {}}]}

@@ -6,10 +6,10 @@ from typing import Any, Final
 import pytest
 from msgspec.structs import replace
 
-from samplegate.core.review import callbacks, payloads
-from samplegate.core.review.payloads import View
+from samplegate.core.review import formats
+from samplegate.core.review.formats import View
 from samplegate.core.review.review import Delivery, Review, Verdict
-from samplegate.core.review.telling import MOST_BYTES
+from samplegate.core.review.views import MOST_BYTES
 from tests.core.review.made import NOW, review, said
 
 KEY: Final = bytes(range(32))
@@ -21,7 +21,7 @@ def delivery(event: Any = "review.opened") -> Delivery:
 
 
 def standard(about: Review, event: Any = "review.opened", view: View = VIEW) -> Any:
-    return json.loads(payloads.standard(delivery(event), about, view))
+    return json.loads(formats.standard(delivery(event), about, view))
 
 
 def test_the_body_says_the_event_when_it_was_and_the_review_as_it_is() -> None:
@@ -36,8 +36,8 @@ def test_the_callback_s_token_opens_exactly_this_review_until_it_expires() -> No
     callback = standard(asked)["data"]["callback"]
     assert f"https://reviews.example.com/v1/reviews/{asked.id}/verdict" == callback["url"]
     assert "2027-01-15T08:15:00Z" == callback["expires"]
-    assert callbacks.fault(KEY, callback["token"], asked.id, asked.digest, NOW) is None
-    assert callbacks.fault(KEY, callback["token"], asked.id, asked.digest, asked.expires) is not None
+    assert formats.callback_fault(KEY, callback["token"], asked.id, asked.digest, NOW) is None
+    assert formats.callback_fault(KEY, callback["token"], asked.id, asked.digest, asked.expires) is not None
 
 
 @pytest.mark.parametrize("event", ["review.decided", "review.expired", "review.withdrawn"])
@@ -69,14 +69,14 @@ def test_redacted_content_has_gone_through_the_given_cleaner() -> None:
 
 
 def test_a_huge_request_is_cut_to_a_body_that_receivers_take() -> None:
-    raw = payloads.standard(delivery(), review(show="full", params={"messages": [said("x" * 3_000_000)], "maxTokens": 1}), VIEW)
+    raw = formats.standard(delivery(), review(show="full", params={"messages": [said("x" * 3_000_000)], "maxTokens": 1}), VIEW)
     assert len(raw) < MOST_BYTES + 1_000
     assert json.loads(raw)["data"]["truncated"]
 
 
 def test_the_text_is_ascii_whatever_was_asked() -> None:
-    assert payloads.standard(delivery(), review(show="full", params={"messages": [said("grüße \u2028 😀")], "maxTokens": 1}), VIEW).isascii()
+    assert formats.standard(delivery(), review(show="full", params={"messages": [said("grüße \u2028 😀")], "maxTokens": 1}), VIEW).isascii()
 
 
 def test_a_chat_gets_no_callback_since_everybody_in_it_would_have_it() -> None:
-    assert b"cb1." not in payloads.for_slack(delivery(), review(show="full"), VIEW)
+    assert b"cb1." not in formats.for_slack(delivery(), review(show="full"), VIEW)

@@ -15,9 +15,9 @@ from msgspec.structs import replace
 
 from samplegate.core.ledger import SCALE
 from samplegate.core.requests import Call
+from samplegate.core.review.formats import message
 from samplegate.core.review.review import Review, Verdict
-from samplegate.core.review.slack import message
-from samplegate.core.review.telling import told
+from samplegate.core.review.views import told
 from tests.core.review.made import NOW, address, form, model_answer, review, said, text
 
 GOLDEN: Final = Path(__file__).parent / "slack"

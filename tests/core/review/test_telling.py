@@ -13,8 +13,7 @@ from msgspec.structs import replace
 from samplegate.core.policy import Show
 from samplegate.core.requests import Call
 from samplegate.core.review.review import Edits, Review, Verdict
-from samplegate.core.review.telling import MOST_BYTES, notes, told
-from samplegate.core.review.withholding import size
+from samplegate.core.review.views import MOST_BYTES, notes, size, told
 from tests.core.review.made import DIGEST, NOW, address, form, model_answer, review, said, text
 
 PICTURE = {"type": "image", "data": "AAAAAAA=", "mimeType": "image/png"}

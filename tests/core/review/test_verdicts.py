@@ -16,8 +16,8 @@ from samplegate.core.matching.forms import Form, read_form
 from samplegate.core.requests import ElicitationRequest, Origin
 from samplegate.core.review.edits import problems
 from samplegate.core.review.review import Edits, Review, Verdict
-from samplegate.core.review.telling import said as as_given
 from samplegate.core.review.verdicts import MOST_BYTES, MOST_PROBLEMS, Problem, read
+from samplegate.core.review.views import said as as_given
 from tests.core.review.made import DIGEST, address, form, model_answer, review, said, text
 
 IMAGE = {"type": "image", "data": "AAAA", "mimeType": "image/png"}

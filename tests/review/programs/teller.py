@@ -7,7 +7,7 @@ import sys
 import time
 from pathlib import Path
 
-from samplegate.review.waking import pause
+from samplegate.review.desk import pause
 from samplegate.store.threads import KeptReviews
 from tests.review.outside import Outside
 

@@ -1,4 +1,4 @@
-"""Hostile text for a chat: nothing in it marks up, mentions, links or hides. Pure; what is said is chosen elsewhere (``asks.py``)."""
+"""Hostile text for a chat: nothing in it marks up, mentions, links or hides. Pure; what is said is chosen elsewhere (``views.py``)."""
 
 from __future__ import annotations
 

@@ -6,8 +6,11 @@ from collections.abc import Mapping
 from typing import Any, Final, Literal, TypeAlias
 
 import msgspec
+from msgspec.structs import replace
 
 from samplegate.core.eras import Era
+from samplegate.core.matching.secrecy import secret_fields, without_secrets
+from samplegate.core.parsing.strictjson import Fault, told
 from samplegate.core.policy import Kind, Mode, Show
 from samplegate.core.requests import Call
 
@@ -80,7 +83,7 @@ class Review(msgspec.Struct, frozen=True, kw_only=True):
     id: str
     """``rv_`` and 24 random letters and digits: known to nobody who was not told."""
     digest: str
-    """``sha256:`` and hex: what a verdict is bound to (``binding.py``)."""
+    """``sha256:`` and hex: what a verdict is bound to (``create.py``)."""
     lookup: str
     """The digest without a model's answer: by it the next same request finds a verdict."""
     stage: Stage
@@ -186,3 +189,34 @@ class Delivery(msgspec.Struct, frozen=True, kw_only=True):
     held_until: float = 0.0
     said: str = ""
     """What became of the last try: a status or a kind of fault, never content."""
+
+
+class Problem(msgspec.Struct, frozen=True):
+    """``path``: the field, such as ``content.port`` or ``edits.maxTokens``; "" for the whole. ``what`` follows its name, and holds no content."""
+
+    path: str
+    what: str
+
+    def __str__(self) -> str:
+        return f"{self.path}: {self.what}" if self.path else self.what
+
+
+def below(path: str, fault: Fault) -> Problem:
+    """A parser's fault, whose own place is before its first colon, as a problem below ``path``; ``path`` ends with a dot."""
+    place, colon, what = str(fault).partition(": ")
+    return Problem(f"{path}{place}", what) if colon else Problem(path[:-1], place)
+
+
+def unknown(given: dict[str, object], known: frozenset[str], path: str = "") -> list[Problem]:
+    """A problem for each member that nothing knows: most likely a known one misspelt, so it is not passed over."""
+    return [Problem(f"{path}{told(name)}", f"is none of {', '.join(sorted(known))}") for name in given if name not in known]
+
+
+def cleared(review: Review) -> Review:
+    """The review without the values that a person gave for secret-looking fields of a form (R39). That a field was filled in stays."""
+    verdict = review.verdict
+    content = None if verdict is None or verdict.result is None else verdict.result.get("content")
+    if verdict is None or verdict.result is None or review.kind != "elicitation" or not isinstance(content, dict):
+        return review
+    clean = without_secrets(content, secret_fields(review.params.get("requestedSchema")))
+    return replace(review, verdict=replace(verdict, result={**verdict.result, "content": clean}))

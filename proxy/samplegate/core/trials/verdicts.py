@@ -11,7 +11,7 @@ from samplegate.core.decide import Rulebook
 from samplegate.core.decisions import Decision, Escalated, Reason, Situation
 from samplegate.core.policy import Kind
 from samplegate.core.requests import ClientCapabilities, Request
-from samplegate.core.review import editing, opening, verdicts
+from samplegate.core.review import create, edits, verdicts
 from samplegate.core.review.review import Review, Verdict
 from samplegate.core.session.rounds import Round
 from samplegate.core.trials.suite import Asked, Said
@@ -45,7 +45,7 @@ def review_of(book: Rulebook, request: Request, decision: Decision) -> Review:
     """The review as a person would be shown it."""
     assert isinstance(decision.act, Escalated)
     round = Round("case", "push", request.origin, _NOBODY, {}, None, None)
-    return opening.of_request(opening.Context(book, "", round, request, decision, "", 0.0), decision.act)
+    return create.of_request(create.Context(book, "", round, request, decision, "", 0.0), decision.act)
 
 
 def judge(book: Rulebook, request: Request, situation: Situation, decision: Decision, asked: Asked) -> Judged | str:
@@ -88,7 +88,7 @@ def _carried_out(book: Rulebook, request: Request, situation: Situation, decisio
     allowed = decision.act.allowed
     assert allowed is not None, "what cannot be approved is not read as approved"
     if verdict.edits is not None:
-        again = editing.decided_again(book, request, situation, decision, verdict.edits)
+        again = edits.decided_again(book, request, situation, decision, verdict.edits)
         if isinstance(again, str):
             return Judged(decision, "unanswered", Reason.REVIEW, detail=f"the edits cannot be carried out: {again}")
         decision = msgspec.structs.replace(decision, act=msgspec.structs.replace(decision.act, allowed=again))

@@ -1,8 +1,6 @@
-"""One HTTP POST to a reviewer's webhook, bounded in every way, as a value: what came of it. It decides no retry and reads no verdict.
+"""One message to a webhook: its secrets from files and variables, read at each send; its format; the POST; and what the answer means.
 
-No redirect is followed (it could lead anywhere), no cookie is kept, nothing is unpacked, each message has a connection of its own to an address that
-was checked. A proxy of the environment is used for https only: the certificate still has to be that of the URL's host, so that a name which the proxy
-resolves to somewhere else gets nothing to read, which plain http could not promise. The proxy itself has to be at an address that may be gone to.
+Redirects are refused, addresses are checked (``addresses.py``) and pinned, and answers are bounded in size and time.
 """
 
 from __future__ import annotations
@@ -13,18 +11,149 @@ import json
 import re
 import socket
 import ssl
-from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final, TypeAlias
 
 import aiohttp
 import msgspec
 from aiohttp.abc import AbstractResolver, ResolveResult
 from yarl import URL
 
+from samplegate import __version__
 from samplegate.core.parsing import strictjson
+from samplegate.core.policy import Webhook
+from samplegate.core.review import formats
 from samplegate.core.review.backoff import asked
+from samplegate.core.review.formats import Format, View, headers, key_of
+from samplegate.core.review.review import Delivery, Review
 from samplegate.review.addresses import Forbidden, Lookup, Network, checked, literal
-from samplegate.review.answers import Again, Answered, Delivered, Gone, Refused, Said
+
+MAX_BYTES: Final = 16 * 1024  # a key has 24 to 64 bytes, an address some hundred
+
+
+class Unready(msgspec.Struct, frozen=True):
+    """Why nothing is sent: ``what`` names the file or variable, never what is in it."""
+
+    what: str
+
+
+class Place(msgspec.Struct, frozen=True):
+    """Where files and variables of the policy are."""
+
+    folder: Path
+    environment: Mapping[str, str]
+
+    def read(self, name: str, file: str | None, variable: str | None) -> str | Unready | None:
+        """The text in the file or variable, bare of blanks around it; None where neither is named. ``name``: its key in the policy."""
+        if file is not None:
+            return self._file(f"{name}_file {file}", self.folder / file)
+        if variable is not None:
+            found = self.environment.get(variable, "").strip()
+            return found or Unready(f"{name}_env {variable} is not set or empty")
+        return None
+
+    def _file(self, what: str, path: Path) -> str | Unready:
+        try:
+            with path.open("rb") as opened:
+                raw = opened.read(MAX_BYTES + 1)
+        except (OSError, ValueError) as problem:
+            return Unready(f"{what} cannot be read: {getattr(problem, 'strerror', None) or type(problem).__name__}")
+        if len(raw) > MAX_BYTES:
+            return Unready(f"{what} is larger than {MAX_BYTES} bytes")
+        try:
+            return raw.decode().strip() or Unready(f"{what} is empty")
+        except UnicodeDecodeError:
+            return Unready(f"{what} is not UTF-8")
+
+
+def url_of(webhook: Webhook, place: Place) -> str | Unready:
+    """Where it is told."""
+    found = webhook.url or place.read("url", webhook.url_file, webhook.url_env)
+    if found is None:
+        return Unready("there is no url")
+    if isinstance(found, str) and (not found.isascii() or not found.isprintable() or " " in found):
+        return Unready("its url holds more than one line, blanks or characters that are not ASCII")
+    return found
+
+
+def keys_of(webhook: Webhook, place: Place) -> tuple[bytes, ...] | Unready:
+    """The keys that sign, the newest first. All that the policy names must be there: else a receiver might know none of them."""
+    keys: list[bytes] = []
+    for name, file, variable in (
+        ("secret", webhook.secret_file, webhook.secret_env),
+        ("old_secret", webhook.old_secret_file, webhook.old_secret_env),
+    ):
+        found = place.read(name, file, variable)
+        if isinstance(found, Unready):
+            return found
+        if found is None:
+            continue
+        key = key_of(found)
+        if key is None:
+            return Unready(f"{name} is no base64 behind whsec_")
+        keys.append(key)
+    return tuple(keys) or Unready("there is no secret_file or secret_env")
+
+
+BODIES: Final[Mapping[Format, Callable[[Delivery, Review, View], bytes]]] = {"standard": formats.standard, "slack": formats.for_slack}
+ANSWERING: Final[frozenset[Format]] = frozenset({"standard"})
+"""Formats whose receivers may answer with a verdict. Whoever reads a chat's message is none."""
+
+
+def message(delivery: Delivery, review: Review, webhook: Webhook, *, view: View, place: Place) -> Message | Unready:
+    """What is posted where. Without a readable key nothing is: a receiver that takes unsigned messages would take anybody's."""
+    url = url_of(webhook, place)
+    if isinstance(url, Unready):
+        return url
+    body = BODIES[webhook.format](delivery, review, view)
+    signed: Mapping[str, str] = {}
+    if webhook.format == "standard":
+        keys = keys_of(webhook, place)
+        if isinstance(keys, Unready):
+            return keys
+        signed = headers(keys, id=delivery.id, at=view.now, body=body)
+    return Message(url, {"Content-Type": "application/json", "User-Agent": f"samplegate/{__version__}", **signed}, body)
+
+
+class Answered(msgspec.Struct, frozen=True):
+    """Told, and there is a verdict in the answer: not read yet."""
+
+    raw: bytes
+    said: str
+
+
+class Delivered(msgspec.Struct, frozen=True):
+    """Told; a verdict may come later by another door.
+
+    ``odd``: the answer is neither JSON nor empty, as that of a sign-in page that stands before the receiver; this is its media type, "none" without.
+    """
+
+    said: str
+    odd: str | None = None
+
+
+class Again(msgspec.Struct, frozen=True):
+    """Not told: the other end could not, or was not reached. ``after``: seconds that it asks to be left alone; None: it says nothing."""
+
+    said: str
+    after: float | None = None
+
+
+class Refused(msgspec.Struct, frozen=True):
+    """Not told, and unlikely to be before somebody mends the configuration; tried again all the same."""
+
+    said: str
+
+
+class Gone(msgspec.Struct, frozen=True):
+    """Not told: the other end wants nothing more, ever (410)."""
+
+    said: str
+
+
+Said: TypeAlias = Answered | Delivered | Again | Refused | Gone
+"""``said`` is a status or a kind of fault, never content."""
 
 
 class Bounds(msgspec.Struct, frozen=True):
