@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from samplegate.core.growth import MOST, grown
-from samplegate.sampler import schemas
-from samplegate.sampler.parts import Unfit
+from samplegate.sampler import request
+from samplegate.sampler.request import Unfit
 
 
 def ref(name: str) -> dict[str, Any]:
@@ -63,7 +63,7 @@ NODES = st.recursive(
 def test_it_is_no_less_than_what_the_sampler_finds_before_it_sends(node: dict[str, Any], defs: dict[str, Any]) -> None:
     schema = {"properties": {"p": node}, "$defs": defs}
     try:
-        _, left = schemas.fit(schema, "at", MOST)
+        _, left = request.fit(schema, "at", MOST)
     except Unfit:
         return
     assert grown(schema) >= MOST - left

@@ -11,10 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from samplegate.core.samples import Sampled
-from samplegate.sampler.answer import MAX_DEPTH, Refused, read
-from samplegate.sampler.heard import Call, Heard
-from samplegate.sampler.names import Offer
-from samplegate.sampler.tools import MAX_SIGNATURE, PROVIDER
+from samplegate.sampler.request import MAX_SIGNATURE, PROVIDER, Offer
+from samplegate.sampler.response import MAX_DEPTH, Call, Heard, Refused, read
 
 OFFER = Offer({"a_b": "a.b", "c": "c"}, taken=("old",))
 SECRET = "sk-secret-0123456789"

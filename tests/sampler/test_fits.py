@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from samplegate.sampler.fits import RESPONSES, fitted
-from samplegate.sampler.parts import Unfit
+from samplegate.sampler.request import RESPONSES, Unfit, fitted
 
 IMAGE = {"type": "image_url", "image_url": {"url": "data:image/png;base64,YQ=="}}
 AUDIO = {"type": "input_audio", "input_audio": {"data": "YQ==", "format": "wav"}}

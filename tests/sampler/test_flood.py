@@ -6,8 +6,8 @@ from collections.abc import AsyncIterator, Sequence
 
 import pytest
 
-from samplegate.sampler import flood
-from samplegate.sampler.flood import Flood, bounded
+from samplegate.sampler import call as flood
+from samplegate.sampler.call import Flood, bounded
 
 pytestmark = pytest.mark.anyio
 

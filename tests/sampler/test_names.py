@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from samplegate.sampler.names import aliases, positions
+from samplegate.sampler.request import aliases, positions
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from samplegate.sampler.parts import Unfit, part, result_parts, whole
+from samplegate.sampler.request import Unfit, part, result_parts, whole
 
 ANY_JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=8),

@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from samplegate.sampler.parts import Unfit
-from samplegate.sampler.schemas import MAX_DEPTH, MAX_GROWN, fit
+from samplegate.sampler.request import MAX_DEPTH, MAX_GROWN, Unfit, fit
 
 
 def deep(levels: int) -> dict[str, Any]:

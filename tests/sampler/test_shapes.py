@@ -17,9 +17,9 @@ from anyio import to_thread
 
 from samplegate.core.policy import Model
 from samplegate.core.samples import Sampled, SampleFailed, SampleRequest, SampleResult
+from samplegate.sampler.call import MAX_LINE
 from samplegate.sampler.client import Models
-from samplegate.sampler.flood import MAX_LINE
-from samplegate.sampler.tools import PROVIDER
+from samplegate.sampler.request import PROVIDER
 from tests import anthropic_endpoint, gemini_endpoint, openai_endpoint, responses_endpoint
 from tests.model_endpoint import FAULTS, SAID, STRANGE, Endpoint
 

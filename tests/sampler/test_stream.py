@@ -9,8 +9,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from samplegate.sampler.heard import Heard
-from samplegate.sampler.stream import Broken, listen
+from samplegate.sampler.call import Broken, listen
+from samplegate.sampler.response import Heard
 
 pytestmark = pytest.mark.anyio
 

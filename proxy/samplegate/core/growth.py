@@ -1,6 +1,6 @@
 """How large a tool's schema becomes where its references are written out, as is done for some providers. Pure; an upper bound, in linear time.
 
-A dozen definitions that refer to each other twice are gigabytes. Such a schema is not sent (``sampler/schemas.py``), so ``MOST`` is the end of it.
+A dozen definitions that refer to each other twice are gigabytes. Such a schema is not sent (``sampler/request.py``), so ``MOST`` is the end of it.
 """
 
 from __future__ import annotations

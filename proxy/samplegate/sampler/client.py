@@ -20,12 +20,11 @@ from samplegate.core.catalogue import SCRIPTED
 from samplegate.core.policy import Model
 from samplegate.core.samples import Failure, SampleFailed, SampleRequest, SampleResult
 from samplegate.core.scripted import Script, pick
-from samplegate.sampler.chat import Unfit, call
 from samplegate.sampler.faults import sentence
 from samplegate.sampler.keys import NoKey, key, problem, withheld
-from samplegate.sampler.process import COMMAND, MAX_FRAME, Child, Gone, Reply, TooLarge
+from samplegate.sampler.process import COMMAND, MAX_FRAME, Child, Gone, Reply, Supervisor, TooLarge
+from samplegate.sampler.request import Unfit, call
 from samplegate.sampler.scripts import load_scripts
-from samplegate.sampler.supervisor import Supervisor
 
 MAX_CALLS: Final = 64  # at once; the others wait within their own time-outs
 REHEARSAL: Final = 10.0  # seconds for a rehearsal; it takes one or two

@@ -24,9 +24,8 @@ from typing import Any, BinaryIO, Final
 
 import msgspec
 
-from samplegate.sampler.ask import Answer, ask
+from samplegate.sampler.call import Answer, ask, hold_back
 from samplegate.sampler.faults import sentence
-from samplegate.sampler.flood import hold_back
 
 # Before the import: no price map or header list is fetched from the net, no .env file of the working folder is read, nothing is logged.
 BEFORE_IMPORT: Final[Mapping[str, str]] = {

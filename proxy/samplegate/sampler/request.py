@@ -1,0 +1,557 @@
+"""Pure. A createMessage request as one call of a chat model, from an allow-list and nothing else (T25).
+
+What no model can be asked is refused here, by its place and type; what litellm's provider cannot carry, in ``fitted``, in the worker.
+
+An embedded text resource goes as its text with its uri, a link as its name and uri, structured content as JSON where a tool gave no text. A
+tool's failure (``isError``) is the first word of its result: litellm has no field for it, not even for the providers that do.
+"""
+
+from __future__ import annotations
+
+import binascii
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, Final
+
+import msgspec
+
+MOST_TOKENS: Final = 2**31 - 1  # what every provider's integers hold; asking for fewer than the server allowed is allowed (R3)
+HOTTEST: Final = 1e6  # providers refuse above 2; what is no such number at all (NaN, ten to the 400th) is left out
+
+
+def call(params: Mapping[str, Any], most: int | None) -> dict[str, Any]:
+    """What one model is asked: ``messages``, ``max_tokens`` and, where given, ``temperature``, ``stop``, ``tools``, ``tool_choice`` and ``offer``.
+
+    ``most`` is the model's own bound on output tokens. Everything else in ``params`` stays behind: ``metadata``, ``includeContext``, unknown
+    keys. Raises Unfit.
+    """
+    tools, choice = offered(params)
+    known = aliases([*(tool["name"] for tool in tools), *used_names(params)])
+    ids = positions(_ids(params))
+    out: dict[str, Any] = {"messages": _messages(params, known, ids), "max_tokens": _max_tokens(params.get("maxTokens"), most)}
+    temperature = params.get("temperature")
+    if isinstance(temperature, int | float) and not isinstance(temperature, bool) and abs(temperature) <= HOTTEST:
+        out["temperature"] = float(temperature)
+    stop = [whole(text) for text in params.get("stopSequences") or () if isinstance(text, str) and text]
+    if stop:
+        out["stop"] = stop
+    if tools:
+        out["tools"] = definitions(tools, known)
+        names = {} if choice == "none" else {known[tool["name"]]: tool["name"] for tool in tools}
+        out["offer"] = msgspec.to_builtins(Offer(names, choice == "required", tuple(ids)))
+        if choice != "auto":
+            out["tool_choice"] = choice
+    return out
+
+
+def _max_tokens(asked: object, most: int | None) -> int:
+    if isinstance(asked, bool) or not isinstance(asked, int | float) or not asked >= 1:
+        raise Unfit("params.maxTokens: it is not a number of at least 1; the server must say how much it wants")
+    return min(int(min(asked, MOST_TOKENS)), MOST_TOKENS if most is None else most)
+
+
+def _ids(params: Mapping[str, Any]) -> list[str]:
+    found = [block.get("id") for message in params.get("messages") or () if isinstance(message, Mapping) for block in blocks(message.get("content"))]
+    return [id for id in found if isinstance(id, str)]
+
+
+def _messages(params: Mapping[str, Any], known: Mapping[str, str], ids: Mapping[str, str]) -> list[dict[str, Any]]:
+    out: list[dict[str, Any]] = []
+    system = params.get("systemPrompt")
+    if isinstance(system, str) and system:
+        out.append({"role": "system", "content": whole(system)})
+    waiting: list[str] = []
+    asked = params.get("messages") or ()
+    for index, message in enumerate(asked):
+        at = f"params.messages.{index}"
+        if not isinstance(message, Mapping):
+            raise Unfit(f"{at}: it is not an object")
+        content = blocks(message.get("content"))
+        if not content:
+            raise Unfit(f"{at}.content: there is none; the server must send at least one block")
+        if waiting or any(block.get("type") == "tool_result" for block in content):
+            out += _results(content, waiting, ids, at)
+            waiting = []
+        elif _role(message, at) == "assistant":
+            out.append(_assistant(content, known, ids, at))
+            waiting = [block["id"] for block in content if block.get("type") == "tool_use"]
+        else:
+            out.append({"role": "user", "content": _content([part(block, f"{at}.content.{n}") for n, block in enumerate(content)])})
+    if waiting:
+        raise Unfit(f"params.messages.{len(asked) - 1}.content: a use of a tool has no result; the server must send one (R11)")
+    if not asked:
+        raise Unfit("params.messages: there is none; the server must send at least one")
+    return out
+
+
+def _role(message: Mapping[str, Any], at: str) -> str:
+    role = message.get("role")
+    if role not in ("user", "assistant"):
+        raise Unfit(f"{at}.role: it is neither user nor assistant")
+    return str(role)
+
+
+def _assistant(content: Sequence[Mapping[str, Any]], known: Mapping[str, str], ids: Mapping[str, str], at: str) -> dict[str, Any]:
+    """A model's own words: text and uses of tools. No provider takes back images or sounds that a model made."""
+    texts: list[Part] = []
+    calls: list[dict[str, Any]] = []
+    for index, block in enumerate(content):
+        where = f"{at}.content.{index}"
+        match block.get("type"):
+            case "text":
+                texts.append(part(block, where))
+            case "tool_use":
+                if not isinstance(block.get("id"), str) or block.get("name") not in known:
+                    raise Unfit(f"{where}: a use of a tool needs an id and a name; the server must send both")
+                calls.append(use(block, known[block["name"]], ids[block["id"]], where))
+            case _:
+                part(block, where)  # refused by its own name, if it has no shape at all
+                raise Unfit(f"{where}: {block['type']} in the assistant's own words reaches no model; the server must send it as the user's")
+    if len({one["id"] for one in calls}) < len(calls):
+        raise Unfit(f"{at}.content: two uses of tools have the same id; the server must keep them apart")
+    said: dict[str, Any] = {"role": "assistant", "content": _content(texts) if texts else None}
+    return {**said, "tool_calls": calls} if calls else said
+
+
+def _results(content: Sequence[Mapping[str, Any]], waiting: Sequence[str], ids: Mapping[str, str], at: str) -> list[dict[str, Any]]:
+    """The tools' answers in the order of their uses, which providers without ids go by (T27). Exactly those that were asked for (R10, R11)."""
+    if any(block.get("type") != "tool_result" for block in content):
+        raise Unfit(f"{at}.content: it must hold the results of the tools that were used, and nothing else (R10, R11)")
+    found = {block.get("toolUseId"): (index, block) for index, block in enumerate(content)}
+    if set(found) != set(waiting) or len(found) < len(content):
+        raise Unfit(f"{at}.content: the results are not those of the {len(waiting)} tool uses before, one each (R11)")
+    return [result(found[id][1], ids[id], f"{at}.content.{found[id][0]}") for id in waiting]
+
+
+def _content(parts: list[Part]) -> str | list[Part]:
+    """One text as it is, several as parts: joining them would blur where one ends."""
+    if len(parts) == 1 and parts[0]["type"] == "text":
+        return str(parts[0]["text"])
+    return parts or [text_part("")]
+
+
+FAILED: Final = "error: the tool failed"
+"""What precedes the result of a tool that failed."""
+
+_HALF: Final = re.compile("[\ud800-\udfff]")
+_IMAGE: Final = re.compile(r"image/[a-z0-9][a-z0-9.+-]{0,63}\Z")
+_AUDIO: Final[Mapping[str, str]] = {
+    "audio/mp3": "mp3",
+    "audio/mpeg": "mp3",
+    "audio/wav": "wav",
+    "audio/wave": "wav",
+    "audio/x-wav": "wav",
+    "audio/vnd.wave": "wav",
+}
+
+Part = dict[str, Any]
+
+
+class Unfit(ValueError):
+    """A model cannot be asked this. The message names the place and the type, never the content."""
+
+
+def whole(text: str) -> str:
+    """Text that UTF-8 can carry: half of a surrogate pair (a cut emoji) becomes U+FFFD."""
+    return text if text.isascii() else _HALF.sub("\ufffd", text)
+
+
+def blocks(content: object) -> list[Mapping[str, Any]]:
+    """Content as a list: one block may stand for itself (before 2025-11-25 it always does)."""
+    return [block for block in (content if isinstance(content, list) else [content]) if isinstance(block, Mapping)]
+
+
+def part(block: Mapping[str, Any], at: str) -> Part:
+    """The part of a message for a text, image or audio block; ``at`` is its place. Raises Unfit."""
+    match block.get("type"):
+        case "text":
+            return text_part(_string(block, "text", at))
+        case "image":
+            return _image(_string(block, "data", at), block.get("mimeType"), at)
+        case "audio":
+            return _audio(_string(block, "data", at), block.get("mimeType"), at)
+        case other:
+            raise Unfit(f"{at}: content of type {_named(other)} cannot be sent to a model; let a client answer this one (effect: forward)")
+
+
+def result_parts(result: Mapping[str, Any], at: str) -> list[Part]:
+    """What a tool answered: text and image parts, in order. Raises Unfit."""
+    out = [_result_part(block, f"{at}.content.{index}") for index, block in enumerate(blocks(result.get("content")))]
+    if not any(one["type"] == "text" for one in out) and result.get("structuredContent") is not None:
+        out.insert(0, text_part(_encoded(result["structuredContent"], f"{at}.structuredContent")))
+    if result.get("isError") is True:
+        out.insert(0, text_part(FAILED))
+    return out
+
+
+def is_base64(data: str) -> bool:
+    """Whether that is base64, of at least one byte, without anything in between."""
+    try:
+        return bool(binascii.a2b_base64(data, strict_mode=True))
+    except ValueError:
+        return False
+
+
+def text_part(text: str) -> Part:
+    """A part of text."""
+    return {"type": "text", "text": whole(text)}
+
+
+def _result_part(block: Mapping[str, Any], at: str) -> Part:
+    match block.get("type"):
+        case "resource_link":
+            return text_part(_link(block, at))
+        case "resource":
+            return _resource(block.get("resource"), at)
+        case "audio":
+            raise Unfit(f"{at}: audio in a tool's result reaches no model; let a client answer this one (effect: forward)")
+        case _:
+            return part(block, at)
+
+
+def _link(block: Mapping[str, Any], at: str) -> str:
+    names = [block[key] for key in ("title", "name") if isinstance(block.get(key), str) and block[key]]
+    return f"[link to a resource: {', '.join([*dict.fromkeys(names), _string(block, 'uri', at)])}]"
+
+
+def _resource(resource: object, at: str) -> Part:
+    if not isinstance(resource, Mapping):
+        raise Unfit(f"{at}.resource: there is none; the server must send one")
+    if isinstance(resource.get("text"), str):
+        return text_part(f"[resource {_string(resource, 'uri', at)}]\n{resource['text']}")
+    kind = resource.get("mimeType")
+    if not isinstance(kind, str) or not kind.startswith("image/"):
+        raise Unfit(f"{at}.resource: a blob of type {_named(kind)} cannot be sent to a model; let a client answer this one (effect: forward)")
+    return _image(_string(resource, "blob", at), kind, at)
+
+
+def _image(data: str, kind: object, at: str) -> Part:
+    if not isinstance(kind, str) or not _IMAGE.match(kind):
+        raise Unfit(f"{at}.mimeType: {_named(kind)} is no type of image; the server must send one, like image/png")
+    return {"type": "image_url", "image_url": {"url": f"data:{kind};base64,{_base64(data, at)}"}}
+
+
+def _audio(data: str, kind: object, at: str) -> Part:
+    known = _AUDIO.get(kind) if isinstance(kind, str) else None
+    if known is None:
+        raise Unfit(f"{at}.mimeType: audio of type {_named(kind)} cannot be sent to a model, only audio/mpeg and audio/wav")
+    return {"type": "input_audio", "input_audio": {"data": _base64(data, at), "format": known}}
+
+
+def _base64(data: str, at: str) -> str:
+    if not is_base64(data):
+        raise Unfit(f"{at}.data: it is not base64; the server must encode it")
+    return data
+
+
+def _string(block: Mapping[str, Any], key: str, at: str) -> str:
+    value = block.get(key)
+    if not isinstance(value, str):
+        raise Unfit(f"{at}.{key}: it is not a text; the server must send one")
+    return value
+
+
+def _named(kind: object) -> str:
+    """A type in a message: the server's words, so short ones only."""
+    return repr(kind[:40]) if isinstance(kind, str) and kind.isascii() and kind.isprintable() else "no known name"
+
+
+PROVIDER: Final = "samplegate/provider"
+"""The ``_meta`` key under which a tool use carries what its provider must see again in the next turn (R14)."""
+SIGNATURE: Final = "thought_signature"
+"""Gemini's: without it the provider refuses the turn that follows, or thinks worse."""
+MAX_SIGNATURE: Final = 16 * 1024
+MAX_TOOLS: Final = 128  # the least that a provider takes at most
+EMPTY: Final[Mapping[str, Any]] = MappingProxyType({"type": "object", "properties": {}})
+"""The schema of a tool that has none."""
+
+_SIGNED: Final = re.compile(r"[A-Za-z0-9+/=_-]+\Z")
+
+
+def offered(params: Mapping[str, Any]) -> tuple[list[Mapping[str, Any]], str]:
+    """The tools that go out, and ``auto``, ``required`` or ``none``. Raises Unfit.
+
+    With ``none`` there are none, unless the conversation has uses of tools: some providers refuse one without their definitions.
+    """
+    tools = params.get("tools") or []
+    if not isinstance(tools, list) or not all(isinstance(tool, Mapping) and isinstance(tool.get("name"), str) and tool["name"] for tool in tools):
+        raise Unfit("params.tools: every tool needs a name; the server must give one")
+    names = [tool["name"] for tool in tools]
+    used = used_names(params)
+    if max(len(names), len(used)) > MAX_TOOLS:
+        raise Unfit(
+            f"params.tools: there are {max(len(names), len(used))}, used or on offer, and {MAX_TOOLS} is the most; the server must offer fewer"
+        )
+    if len(set(names)) < len(names):
+        raise Unfit("params.tools: two have the same name; the server must rename one")
+    choice = _choice(params.get("toolChoice"))
+    if choice == "required" and not tools:
+        raise Unfit("params.toolChoice.mode: 'required' without a tool; the server must offer one")
+    if not used:
+        return ([], "none") if choice == "none" else (tools, choice)
+    if not tools:
+        return [{"name": name} for name in used], "none"
+    return tools, choice
+
+
+def used_names(params: Mapping[str, Any]) -> list[str]:
+    """The names of the tools that were used in the conversation."""
+    messages = [message for message in params.get("messages") or () if isinstance(message, Mapping)]
+    uses = (block for message in messages for block in blocks(message.get("content")) if block.get("type") == "tool_use")
+    return list(dict.fromkeys(use["name"] for use in uses if isinstance(use.get("name"), str)))
+
+
+def definitions(tools: Sequence[Mapping[str, Any]], known: Mapping[str, str]) -> list[dict[str, Any]]:
+    """The tools for the provider, under the names in ``known``. Raises Unfit."""
+    left = MAX_GROWN
+    out: list[dict[str, Any]] = []
+    for index, tool in enumerate(tools):
+        at = f"params.tools.{index}.inputSchema"
+        schema = tool.get("inputSchema")
+        parameters, left = fit(schema if isinstance(schema, Mapping) else EMPTY, at, left)
+        _encoded(parameters, at)
+        function: dict[str, Any] = {"name": known[tool["name"]], "parameters": parameters}
+        if isinstance(tool.get("description"), str):
+            function["description"] = whole(tool["description"])
+        out.append({"type": "function", "function": function})
+    return out
+
+
+def use(block: Mapping[str, Any], alias: str, id: str, at: str) -> dict[str, Any]:
+    """A ``tool_use`` block as a call of the assistant's. Raises Unfit."""
+    given = block.get("input")
+    if not isinstance(given, Mapping):
+        raise Unfit(f"{at}.input: it is not an object; the server must send one")
+    call: dict[str, Any] = {"id": id, "type": "function", "function": {"name": alias, "arguments": _encoded(given, f"{at}.input")}}
+    meta = block.get("_meta")
+    kept = meta.get(PROVIDER) if isinstance(meta, Mapping) else None
+    signature = kept.get(SIGNATURE) if isinstance(kept, Mapping) else None
+    if (signed := signed_with(signature)) is not None:
+        call["provider_specific_fields"] = {SIGNATURE: signed}
+    return call
+
+
+def result(block: Mapping[str, Any], id: str, at: str) -> dict[str, Any]:
+    """A ``tool_result`` block as a message of the tool's: one text where there is nothing else. Raises Unfit."""
+    parts = result_parts(block, at)
+    if all(part["type"] == "text" for part in parts):
+        text = "\n".join(part["text"] for part in parts)
+        if text.lstrip()[:5].lower() != "data:":  # litellm would make an image of such a text
+            return {"role": "tool", "tool_call_id": id, "content": text}
+        parts = [{"type": "text", "text": text}]
+    return {"role": "tool", "tool_call_id": id, "content": parts}
+
+
+def signed_with(signature: object) -> str | None:
+    """A signature that may be handed on; None for anything else."""
+    fits = isinstance(signature, str) and len(signature) <= MAX_SIGNATURE and _SIGNED.match(signature)
+    return str(signature) if fits else None
+
+
+def _choice(choice: object) -> str:
+    mode = choice.get("mode", "auto") if isinstance(choice, Mapping) else "auto"
+    if mode not in ("auto", "required", "none"):
+        raise Unfit("params.toolChoice.mode: it is not one of auto, required, none")
+    return str(mode)
+
+
+def _encoded(value: Any, at: str) -> str:
+    try:
+        return msgspec.json.encode(value).decode()
+    except (msgspec.MsgspecError, TypeError, ValueError, RecursionError):
+        raise Unfit(f"{at}: it is not JSON that can be sent on") from None
+
+
+LONGEST: Final = 64
+_SAFE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,63}\Z")
+_UNSAFE: Final = re.compile(r"[^A-Za-z0-9_-]")
+
+
+class Offer(msgspec.Struct, frozen=True):
+    """What the answer is held against."""
+
+    names: Mapping[str, str] = {}
+    """The provider's name of each tool that may be used -> the server's; empty: none may."""
+    required: bool = False
+    """At least one must be used (R9)."""
+    taken: tuple[str, ...] = ()
+    """The ids of tool uses in the request: those of the answer are others (T27)."""
+
+
+def aliases(names: Iterable[str]) -> dict[str, str]:
+    """Every name -> the one that the provider sees, of letters, digits, ``_`` and ``-``, 64 at most.
+
+    A safe name stays itself, so that it never loses to another's alias.
+    """
+    wanted = list(dict.fromkeys(names))
+    out = {name: name for name in wanted if _SAFE.match(name)}
+    used = set(out)
+    tried: Counter[str] = Counter()
+    for name in wanted:
+        if name not in out:
+            out[name] = _free(_UNSAFE.sub("_", name)[:LONGEST], used, tried)
+            used.add(out[name])
+    return out
+
+
+def positions(ids: Iterable[str]) -> dict[str, str]:
+    """Every id of a tool use -> the one that the provider sees, in the strictest form that a provider asks for (nine letters and digits)."""
+    return {id: f"use{number:06d}" for number, id in enumerate(dict.fromkeys(ids), 1)}
+
+
+def _free(base: str, used: set[str], tried: Counter[str]) -> str:
+    """The next that is free; ``tried`` keeps a server's ten thousand names of one form from being tried over and over."""
+    head = base if _SAFE.match(base[:1]) else f"t_{base}"[:LONGEST]
+    while True:
+        tail = f"_{tried[head]}" if tried[head] else ""
+        tried[head] += 1
+        alias = head[: LONGEST - len(tail)] + tail
+        if alias not in used:
+            return alias
+
+
+MAX_DEPTH: Final = 48  # deeper ones stop providers and recursing libraries alike
+MAX_CHAIN: Final = 48  # references within references, likewise
+MAX_GROWN: Final = 400_000  # characters and nodes of all of a request's tools, references written out; real ones have some thousands each
+# litellm writes every ``$ref`` out for some providers, without a bound: a dozen definitions that refer to each other twice are gigabytes (R17).
+HEADER: Final = "x-mcp-header"
+"""What MCP's HTTP puts into schemas; no provider's business (T25)."""
+
+
+def fit(schema: Mapping[str, Any], at: str, most: int) -> tuple[dict[str, Any], int]:
+    """A copy for a provider, and what is left of ``most`` after it; ``at`` is its place. Raises Unfit."""
+    copy: dict[str, Any] = _copied(schema, at, MAX_DEPTH)
+    left = most - _grown(copy, most)
+    if left <= 0:
+        raise Unfit(f"{at}: with its references written out it is too large; the server must send a simpler one, or fewer tools")
+    return copy, left
+
+
+def _copied(value: Any, at: str, depth: int) -> Any:
+    if depth == 0:
+        raise Unfit(f"{at}: it is deeper than {MAX_DEPTH}; the server must send a flatter one")
+    if isinstance(value, Mapping):
+        return {whole(str(key)): _copied(one, at, depth - 1) for key, one in value.items() if not (key == HEADER and isinstance(one, str))}
+    if isinstance(value, list):
+        return [_copied(one, at, depth - 1) for one in value]
+    return whole(value) if isinstance(value, str) else value
+
+
+def _grown(schema: Mapping[str, Any], most: int) -> int:
+    """Its size, at least ``most`` where it is more, found by walking it as litellm does: a reference is known by its last word, and not followed
+    inside itself.
+    """
+    targets: defaultdict[str, list[Any]] = defaultdict(list)
+    for name, target in _definitions(schema):
+        targets[name].append(target)
+    size = 0
+    todo: list[tuple[Any, frozenset[str]]] = [(schema, frozenset())]
+    while todo and size < most:
+        node, inside = todo.pop()
+        size += 1
+        if isinstance(node, str):
+            size += len(node)
+        elif isinstance(node, list):
+            todo += [(one, inside) for one in node]
+        elif isinstance(node, Mapping):
+            size += sum(map(len, node))
+            todo += [(one, inside) for one in node.values()]
+            meant = _meant(node)
+            if meant is not None and meant not in inside:
+                if len(inside) == MAX_CHAIN:
+                    return most
+                todo += [(target, inside | {meant}) for target in targets.get(meant, ())]
+    return size
+
+
+def _meant(node: Mapping[str, Any]) -> str | None:
+    reference = node.get("$ref")
+    return reference.rpartition("/")[2] if isinstance(reference, str) else None
+
+
+def _definitions(schema: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Every definition, wherever it stands."""
+    todo: list[Any] = [schema]
+    while todo:
+        node = todo.pop()
+        if isinstance(node, list):
+            todo += node
+        elif isinstance(node, Mapping):
+            todo += node.values()
+            for key in ("$defs", "definitions"):
+                if isinstance(node.get(key), Mapping):
+                    yield from node[key].items()
+
+
+# What providers carry is known from what arrives at an endpoint: litellm drops the rest without a word, so it is refused by name.
+GEMINI: Final = frozenset({"gemini", "vertex_ai", "vertex_ai_beta"})
+# Their messages go out as they are, or through Gemini's own translation.
+_HEARS: Final = frozenset({"openai", "azure", "openrouter", "hosted_vllm", "litellm_proxy", "custom_openai", "openai_like", "lm_studio", *GEMINI})
+_RESULT_IMAGES: Final = frozenset({"anthropic", *GEMINI})
+# litellm joins the texts of a message for these and leaves everything else out.
+_TEXT_ONLY: Final = frozenset(
+    {"deepseek", "replicate", "sambanova", "nlp_cloud", "heroku", "langflow", "langgraph", "docker_model_runner", "huggingface", "moonshot", "a2a"}
+)
+_NAMES: Final = {"image_url": "image", "input_audio": "audio"}
+
+
+RESPONSES: Final = "OpenAI's responses"
+"""In place of a provider, where litellm asks its model that way: it leaves audio out there, and stop sequences."""
+
+
+def fitted(provider: str, model: str, messages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """The messages as this provider takes them: images that it does not take in a tool's result follow the results, as the user's. Raises Unfit."""
+    model = model.lower()
+    if _carries(provider, model, "image", True) or not _carries(provider, model, "image", False):
+        return [_fitted(provider, model, message) for message in messages]
+    out: list[dict[str, Any]] = []
+    images: list[Mapping[str, Any]] = []
+    number = 0
+    for message in messages:
+        if message["role"] != "tool":
+            if images:
+                out.append({"role": "user", "content": images})
+            images, number = [], 0
+        else:
+            number += 1
+            text, moved = _without_images(message, number)
+            images = [*images, *moved]
+            out.append(_fitted(provider, model, text))
+            continue
+        out.append(_fitted(provider, model, message))
+    return [*out, {"role": "user", "content": images}] if images else out
+
+
+def _without_images(message: Mapping[str, Any], number: int) -> tuple[Mapping[str, Any], list[Mapping[str, Any]]]:
+    """A tool's result with a note in place of its images, and the images with a text that says whose they are."""
+    content = message["content"]
+    images = [part for part in content if part["type"] == "image_url"] if isinstance(content, list) else []
+    if not images:
+        return message, []
+    rest = [part["text"] for part in content if part["type"] != "image_url"]
+    said = f"{len(images)} image{'' if len(images) == 1 else 's'} of tool result {number}"
+    return {**message, "content": "\n".join([*rest, f"[{said}: in the next message]"])}, [{"type": "text", "text": f"[{said}]"}, *images]
+
+
+def _fitted(provider: str, model: str, message: Mapping[str, Any]) -> dict[str, Any]:
+    content = message.get("content")
+    for part in content if isinstance(content, list) else ():
+        kind = _NAMES.get(part["type"])
+        if kind is not None and not _carries(provider, model, kind, message["role"] == "tool"):
+            where = "a tool's result" if message["role"] == "tool" else "a message"
+            raise Unfit(f"{kind} in {where} does not reach {provider}; ask another model, or let a client answer this one (effect: forward)")
+    calls = message.get("tool_calls")
+    if calls is None or provider in GEMINI:
+        return dict(message)
+    return {**message, "tool_calls": [{key: value for key, value in call.items() if key != "provider_specific_fields"} for call in calls]}
+
+
+def _carries(provider: str, model: str, kind: str, in_result: bool) -> bool:
+    foreign = provider in GEMINI and "gemini" not in model and provider != "gemini"  # Vertex serves other makers' models too
+    if kind == "audio":
+        return provider in _HEARS and not in_result and not foreign
+    if in_result:
+        return provider in _RESULT_IMAGES and not foreign
+    return provider not in _TEXT_ONLY
