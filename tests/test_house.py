@@ -16,7 +16,7 @@ from samplegate.core.frames import Frame
 from samplegate.core.ledger import Draw, Reserved
 from samplegate.house import House, Rules
 from samplegate.records.decisions import NoDecisionLog
-from samplegate.records.log import configure
+from samplegate.records.log import Log
 from samplegate.sampler.client import Models
 from samplegate.wiring import Wires
 from tests.core.dialogue import request, result, sample
@@ -100,7 +100,7 @@ def ended(rules: Rules) -> int:
 
 
 def house_of(first: Rules, folder: Path) -> House:
-    return House(first, state=folder / "state", decisions=NoDecisionLog(), log=configure("error", "json"))
+    return House(first, state=folder / "state", decisions=NoDecisionLog(), log=Log("error", "json"))
 
 
 class Talk:

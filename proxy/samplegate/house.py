@@ -21,10 +21,9 @@ from samplegate.core.redaction import Redactor
 from samplegate.limits.admission import Admission
 from samplegate.ports import Reviews
 from samplegate.records.decisions import DecisionLog
-from samplegate.records.draws import Draws
 from samplegate.records.log import Log
 from samplegate.records.metrics import Metrics
-from samplegate.records.tally import Tally
+from samplegate.records.observers import Draws, Tally
 from samplegate.records.tape import Tape
 from samplegate.sampler.client import Models
 

@@ -18,7 +18,7 @@ from samplegate.house import Rules
 from samplegate.limits.place import check_writable
 from samplegate.ports import Unavailable
 from samplegate.records.decisions import DecisionLog, decision_log
-from samplegate.records.log import Log, configure
+from samplegate.records.log import Log
 from samplegate.records.tape import Tape
 from samplegate.sampler.client import Models
 from samplegate.sampler.keys import child_environment
@@ -72,7 +72,7 @@ def prepare(args: argparse.Namespace) -> Run:
         warned.append(NO_LOG)
     decisions = open_decision_log(msgspec.structs.replace(settings, decision_log="none") if no_log else settings, settings.server)
     check_state(rules, settings)
-    log = configure(settings.log_level, settings.log_format)
+    log = Log(settings.log_level, settings.log_format)
     tape = None if args.record is None else Tape.open(args.record, warn=log.warning)
     return Run(
         command=args.command,

@@ -22,7 +22,7 @@ from samplegate.gate import Gate
 from samplegate.house import House, Rules
 from samplegate.ports import Ports, Unavailable
 from samplegate.records.log import Level
-from samplegate.records.notes import Notes
+from samplegate.records.observers import Notes
 from samplegate.relay import Relay
 from samplegate.sampler.client import Models
 

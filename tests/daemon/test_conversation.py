@@ -15,7 +15,7 @@ from samplegate.book import compile_book, load_policy
 from samplegate.daemon.conversation import Conversation
 from samplegate.house import House, Rules
 from samplegate.records.decisions import NoDecisionLog
-from samplegate.records.log import configure
+from samplegate.records.log import Log
 from samplegate.relay import Relay
 from samplegate.sampler.client import Models
 from samplegate.wiring import Wires
@@ -72,7 +72,7 @@ class Behind:
 def conversation(folder: Path, behind: Behind) -> Conversation:
     loaded = load_policy(POLICY, file="policy.yaml", environment={})
     rules = Rules(loaded, compile_book(loaded, folder), Models((), folder=folder, environment={}))
-    house = House(rules, state=folder, decisions=NoDecisionLog(), log=configure("error", "json"))
+    house = House(rules, state=folder, decisions=NoDecisionLog(), log=Log("error", "json"))
     return Conversation(Wires(house, "default", outlived=True), behind)
 
 

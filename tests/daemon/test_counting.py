@@ -14,7 +14,7 @@ from samplegate.daemon.counting import REASONS, Counting
 from samplegate.house import House
 from samplegate.links.front import told as front
 from samplegate.links.front.told import Access
-from samplegate.records.log import Level, configure
+from samplegate.records.log import Level, Log
 from samplegate.records.metrics import Metrics
 from tests.metered import value
 
@@ -30,7 +30,7 @@ class World:
     def __init__(self, level: Level = "info") -> None:
         self.stream = io.StringIO()
         self.metrics = Metrics()
-        self.log = configure(level, "json", self.stream)
+        self.log = Log(level, "json", self.stream)
         self.counting = Counting(cast("House", SimpleNamespace(metrics=self.metrics, log=self.log)))
 
     def lines(self) -> list[dict[str, Any]]:

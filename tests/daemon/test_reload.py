@@ -19,7 +19,7 @@ from samplegate.daemon.sealing import LEAST, MOST, seal_key
 from samplegate.house import House
 from samplegate.ports import Unavailable
 from samplegate.records.decisions import NoDecisionLog
-from samplegate.records.log import configure
+from samplegate.records.log import Log
 from samplegate.settings.addresses import Address
 from tests.daemon.gate import ASK_FORM, asking, client, serving
 
@@ -62,7 +62,7 @@ class World:
 
     def __init__(self, folder: Path, at: Address) -> None:
         self.wanted = read_all(line(folder))
-        self.house = House(self.wanted.rules, state=folder / "state", decisions=NoDecisionLog(), log=configure("error", "json"))
+        self.house = House(self.wanted.rules, state=folder / "state", decisions=NoDecisionLog(), log=Log("error", "json"))
         self.reloads = Reloads(line(folder), self.wanted, self.house, self.prepare, at)
         self.done: list[str] = []
         self.fault: Exception | None = None

@@ -13,9 +13,8 @@ from typing import TextIO
 
 import pytest
 
-from samplegate.records.log import Log
+from samplegate.records.log import DELAY, FULL, HELD, PIECE, Log, Outlet
 from samplegate.records.metrics import Metrics
-from samplegate.records.outlet import DELAY, FULL, HELD, PIECE, Outlet
 from tests.metered import value
 
 
@@ -201,7 +200,7 @@ def test_what_is_dropped_is_a_metric_with_what_was_dropped_before() -> None:
 
 CRASH = """
 import asyncio, sys
-from samplegate.records.outlet import Outlet
+from samplegate.records.log import Outlet
 
 async def main():
     Outlet(sys.stderr).collect("collected before the end")
@@ -219,7 +218,7 @@ def test_a_process_that_ends_by_a_fault_writes_what_was_collected() -> None:
 
 BLOCKED = """
 import asyncio, sys
-from samplegate.records.outlet import Outlet
+from samplegate.records.log import Outlet
 
 async def main():
     outlet = Outlet(sys.stderr)

@@ -8,9 +8,9 @@ import pytest
 
 from samplegate.core.decisions import Reason, Shadow
 from samplegate.core.record import Attempt, Record
-from samplegate.records import tally as tallying
+from samplegate.records import observers as tallying
 from samplegate.records.metrics import Metrics
-from samplegate.records.tally import Tally, dollars
+from samplegate.records.observers import Tally, dollars
 from tests.metered import value
 
 PLAIN = Record(

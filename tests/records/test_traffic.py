@@ -7,7 +7,7 @@ from typing import get_args
 import pytest
 
 from samplegate.records.metrics import Metrics
-from samplegate.records.traffic import Refusal, Traffic, method_class, status_class
+from samplegate.records.observers import Refusal, Traffic, method_class, status_class
 from tests.metered import value
 
 REQUESTS, SECONDS, REFUSED = "samplegate_http_requests_total", "samplegate_http_request_duration_seconds", "samplegate_http_refused_total"

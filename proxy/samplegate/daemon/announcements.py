@@ -10,8 +10,7 @@ import os
 from collections.abc import Mapping
 from typing import Final
 
-from samplegate.records.log import Level, Log, configure
-from samplegate.records.logline import Format
+from samplegate.records.log import Format, Level, Log
 from samplegate.say import say
 
 _FORMATS: Final[dict[str, Format]] = {"json": "json", "text": "text"}
@@ -27,7 +26,7 @@ def announce(log: Log, event: str, message: str, *, level: Level = "info", field
 
 def refuse_start(problem: str) -> None:
     """Why nothing was started, a line each. The settings may not be known, so the format is the variable's or what suits stderr."""
-    log = configure("info", _FORMATS.get(os.environ.get("SAMPLEGATE_LOG_FORMAT", "")))
+    log = Log("info", _FORMATS.get(os.environ.get("SAMPLEGATE_LOG_FORMAT", "")))
     for line in problem.split("\n"):
         if log.format == "text":
             say(line)

@@ -11,8 +11,8 @@ from samplegate.core.eras import Era
 from samplegate.daemon.public import Public
 from samplegate.house import House
 from samplegate.links.front.told import Access
-from samplegate.records.accesslog import AccessLog
-from samplegate.records.traffic import Refusal, Traffic
+from samplegate.records.log import AccessLog
+from samplegate.records.observers import Refusal, Traffic
 
 REASONS: Final[dict[str, Refusal]] = {
     "accept": "headers",

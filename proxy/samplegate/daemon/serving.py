@@ -26,7 +26,7 @@ from samplegate.daemon.sealing import seal_key
 from samplegate.links.failures import CannotStart
 from samplegate.ports import Unavailable
 from samplegate.preparation import loop_options, open_decision_log
-from samplegate.records.log import configure
+from samplegate.records.log import Log
 from samplegate.settings import SettingsError
 from samplegate.settings.serving import ServeSettings
 
@@ -47,7 +47,7 @@ def serve_command(args: argparse.Namespace) -> int:
         decisions = open_decision_log(settings, "serve")
         admin_token(settings.admin_token_file)
         key = seal_key(settings.seal_key_file)
-        log = configure(settings.log_level, settings.log_format)
+        log = Log(settings.log_level, settings.log_format)
         listeners = _listeners(settings)
     except (load.PolicyError, SettingsError, Unavailable, CannotStart) as problem:
         refuse_start(str(problem))
