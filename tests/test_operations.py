@@ -12,8 +12,8 @@ import pytest
 from samplegate.core.record import Record
 from samplegate.records.definitions import METRICS
 from samplegate.settings import ProcessSettings, RunSettings, SettingsError
-from samplegate.settings.descriptions import KEYS
-from samplegate.settings.identities import CallersEntry, JwtEntry, PeopleEntry, PersonEntry, TokenEntry
+from samplegate.settings.identities import CallersEntry, JwtSettings, PeopleEntry, PersonToken, Token
+from samplegate.settings.schema import json_schema
 from samplegate.settings.servers import ServerEntry
 from samplegate.settings.serving import ServeSettings, load_serve
 
@@ -57,13 +57,13 @@ def test_what_only_run_has_says_so() -> None:
 
 @pytest.mark.parametrize(
     ("title", "structs"),
-    [("A server", [ServerEntry]), ("Callers", [CallersEntry, TokenEntry, JwtEntry]), ("People", [PeopleEntry, PersonEntry])],
+    [("A server", [ServerEntry]), ("Callers", [CallersEntry, Token, JwtSettings]), ("People", [PeopleEntry, PersonToken])],
     ids=["servers", "callers", "people"],
 )
 def test_every_key_of_a_section_stands_there_as_it_is_described(title: str, structs: list[type[msgspec.Struct]]) -> None:
     rows = [[(key.strip("`"), said) for key, said in table] for table in tables(title)]
-    assert [list(KEYS[struct.__name__].items()) for struct in structs] == rows
-    assert [list(struct.__struct_fields__) for struct in structs] == [list(KEYS[struct.__name__]) for struct in structs]
+    written = json_schema()["$defs"]
+    assert [[(key, each["description"]) for key, each in written[struct.__name__]["properties"].items()] for struct in structs] == rows
 
 
 def test_the_settings_that_stand_there_as_an_example_are_none_but_for_their_files(tmp_path: Path) -> None:

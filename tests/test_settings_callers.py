@@ -29,7 +29,7 @@ def test_tokens_stand_in_the_settings_and_in_a_file(tmp_path: Path) -> None:
     (tmp_path / "tokens").write_text(f"# callers\n\nops {B.upper()}\nops  {'12' * 32}  \n")
     found = callers(f"{{tokens: [{{name: ci, sha256: {A}}}], tokens_file: tokens}}", tmp_path)
     assert (True, (tmp_path / "tokens",)) == (found.required, found.files)
-    assert (Token("ci", bytes.fromhex(A)), Token("ops", bytes.fromhex(B)), Token("ops", bytes.fromhex("12" * 32))) == found.tokens
+    assert (Token("ci", A), Token("ops", B), Token("ops", "12" * 32)) == found.tokens
 
 
 def test_a_file_without_tokens_lets_nobody_in_and_is_no_mistake(tmp_path: Path) -> None:

@@ -41,9 +41,9 @@ def test_people_stand_in_the_settings_and_in_a_file(tmp_path: Path) -> None:
     found = people(f"{{tokens: [{{name: ann, role: reviewer, sha256: {A}, reviewers: [ops]}}], tokens_file: people}}", tmp_path)
     assert (True, (tmp_path / "people",)) == (found.given, found.files)
     assert (
-        PersonToken("ann", "reviewer", bytes.fromhex(A), ("ops",)),
-        PersonToken("ben", "reviewer", bytes.fromhex(B), ("ops", "legal")),
-        PersonToken("cleo", "viewer", bytes.fromhex(C)),
+        PersonToken("ann", "reviewer", A, ("ops",)),
+        PersonToken("ben", "reviewer", B, ("ops", "legal")),
+        PersonToken("cleo", "viewer", C),
     ) == found.tokens
     assert tmp_path / "people" in loaded("people: {tokens_file: people}\n", tmp_path).files
     assert A not in repr(found)

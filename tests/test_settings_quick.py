@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from samplegate.settings.quick import at_url, headers_at
-from samplegate.settings.servers import ServerSettings
+from samplegate.settings.servers import ServerSettings, at_url, headers_of
 
 URL = "https://search.example.com/mcp"
 
@@ -16,8 +15,7 @@ def read(folder: Path, *headers_from: str, url: str = URL) -> tuple[dict[str, st
     """Headers, problems (without the folder) and warnings."""
     problems: list[str] = []
     warnings: list[str] = []
-    server = at_url("default", url, [text.replace("=", f"={folder}/", 1) for text in headers_from], problems, warnings)
-    headers = headers_at(server, problems)
+    _, headers = at_url("default", url, [text.replace("=", f"={folder}/", 1) for text in headers_from], problems, warnings)
     return headers, [problem.replace(f"{folder}/", "") for problem in problems], warnings
 
 
@@ -29,13 +27,13 @@ def test_a_header_is_what_its_file_holds_without_the_space_around_it(tmp_path: P
 
 def test_a_file_is_read_anew_each_time(tmp_path: Path) -> None:
     (tmp_path / "token").write_text("old")
-    server = at_url("default", URL, [f"X={tmp_path / 'token'}"], [], [])
+    server, _ = at_url("default", URL, [f"X={tmp_path / 'token'}"], [], [])
     (tmp_path / "token").write_text("new")
-    assert {"x": "new"} == headers_at(server, [])
+    assert {"x": "new"} == headers_of(server)
 
 
 def test_without_headers_it_is_a_server_at_a_url(tmp_path: Path) -> None:
-    assert ServerSettings("docs", url=URL) == at_url("docs", URL, [], [], [])
+    assert (ServerSettings(name="docs", url=URL), {}) == at_url("docs", URL, [], [], [])
 
 
 @pytest.mark.parametrize(

@@ -31,7 +31,7 @@ def problems(entry: str, folder: Path) -> list[str]:
 
 def test_variables_are_filled_in(tmp_path: Path) -> None:
     found = server('{command: "${ROOT}/run", args: ["${ROOT}", "$${ROOT}"], env: {T: "x-${TOKEN}"}, cwd: "."}', tmp_path)
-    expected = ServerSettings("docs", ("/srv/docs/run", "/srv/docs", "${ROOT}"), {"T": "x-s3cret"}, tmp_path)
+    expected = ServerSettings(name="docs", command="/srv/docs/run", args=("/srv/docs", "${ROOT}"), env={"T": "x-s3cret"}, cwd=tmp_path)
     assert expected == found
 
 
@@ -136,13 +136,13 @@ def test_headers_over_plain_http_are_warned_of(tmp_path: Path) -> None:
 @pytest.mark.parametrize("size", [65_537, 10_000_000])
 def test_a_huge_secret_is_not_read(size: int, tmp_path: Path) -> None:
     (tmp_path / "key").write_text("a" * size)
-    found = ServerSettings("docs", url="https://x", headers_from={"a": tmp_path / "key"})
+    found = ServerSettings(name="docs", url="https://x", headers_from={"a": tmp_path / "key"})
     with pytest.raises(ValueError, match="holds no value for the header a"):
         headers_of(found)
 
 
 def test_a_rotated_secret_is_read_for_the_next_conversation(tmp_path: Path) -> None:
-    found = ServerSettings("docs", url="https://x", headers_from={"a": tmp_path / "key"})
+    found = ServerSettings(name="docs", url="https://x", headers_from={"a": tmp_path / "key"})
     for secret in ("old", "new"):
         (tmp_path / "key").write_text(f"{secret}\n")
         assert {"a": secret} == headers_of(found)

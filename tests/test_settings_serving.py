@@ -50,10 +50,10 @@ QUICK: dict[str, Any] = {"command": ["python", "server.py"], "given": {"policy":
 
 def test_the_quick_form_needs_no_file(tmp_path: Path) -> None:
     found = loaded(None, tmp_path, **QUICK).settings
-    assert {"default": ServerSettings("default", ("python", "server.py"))} == found.servers
+    assert {"default": ServerSettings(name="default", command="python", args=("server.py",))} == found.servers
     assert (Path("p.yaml"), Address("127.0.0.1", 8080), CallerSettings()) == (found.policy, found.listens_at, found.callers)
     remote = loaded(None, tmp_path, url="https://x/mcp", name="docs", given={"policy": "p", "listen": "127.0.0.1:0"}).settings
-    assert {"docs": ServerSettings("docs", url="https://x/mcp")} == remote.servers
+    assert {"docs": ServerSettings(name="docs", url="https://x/mcp")} == remote.servers
     assert 0 == remote.listens_at.port
 
 
@@ -164,7 +164,7 @@ def test_a_clients_file_is_taken_as_it_is(tmp_path: Path) -> None:
     }
     (tmp_path / "client.json").write_text(json.dumps(client, indent="\t"))
     found = loaded("servers_file: client.json\npolicy: p\nservers: {docs: {command: run}}\n", tmp_path)
-    assert {"docs": ("run",), "fs": ("npx", "-y", "fs")} == {name: server.command for name, server in found.settings.servers.items()}
+    assert {"docs": ("run",), "fs": ("npx", "-y", "fs")} == {name: server.argv for name, server in found.settings.servers.items()}
     assert tmp_path / "client.json" in found.files
 
 
@@ -175,8 +175,8 @@ def test_a_clients_file_that_cannot_be_used_is_told(tmp_path: Path) -> None:
     assert ["client.json:1:1: has no mcpServers; name a client's file that has them"] == problems(text, tmp_path)
     (tmp_path / "client.json").write_text('{"mcpServers": {"fs": {"command": "x"}, "b": {"commnd": "x"}}}')
     assert [
-        "client.json:1:47: mcpServers.b.commnd: unknown key; did you mean 'command'?",
         "client.json:1:23: mcpServers.fs: is a server of the settings too; rename one of both",
+        "client.json:1:47: mcpServers.b.commnd: unknown key; did you mean 'command'?",
     ] == problems(text, tmp_path)
     (tmp_path / "client.json").write_text('{"mcpServers": [1]}')
     assert ["client.json:1:16: mcpServers: is no mapping; write its names with what they have, one a line"] == problems(text, tmp_path)

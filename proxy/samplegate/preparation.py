@@ -93,10 +93,10 @@ def prepare(args: argparse.Namespace) -> Run:
 
 def _headers(url: str, headers_from: Sequence[str], name: str, warnings: list[str]) -> dict[str, str]:
     """The headers for the server at a URL, which is found right. Raises SettingsError."""
-    from samplegate.settings.quick import at_url, headers_at
+    from samplegate.settings.servers import at_url
 
     problems: list[str] = []
-    headers = headers_at(at_url(name, url, headers_from, problems, warnings), problems)
+    _, headers = at_url(name, url, headers_from, problems, warnings)
     if problems:
         raise process.SettingsError(problems)
     return headers

@@ -58,8 +58,8 @@ class World:
 
     def __init__(self, callers: CallerSettings | None = None, *, clock: Any = lambda: 0.0, **settings: Any) -> None:
         self.servers: dict[str, ServerSettings] = {
-            "docs": ServerSettings("docs", ("x",)),
-            "db": ServerSettings("db", ("x",), callers=("ops", "jwt:*")),
+            "docs": ServerSettings(name="docs", command="x"),
+            "db": ServerSettings(name="db", command="x", callers=("ops", "jwt:*")),
         }
         self.journal = Journal()
         self.scopes: list[Scope] = []

@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import gzip
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from samplegate.callers.jwt import MAX_BYTES, metadata_urls, source_of
 from samplegate.ports import Unavailable

@@ -25,7 +25,9 @@ from tests.callers.issuer import Endpoint, key_set, mint, public
 pytestmark = pytest.mark.anyio
 
 CI, OPS = "c" * 40, "o" * 40
-STATIC = CallerSettings(required=True, tokens=tuple(Token(name, hashlib.sha256(text.encode()).digest()) for name, text in (("ci", CI), ("ops", OPS))))
+STATIC = CallerSettings(
+    required=True, tokens=tuple(Token(name, hashlib.sha256(text.encode()).hexdigest()) for name, text in (("ci", CI), ("ops", OPS)))
+)
 GATE = "https://gate.example.com"
 
 
@@ -160,7 +162,7 @@ async def test_a_server_takes_only_the_callers_that_it_names() -> None:
     ],
 )
 def test_names_and_globs_say_who_may_use_a_server(names: tuple[str, ...] | None, caller: str, expected: bool) -> None:
-    assert expected is allowed(ServerSettings("s", ("x",), callers=names), caller)
+    assert expected is allowed(ServerSettings(name="s", command="x", callers=names), caller)
 
 
 async def test_a_jwt_says_who_calls() -> None:
@@ -177,7 +179,7 @@ async def test_no_subject_of_an_issuer_can_be_a_static_tokens_name() -> None:
     async with Endpoint().serving() as endpoint:
         endpoint.answers["/keys"] = 200, key_set(public("k", "ES256"))
         world = World(jwt_callers(endpoint))
-        world.servers["db"] = ServerSettings("db", ("x",), callers=("ops", "local"))
+        world.servers["db"] = ServerSettings(name="db", command="x", callers=("ops", "local"))
         for name in ("ops", "local"):
             assert 403 == (await world.ask(token=mint(aud=GATE, sub=name), path="/servers/db/mcp")).status
 

@@ -7,13 +7,13 @@ import hashlib
 import hmac
 import json
 import time
-from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
 import jwt
 import pytest
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+from msgspec.structs import replace
 
 from samplegate.callers.jwt import JwtTokens, Keys, KeySet, parse
 from samplegate.callers.tokens import NotEnough, NotTaken

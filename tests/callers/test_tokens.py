@@ -14,7 +14,7 @@ from samplegate.settings.identities import Token
 
 
 def token(name: str, text: str) -> Token:
-    return Token(name, hashlib.sha256(text.encode()).digest())
+    return Token(name, hashlib.sha256(text.encode()).hexdigest())
 
 
 TOKENS = StaticTokens([token("ci", "a" * 32), token("ci", "b" * 32), token("ops", "c" * 32)])

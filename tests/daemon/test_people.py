@@ -10,7 +10,7 @@ from samplegate.web.context import Person
 
 
 def token(name: str, text: str, role: str = "reviewer", *reviewers: str) -> PersonToken:
-    return PersonToken(name, role, hashlib.sha256(text.encode()).digest(), reviewers or None)  # type: ignore[arg-type]
+    return PersonToken(name, role, hashlib.sha256(text.encode()).hexdigest(), reviewers or None)  # type: ignore[arg-type]
 
 
 def test_a_person_is_known_by_each_of_their_tokens_and_by_its_hash() -> None:

@@ -54,7 +54,7 @@ class StaticTokens:
     """The tokens of the settings. A guess costs the same whether there is such a token or not: one hash, one look-up, one comparison."""
 
     def __init__(self, tokens: Iterable[Token]) -> None:
-        self._names = {token.sha256: token.name for token in tokens}
+        self._names = {bytes.fromhex(token.sha256): token.name for token in tokens}
 
     def name_of(self, token: str) -> str | None:
         """Whose token it is.

@@ -36,8 +36,8 @@ from samplegate.core.review.verdicts import MAX_DEPTH, MOST_BYTES, read
 from samplegate.core.review.views import choices, told, withdrawn_for
 from samplegate.ports import Unavailable
 from samplegate.settings.definition import SETTINGS
-from samplegate.settings.gathering import NO_STATE, gather
 from samplegate.settings.serving import SERVE_SETTINGS
+from samplegate.settings.sources import NO_STATE, gather
 from samplegate.store.reviews import Reviews
 
 FILE: Final = "reviews.db"  # in the state folder, as for the gate itself

@@ -49,14 +49,14 @@ class Process:
         self._environment = environment
         self._log = log
         self._max_frame = max_frame
-        self.realm = realm_of(server.name, server.command, None)
+        self.realm = realm_of(server.name, server.argv, None)
 
     @asynccontextmanager
     async def open(self, relay: Relay) -> AsyncIterator[Ended]:
         """Start it; it and all it has started are ended behind."""
         server = self._server
         environment = {**self._environment(), **server.env}
-        child = await start_child(server.command, relay.server, env=environment, cwd=server.cwd, max_line=self._max_frame, said=self._said)
+        child = await start_child(server.argv, relay.server, env=environment, cwd=server.cwd, max_line=self._max_frame, said=self._said)
         relay.connect_server(piped(child.link))
         try:
             yield child.exited

@@ -22,7 +22,7 @@ class People:
 
     def put(self, settings: PeopleSettings) -> None:
         """Others, at a reload: a session or a stream of whoever is gone ends with it."""
-        self._people = {token.sha256: Person(token.name, token.role, token.reviewers) for token in settings.tokens}
+        self._people = {bytes.fromhex(token.sha256): Person(token.name, token.role, token.reviewers) for token in settings.tokens}
 
     def person(self, token: str) -> Person | None:
         """Whose token it is."""

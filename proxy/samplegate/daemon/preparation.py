@@ -88,7 +88,7 @@ def _seen_by_servers(loaded: LoadedServe, rules: Rules) -> dict[str, str]:
 
 def _unresolved(server: ServerSettings, environment: Mapping[str, str], place: str | None) -> str | None:
     """Why a server's command cannot be started."""
-    why = None if server.url is not None else unresolved(server.command, env={**environment, **server.env}, cwd=server.cwd)
+    why = None if server.url is not None else unresolved(server.argv, env={**environment, **server.env}, cwd=server.cwd)
     return None if why is None else str(why) if place is None else f"{place}: {why.value!r} {why.fault}; {why.remedy}"
 
 

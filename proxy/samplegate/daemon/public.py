@@ -80,7 +80,7 @@ class Public:
     def unresolved(self) -> dict[str, str]:
         """Why servers cannot be started now, by name: their programs are looked for at each call."""
         found = {name: server.settings for name, server in self.servers.items() if server.settings.url is None}
-        problems = {name: unresolved(each.command, env={**self._environment, **each.env}, cwd=each.cwd) for name, each in found.items()}
+        problems = {name: unresolved(each.argv, env={**self._environment, **each.env}, cwd=each.cwd) for name, each in found.items()}
         return {name: str(problem) for name, problem in problems.items() if problem is not None}
 
     def at(self, path: str) -> ServerSettings | None:

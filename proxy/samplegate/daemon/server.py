@@ -74,7 +74,7 @@ class Server:
         """Those that modern callers share and that began before anything showed that the server prefers the legacy eras."""
         self._witnessed = Witnessed(
             settings.name,
-            key_of(settings.name, settings.command, settings.url),
+            key_of(settings.name, settings.argv, settings.url),
             state=house.state,
             setting=f"servers: {{{settings.name}: {{protocol: legacy}}}} (or --protocol legacy for a server of the command line)",
             log=house.log,

@@ -1,9 +1,7 @@
 """The settings of a process: where it keeps things and how it speaks. Not the rules: those are the policy, another file with another owner.
 
-By precedence: command line, SAMPLEGATE_* variables (the env file's below the process's own), the settings file, defaults. One definition, two
-readers of it with one result: pydantic-settings where a settings file is named, msgspec where none is, so that a wrapped server which needs no
-file does not wait for pydantic. ``definition`` says what settings there are, ``sources`` what is said about them, ``file`` reads the file.
-What the daemon can be told beside is in ``serving``, ``servers`` and ``callers``, which `run` never imports.
+By precedence: command line, SAMPLEGATE_* variables (the env file's below the process's own), the settings file, defaults. ``definition`` has the
+settings and ``sources`` reads them. What only the daemon has is in ``serving``, ``servers`` and ``identities``, which `run` never imports.
 """
 
 from __future__ import annotations
@@ -13,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from samplegate.settings.definition import SETTINGS, ProcessSettings, RunSettings
-from samplegate.settings.gathering import gather, state_folder
+from samplegate.settings.sources import gather, state_folder
 
 __all__ = ["Loaded", "ProcessSettings", "RunSettings", "SettingsError", "load", "state_folder"]
 

@@ -1,12 +1,8 @@
-"""What settings there are: the one list of names, types, defaults, bounds and meanings. Every reader of settings is derived from it.
-
-Bounds and meanings stand in the outermost ``Annotated`` of a setting, where msgspec and the model for pydantic-settings both find them.
-"""
+"""The settings of every process and of `run`: names, types, defaults, bounds and meanings. The reader and the schema are derived from them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from types import NoneType
 from typing import Annotated, Any, Final, Literal, TypeAlias, get_args, get_origin
@@ -119,40 +115,23 @@ class RunSettings(ProcessSettings, frozen=True, kw_only=True):
     ] = -1
 
 
-@dataclass(frozen=True, slots=True)
-class Setting:
-    """One setting, taken apart. ``kind`` is its type without bounds and without None, ``meta`` what its outermost Annotated says."""
+class Setting(msgspec.Struct, frozen=True):
+    """One setting, taken apart. ``kind`` is its type without bounds and without None; what follows ``meta`` is its Meta's ``extra``."""
 
     name: str
     type: Any
-    default: Any
     kind: Any
     meta: Meta
-
-    @property
-    def check(self) -> Callable[[Any], str | None] | None:
-        """What says why a value of the right type is none all the same."""
-        return (self.meta.extra or {}).get("check")
-
-    @property
-    def is_path(self) -> bool:
-        """Whether it is a path, or text that one is made of."""
-        return self.kind is Path or bool((self.meta.extra or {}).get("path"))
-
-    @property
-    def no_path(self) -> str | None:
-        """The word that stands in place of a path."""
-        return (self.meta.extra or {}).get("but")
-
-    @property
-    def store(self) -> str:
-        """What stands before a path that is a database's; empty where none can be."""
-        return str((self.meta.extra or {}).get("store", ""))
-
-    @property
-    def is_section(self) -> bool:
-        """Whether it is a mapping with places of its own, which no reader of plain values takes."""
-        return bool((self.meta.extra or {}).get("section"))
+    path: bool = False
+    """It is a path, or text that one is made of."""
+    but: str | None = None
+    """The word that stands in place of a path."""
+    store: str = ""
+    """What stands before a path that is a database's; empty where none can be."""
+    check: Callable[[Any], str | None] | None = None
+    """Says why a value of the right type is none all the same."""
+    section: bool = False
+    """It is a mapping with places of its own, which no reader of plain values takes."""
 
 
 Table: TypeAlias = Mapping[str, Setting]
@@ -161,15 +140,13 @@ Table: TypeAlias = Mapping[str, Setting]
 
 def settings_of(struct: type[ProcessSettings]) -> dict[str, Setting]:
     """All settings of a command, sections too."""
-    return {field.name: _setting(field) for field in msgspec.structs.fields(struct)}
-
-
-def _setting(field: msgspec.structs.FieldInfo) -> Setting:
-    bare, meta = get_args(field.type) if get_origin(field.type) is Annotated else (field.type, Meta())
-    kinds = [kind for kind in get_args(bare) if kind is not NoneType]
-    kind = kinds[0] if NoneType in get_args(bare) else bare
-    default = field.default if field.default_factory is msgspec.NODEFAULT else field.default_factory()
-    return Setting(field.name, field.type, default, kind, meta)
+    found = {}
+    for field in msgspec.structs.fields(struct):
+        bare, meta = get_args(field.type)
+        kinds = [kind for kind in get_args(bare) if kind is not NoneType]
+        kind = kinds[0] if NoneType in get_args(bare) else bare
+        found[field.name] = Setting(field.name, field.type, kind, meta, **{"path": kind is Path, **(meta.extra or {})})
+    return found
 
 
 SETTINGS: Final = settings_of(RunSettings)

@@ -7,7 +7,6 @@ from typing import Any, Final
 import msgspec
 
 from samplegate.settings.definition import Setting
-from samplegate.settings.descriptions import KEYS
 from samplegate.settings.identities import CallersEntry, PeopleEntry
 from samplegate.settings.servers import NAME, ServerEntry
 from samplegate.settings.serving import SERVE_SETTINGS
@@ -17,10 +16,11 @@ _DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
 
 def json_schema() -> dict[str, Any]:
     """The schema of the file that ``serve --settings`` reads, as draft 2020-12."""
-    (server, callers, people), definitions = msgspec.json.schema_components([ServerEntry, CallersEntry, PeopleEntry], ref_template="#/$defs/{name}")
-    for name, definition in definitions.items():
-        written = definition["properties"]
-        definition["properties"] = {key: {**_bare(written[key]), "description": KEYS[name][key]} for key in written}
+    (server, callers, people), definitions = msgspec.json.schema_components(
+        [ServerEntry, CallersEntry, PeopleEntry], ref_template="#/$defs/{name}", schema_hook=lambda _: {"type": "string"}
+    )
+    for definition in definitions.values():
+        definition["properties"] = {key: _bare(schema) for key, schema in definition["properties"].items()}
     names = {"pattern": "^" + NAME.pattern.replace(r"\Z", "$")}
     sections = {"servers": {"type": "object", "propertyNames": names, "additionalProperties": server}, "callers": callers, "people": people}
     properties = {name: {**sections.get(name, _plain(setting)), "description": setting.meta.description} for name, setting in SERVE_SETTINGS.items()}
@@ -36,7 +36,7 @@ def json_schema() -> dict[str, Any]:
 
 def _plain(setting: Setting) -> dict[str, Any]:
     """A setting with one value; a path is text."""
-    if setting.is_path or setting.is_section:
+    if setting.path or setting.section:
         return {"type": "string", "minLength": 1}
     return _bare(msgspec.json.schema(setting.type))
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
@@ -13,12 +12,15 @@ from msgspec import Meta
 
 from samplegate.core.eras import Protocol
 from samplegate.core.policyfile import variables
+from samplegate.core.policyfile.tree import Path as Steps
 from samplegate.core.policyfile.tree import Scalar, find, quoted
-from samplegate.settings.trees import Part
+from samplegate.settings.definition import CALL_TIMEOUT, START_TIMEOUT
+from samplegate.settings.sources import Part, unreadable
 from samplegate.urls import is_open, url_error
 
 NAME: Final = re.compile(r"(?!\.{1,2}\Z)[A-Za-z0-9._-]{1,64}\Z")
 """What a server can be called: it is a part of a URL's path, where `.` and `..` mean something else."""
+NO_NAME: Final = "is no name of a server; use at most 64 letters, digits and . _ -, since it stands in the server's URL"
 
 MAX_SECRET: Final = 64 * 1024  # bytes of a file that holds a header's value
 _header_name: Final = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,100}\Z")
@@ -32,49 +34,63 @@ _variable_name: Final = re.compile(r"[^=\x00]+\Z")
 
 
 class ServerEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One server as it is written. What the keys mean is in ``descriptions``."""
+    """One server, in the shape of clients' `mcpServers`."""
 
-    type: Literal["stdio", "http", "streamable-http"] | None = None
-    command: str | None = None
-    args: list[str] = []
-    env: dict[str, Any] = {}
-    cwd: str | None = None
-    url: str | None = None
-    headers: dict[str, Any] = {}
-    headers_from: dict[str, str] = {}
-    share: Literal["caller", "all"] = "caller"
-    callers: list[str] | None = None
-    protocol: Protocol = "auto"
-    start_timeout: Annotated[int, Meta(ge=1, le=3_600)] = 30
-    call_timeout: Annotated[int, Meta(ge=0, le=86_400)] = 0
-    end_of_input_timeout: Annotated[int, Meta(ge=0, le=86_400)] | None = None
-    disabled: bool = False
+    type: Annotated[
+        Literal["stdio", "http", "streamable-http"] | None,
+        Meta(
+            description="`stdio`, `http` or `streamable-http`, as clients write it; it may be left out. "
+            "A server of type `sse` is left out with a warning."
+        ),
+    ] = None
+    command: Annotated[str | None, Meta(description="The program of a server that speaks over its stdin and stdout.")] = None
+    args: Annotated[tuple[str, ...], Meta(description="Its arguments.")] = ()
+    env: Annotated[dict[str, Any], Meta(description="Its variables.")] = {}
+    cwd: Annotated[Path | None, Meta(description="Its working folder.")] = None
+    url: Annotated[str | None, Meta(description="The endpoint of a server that speaks Streamable HTTP.")] = None
+    headers: Annotated[dict[str, Any], Meta(description="Headers of every request to it.")] = {}
+    headers_from: Annotated[
+        dict[str, Path],
+        Meta(description="The same, by files that hold the values; each conversation reads them, so a rotated secret needs no restart."),
+    ] = {}
+    share: Annotated[
+        Literal["caller", "all"],
+        Meta(description="Whose requests share one process or session in the modern era: those of one `caller`, or of `all`."),
+    ] = "caller"
+    callers: Annotated[tuple[str, ...] | None, Meta(description="Names or globs of the callers that may use it; without it all who are known.")] = (
+        None
+    )
+    protocol: Annotated[
+        Protocol,
+        Meta(description="The protocol version for it: `auto` finds it out, `legacy` is 2025-11-25 and older, `modern` is 2026-07-28."),
+    ] = "auto"
+    start_timeout: Annotated[int, Meta(ge=1, le=3_600, description=START_TIMEOUT)] = 30
+    call_timeout: Annotated[int, Meta(ge=0, le=86_400, description=CALL_TIMEOUT)] = 0
+    end_of_input_timeout: Annotated[
+        Annotated[int, Meta(ge=0, le=86_400)] | None,
+        Meta(
+            description="Seconds at a shutdown to wait for answers to calls in flight, at most and by default `drain_timeout`; 0: none. "
+            "Then the clients get an error.",
+        ),
+    ] = None
+    disabled: Annotated[bool, Meta(description="It is left out.")] = False
 
 
-@dataclass(frozen=True)
-class ServerSettings:
-    """One server, ready to be started or asked. Two are equal if and only if nothing was changed between two readings of the settings.
+class ServerSettings(ServerEntry, frozen=True, kw_only=True):
+    """One server, ready to be started or asked: variables are filled in, paths are found, and names of headers are in small letters.
 
-    Either ``command`` (the program and its arguments) or ``url``. Secrets may be in any of them, so ``repr`` shows none.
+    Two are equal if and only if nothing was changed between two readings of the settings. Secrets may be in it, so ``repr`` has its name only.
     """
 
     name: str
-    command: tuple[str, ...] = field(default=(), repr=False)
-    env: Mapping[str, str] = field(default_factory=dict, repr=False)
-    cwd: Path | None = None
-    url: str | None = field(default=None, repr=False)
-    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
-    """By name in small letters."""
-    headers_from: Mapping[str, Path] = field(default_factory=dict)
-    """The same, with files that hold the values."""
-    share: Literal["caller", "all"] = "caller"
-    callers: tuple[str, ...] | None = None
-    """Names or globs; None is every caller."""
-    protocol: Protocol = "auto"
-    start_timeout: int = 30
-    call_timeout: int = 0
-    end_of_input_timeout: int | None = None
-    """None is as long as the shutdown may take."""
+
+    @property
+    def argv(self) -> tuple[str, ...]:
+        """The program and its arguments; nothing where it is at a URL."""
+        return () if self.command is None else (self.command, *self.args)
+
+    def __repr__(self) -> str:
+        return f"ServerSettings(name={self.name!r})"
 
 
 def headers_of(server: ServerSettings) -> dict[str, str]:
@@ -87,7 +103,7 @@ def _secret(path: Path, name: str) -> str:
         with path.open("rb") as file:
             value = file.read(MAX_SECRET + 1).decode("utf-8").strip()
     except (OSError, UnicodeDecodeError) as problem:
-        raise ValueError(f"{path}: cannot be read: {getattr(problem, 'strerror', None) or 'it is not UTF-8 text'}") from None
+        raise ValueError(f"{path}: {unreadable(problem)}") from None
     if not value or _header_value.match(value) is None:
         raise ValueError(f"{path}: holds no value for the header {name}; write one line of ASCII into it")
     return value
@@ -96,41 +112,50 @@ def _secret(path: Path, name: str) -> str:
 def server_of(part: Part, environment: Mapping[str, str], warnings: list[str], named: set[str]) -> ServerSettings | None:
     """One entry of the map; None where it is disabled, or wrong and every problem told.
 
-    ``named`` takes the variables of its ``env``, ``url`` and ``headers``, which are this server's alone.
+    ``named`` gets the variables of its ``env``, ``url`` and ``headers``, which are this server's alone.
     """
     before = len(part.problems)
     name = str(part.path[-1])
     if NAME.match(name) is None:
-        part.problem((), "is no name of a server; use at most 64 letters, digits and . _ -, since it stands in the server's URL")
+        part.problem((), NO_NAME)
     if _is_sse(part):
         warnings.append(
             f"{part.place(('type',))}: 'sse', the transport of 2024-11-05, is not supported, so this server is left out; "
             "give the url of its Streamable HTTP endpoint with type: http"
         )
         return None
-    entry: ServerEntry | None = part.value(ServerEntry)
+    entry = part.value(ServerEntry)
     if entry is None:
         return None
-    filled = _Filled(part, environment, named)
+
+    def filled(below: Steps, text: object) -> str:
+        """The text with its variables; a problem, at its place and without the value, where one is not set."""
+        if isinstance(text, str) and below[0] in _SECRET:
+            named.update(variables.names(text))
+        why = variables.fault(text) if isinstance(text, str) else "is no text; put it in quotes"
+        missing = [] if why else [name for name in variables.names(str(text)) if name not in environment]
+        if missing:
+            why = f"${{{missing[0]}}} is not set in the environment; set it, or write $${{ for the text itself"
+        if why is not None:
+            part.problem(below, why)
+        return "" if why is not None else variables.fill(str(text), environment)
+
     _check_kind(part, entry)
     server = ServerSettings(
-        name=name,
-        command=tuple(
-            filled.text(("args", index - 1) if index else ("command",), text) for index, text in enumerate([entry.command or "", *entry.args])
-        )
-        if entry.command
-        else (),
-        env={key: filled.text(("env", key), value) for key, value in entry.env.items()},
-        cwd=None if entry.cwd is None else filled.path(("cwd",), entry.cwd),
-        url=None if entry.url is None else filled.text(("url",), entry.url),
-        headers={key.lower(): filled.text(("headers", key), value) for key, value in entry.headers.items()},
-        headers_from={key.lower(): filled.path(("headers_from", key), value) for key, value in entry.headers_from.items()},
-        share=entry.share,
-        callers=None if entry.callers is None else tuple(entry.callers),
-        protocol=entry.protocol,
-        start_timeout=entry.start_timeout,
-        call_timeout=entry.call_timeout,
-        end_of_input_timeout=entry.end_of_input_timeout,
+        **{
+            **msgspec.structs.asdict(entry),
+            "name": name,
+            "type": None,
+            "command": filled(("command",), entry.command) if entry.command else None,
+            "args": tuple(filled(("args", index), text) for index, text in enumerate(entry.args)),
+            "env": {key: filled(("env", key), value) for key, value in entry.env.items()},
+            "cwd": part.file(("cwd",), entry.cwd and filled(("cwd",), str(entry.cwd))),
+            "url": None if entry.url is None else filled(("url",), entry.url),
+            "headers": {key.lower(): filled(("headers", key), value) for key, value in entry.headers.items()},
+            "headers_from": {
+                key.lower(): part.file(("headers_from", key), filled(("headers_from", key), str(path))) for key, path in entry.headers_from.items()
+            },
+        }
     )
     if len(part.problems) == before:
         _check(part, server, entry, warnings)
@@ -197,32 +222,27 @@ def why_no_header(name: str, value: str, all: Sequence[str]) -> str | None:
     return None
 
 
-class _Filled:
-    """Texts of one entry with the variables put in, each problem at its place and without the value."""
-
-    def __init__(self, part: Part, environment: Mapping[str, str], named: set[str]) -> None:
-        self._part = part
-        self._environment = environment
-        self._named = named
-
-    def text(self, below: tuple[str | int, ...], text: object) -> str:
-        if not isinstance(text, str):
-            self._part.problem(below, "is no text; put it in quotes")
-            return ""
-        if below[0] in _SECRET:
-            self._named.update(variables.names(text))
-        why = variables.fault(text)
-        missing = [] if why else [name for name in variables.names(text) if name not in self._environment]
-        if why is None and missing:
-            why = f"${{{missing[0]}}} is not set in the environment; set it, or write $${{ for the text itself"
-        if why is not None:
-            self._part.problem(below, why)
-            return ""
-        return variables.fill(text, self._environment)
-
-    def path(self, below: tuple[str | int, ...], text: str) -> Path:
-        try:
-            return self._part.path_of(self.text(below, text))
-        except RuntimeError:
-            self._part.problem(below, "begins with ~ though no such home folder is known; write the folder out")
-            return Path()
+def at_url(name: str, url: str, headers_from: Sequence[str], problems: list[str], warnings: list[str]) -> tuple[ServerSettings, dict[str, str]]:
+    """The server of a command line at a URL with its headers, read now, and every problem told. ``headers_from``: NAME=FILE."""
+    why = url_error(url, query=True)
+    if why is not None:
+        problems.append(f"--url: {why}")
+    pairs = [text.partition("=") for text in headers_from]
+    names = [header.lower() for header, _, _ in pairs]
+    files: dict[str, Path] = {}
+    for header, _, file in pairs:
+        unfit = why_no_header(header, "", names)
+        if not file:  # what stands there may be the secret itself
+            problems.append("--header-from: holds no NAME=FILE; write the header's name, = and the file that holds its value")
+        elif unfit is not None:
+            problems.append(f"--header-from: {quoted(header)} {unfit}")
+        else:
+            files[header.lower()] = Path(file)
+    server = ServerSettings(name=name, url=url, headers_from=files)
+    if why is None and files and is_open(url):
+        warnings.append("--header-from: its headers travel over plain http to another machine; write https")
+    try:
+        return server, headers_of(server)
+    except ValueError as problem:
+        problems.append(f"--header-from: {problem}")
+        return server, {}

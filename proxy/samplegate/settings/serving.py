@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any, Final
 
@@ -15,12 +14,9 @@ from samplegate.core.policyfile.tree import Mapping as Tree
 from samplegate.settings import SettingsError
 from samplegate.settings.addresses import Address, address, why_no_address, why_no_hosts, why_no_origins
 from samplegate.settings.definition import MIB, ProcessSettings, settings_of
-from samplegate.settings.gathering import NO_STATE, Gathered, gather
 from samplegate.settings.identities import CallerSettings, PeopleSettings, callers_of, people_of, shared_with
-from samplegate.settings.quick import at_url, headers_at
-from samplegate.settings.servers import NAME, ServerSettings, server_of
-from samplegate.settings.sources import PREFIX
-from samplegate.settings.trees import Part, tree_in, tree_of
+from samplegate.settings.servers import NAME, NO_NAME, ServerSettings, at_url, server_of
+from samplegate.settings.sources import NO_STATE, PREFIX, Gathered, Part, gather, tree_of
 from samplegate.urls import is_open
 
 _SECTION: Final = {"section": True}
@@ -103,18 +99,21 @@ class ServeSettings(ProcessSettings, frozen=True, kw_only=True):
 SERVE_SETTINGS: Final = settings_of(ServeSettings)
 
 
-@dataclass(frozen=True, slots=True)
-class LoadedServe:
+class LoadedServe(msgspec.Struct, frozen=True):
     """The settings and the environment they were read from. ``warnings`` keep nothing from running; ``files`` are those whose change matters."""
 
     settings: ServeSettings
-    environment: Mapping[str, str] = field(repr=False)
+    environment: Mapping[str, str]
+    """Secret."""
     warnings: tuple[str, ...]
     files: tuple[Path, ...]
-    places: Mapping[str, str] = field(default_factory=dict)
+    places: Mapping[str, str]
     """Where each server's command stands, by the server's name; a server of the command line has no place."""
-    named: frozenset[str] = frozenset()
+    named: frozenset[str]
     """The variables that servers' ``env``, ``url`` and ``headers`` name: each is for that server alone."""
+
+    def __repr__(self) -> str:
+        return f"LoadedServe({self.settings!r})"
 
 
 def load_serve(
@@ -138,106 +137,74 @@ def load_serve(
     values = dict(found.values)
     if values["state"] == Path() and "decision_log" not in values:
         problems.append(NO_STATE)
-    quick = _quick(command, url, headers_from, name=name, problems=problems, warnings=warnings)
-    if quick is not None and protocol is not None:
-        quick = replace(quick, protocol=protocol)
-    elif protocol is not None:
-        problems.append("--protocol: applies to a server of the command line, and there is none; write protocol under the server in the settings")
     named: set[str] = set()
     places: dict[str, str] = {}
-    values["servers"] = _servers(found, quick, problems, warnings, named, places=places)
-    values["callers"] = _callers(found, problems, warnings)
-    values["people"] = _people(found, problems)
+    if command or url is not None:
+        server = _of_line(command, url, headers_from, name=name, problems=problems, warnings=warnings)
+        values["servers"] = {name: server if protocol is None else msgspec.structs.replace(server, protocol=protocol)}
+        beside = [found.said[key].where for key in ("servers", "servers_file") if key in found.said]
+        problems += [f"{where}: names servers, and the command line has one; give one of both" for where in beside]
+    else:
+        if protocol is not None:
+            what = "applies to a server of the command line, and there is none; write protocol under the server in the settings"
+            problems.append(f"--protocol: {what}")
+        values["servers"] = _servers(found, warnings, named, places)
+    callers, people = found.section("callers"), found.section("people")
+    values["callers"] = CallerSettings(required="callers" in found.said) if callers is None else callers_of(callers)
+    values["people"] = PeopleSettings(given="people" in found.said) if people is None else people_of(people)
+    if callers is not None and values["callers"].jwt is not None and values["callers"].resource is None:
+        warnings.append(f"{callers.where}: callers: has jwt without resource, so a client without a token is not told where to get one")
     problems += shared_with(values["people"], values["callers"].tokens)
     _check(values, found, problems)
     _check_reviews(values, found, problems, warnings)
     if problems:
         raise SettingsError(problems)
     settings = ServeSettings(**values)
-    return LoadedServe(settings, found.environment, tuple(warnings), _files(settings, file), places, frozenset(named))
+    files = [file, settings.policy, settings.servers_file, settings.env_file, *settings.callers.files, *settings.people.files]
+    read = tuple(dict.fromkeys(path for path in files if path is not None))
+    return LoadedServe(settings, found.environment, tuple(warnings), read, places, frozenset(named))
 
 
-def _quick(
+def _of_line(
     command: Sequence[str], url: str | None, headers_from: Sequence[str], *, name: str, problems: list[str], warnings: list[str]
-) -> ServerSettings | None:
+) -> ServerSettings:
     """The server of the command line."""
-    if not command and url is None:
-        return None
     if command and url is not None:
         problems.append("--url: stands beside a command; give one of them")
     if NAME.match(name) is None:
-        problems.append("--server: is no name of a server; use at most 64 letters, digits and . _ -, since it stands in the server's URL")
+        problems.append(f"--server: {NO_NAME}")
     if url is None:
-        return ServerSettings(name, tuple(command))
-    server = at_url(name, url, headers_from, problems, warnings)
-    headers_at(server, problems)
-    return server
+        return ServerSettings(name=name, command=command[0], args=tuple(command[1:]))
+    return at_url(name, url, headers_from, problems, warnings)[0]
 
 
-def _servers(
-    found: Gathered,
-    quick: ServerSettings | None,
-    problems: list[str],
-    warnings: list[str],
-    named_variables: set[str],
-    *,
-    places: dict[str, str],
-) -> dict[str, ServerSettings]:
-    """The servers of the line, or those of the section and of the file that it may name."""
-    named = [name for name in ("servers", "servers_file") if name in found.said]
-    if quick is not None:
-        problems += [f"{found.said[name].where}: names servers, and the command line has one; give one of both" for name in named]
-        return {quick.name: quick}
-    parts = [part for part in (_section("servers", found, problems), _of_client(found, problems)) if part is not None]
-    entries = [(name, entry) for part in parts for name, entry in part.entries().items()]
-    read = [server_of(entry, found.environment, warnings, named_variables) for _, entry in entries]
-    for index, (name, entry) in enumerate(entries):
-        if name in (other for other, _ in entries[:index]):
-            entry.problem((), "is a server of the settings too; rename one of both")
-    places.update({name: entry.place(("command",)) for name, entry in entries})
-    servers = {server.name: server for server in read if server is not None}
-    if not servers and not problems:
-        problems.append("servers: there is none; put one behind --, give --url, or write servers: into the settings file")
+def _servers(found: Gathered, warnings: list[str], named: set[str], places: dict[str, str]) -> dict[str, ServerSettings]:
+    """The servers of the section and of the file that the settings may name."""
+    servers: dict[str, ServerSettings] = {}
+    for part in (found.section("servers"), _of_client(found)):
+        for name, entry in part.entries().items() if part is not None else ():
+            server = server_of(entry, found.environment, warnings, named)
+            if name in places:
+                entry.problem((), "is a server of the settings too; rename one of both")
+            places[name] = entry.place(("command",))
+            if server is not None:
+                servers[name] = server
+    if not servers and not found.problems:
+        found.problems.append("servers: there is none; put one behind --, give --url, or write servers: into the settings file")
     return servers
 
 
-def _section(name: str, found: Gathered, problems: list[str]) -> Part | None:
-    """A section of the settings file, or of the variable of its name, which holds it as YAML or JSON."""
-    said = found.said.get(name)
-    if said is None:
-        return None
-    if said.text:
-        root = tree_in(str(said.value), said.where, problems)
-        return None if root is None else Part(said.where, root, (), said.folder, problems)
-    return Part(said.source, said.value, (name,), said.folder, problems)
-
-
-def _of_client(found: Gathered, problems: list[str]) -> Part | None:
+def _of_client(found: Gathered) -> Part | None:
     """The servers in a client's file: what stands beside them there is the client's own."""
     file: Path | None = found.values.get("servers_file")
-    root = None if file is None else tree_of(file, problems)
+    root = None if file is None else tree_of(file, found.problems)
     if file is None or root is None:
         return None
     entry = root.entries.get("mcpServers") or root.entries.get("servers") if isinstance(root, Tree) else None
     if entry is None:
-        problems.append(f"{file}:1:1: has no mcpServers; name a client's file that has them")
+        found.problems.append(f"{file}:1:1: has no mcpServers; name a client's file that has them")
         return None
-    return Part(str(file), entry.node, ("mcpServers",), file.parent, problems)
-
-
-def _callers(found: Gathered, problems: list[str], warnings: list[str]) -> CallerSettings:
-    part = _section("callers", found, problems)
-    if part is None:
-        return CallerSettings(required="callers" in found.said)
-    callers = callers_of(part)
-    if callers.jwt is not None and callers.resource is None:
-        warnings.append(f"{part.where}: callers: has jwt without resource, so a client without a token is not told where to get one")
-    return callers
-
-
-def _people(found: Gathered, problems: list[str]) -> PeopleSettings:
-    part = _section("people", found, problems)
-    return PeopleSettings(given="people" in found.said) if part is None else people_of(part)
+    return Part(str(file), entry.node, ("mcpServers",), file.parent, found.problems)
 
 
 def _check_reviews(values: Mapping[str, Any], found: Gathered, problems: list[str], warnings: list[str]) -> None:
@@ -271,12 +238,6 @@ def _check(values: Mapping[str, Any], found: Gathered, problems: list[str]) -> N
             f"{listen} can be reached from other machines, and nobody needs a token; write `callers:`, or listen on 127.0.0.1:{address(listen).port}"
         )
         problems.append(f"{where}: {what}")
-
-
-def _files(settings: ServeSettings, file: Path | None) -> tuple[Path, ...]:
-    """Every file that was read, and the policy's, for who watches them."""
-    named = [file, settings.policy, settings.servers_file, settings.env_file, *settings.callers.files, *settings.people.files]
-    return tuple(dict.fromkeys(path for path in named if path is not None))
 
 
 __all__ = ["SERVE_SETTINGS", "LoadedServe", "ServeSettings", "load_serve"]

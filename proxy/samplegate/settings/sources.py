@@ -1,70 +1,128 @@
-"""What is said about the settings by the command line, the variables and the env file, and which of it holds. Not the settings file."""
+"""The sources of settings: the command line, SAMPLEGATE_* variables, the env file and the settings file. One reader, every problem at its place."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from functools import partial
+import sys
+from collections.abc import Callable, Mapping
+from functools import cache
 from pathlib import Path
-from typing import Any, Final, TypeAlias, get_origin
+from typing import Any, Final, TypeAlias, TypeVar, get_origin
 
 import msgspec
 
 from samplegate.core.policyfile import envfile
+from samplegate.core.policyfile.nodes import compose
+from samplegate.core.policyfile.tree import Fault, Mark, Node, Unreadable, dotted, find, plain
+from samplegate.core.policyfile.tree import Mapping as Tree
+from samplegate.core.policyfile.tree import Path as Steps
+from samplegate.core.policyfile.walk import Type, Walk, type_of
 from samplegate.settings.definition import Setting, Table, wrong
 
 PREFIX: Final = "SAMPLEGATE_"
-
+NO_STATE: Final = "state: no home folder is known; set SAMPLEGATE_STATE to a folder, or HOME"
+_NO_HOME: Final = "begins with ~ though no such home folder is known; write the folder out"
 # What Kubernetes sets by itself in a pod beside a Service named samplegate: nobody mistyped these.
 _service_links: Final = re.compile(PREFIX + r"(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT(_[0-9]+_(TCP|UDP|SCTP)(_\w+)?)?)\Z")
 _whole: Final = re.compile(r"[+-]?[0-9]{1,18}", re.ASCII)
-_flags: Final = frozenset({"true", "false"})
+_flags: Final = {"true": True, "false": False}
+
+Struct = TypeVar("Struct", bound=msgspec.Struct)
 
 
-@dataclass(frozen=True, slots=True)
-class Said:
-    """What one source says about one setting."""
+class Said(msgspec.Struct, frozen=True):
+    """What one source has for one setting. ``text``: the source knows only text, whatever the setting's type."""
 
     where: str
     value: Any
     folder: Path
     """What a relative path is relative to."""
     text: bool = False
-    """The source knows only text, whatever the setting's type."""
-    source: str = ""
-    """The file it stands in."""
 
 
 Layer: TypeAlias = Mapping[str, Said]
-"""What one source says, by the setting's name."""
+"""What one source has, by the setting's name."""
 
 
-class _NoPath(Exception):
-    """The text is no path that can be used; the message says why."""
+class Gathered(msgspec.Struct, frozen=True):
+    """``values`` by name, only those that are given; ``said`` the source that holds for each; and the environment over the env file's variables."""
+
+    values: dict[str, Any]
+    said: Layer
+    environment: Mapping[str, str]
+    problems: list[str]
+
+    def section(self, name: str) -> Part | None:
+        """A section of the settings file, or of the variable with its name, which holds it as YAML or JSON."""
+        said = self.said.get(name)
+        if said is None or not said.text:
+            return None if said is None else said.value
+        root = tree_in(str(said.value), said.where, self.problems)
+        return None if root is None else Part(said.where, root, (), said.folder, self.problems)
 
 
-def line_layer(given: Mapping[str, str | Path | None]) -> Layer:
-    """What the command line says: None is nothing."""
-    return {name: Said(f"--{name.replace('_', '-')}", value, Path(), text=True) for name, value in given.items() if value is not None}
+def gather(table: Table, environ: Mapping[str, str], file: Path | None, given: Mapping[str, str | Path | None], problems: list[str]) -> Gathered:
+    """Read every source in its order: the line, the variables (the process's own before the env file's), the settings file."""
+    line = {name: Said(f"--{name.replace('_', '-')}", value, Path(), text=True) for name, value in given.items() if value is not None}
+    filed = {} if file is None else _in_file(file, table, problems)
+    named = {**filed, **_in_environment(environ, table, []), **line}.get("env_file")
+    environment = {**_env_file(named, problems), **environ}
+    layers: list[Layer] = [line, _in_environment(environment, table, problems), filed]
+    values: dict[str, Any] = {}
+    for name, said in ((name, said) for layer in layers for name, said in layer.items() if not table[name].section):
+        value = _accepted(table[name], said, problems)  # also where another source overrides it: it is wrong all the same
+        if value is not None:
+            values.setdefault(name, value)
+    if "state" not in values:
+        values["state"] = state_folder(environment) or Path()  # the code that needs a state reports its absence
+    elif values["state"] == Path():
+        values["state"] = Path.cwd()
+    return Gathered(values, {name: said for layer in reversed(layers) for name, said in layer.items()}, environment, problems)
 
 
-def environment_layer(environ: Mapping[str, str], table: Table, problems: list[str]) -> Layer:
-    """What the variables say; one that is empty says nothing, one that no setting has is a mistake somebody would look for long."""
+def state_folder(environ: Mapping[str, str], platform: str = sys.platform) -> Path | None:
+    """The user's own folder for state on this platform, None where the environment does not say whose it is."""
+    home = environ.get("USERPROFILE" if platform == "win32" else "HOME", "")
+    if platform == "win32":
+        base = environ.get("LOCALAPPDATA") or (home and f"{home}/AppData/Local")
+    elif Path(environ.get("XDG_STATE_HOME", "")).is_absolute():  # a relative one is to be ignored, says its specification
+        base = environ["XDG_STATE_HOME"]
+    else:
+        base = home and home + ("/Library/Application Support" if platform == "darwin" else "/.local/state")
+    return Path(base) / "samplegate" if base else None
+
+
+def _in_environment(environ: Mapping[str, str], table: Table, problems: list[str]) -> dict[str, Said]:
+    """The variables' settings; an empty variable says nothing, and one that no setting has is a mistake that would be hard to find."""
     found = {}
     for variable, value in environ.items():
         if not variable.upper().startswith(PREFIX) or _service_links.match(variable):
             continue
         name = variable.removeprefix(PREFIX).lower()
         if variable != PREFIX + name.upper() or name not in table:
-            meant = instead(name, table, "unset it", lambda like: f"{PREFIX}{like.upper()}")
-            problems.append(f"{variable}: is no variable that is read; {meant}")
+            problems.append(f"{variable}: is no variable that is read; {_meant(name, table, 'unset it', lambda like: PREFIX + like.upper())}")
         elif value:
             found[name] = Said(variable, value, Path(), text=True)
     return found
 
 
-def instead(name: str, table: Table, otherwise: str, spelled: Callable[[str], str] = str) -> str:
+def _in_file(file: Path, table: Table, problems: list[str]) -> dict[str, Said]:
+    """The settings file's settings, each with its line and column; a key without a value says nothing, and a section is a Part."""
+    root = tree_of(file, problems)
+    if root is not None and not isinstance(root, Tree):
+        problems.append(f"{file}:1:1: is no mapping; write one setting a line, such as log_level: debug")
+    found = {}
+    for name, entry in root.entries.items() if isinstance(root, Tree) else ():
+        where = f"{file}:{entry.mark.line}:{entry.mark.column}: {dotted((name,))}"
+        if name not in table:
+            problems.append(f"{where}: is no setting; {_meant(name, table, 'one of ' + ', '.join(table))}")
+        elif (value := plain(entry.node)) is not None:
+            part = Part(str(file), entry.node, (name,), file.parent, problems) if table[name].section else value
+            found[name] = Said(where, part, file.parent)
+    return found
+
+
+def _meant(name: str, table: Table, otherwise: str, spelled: Callable[[str], str] = str) -> str:
     """Which setting may be meant by a name that none has, as it is ``spelled`` there; ``otherwise`` where nothing is like it."""
     from difflib import get_close_matches
 
@@ -72,83 +130,161 @@ def instead(name: str, table: Table, otherwise: str, spelled: Callable[[str], st
     return f"is {spelled(like[0])} meant" if like else otherwise
 
 
-def env_file(said: Said | None, problems: list[str]) -> dict[str, str]:
-    """The variables of the env file that ``said`` names. What is wrong with the name itself is told when the settings are settled."""
+def _env_file(said: Said | None, problems: list[str]) -> dict[str, str]:
+    """The variables of the env file. What is wrong with its own name is told when the setting is read."""
     try:
         path = None if said is None else Path(_path(said))
     except _NoPath:
         return {}
-    if path is None:
-        return {}
     try:
-        found = envfile.parse(path.read_text(encoding="utf-8"), file=str(path))
+        found = {} if path is None else envfile.parse(path.read_text(encoding="utf-8"), file=str(path))
     except envfile.EnvFileError as problem:
         problems += problem.problems
         return {}
     except (OSError, UnicodeDecodeError) as problem:
-        problems.append(f"{path}: the env file cannot be read: {getattr(problem, 'strerror', None) or 'it is not UTF-8 text'}")
+        problems.append(f"{path}: the env file {unreadable(problem)}")
         return {}
     if PREFIX + "ENV_FILE" in found:
         problems.append(f"{path}: {PREFIX}ENV_FILE: an env file names no other; put all variables in one")
     return found
 
 
-def settled(layers: Sequence[Layer], table: Table, problems: list[str]) -> dict[str, Any]:
-    """The values that hold, from the layers in their order of precedence; a problem for every one that is wrong, overridden or not."""
-    values: dict[str, Any] = {}
-    for layer in layers:
-        for name, said in layer.items():
-            value = accepted(table[name], said, partial(msgspec.convert, type=table[name].type), problems)
-            if value is not None:
-                values.setdefault(name, value)
-    return values
+def unreadable(problem: OSError | UnicodeDecodeError) -> str:
+    """Why a file cannot be read."""
+    return f"cannot be read: {getattr(problem, 'strerror', None) or 'it is not UTF-8 text'}"
 
 
-def accepted(setting: Setting, said: Said, check: Callable[[Any], Any], problems: list[str]) -> Any:
-    """The value in its setting's type, as a strict ``check`` lets it pass; None, and a problem at its place, where it is none."""
+class _NoPath(Exception):
+    """The text is no path that can be used; the message says why."""
+
+
+def _accepted(setting: Setting, said: Said, problems: list[str]) -> Any:
+    """The value in its setting's type; None, and a problem at its place, where it is none."""
     try:
-        if setting.is_path:
-            path = _path(said, setting.no_path, setting.store)
-            value = check(path if setting.kind is Path else str(path))
-            why = None if setting.check is None else setting.check(str(said.value))
-        else:
-            value = check(_read(setting, said))
-            why = None if setting.check is None else setting.check(value)
+        value = _path(said, setting.but, setting.store) if setting.path else _read(setting, said)
+        value = msgspec.convert(value, setting.type, dec_hook=_made)
+    except _NoPath as problem:
+        why: str | None = str(problem)
+    except msgspec.ValidationError:
+        why = wrong(setting, said.value)
+    else:
+        why = None if setting.check is None else setting.check(value)
         if why is None:
             return value
-        problems.append(f"{said.where}: {why}")
-    except _NoPath as problem:
-        problems.append(f"{said.where}: {problem}")
-    except (msgspec.ValidationError, ValueError):
-        problems.append(f"{said.where}: {wrong(setting, said.value)}")
+    problems.append(f"{said.where}: {why}")
     return None
 
 
+def _made(type: Any, text: Any) -> Any:
+    """A path of its text."""
+    return type(text)
+
+
 def _read(setting: Setting, said: Said) -> Any:
-    """What is said, read from its text where the source knows only text."""
-    value = said.value
+    """The value, read from its text where the source knows only text."""
+    if not said.text:
+        return said.value
     if get_origin(setting.kind) is tuple:
-        items = [item.strip() for item in value.split(",")] if said.text else value
-        return tuple(items) if isinstance(items, list) else items
-    if said.text and setting.kind is int and _whole.fullmatch(value):
-        return int(value)
-    if said.text and setting.kind is bool and value in _flags:
-        return value == "true"
-    return value
+        return [item.strip() for item in said.value.split(",")]
+    if setting.kind is int and _whole.fullmatch(said.value):
+        return int(said.value)
+    return _flags.get(said.value, said.value) if setting.kind is bool else said.value
 
 
-def _path(said: Said, but: str | None = None, store: str = "") -> Path | str:
-    """The path that is said, from the folder it is relative to; the word ``but`` and what begins a ``store`` stay as they are."""
+def _path(said: Said, but: str | None = None, store: str = "") -> str:
+    """The path, from the folder it is relative to; the word ``but`` and what begins a ``store`` stay as they are."""
     if not isinstance(said.value, str | Path) or not str(said.value):
         raise _NoPath("must be a path")
-    if but is not None and said.value == but:
-        return Path(but)
     text = str(said.value)
+    if text == but:
+        return text
     begin = store if store and text.startswith(store) else ""
     if begin and text == begin:
         raise _NoPath(f"names no file; write {begin}PATH")
     try:
-        path = said.folder / Path(text.removeprefix(begin)).expanduser()
+        return begin + str(said.folder / Path(text.removeprefix(begin)).expanduser())
     except RuntimeError:
-        raise _NoPath("begins with ~ though no such home folder is known; write the folder out") from None
-    return f"{begin}{path}" if begin else path
+        raise _NoPath(_NO_HOME) from None
+
+
+def tree_of(file: Path, problems: list[str]) -> Node | None:
+    """The tree of a YAML or JSON file, None where it is empty or there is no tree to go on with."""
+    try:
+        text = file.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as problem:
+        problems.append(f"{file}: {unreadable(problem)}")
+        return None
+    if all(line.lstrip()[:1] in ("", "#") for line in text.removeprefix("\ufeff").splitlines()):  # or all of it commented out
+        return None
+    return tree_in(text, str(file), problems)
+
+
+def tree_in(text: str, where: str, problems: list[str]) -> Node | None:
+    """The tree of a text that stands ``where``, None where there is none to go on with."""
+    try:
+        root, faults = compose(text)
+    except Unreadable as problem:
+        root, faults = None, [problem.fault]
+    problems += [_told(where, fault) for fault in faults]
+    return root
+
+
+def _told(where: str, fault: Fault) -> str:
+    return f"{where}:{fault.mark.line}:{fault.mark.column}: {dotted(fault.path)}{': ' if fault.path else ''}{fault.what}"
+
+
+class Part(msgspec.Struct, frozen=True, eq=False):
+    """A part of a tree: its node, the file or variable it stands in, where in it, and what its relative paths are relative to."""
+
+    where: str
+    node: Node
+    path: Steps
+    folder: Path
+    problems: list[str]
+
+    def entries(self) -> dict[str, Part]:
+        """The parts of a mapping by name; none, and a problem, where it is something else."""
+        if not isinstance(self.node, Tree):
+            self.problem((), "is no mapping; write its names with what they have, one a line")
+            return {}
+        return {name: Part(self.where, entry.node, (*self.path, name), self.folder, self.problems) for name, entry in self.node.entries.items()}
+
+    def value(self, struct: type[Struct]) -> Struct | None:
+        """The part as ``struct``; None, with every problem told, where it does not fit."""
+        walk = Walk()
+        found = walk.value(self.node, _type(struct), self.path)
+        self.problems.extend(_told(self.where, fault) for fault in walk.faults)
+        if walk.faults or walk.broken:
+            return None
+        try:
+            return msgspec.convert(found, struct, dec_hook=_made)
+        except msgspec.ValidationError as problem:  # the walk lets through what msgspec does not: a gap in the walk, told all the same
+            self.problem((), str(problem))
+            return None
+
+    def problem(self, below: Steps, what: str) -> None:
+        """Something is wrong at ``below`` of this part, or at the nearest place above it that the file has."""
+        self.problems.append(_told(self.where, Fault(self._mark(below), (*self.path, *below), what)))
+
+    def place(self, below: Steps) -> str:
+        """Where ``below`` of this part stands: ``FILE:LINE:COLUMN: a.b``."""
+        mark = self._mark(below)
+        return f"{self.where}:{mark.line}:{mark.column}: {dotted((*self.path, *below))}"
+
+    def file(self, below: Steps, path: Path | str | None) -> Path | None:
+        """A path that stands ``below``, from the folder it is relative to; None, and a problem, where its home folder is not known."""
+        try:
+            return None if path is None else self.folder / Path(path).expanduser()
+        except RuntimeError:
+            self.problem(below, _NO_HOME)
+            return None
+
+    def _mark(self, below: Steps) -> Mark:
+        while (node := find(self.node, below)) is None:
+            below = below[:-1]
+        return node.mark
+
+
+@cache
+def _type(struct: type[msgspec.Struct]) -> Type:
+    return type_of(struct)

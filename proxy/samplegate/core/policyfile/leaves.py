@@ -27,9 +27,7 @@ def members(type: Type) -> list[Type]:
     """What a value may be; ``null`` is never one of them: a key that says nothing would mean 'anything' without a word."""
     if isinstance(type, inspect.UnionType):
         return [member for member in type.types if not isinstance(member, inspect.NoneType)]
-    if isinstance(type, inspect.Metadata) and isinstance(type.type, inspect.UnionType):
-        return members(type.type)
-    return [type]
+    return members(type.type) if isinstance(type, inspect.Metadata) and not is_regex(type) else [type]
 
 
 def bare(type: Type) -> Type:
@@ -47,6 +45,8 @@ def fits(value: Any, type: Type) -> bool:
     match bare(type):
         case inspect.StrType() as text:
             return isinstance(value, str) and _within(len(value), text.min_length, text.max_length) and _matches(value, text.pattern)
+        case inspect.CustomType():  # a path, for one: made of text behind the walk
+            return isinstance(value, str)
         case inspect.BoolType():
             return isinstance(value, bool)
         case inspect.IntType() as number:
@@ -92,7 +92,7 @@ def _words(type: Type) -> str:
     match bare(type):
         case inspect.StrType(pattern=str(pattern)):
             return _WORDS.get(pattern, f"text that matches {pattern}")
-        case inspect.StrType():
+        case inspect.StrType() | inspect.CustomType():
             return "an RE2 expression" if is_regex(type) else "text"
         case inspect.BoolType():
             return "true or false"
@@ -102,7 +102,7 @@ def _words(type: Type) -> str:
             return "a number" + _bounds(number)
         case inspect.LiteralType(values=values):
             return ("one of " if len(values) > 1 else "") + ", ".join(str(value) for value in values)
-        case inspect.ListType(item_type=item):
+        case inspect.ListType(item_type=item) | inspect.VarTupleType(item_type=item):
             return f"a list of {_PLURAL.get(_words(item), _words(item)).removeprefix('one of ')}"
         case inspect.StructType(fields=fields) if len(fields) <= 3:
             return f"a mapping with {', '.join(field.encode_name for field in fields)}"

@@ -86,7 +86,7 @@ class Walk:
 
     def _sequence(self, node: Sequence, kinds: list[Type], path: Path) -> Any:
         for member in kinds:
-            if isinstance(member, inspect.ListType):
+            if isinstance(member, inspect.ListType | inspect.VarTupleType):
                 return [self.value(item, member.item_type, (*path, index)) for index, item in enumerate(node.items)]
             if isinstance(member, inspect.AnyType):
                 return plain(node)
