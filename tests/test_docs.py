@@ -11,13 +11,13 @@ import msgspec
 import pytest
 
 from samplegate import cli
-from samplegate.core import cases, policy, scripted
+from samplegate.core import policy, scripted
 from samplegate.core.load import json_schema, load
 from samplegate.core.policyfile.descriptions import KEYS
 from samplegate.core.policyfile.nodes import compose
 from samplegate.core.policyfile.tree import plain
-from samplegate.core.trials import suite, trial
-from samplegate.core.trials.descriptions import KEYS as SAID_OF_TESTS
+from samplegate.policytest import load as cases
+from samplegate.policytest import play, suite
 from samplegate.settings import SettingsError
 from samplegate.settings.serving import load_serve
 
@@ -52,14 +52,14 @@ TABLES: Final[dict[str, tuple[str, ...]]] = {
 }
 OTHER_TABLES: Final[dict[str, tuple[type[msgspec.Struct], ...]]] = {
     "A model": (scripted.Case,),
-    "A test file": (cases.Suite,),
-    "A case": (cases.Case, cases.Step),
-    "What is expected": (cases.Expect,),
+    "A test file": (suite.Suite,),
+    "A case": (suite.Case, suite.Step),
+    "What is expected": (suite.Expect,),
     "Verdicts": (suite.Said,),
     "Edits": (suite.Edited,),
-    "Sampling in short": (cases.Sampling,),
-    "Elicitation in short": (cases.Elicitation,),
-    "A request as written": (cases.Raw,),
+    "Sampling in short": (suite.Sampling,),
+    "Elicitation in short": (suite.Elicitation,),
+    "A request as written": (suite.Raw,),
 }
 ROW: Final = re.compile(r"^\| `([^`]+)` \|(?:.*\|)? ([^|]+) \|$", re.MULTILINE)
 FENCE: Final = re.compile(r"^```(\S+)(?: (\S+))?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -130,11 +130,10 @@ def test_every_key_of_tests_and_scripts_is_described(heading: str, types: tuple[
     assert len(rows) == len(set(rows))
 
 
-@pytest.mark.parametrize(
-    ("heading", "types"), [(heading, types) for heading, types in OTHER_TABLES.items() if types[0].__module__ == cases.Case.__module__]
-)
+@pytest.mark.parametrize(("heading", "types"), [(heading, types) for heading, types in OTHER_TABLES.items() if types[0].__module__ == suite.__name__])
 def test_the_schema_of_the_tests_says_what_the_reference_says(heading: str, types: tuple[type[msgspec.Struct], ...]) -> None:
-    assert dict(ROW.findall(sections(REFERENCE.read_text())[heading])) == SAID_OF_TESTS[types[0].__name__]
+    said = {key: value["description"] for struct in types for key, value in cases.json_schema()["$defs"][struct.__name__]["properties"].items()}
+    assert dict(ROW.findall(sections(REFERENCE.read_text())[heading])) == said
 
 
 def test_every_struct_of_the_policy_has_its_table() -> None:
@@ -177,7 +176,7 @@ def test_every_example_loads(sort: str, text: str, tmp_path: Path) -> None:
 def test_the_cases_of_the_reference_hold_for_its_policies(heading: str, policies: str) -> None:
     book = load(example_under(policies, "policy"), file="policy", environment={}).policy
     tested = cases.load_cases(example_under(heading, "tests"), file="tests").cases
-    assert [] == [(each.case.name, each.mismatches) for each in trial.run(tested, book) if each.mismatches]
+    assert [] == [(each.case.name, each.mismatches) for each in play.run(tested, book) if each.mismatches]
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / "policies").glob("*.yaml")), ids=lambda path: path.name)

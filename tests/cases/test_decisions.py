@@ -10,13 +10,14 @@ import msgspec
 import pytest
 
 from samplegate.book import compile_book, load_policy
-from samplegate.core.cases import Cases, load_cases
 from samplegate.core.matching.match import Rulebook
 from samplegate.core.policy import AllowRule, AnswerRule, EscalateRule, ForwardRule, Match, RuleBase
 from samplegate.core.policyfile.nodes import compose
-from samplegate.core.trials.coverage import coverage
-from samplegate.core.trials.suite import Said
-from samplegate.core.trials.trial import Trial, run
+from samplegate.policytest.compare import Trial
+from samplegate.policytest.coverage import coverage
+from samplegate.policytest.load import Cases, load_cases
+from samplegate.policytest.play import run
+from samplegate.policytest.suite import Said
 
 HERE: Final = Path(__file__).parent
 SHIPPED: Final = Path(__file__).resolve().parents[2] / "policies"
@@ -47,7 +48,7 @@ TRIALS: Final = list(trials())
 
 @pytest.mark.parametrize("trial", [trial for _, trial in TRIALS], ids=[f"{file}: {trial.case.name}" for file, trial in TRIALS])
 def test_case(trial: Trial) -> None:
-    assert () == trial.mismatches, [trial.detail, *(f"{step.rule}: {step.why}" for step in trial.steps)]
+    assert () == trial.mismatches, [trial.came.decision.detail, *(f"{step.rule}: {step.why}" for step in trial.came.steps)]
 
 
 POLICIES: Final = {tests.name: book_of(tests).policy for tests in TESTS if tests.parent == HERE}

@@ -9,13 +9,13 @@ from typing import Any, Final
 import pytest
 
 from samplegate.core import replaying
-from samplegate.core.cases import load_cases
 from samplegate.core.decide import Rulebook, compile_policy
 from samplegate.core.load import load
 from samplegate.core.policy import AllowRule, AnswerRule, DenyRule, EscalateRule, ForwardRule, Match
 from samplegate.core.replaying import Changed, Same, Told, Untold, replay
 from samplegate.core.requests import BadRequest, ClientCapabilities, Request
-from samplegate.core.trials.play import scenery
+from samplegate.policytest.compare import scenery
+from samplegate.policytest.load import load_cases
 from tests.core import logged
 from tests.core.asking import book, form, sampling, tool, url
 
@@ -219,8 +219,8 @@ def told(policy: Path) -> Iterator[tuple[Rulebook, Request, bool]]:
     for placed in cases:
         for moment in placed.moments:
             scene = scenery(moment.step, compile_policy(loaded, moment.step.environment or {}))
-            if not isinstance(scene.request, BadRequest):
-                yield scene.book, scene.request, scene.situation.can_forward
+            if not isinstance(scene.item.request, BadRequest):
+                yield scene.book, scene.item.request, scene.situation.can_forward
 
 
 POLICIES: Final = sorted(path for path in CASES.glob("*.yaml") if not path.stem.endswith("_test"))

@@ -16,7 +16,6 @@ from samplegate.commands import FAILED, OK, UNREADABLE
 from samplegate.commands.files import Sort, Unreadable, complain, count, environment, read, sort_of
 from samplegate.commands.offers import Offered, forwards_forms_first, offers
 from samplegate.core import claims, scripted
-from samplegate.core.cases import load_cases
 from samplegate.core.decide import compile_policy
 from samplegate.core.load import Loaded, PolicyError, Problem
 from samplegate.core.policy import AnswerRule, Match
@@ -24,6 +23,7 @@ from samplegate.core.policyfile.nodes import compose
 from samplegate.core.policyfile.tree import Mark, dotted, find
 from samplegate.core.policyfile.tree import Path as Place
 from samplegate.core.policyfile.waits import Wait, waits
+from samplegate.policytest.load import load_cases
 
 
 @dataclass(slots=True)

@@ -1,4 +1,4 @@
-"""How `samplegate test --coverage` tells what the cases of each policy reach. Not the counting: ``core/trials/coverage.py``."""
+"""How `samplegate test --coverage` tells what the cases of each policy reach. Not the counting: ``policytest/coverage.py``."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from samplegate.commands.files import count
-from samplegate.core.trials.coverage import Coverage, Missing
+from samplegate.policytest.coverage import Coverage, Missing
 
 
 def report(policy: Path, coverage: Coverage, least: float | None) -> Iterator[str]:

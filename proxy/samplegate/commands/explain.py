@@ -25,8 +25,8 @@ from samplegate.core.decisions import Allowed, Decision, DenyAs, Escalated, Fixe
 from samplegate.core.load import PolicyError
 from samplegate.core.requests import BadRequest, Origin, Request
 from samplegate.core.session import doors, shapes
-from samplegate.core.trials import scenes
-from samplegate.core.trials.scenes import Scene
+from samplegate.policytest import suite
+from samplegate.policytest.suite import Scene
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +71,7 @@ def command(args: argparse.Namespace) -> int:
     except (Unreadable, PolicyError) as problem:
         return refused(problem)
     if isinstance(explained, BadRequest):
-        ends = _ended_call(scenes.origin(scene)) if scenes.origin(scene).era == "modern" else f"the server gets error {shapes.BAD_PARAMS}"
+        ends = _ended_call(suite.origin(scene)) if suite.origin(scene).era == "modern" else f"the server gets error {shapes.BAD_PARAMS}"
         complain(f"{args.request}: malformed: {explained.message}; {ends}")
         return FAILED
     print(json.dumps(_json(explained), indent=2, ensure_ascii=False) if args.json else "\n".join(_report(explained)))
@@ -88,7 +88,7 @@ def _scene(args: argparse.Namespace) -> Scene:
         method=args.method,
         client=declared(args.client),
     )
-    if (fault := scenes.fault(scene)) is not None:
+    if (fault := suite.scene_fault(scene)) is not None:
         raise Unreadable(f"--{fault}")
     return scene
 
@@ -110,7 +110,7 @@ def _asked(name: str) -> tuple[str, bytes | None]:
 
 def _explain(policy: Path, variables: Mapping[str, str], asked: tuple[str, bytes | None], scene: Scene) -> Explained | BadRequest:
     book = compile_book(load_policy(read(policy), file=str(policy), environment=variables), policy.parent)
-    origin, client = scenes.origin(scene), scenes.capabilities(scene.client or [])
+    origin, client = suite.origin(scene), suite.capabilities(scene.client or [])
     item = doors.item(*asked, origin, offer_to(book, origin, client))
     if isinstance(item.request, BadRequest):
         return item.request

@@ -14,7 +14,7 @@ from samplegate.core.load import PolicyError
 from samplegate.core.matching.conditions import shown
 from samplegate.core.policyfile import envfile, tree
 from samplegate.core.policyfile.nodes import compose
-from samplegate.core.trials.scenes import Declared
+from samplegate.policytest.suite import Declared
 
 Sort: TypeAlias = Literal["policy", "tests", "script"]
 

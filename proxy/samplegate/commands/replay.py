@@ -25,7 +25,7 @@ from samplegate.core.record import comes_again
 from samplegate.core.replaying import Changed, Same, Told, Untold, replay
 from samplegate.core.requests import ClientCapabilities
 from samplegate.core.revoking import settled
-from samplegate.core.trials import scenes
+from samplegate.policytest import suite
 
 SHOWN: Final = 3  # ids of a group, for a person; each leads to its record
 LISTED: Final = 1_000  # for a program
@@ -89,7 +89,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def command(args: argparse.Namespace) -> int:
     """Replay all records; 1 with ``--fail-on-change`` where one changed, or for a policy with problems, 2 if a file cannot be read."""
     try:
-        client = None if args.client is None else scenes.capabilities(declared(args.client))
+        client = None if args.client is None else suite.capabilities(declared(args.client))
         loaded = load_policy(read(args.policy), file=str(args.policy), environment=environment(args.env_file))
         book = compile_book(loaded, args.policy.parent)
         logs = Logs(args.log)

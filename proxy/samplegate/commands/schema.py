@@ -6,7 +6,8 @@ import argparse
 import json
 
 from samplegate.commands import OK
-from samplegate.core import cases, load
+from samplegate.core import load
+from samplegate.policytest import load as cases
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:

@@ -1,6 +1,6 @@
 """``samplegate test``: puts the cases of ``NAME_test.yaml`` to ``NAME.yaml``, says which fail and why, and what none of them reaches.
 
-Trying a case is ``core/trials/trial.py``'s, and counting what they reach ``core/trials/coverage.py``'s.
+Playing the cases is ``policytest/play.py``'s, and counting what they reach ``policytest/coverage.py``'s.
 """
 
 from __future__ import annotations
@@ -16,13 +16,14 @@ from samplegate.book import compile_book, load_policy
 from samplegate.commands import FAILED, OK, UNREADABLE, coverages
 from samplegate.commands.files import Unreadable, complain, count, is_test, policy_of, read, sort_of, test_of
 from samplegate.commands.steps import as_json, lines
-from samplegate.core.cases import load_cases
 from samplegate.core.load import PolicyError
 from samplegate.core.matching.match import Rulebook
 from samplegate.core.policyfile.nodes import compose
 from samplegate.core.policyfile.tree import Node
-from samplegate.core.trials.coverage import Coverage, coverage
-from samplegate.core.trials.trial import Mismatch, Trial, run
+from samplegate.policytest.compare import Mismatch, Trial
+from samplegate.policytest.coverage import Coverage, coverage
+from samplegate.policytest.load import load_cases
+from samplegate.policytest.play import run
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +132,7 @@ def _outcome(tests: Path) -> Outcome:
         cases = load_cases(read(tests), file=str(tests))
         outcome.policy = policy_of(tests) if cases.policy is None else tests.parent / cases.policy
         outcome.tested = _tested(outcome.policy)
-        outcome.trials = list(run(cases.cases, outcome.tested.book))
+        outcome.trials = run(cases.cases, outcome.tested.book)
     except Unreadable as problem:
         outcome.unreadable = str(problem)
     except PolicyError as error:
@@ -162,8 +163,6 @@ _BY: Final = {"allow": "the model's answer", "escalate": "the reviewer's answer"
 
 
 def _passed(tests: Path, trial: Trial) -> str:
-    if trial.came is None:
-        return f"{tests}:{trial.line}: passed: {trial.case.name}"
     decision, wire = trial.came.decision, trial.came.wire
     rule = "" if decision.rule is None else f" by {decision.rule}"
     return f"{tests}:{trial.line}: passed: {trial.case.name}: {decision.effect}{rule}; the server gets: {wire or _BY[decision.effect]}"
@@ -173,10 +172,10 @@ def _failure(tests: Path, trial: Trial) -> Iterator[str]:
     yield f"{tests}:{trial.line}: failed: {trial.case.name}"
     for mismatch in trial.mismatches:
         yield f"    {_where(mismatch)}: expected {_shown(mismatch.expected)}, got {_shown(mismatch.got)}"
-    if trial.detail:
-        yield f"    {trial.detail}"
-    yield from (f"    {line}" for line in lines(trial.steps))
-    if trial.came is not None and trial.came.wire is not None:
+    if trial.came.decision.detail:
+        yield f"    {trial.came.decision.detail}"
+    yield from (f"    {line}" for line in lines(trial.came.steps))
+    if trial.came.wire is not None:
         yield f"    the server gets: {trial.came.wire}"
 
 
@@ -220,15 +219,13 @@ def _trial_json(trial: Trial) -> dict[str, Any]:
         "line": trial.line,
         "passed": not trial.mismatches,
         "mismatches": [_mismatch_json(each) for each in trial.mismatches],
-        "detail": trial.detail,
+        "detail": trial.came.decision.detail,
         **_came_json(trial),
-        "rules": as_json(trial.steps),
+        "rules": as_json(trial.came.steps),
     }
 
 
 def _came_json(trial: Trial) -> dict[str, Any]:
-    if trial.came is None:
-        return {}
     decision = trial.came.decision
     return {"effect": decision.effect, "rule": decision.rule, "declared": decision.declared, "wire": trial.came.wire}
 

@@ -1,6 +1,6 @@
 """From a decision to what it draws on limits, and from a refused limit to the decision that follows. Pure: nothing is reserved here.
 
-The gate asks a store with what stands here (``admit.py``), and the cases of ``*_test.yaml`` a ledger of their own (``trials``).
+The gate asks a store with what stands here (``admit.py``).
 """
 
 from __future__ import annotations

@@ -180,6 +180,11 @@ def set_back(terms: Mapping[str, Terms], look: Look, draws: Sequence[Draw], now:
     return changes
 
 
+def drawn(terms: Terms, account: Account, now: float) -> int:
+    """How many units of it are drawn at ``now``, and have not drained."""
+    return _at(terms, account, now).level
+
+
 def merged(terms: Terms, one: Account | None, other: Account, now: float) -> Account:
     """Two accounts of one limit and key as one, on which all is drawn that was drawn on either."""
     first, second = _at(terms, one, now), _at(terms, other, now)

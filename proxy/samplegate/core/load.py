@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import cache
 from typing import Literal, TypeAlias
 
 import msgspec
@@ -19,7 +18,7 @@ from samplegate.core.policyfile.draft import Draft
 from samplegate.core.policyfile.nodes import compose
 from samplegate.core.policyfile.schema import json_schema
 from samplegate.core.policyfile.tree import Fault, Mark, Node, Path, PolicyError, Problem, Unreadable, problems
-from samplegate.core.policyfile.walk import Type, convert, type_of
+from samplegate.core.policyfile.walk import convert, type_of
 
 __all__ = ["Loaded", "PolicyError", "Problem", "json_schema", "load"]
 
@@ -67,14 +66,9 @@ def load(
     return Loaded(draft.policy, digest, warnings, _named(draft.policy, environment), draft.catalogue)
 
 
-@cache
-def _type() -> Type:
-    return type_of(Policy)
-
-
 def _read(root: Node, faults: Iterable[Fault], look_up: LookUp | None) -> tuple[Draft | None, list[Fault]]:
     """The policy of a tree as far as it goes, and the problems of its types and its meaning."""
-    value, walk = convert(root, _type())
+    value, walk = convert(root, type_of(Policy))
     broken: set[Path] = walk.broken | {fault.path for fault in faults}
     try:
         policy = msgspec.convert(value, Policy, strict=True)

@@ -6,8 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
+from samplegate.core.claims import bounded
 from samplegate.core.ledger import Draw, Refused, Reserved, Terms
-from samplegate.limits.asked import Asked
+from samplegate.limits.asked import LONGEST_KEY, Asked
 from samplegate.limits.slots import Account
 from samplegate.limits.stores import Stores, lasts
 from samplegate.limits.waiting import MOST_WAITING, Later, Line, Waiter, after
@@ -75,6 +76,11 @@ class Admission:
             await self._stores.settle(reserved, actual)
         except Exception:
             self._log.error("limits.failed", exc_info=True)
+
+    async def drawn(self) -> Callable[[str, str], int]:
+        """How many units of a limit, by its name, are drawn for a key at this moment; of limits that are not shared with other processes."""
+        drawn = self._stores.drawn()
+        return lambda limit, key: drawn.get((limit, bounded(key, LONGEST_KEY)), 0)
 
     def hurry(self, seconds: float) -> None:
         """The end has begun: who waits for room is refused, and the state is asked for no longer than ``seconds``, all together."""

@@ -48,6 +48,11 @@ class Memory:
             del self._slots[account]
         return arrival
 
+    def drawn(self, now: float) -> dict[Account, int]:
+        """What is drawn on every account, and how many slots of it are held."""
+        taken = {account: sum(held.values()) for account, held in self._slots.items()}
+        return {(limit, key): ledger.drawn(self._terms[limit], account, now) for (limit, key), account in self._accounts.items()} | taken
+
     def reserve(self, id: str, draws: Sequence[Draw], now: float) -> Reserved | Refused:
         """Charge all of the draws, or none."""
         slots = sums(draw for draw in draws if self._terms[draw.limit].per == "slots")

@@ -70,6 +70,10 @@ class Stores:
         """The name of its limit."""
         return self._editions.terms[account[0]].name
 
+    def drawn(self) -> Mapping[Account, int]:
+        """By limit and key as they are kept in this process's memory, how many units are drawn."""
+        return {(self.name_of(account), account[1]): units for account, units in self._memory.drawn(self._clock()).items()}
+
     def asked(self, draws: Sequence[Draw], under: Mapping[str, Terms] | None) -> Asked | Refused:
         """A reservation that can be tried, any number of times; refused for a limit that there is not, or that counts something else now."""
         self._made += 1

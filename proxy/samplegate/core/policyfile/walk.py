@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from collections.abc import Mapping as Mapping_
+from functools import cache
 from typing import Any, Final, TypeVar
 
 import msgspec
@@ -201,6 +202,7 @@ def read(text: str, struct: type[S], *, file: str, most_bytes: int = MAX_BYTES, 
     return msgspec.convert(value, struct), root
 
 
+@cache
 def type_of(struct: type[msgspec.Struct]) -> Type:
     """The description of a struct that ``convert`` takes."""
     return inspect.type_info(struct)

@@ -7,10 +7,10 @@ from typing import Any
 import jsonschema
 import pytest
 
-from samplegate.core.cases import json_schema, load_cases
 from samplegate.core.load import PolicyError
 from samplegate.core.policyfile.nodes import compose
 from samplegate.core.policyfile.tree import plain
+from samplegate.policytest.load import json_schema, load_cases
 
 EXPECT = "expect: {effect: none}"
 

@@ -9,9 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from samplegate.core.cases import load_cases
 from samplegate.core.load import load
-from samplegate.core.trials.trial import Mismatch, Trial, run, same, wire
+from samplegate.policytest.compare import Mismatch, Trial, same
+from samplegate.policytest.load import load_cases
+from samplegate.policytest.play import run
+from samplegate.policytest.suite import wire
 
 POLICY = """\
 version: 1
@@ -146,12 +148,12 @@ def test_everything_that_differs_is_told() -> None:
 def test_a_trial_brings_the_rules_that_were_looked_at() -> None:
     (trial,) = trials("  - {name: one, elicitation: {fields: {}}, expect: {effect: deny}}\n")
     looked_at = [("model", False), ("fixed", False), ("links", False), ("people", False), ("refused", True)]
-    assert looked_at == [(step.rule, step.taken) for step in trial.steps]
+    assert looked_at == [(step.rule, step.taken) for step in trial.came.steps]
 
 
 def test_of_a_malformed_request_it_brings_the_fault() -> None:
     (trial,) = trials("  - {name: one, sampling: {text: hi, maxTokens: 0}, expect: {effect: none}}\n")
-    assert ((), "maxTokens: must be a positive whole number") == (trial.steps, trial.detail)
+    assert ((), "maxTokens: must be a positive whole number") == (trial.came.steps, trial.came.decision.detail)
 
 
 def test_each_case_has_its_own_environment() -> None:
@@ -269,9 +271,9 @@ def test_another_price_is_told_in_dollars() -> None:
 def test_the_first_step_that_is_not_as_expected_brings_its_rules_and_its_reason() -> None:
     trial = sequence("{repeat: 2}, {expect: {effect: allow}}, {server: free, expect: {effect: deny}}")
     assert ["effect", "effect"] == [mismatch.what for mismatch in trial.mismatches]
-    assert [("free", False), ("priceless", False), ("limited", True)] == [(step.rule, step.taken) for step in trial.steps]
-    assert "limit rate" in trial.detail
-    assert trial.steps[-1].why.endswith("on_limit: wait")
+    assert [("free", False), ("priceless", False), ("limited", True)] == [(step.rule, step.taken) for step in trial.came.steps]
+    assert "limit rate" in trial.came.decision.detail
+    assert trial.came.steps[-1].why.endswith("on_limit: wait")
 
 
 def test_a_case_has_a_start_of_its_own() -> None:
@@ -318,4 +320,49 @@ def test_without_a_verdict_the_case_ends_with_the_question() -> None:
 
 def test_what_is_told_of_a_case_says_what_the_person_did() -> None:
     (trial,) = trials(f"  - {{name: one, {PEOPLE}, verdict: none, expect: {{effect: deny}}}}\n")
-    assert "reviewer 'ops'; reviewer ops gave no verdict within 900 s; on_timeout: unanswered" == trial.steps[-1].why
+    assert "reviewer 'ops'; reviewer ops gave no verdict within 900 s; on_timeout: unanswered" == trial.came.steps[-1].why
+
+
+TOOLS = "sampling: {text: hi, tools: [{name: t, inputSchema: {type: object}}], toolChoice: {mode: required}}"
+SEEN = """\
+version: 1
+models: [{name: main, model: openai/none, max_tokens: 100, accepts: [tools]}, {name: spare, model: openai/none}]
+limits: {tries: {requests: 9, per: 1h, by: [rule]}}
+reviewers: {ops: {}}
+rules:
+  - {name: seen, match: {kind: sampling, server: people}, effect: escalate, reviewer: ops, with: {models: [main, spare]}}
+  - {name: first, match: {kind: sampling}, effect: allow, with: {models: [main, spare]}, on_timeout: next, limits: [tries]}
+  - {name: then, match: {kind: sampling}, effect: deny}
+"""
+
+
+@pytest.mark.parametrize(
+    ("case", "outcome"),
+    [
+        ("sampling: hi, verdict: approve", "answered"),
+        ("sampling: hi, verdict: approve, usage: {output_tokens: 125}", "answered"),
+        ("sampling: hi, verdict: approve, usage: {output_tokens: 126}", "unanswered"),
+        ("sampling: hi, verdict: approve, fails: unreachable", "unanswered"),
+        (f"{TOOLS}, verdict: approve", "answered"),
+    ],
+)
+def test_what_a_person_approves_is_answered_where_the_gate_takes_the_answer(case: str, outcome: str) -> None:
+    (trial,) = seen(f"{case}, server: people, expect: {{effect: escalate, reason: rule, outcome: {outcome}}}")
+    assert () == trial.mismatches
+
+
+def test_a_model_that_took_too_long_is_followed_as_the_rule_says() -> None:
+    (trial,) = seen("sampling: hi, fails: timeout, expect: {effect: deny, rule: then, limits: {tries: 0}}")
+    assert () == trial.mismatches
+    assert [("seen", False), ("first", True), ("then", True)] == [(step.rule, step.taken) for step in trial.came.steps]
+    assert trial.came.steps[1].why.endswith("; the model took too long; on_timeout: next")
+
+
+def test_no_other_model_stands_in_for_one_that_fails() -> None:
+    (trial,) = seen("sampling: hi, fails: error, expect: {effect: allow, rule: first, model: main, models: [main, spare]}")
+    assert () == trial.mismatches
+
+
+def seen(case: str) -> list[Trial]:
+    policy = load(SEEN, file="p.yaml", environment={}).policy
+    return run(load_cases(f"cases:\n  - {{name: one, {case}}}\n", file="p_test.yaml").cases, policy)

@@ -1,4 +1,4 @@
-"""Which rules and which arms of them the cases of a policy reach. Not whether the cases hold (``trial.py``), nor what nothing can reach (`check`).
+"""Pure. Which rules and which arms of them the cases of a policy reach. Not whether the cases hold, nor what nothing can reach (`check`).
 
 A rule is reached by a request that it really took: within its limits, or on trial as a shadow. Its arms are
 
@@ -6,7 +6,7 @@ A rule is reached by a request that it really took: within its limits, or on tri
 - its ``not``: the only reason why it did not take a request;
 - an ``otherwise`` or ``on_limit`` that is not the default: followed.
 
-``on_timeout`` is one of a rule that escalates, where a case may say that no verdict comes; else it is none, as no case takes time.
+``on_timeout`` is one of a rule that escalates, where a case may say that no verdict comes; else it is none.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from samplegate.core.matching.facts import ABSENT, UNKNOWN, Facts
 from samplegate.core.matching.match import Entry, Matcher, Negation, Rulebook
 from samplegate.core.policy import DenyRule, EscalateRule, Match
 from samplegate.core.policyfile import tree
-from samplegate.core.trials.contradictions import mark
-from samplegate.core.trials.play import Walk
+from samplegate.policytest.compare import Walk
+from samplegate.policytest.load import mark
 
 _ALTERNATIVES: Final = ("server", "caller", "tool", "method", "mode", "hint", "host", "scheme", "content_types", "field_types")
 """Conditions of which more names take more requests."""

@@ -6,10 +6,10 @@ import jsonschema
 import pytest
 import yaml
 
-from samplegate.core.cases import Case, Cases, Moment, json_schema, load_cases
 from samplegate.core.load import PolicyError
 from samplegate.core.requests import Call, ClientCapabilities
-from samplegate.core.trials.scenes import capabilities, origin
+from samplegate.policytest.load import Cases, Moment, json_schema, load_cases
+from samplegate.policytest.suite import Case, capabilities, origin
 
 CASE = """\
 cases:

@@ -1,0 +1,379 @@
+"""Pure. What came of a case's requests, told by the names of ``expect``, and where it is not as expected.
+
+The gate's record says what came of a request. Which rules it went past on the way, and why, is asked of ``core.decide`` once more, for the record
+names only those that were tried.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, Final, Literal, TypeAlias
+
+import msgspec
+import msgspec.structs
+
+from samplegate.core import claims
+from samplegate.core.admission import after_refusal, unless_taken, worst_of
+from samplegate.core.capabilities import can_forward, offer_to
+from samplegate.core.catalogue import Worst
+from samplegate.core.claims import Claimant
+from samplegate.core.decide import Rulebook, explain
+from samplegate.core.decisions import Decision, Denied, DenyAs, Escalated, FixedAnswer, LeftOpen, Reason, Shadow, Situation, Step, Unanswered
+from samplegate.core.ledger import SCALE
+from samplegate.core.policy import seconds
+from samplegate.core.record import Record
+from samplegate.core.requests import BadRequest, ClientCapabilities, Origin, Request
+from samplegate.core.review import edits
+from samplegate.core.review.review import Verdict
+from samplegate.core.session import doors, shapes
+from samplegate.core.session.rounds import Item
+from samplegate.policytest import suite
+from samplegate.policytest.load import Moment, Placed
+from samplegate.policytest.suite import Asked, Case, Expect
+
+Object: TypeAlias = dict[str, Any]
+End: TypeAlias = Literal["taken", "timeout", "otherwise", "limit", "none"]
+"""``timeout``: taken, and no verdict or no answer came in time."""
+
+_EXACT: Final = 1e-6  # of the amount: what is lost where amounts are whole numbers of small units
+_DECIMALS: Final = 9  # of a dollar: a thousandth of what one token costs at the least
+_OTHERS: Final = 4
+_MOMENT: Final = 0.001  # seconds by which a wait may differ
+_NOTHING: Final = Worst(0, 0, 0)
+_OF_MODELS: Final = frozenset({Reason.MODEL, Reason.CONTENT})
+"""No expectation has these reasons: a case says nothing about what models write."""
+
+
+class Walk(msgspec.Struct, frozen=True):
+    """One way of a request along the rules: where it began, how many it came to, and where and how it ended (``none``: past the last)."""
+
+    request: Request
+    first: int
+    looked: int
+    end: End
+    place: int
+    """Of the rule where it ended, -1 if it came past all."""
+    shadows: tuple[Shadow, ...]
+
+
+class Scenery(msgspec.Struct, frozen=True):
+    """A step's request as the gate gets it, read once however often it is repeated."""
+
+    asked: Asked
+    book: Rulebook
+    item: Item
+    client: ClientCapabilities
+    who: Claimant
+
+    @property
+    def situation(self) -> Situation:
+        """What the gate knows beside the request, where it can be read."""
+        return Situation(not isinstance(self.item.request, BadRequest) and can_forward(self.item.request, self.client), self.item.offered)
+
+
+class Played(msgspec.Struct):
+    """What the gate did about one request, and what its ports saw."""
+
+    scene: Scenery
+    record: Record | None = None
+    verdict: Verdict | None = None
+    """What the person said of the request."""
+    misread: str | None = None
+    """Why the case's verdict is none on it."""
+    consulted: bool = False
+    """Whether a person was asked about the request."""
+    sampled: bool = False
+    """Whether a model was asked."""
+    waits: float | None = None
+    drawn: Callable[[str, str], int] = lambda _limit, _key: 0
+    """Units of a limit that were drawn for a key right after it."""
+
+
+class Came(msgspec.Struct, frozen=True):
+    """What came of a request. ``wire`` is what the server gets, as ``shapes.wire_answer`` says it."""
+
+    decision: Decision
+    got: Object
+    """By the names of ``Expect``."""
+    steps: tuple[Step, ...] = ()
+    walks: tuple[Walk, ...] = ()
+
+    @property
+    def wire(self) -> str | None:
+        """What the server gets, in a word; None where a model, a reviewer or the client has a say in it."""
+        return self.got["wire"]  # type: ignore[no-any-return]
+
+
+class Mismatch(msgspec.Struct, frozen=True):
+    """One expectation that was not met; both sides as they are to be printed. ``where`` is the step's place, empty for a case without steps."""
+
+    what: str
+    expected: Any
+    got: Any
+    where: str = ""
+
+
+class Trial(msgspec.Struct, frozen=True):
+    """What came of one case: it passed if nothing differs."""
+
+    case: Case
+    line: int
+    mismatches: tuple[Mismatch, ...]
+    came: Came
+    """What came of the first request that was not as expected, else of the last."""
+    walks: tuple[Walk, ...] = ()
+    """Every way that its requests went along the rules, each once."""
+
+
+def scenery(asked: Asked, book: Rulebook) -> Scenery:
+    """A step's request and who makes it. Without names of their own, all calls of a tool in one case are one call; with none, the session is."""
+    origin = suite.origin(asked)
+    method, params = suite.wire(asked)
+    client = suite.capabilities(asked.client or [])
+    item = doors.item(method, msgspec.json.encode(params), origin, offer_to(book, origin, client))
+    return Scenery(asked, book, item, client, _claimant(asked, origin))
+
+
+def _claimant(asked: Asked, origin: Origin) -> Claimant:
+    session = f"{origin.server} {origin.caller}"
+    if asked.call is None:
+        names = [f"{session} {call.method} {call.tool or ''}" for call in origin.calls]
+    else:
+        names = [asked.call] if isinstance(asked.call, str) else asked.call
+    return Claimant(origin, tuple(names) or (session,), session, "")
+
+
+# -- what came of a request ----------------------------------------------------------------------------------------------------------------
+
+
+def came(played: Played) -> Came:
+    """What came of a request that is over."""
+    scene, record = played.scene, played.record
+    assert record is not None, "the gate records every request"
+    request = scene.item.request
+    if isinstance(request, BadRequest) or record.reason is Reason.BRAKE:
+        decision = Decision(LeftOpen(), "none", None, record.reason, record.detail, declared=scene.item.offered)
+        return Came(decision, _got(played, record, decision, None))
+    decision, cost = Decision(LeftOpen(), "none", None, Reason.NO_RULE), None
+    steps: list[Step] = []
+    walks: list[Walk] = []
+    for left in (*record.tried, None):  # the rules that were left, and the one that was not
+        first, before = decision.index + 1, decision
+        decision, looked = explain(scene.book, request, scene.situation, first)
+        decision = msgspec.structs.replace(decision, shadows=(*before.shadows, *decision.shadows))
+        end, why = _end(played, record, decision, left)
+        walks.append(Walk(request, first, len(looked), end, decision.index, decision.shadows))
+        edited = _edited(played, decision)
+        decision = edited if isinstance(edited, Decision) else decision
+        known = None if decision.allowed is None else worst_of(scene.book, decision.allowed.models[0], decision.allowed.params).usd
+        cost = cost if known is None else known
+        if end == "limit":
+            looked[-1] = msgspec.structs.replace(looked[-1], taken=left is None, why=f"{why}; on_limit: {decision.on_limit}")
+            decision = decision if left is not None else after_refusal(scene.book, request, scene.situation, decision, why)
+        elif told := _told(played, record, decision, edited, end):
+            looked[-1] = msgspec.structs.replace(looked[-1], why=f"{looked[-1].why}; {told}")
+        elif record.reason is Reason.LIMIT:
+            decision = unless_taken(decision, before, steps[-1].why)
+        steps += looked
+    return Came(decision, _got(played, record, decision, cost), tuple(steps), tuple(walks))
+
+
+def _end(played: Played, record: Record, decision: Decision, left: str | None) -> tuple[End, str]:
+    """How a walk ended; why, where a limit had no room. ``left`` is what the record says of a rule that was left."""
+    if left is not None:
+        why = left.removeprefix(f"{decision.rule}: ")
+        return ("limit", why) if why.startswith("limit ") else ("timeout", "")
+    if record.reason is Reason.LIMIT and decision.reason is Reason.RULE and not played.consulted:
+        return "limit", record.detail.removeprefix(f"rule {decision.rule}: ")
+    if record.reason is Reason.TIMEOUT and isinstance(decision.act, Escalated):
+        return "timeout", ""
+    return "taken" if decision.reason is Reason.RULE else "otherwise" if decision.reason is Reason.CANNOT else "none", ""
+
+
+def _edited(played: Played, decision: Decision) -> Decision | str | None:
+    """The decision on the request as a person has edited it, or why there is none; None where nobody has."""
+    if played.verdict is None or played.verdict.edits is None or not isinstance(decision.act, Escalated):
+        return None
+    request = played.scene.item.request
+    assert not isinstance(request, BadRequest)
+    again = edits.decided_again(played.scene.book, request, played.scene.situation, decision, played.verdict.edits)
+    return again if isinstance(again, str) else msgspec.structs.replace(decision, act=msgspec.structs.replace(decision.act, allowed=again))
+
+
+def _told(played: Played, record: Record, decision: Decision, edited: Decision | str | None, end: End) -> str:
+    """What a person made of it, as a clause; empty where nobody was asked, or the case does not say."""
+    if not isinstance(decision.act, Escalated) or not played.consulted or played.scene.asked.verdict is None or played.misread is not None:
+        return f"the model took too long; on_timeout: {decision.on_timeout}" if end == "timeout" else ""
+    if played.verdict is None:
+        return f"reviewer {decision.act.reviewer} gave no verdict within {decision.act.timeout:.3g} s; on_timeout: {decision.on_timeout}"
+    if isinstance(edited, str):
+        return f"the edits cannot be carried out: {edited}"
+    if end == "timeout":
+        return f"a person approved it, and the model took too long; on_timeout: {decision.on_timeout}"
+    if record.reason is Reason.LIMIT:
+        return record.detail.removeprefix(f"rule {decision.rule}: ")
+    return {"approve": "a person approved it", "reject": "a person rejected it", "answer": "a person answered it"}[played.verdict.word]
+
+
+def _got(played: Played, record: Record, decision: Decision, cost: int | None) -> Object:
+    """By the names of ``Expect``."""
+    item, era, act, asked = played.scene.item, played.scene.who.origin.era, decision.act, decision.allowed
+    found: Object = {
+        "effect": decision.effect,
+        "rule": decision.rule,
+        "reason": decision.reason.value,
+        "shadows": [shadow.rule for shadow in decision.shadows],
+        "declared": decision.declared,
+        "ruled": None if decision.ruled is None else decision.ruled.value,
+        "outcome": record.outcome if isinstance(act, FixedAnswer | DenyAs | LeftOpen) else None,
+        "wire": shapes.wire_answer(item.kind, era, decision),
+        "limit": record.refused_by,
+        "waits": played.waits,
+        "cost": None if cost is None else cost / SCALE["usd"],
+    }
+    if asked is not None:
+        found |= {"models": list(asked.models), "model": asked.models[0], "params": dict(asked.params), "max_tokens": asked.params.get("maxTokens")}
+        found["review_answer"] = asked.review_answer
+    if isinstance(act, FixedAnswer):
+        found["content"] = act.result.get("content")
+    elif isinstance(act, DenyAs):
+        found["as"] = act.as_ if decision.declared else None  # an error has no action
+    elif isinstance(act, Escalated):
+        found["reviewer"] = act.reviewer
+        if played.consulted and played.scene.asked.verdict is not None and played.misread is None:
+            found |= _reviewed(played, record, decision)
+    return found
+
+
+def _reviewed(played: Played, record: Record, decision: Decision) -> Object:
+    """What came of the verdict on an escalated request."""
+    verdict, kind, era = played.verdict, played.scene.item.kind, played.scene.who.origin.era
+    reason = Reason.RULE if record.reason in _OF_MODELS else record.reason
+    if played.sampled and decision.allowed is not None and decision.allowed.review_answer is not None and reason is not Reason.TIMEOUT:
+        return {"wire": None}  # the next reviewer has a say in it
+    as_ = "decline" if reason is Reason.REVIEW else "cancel"
+    found: Object = {"outcome": record.outcome, "reason": reason.value, "as": as_ if record.outcome == "denied" else None}
+    if record.outcome != "answered":
+        refused = Denied(reason, "decline" if reason is Reason.REVIEW else "cancel") if record.outcome == "denied" else Unanswered(reason)
+        return found | {"wire": shapes.refused_answer(kind, era, refused)}
+    said = {} if verdict is None or verdict.result is None else verdict.result
+    return found | {"wire": said.get("action", "result"), "content": said.get("content")}
+
+
+# -- what was expected of it ---------------------------------------------------------------------------------------------------------------
+
+
+def compare(placed: Placed, played: Iterable[tuple[Moment, int, Played]]) -> Trial:
+    """A case beside what came of its requests, each with its step and its number of the step's repetitions."""
+    mismatches: list[Mismatch] = []
+    walks: dict[tuple[int, int, int, str, int], Walk] = {}
+    told, differs = None, None
+    for moment, turn, one in played:
+        found = came(one)
+        for walk in found.walks:
+            walks.setdefault((moment.line, walk.first, walk.looked, walk.end, walk.place), walk)
+        told = found if differs is None else told
+        expect = moment.step.expect
+        if expect is None or differs is moment:
+            continue
+        different = list(_differences(expect, one, found, last=turn == moment.step.repeat))
+        mismatches += [msgspec.structs.replace(each, where=_where(moment, turn)) for each in different]
+        differs = moment if different else differs
+    assert told is not None, "a case has a request"
+    return Trial(placed.case, placed.line, tuple(mismatches), told, tuple(walks.values()))
+
+
+def _differences(expect: Expect, played: Played, found: Came, *, last: bool) -> Iterator[Mismatch]:
+    """What was expected otherwise; what is drawn on limits only after the last repetition."""
+    if (misread := _misread(played, found)) is not None:
+        yield Mismatch("verdict", msgspec.to_builtins(played.scene.asked.verdict), misread)
+    for what, expected in msgspec.to_builtins(expect).items():
+        got = found.got.get(what)
+        match what:
+            case "reason" if expected == found.got["ruled"]:
+                continue  # that no rule takes it holds also where it is not offered
+            case "params":
+                yield from _members(what, expected, got or {}, same)
+            case "limits":
+                yield from _members(what, expected, {name: _drawn(played, found, name) for name in expected}, _as_written) if last else ()
+            case "cost":
+                if not _as_written(expected, got):
+                    yield Mismatch(what, _number(expected), _number(got))
+            case "waits":
+                if got is None or abs(got - seconds(expected)) > _MOMENT:
+                    yield Mismatch(what, expected, None if got is None else f"{got:g}s")
+            case _:
+                if not same(expected, _words(got) if isinstance(expected, str) else got):
+                    yield Mismatch(what, expected, got)
+
+
+def _misread(played: Played, found: Came) -> str | None:
+    """Why the case's verdict is none on the request, None if it is one."""
+    if played.scene.asked.verdict is None or played.consulted:
+        return played.misread
+    return f"nobody is asked for one: the effect is {found.decision.effect}"
+
+
+def _drawn(played: Played, found: Came, limit: str) -> float | str:
+    """How much of a limit is drawn for whoever asked, in its unit; of several candidate calls the most. Text where there is nothing to tell."""
+    terms = played.scene.book.terms
+    if limit not in terms:
+        return "no limit of that name in the policy"
+    allowed = found.decision.allowed
+    who = msgspec.structs.replace(played.scene.who, rule=found.decision.rule or "", model=None if allowed is None else allowed.models[0])
+    draws = claims.claim([limit], terms, who, _NOTHING)
+    if isinstance(draws, str):
+        return draws
+    quantity = terms[limit].quantity
+    units = max((played.drawn(limit, draw.key) for draw in draws), default=0)
+    return round(units / SCALE[quantity], _DECIMALS if quantity == "usd" else _OTHERS)
+
+
+def _where(moment: Moment, turn: int) -> str:
+    """``steps.1, line 14, request 3 of 10``; empty for a case without steps."""
+    if not moment.place:
+        return ""
+    return f"{moment.place}, line {moment.line}" + (f", request {turn} of {moment.step.repeat}" if moment.step.repeat > 1 else "")
+
+
+def _members(what: str, expected: Object, got: Mapping[str, Any], equal: Callable[[Any, Any], bool]) -> Iterator[Mismatch]:
+    for name, value in expected.items():
+        if not equal(value, got.get(name)):
+            yield Mismatch(f"{what}.{name}", _number(value), _number(got.get(name)))
+
+
+def _as_written(expected: float, got: object) -> bool:
+    """Equal to as many decimals as are written; a whole number is meant as it stands."""
+    if not isinstance(got, float):
+        return False
+    decimals = len(f"{expected:.12f}".rstrip("0").partition(".")[2])
+    rounding = 0.5 * 10**-decimals if decimals else 0.0
+    return abs(expected - got) <= rounding + _EXACT * abs(expected)
+
+
+def _number(value: Any) -> Any:
+    """As it is to be printed: without the zeros behind it."""
+    if not isinstance(value, float):
+        return value
+    value = round(value, _DECIMALS)
+    return int(value) if value.is_integer() else value
+
+
+def _words(content: Any) -> Any:
+    """The text of content that is one text block, so that a case may say it as text."""
+    match content:
+        case {"type": "text", "text": str(text)} | [{"type": "text", "text": str(text)}]:
+            return text
+        case _:
+            return content
+
+
+def same(one: Any, other: Any) -> bool:
+    """Equal as JSON values: 1 is 1.0 and neither is true (T15)."""
+    match one, other:
+        case dict(), dict():
+            return one.keys() == other.keys() and all(same(one[key], other[key]) for key in one)
+        case list() | tuple(), list() | tuple():
+            return len(one) == len(other) and all(map(same, one, other))
+        case _:
+            return isinstance(one, bool) == isinstance(other, bool) and bool(one == other)

@@ -1,0 +1,261 @@
+"""Pure. The cases of a ``*_test.yaml`` file's text, or every problem of it at once with its place; and the file's JSON Schema, for editors.
+
+What a file may say is in ``suite.py``. Here is what its types leave open: two requests in one case, time that runs backwards, a name twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+from typing import Any, Final, TypeVar
+
+import msgspec
+import msgspec.structs
+
+from samplegate.core.policy import seconds
+from samplegate.core.policyfile import tree
+from samplegate.core.policyfile.schema import without_null
+from samplegate.core.policyfile.walk import read
+from samplegate.policytest.suite import FREE, Asked, Case, Elicitation, Said, Sampling, Scene, Step, Suite, origin, over, scene_fault
+
+S = TypeVar("S", bound=Scene)
+REQUESTS: Final = ("request", "sampling", "elicitation")
+OF_STEPS: Final = ("at", "call", "usage", "fails", "verdict", "hold", "expect")
+"""What a case with steps leaves to them."""
+_LONGEST: Final = 8784 * 3600.0
+"""Seconds of a leap year: nothing in a policy lasts longer."""
+_YEARS: Final = range(1970, 3000)
+"""Of a case's start: what is far from either end can be counted on from, in every time zone."""
+_DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
+
+
+class Moment(msgspec.Struct, frozen=True):
+    """A step with all that it leaves out taken from its case, the line where it stands, and its place in it: ``steps.1``."""
+
+    step: Step
+    line: int
+    place: str = ""
+    """Empty for a case without steps."""
+
+
+class Placed(msgspec.Struct, frozen=True):
+    """A case with the defaults of its file, and the line where it stands. A case of one request is one moment."""
+
+    case: Case
+    line: int
+    moments: tuple[Moment, ...]
+
+
+class Cases(msgspec.Struct, frozen=True):
+    """A test file that is as it should be. ``policy`` is as the file says it, None where it says nothing."""
+
+    policy: str | None
+    cases: tuple[Placed, ...]
+
+
+def load_cases(text: str, *, file: str) -> Cases:
+    """The cases in ``text``; ``file`` is its name in messages. Raises PolicyError with every problem."""
+    suite, root = read(text, Suite, file=file)
+    placed = tuple(_placed(suite, root))
+    steps = [[moment.step for moment in each.moments] for each in placed]
+    if faults := [*_contradictions([each.case for each in placed], steps, root)]:
+        raise tree.PolicyError(tree.problems(file, faults))
+    return Cases(suite.policy, placed)
+
+
+def _placed(suite: Suite, root: tree.Node) -> Iterator[Placed]:
+    for index, written in enumerate(suite.cases):
+        case = _over(written, suite.defaults)
+        path: tree.Path = ("cases", index)
+        line = mark(root, path).line
+        yield Placed(case, line, tuple(_moments(case, root, path)))
+
+
+def _moments(case: Case, root: tree.Node, path: tree.Path) -> Iterator[Moment]:
+    if case.steps is None:
+        shared = {name: getattr(case, name) for name in Asked.__struct_fields__}
+        yield Moment(Step(**shared), mark(root, path).line)
+        return
+    asked = {name: getattr(case, name) for name in REQUESTS}
+    for number, written in enumerate(case.steps):
+        step = _over(written, case)
+        if all(getattr(step, name) is None for name in REQUESTS):
+            step = msgspec.structs.replace(step, **asked)
+        yield Moment(step, mark(root, (*path, "steps", number)).line, f"steps.{number}")
+
+
+def _over(written: S, defaults: Scene) -> S:
+    scene = over(written, defaults)
+    return msgspec.structs.replace(written, **{name: getattr(scene, name) for name in Scene.__struct_fields__})
+
+
+def _contradictions(cases: Sequence[Case], steps: Sequence[Sequence[Step]], root: tree.Node) -> Iterator[tree.Fault]:
+    """Every contradiction with its place. The cases have the file's defaults, the steps those of their case."""
+    if not cases:
+        yield _fault(root, ("cases",), "there is no case; give at least one")
+    yield from _twins(cases, root)
+    for index, (case, moments) in enumerate(zip(cases, steps, strict=True)):
+        path: tree.Path = ("cases", index)
+        if (what := _start_fault(case)) is not None:
+            yield _fault(root, (*path, "start"), what)
+        if case.steps is None:
+            yield from _of_one(case, root, path)
+        else:
+            yield from _of_steps(case, moments, root, path)
+
+
+def _twins(cases: Sequence[Case], root: tree.Node) -> Iterator[tree.Fault]:
+    first: dict[str, int] = {}
+    for index, case in enumerate(cases):
+        line = mark(root, ("cases", index)).line
+        if case.name in first:
+            twice = f"{tree.quoted(case.name)} is the name of the case in line {first[case.name]} too; give each its own"
+            yield _fault(root, ("cases", index, "name"), twice)
+        first.setdefault(case.name, line)
+
+
+def _start_fault(case: Case) -> str | None:
+    """Why ``start`` is no moment, None if it is one or is not given."""
+    if case.start is None:
+        return None
+    try:
+        moment = datetime.fromisoformat(case.start)
+    except ValueError:
+        moment = None
+    if moment is None or moment.tzinfo is None:
+        return f'{tree.quoted(case.start)} is not a time with its zone; write it like "2026-01-31T23:59:00Z"'
+    if moment.year not in _YEARS:
+        return f"{tree.quoted(case.start)} is not between {_YEARS.start} and {_YEARS.stop - 1}; take a year in which the policy is used"
+    return None
+
+
+def _of_one(case: Case, root: tree.Node, path: tree.Path) -> Iterator[tree.Fault]:
+    yield from (_fault(root, (*path, *key), what) for key, what in _faults_of(case, "a case"))
+    if case.expect is None:
+        yield _fault(root, (*path, "expect"), "the key is missing; give a mapping")
+
+
+def _of_steps(case: Case, steps: Sequence[Step], root: tree.Node, path: tree.Path) -> Iterator[tree.Fault]:
+    for name in OF_STEPS:
+        if getattr(case, name) is not None:
+            yield _fault(root, (*path, name), "the key belongs to the steps of this case; write it there")
+    if not steps:
+        yield _fault(root, (*path, "steps"), "there is no step; give at least one")
+    elif all(step.expect is None for step in steps):
+        yield _fault(root, (*path, "steps"), "no step has an expect, so the case would pass whatever happens; give at least one")
+    before = 0.0
+    for number, step in enumerate(steps):
+        here = (*path, "steps", number)
+        yield from (_fault(root, (*here, *key), what) for key, what in _faults_of(step, "a step"))
+        moment = before if step.at is None else seconds(step.at)
+        if moment < before:
+            yield _fault(root, (*here, "at"), f"{step.at} is before the {before:g}s of the step before; time does not go backwards")
+        before = max(before, moment)
+
+
+def _faults_of(asked: Asked, what: str) -> Iterator[tuple[tree.Path, str]]:
+    """Of one request; each with its key, empty where it is about several."""
+    found: tuple[tuple[tree.Path, str | None], ...] = (
+        ((), scene_fault(asked)),
+        ((), _request_fault(asked, what)),
+        (("call",), _call_fault(asked)),
+        (("hold",), _hold_fault(asked)),
+        (("usage",), _usage_fault(asked)),
+        (("verdict",), _verdict_fault(asked)),
+        (("at",), _span_fault(asked.at)),
+        (("hold",), _span_fault(asked.hold)),
+    )
+    yield from ((key, fault) for key, fault in found if fault is not None)
+
+
+def _request_fault(asked: Asked, what: str) -> str | None:
+    """Why there is not exactly one request, or why its short form says two things at once."""
+    given = [name for name in REQUESTS if getattr(asked, name) is not None]
+    if len(given) != 1:
+        return f"{what} has one of request, sampling and elicitation, not {' and '.join(given) or 'none'}"
+    match asked.sampling or asked.elicitation:
+        case Sampling(text=text, messages=messages) if (text is None) == (messages is None):
+            return "sampling has one of text and messages"
+        case Sampling(hints=hints, model_preferences=preferences) if hints is not None and preferences is not None:
+            return "sampling has one of hints and modelPreferences"
+        case Elicitation(url=str(), fields=fields, required=required) if fields is not None or required is not None:
+            return "elicitation has one of url and fields"
+        case _:
+            return None
+
+
+def _call_fault(asked: Asked) -> str | None:
+    if asked.call is None:
+        return None
+    names, calls = [asked.call] if isinstance(asked.call, str) else asked.call, origin(asked).calls
+    if not calls:
+        return "no call is in flight that could have a name; give a tool or a method"
+    if len(names) != len(calls):
+        return f"{len(calls)} calls are in flight, and the number of names is {len(names)}; name each of them, in their order"
+    return None
+
+
+def _hold_fault(asked: Asked) -> str | None:
+    if asked.hold is True and (asked.usage is not None or asked.fails is not None):
+        return "a request that stays open has no usage and no failure; give a duration after which it has, or leave them out"
+    return None
+
+
+def _usage_fault(asked: Asked) -> str | None:
+    if asked.fails in FREE and asked.usage is not None:
+        return f"a request that fails as {asked.fails} is not charged, so it has no usage; leave one of them out"
+    return None
+
+
+def _verdict_fault(asked: Asked) -> str | None:
+    if isinstance(asked.verdict, Said) and (asked.verdict.answer is None) == (asked.verdict.edits is None):
+        return "a verdict has one of answer and edits, or is one of approve, reject, accept, decline, cancel and none"
+    return None
+
+
+def _span_fault(span: str | bool | None) -> str | None:
+    if isinstance(span, str) and seconds(span) > _LONGEST:
+        return f"{tree.quoted(span)} is more than a year, and no limit remembers that long; give at most 8784h"
+    return None
+
+
+def _fault(root: tree.Node, path: tree.Path, what: str) -> tree.Fault:
+    """Something wrong at a place of the file."""
+    return tree.Fault(mark(root, path), path, what)
+
+
+def mark(root: tree.Node, path: tree.Path) -> tree.Mark:
+    """Where a place of the file stands; that of the nearest above it, where it is not written out."""
+    while (node := tree.find(root, path)) is None and path:
+        path = path[:-1]
+    return tree.Mark(1, 1) if node is None else node.mark
+
+
+def json_schema() -> dict[str, Any]:
+    """Draft 2020-12: that of the structs, and as much of the contradictions as a schema can say."""
+    schema: dict[str, Any] = without_null(msgspec.json.schema(Suite))
+    structs = schema["$defs"]
+    structs["Suite"]["properties"]["cases"]["minItems"] = 1
+    _case(structs["Case"])
+    structs["Step"]["allOf"] = [_at_most_one(REQUESTS)]
+    structs["Sampling"]["allOf"] = [{"oneOf": _required("text", "messages")}, _at_most_one(("hints", "modelPreferences"))]
+    structs["Said"]["oneOf"] = _required("answer", "edits")
+    structs["Elicitation"]["allOf"] = [_at_most_one(("url", "fields")), _at_most_one(("url", "required"))]
+    return {"$schema": _DIALECT, "title": "samplegate policy tests", **schema}
+
+
+def _case(case: dict[str, Any]) -> None:
+    """With steps or as one request."""
+    case["properties"]["steps"]["minItems"] = 1
+    case["if"] = {"required": ["steps"]}
+    case["then"] = {"allOf": [{"properties": dict.fromkeys(OF_STEPS, False)}, _at_most_one(REQUESTS)]}
+    case["else"] = {"required": ["expect"], "oneOf": _required(*REQUESTS)}
+
+
+def _required(*names: str) -> list[dict[str, Any]]:
+    return [{"required": [name]} for name in names]
+
+
+def _at_most_one(names: tuple[str, ...]) -> dict[str, Any]:
+    pairs = [[one, other] for index, one in enumerate(names) for other in names[index + 1 :]]
+    return {"not": {"anyOf": [{"required": pair} for pair in pairs]}}

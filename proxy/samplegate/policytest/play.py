@@ -1,0 +1,256 @@
+"""Cases played on the real gate: its ports answer what a case says, its limits are kept in memory, and time is what ``at`` says.
+
+The event loop's own clock stands still, so that no timeout of the gate depends on the machine. A request that is held open ends when the case's
+time has come to that moment, before the requests behind it are put.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from datetime import datetime
+from math import inf
+from pathlib import Path
+from typing import Any, Final
+
+import anyio
+import anyio.abc
+import msgspec
+import msgspec.structs
+
+from samplegate.core.brakes import Brakes
+from samplegate.core.decide import Rulebook, compile_policy
+from samplegate.core.ledger import Draw, Refused, Reserved
+from samplegate.core.policy import Kind, Policy, seconds
+from samplegate.core.record import Record
+from samplegate.core.review import states, verdicts
+from samplegate.core.review.review import Review, Stage, Verdict
+from samplegate.core.samples import Sampled, SampleFailed, SampleRequest, SampleResult
+from samplegate.core.session.rounds import Reply, Round
+from samplegate.gate import Gate
+from samplegate.limits.admission import Admission
+from samplegate.policytest.compare import Played, Scenery, Trial, compare, scenery
+from samplegate.policytest.load import Moment, Placed
+from samplegate.policytest.suite import FREE, START, Said
+from samplegate.policytest.suite import Verdict as Given
+from samplegate.ports import Ports
+
+TEXT: Final = ({"type": "text", "text": "an answer"},)
+
+
+def run(cases: Sequence[Placed], policy: Policy | Rulebook) -> list[Trial]:
+    """Every case in its order, each with limits that nobody has drawn on. ``${VAR}`` is what the case says, whatever the policy was compiled with."""
+    book = policy if isinstance(policy, Rulebook) else compile_policy(policy, {})
+
+    async def play() -> list[Trial]:
+        return [compare(placed, await _play(placed, book)) for placed in cases]
+
+    return anyio.run(play, backend_options={"loop_factory": _StandingLoop})
+
+
+class _StandingLoop(asyncio.SelectorEventLoop):
+    """An event loop whose clock stands still."""
+
+    def time(self) -> float:
+        return 0.0
+
+
+async def _play(placed: Placed, book: Rulebook) -> list[tuple[Moment, int, Played]]:
+    """Every request of a case, with what came of it."""
+    found: list[tuple[Moment, int, Played]] = []
+    start, at = datetime.fromisoformat(placed.case.start or START).timestamp(), 0.0
+    async with _stage(book, start) as stage:
+        for moment in placed.moments:
+            step = moment.step
+            at = at if step.at is None else seconds(step.at)
+            await stage.until(start + at)
+            scene = scenery(step, replace(book, environment=step.environment or {}))
+            for turn in range(1, step.repeat + 1):
+                wants = turn == step.repeat and step.expect is not None and step.expect.limits is not None
+                found.append((moment, turn, await stage.put(scene, measured=wants)))
+    return found
+
+
+@asynccontextmanager
+async def _stage(book: Rulebook, now: float) -> AsyncIterator[_Stage]:
+    """A case's own time, limits and brakes. What is still held open ends with it."""
+    async with anyio.create_task_group() as group:
+        stage = _Stage(book, now, group)
+        yield stage
+        await stage.until(inf)
+        await stage.limits.aclose()
+
+
+class _Stage:
+    """What all requests of a case share."""
+
+    def __init__(self, book: Rulebook, now: float, group: anyio.abc.TaskGroup) -> None:
+        self.now = now
+        here = {name: msgspec.structs.replace(terms, shared=False) for name, terms in book.terms.items()}
+        self.limits = Admission(here, state=Path(), clock=lambda: self.now, log=_Log())
+        self._brakes = Brakes(book.policy.brakes)
+        self._group = group
+        self._held: list[_Actor] = []
+
+    async def until(self, now: float) -> None:
+        """Let what is held no longer end, each at its own time."""
+        for actor in sorted(self._held, key=lambda actor: actor.ends):
+            if actor.ends > now:
+                break
+            self.now = self.now if actor.ends == inf else actor.ends
+            self._held.remove(actor)
+            actor.release.set()
+            await actor.over.wait()
+        self.now = self.now if now == inf else now
+
+    async def put(self, scene: Scenery, *, measured: bool) -> Played:
+        """Put one request to the gate, until it is over or held open; ``measured``: with what is drawn on limits then."""
+        actor, who, asked = _Actor(self, scene), scene.who, scene.asked
+        gate = Gate(scene.book, "", actor.ports, self._brakes)
+        round = Round("case", "push", who.origin, scene.client, {"": scene.item}, None, None, call_ids=who.call_ids, session=who.session)
+        if asked.hold:
+            actor.ends = inf if asked.hold is True else self.now + seconds(asked.hold)
+            self._held.append(actor)
+            self._group.start_soon(actor.play, gate, round)
+            await actor.standing.wait()
+        else:
+            await gate.run(round)
+        if measured:
+            actor.played.drawn = await self.limits.drawn()
+        return actor.played
+
+
+class _Actor:
+    """The other side of the gate's ports for one request: model, client and person do what its step says."""
+
+    def __init__(self, stage: _Stage, scene: Scenery) -> None:
+        self._stage, self._asked = stage, scene.asked
+        self.played = Played(scene)
+        self.ends = 0.0
+        self.standing, self.release, self.over = asyncio.Event(), asyncio.Event(), asyncio.Event()
+        self.ports = Ports(
+            sample=self._sample,
+            reserve=self._reserve,
+            settle=stage.limits.settle,
+            progress=_ignore,
+            ask_client=self._client,
+            record=self._record,
+            note=_ignore,
+            clock=self._clock,
+            wall=self._clock,
+            random=bytes,
+            log=_Log(),
+            reviews=self,
+        )
+
+    async def play(self, gate: Gate, round: Round) -> None:
+        """A request that is held open."""
+        try:
+            await gate.run(round)
+        finally:
+            self.standing.set()
+            self.over.set()
+
+    def _clock(self) -> float:
+        return self._stage.now
+
+    async def _hold(self) -> None:
+        """Until the step's ``hold`` is over, where it has one."""
+        if self._asked.hold:
+            self.standing.set()
+            await self.release.wait()
+
+    async def _reserve(self, draws: Sequence[Draw], wait: float | None) -> Reserved | Refused:
+        """A case waits for no room: ``waits`` says how long a run would."""
+        answer = await self._stage.limits.reserve(draws, None)
+        self.played.waits = answer.retry_after if isinstance(answer, Refused) and wait is not None else None
+        return answer
+
+    async def _sample(self, request: SampleRequest, _heard: Callable[[int], None]) -> SampleResult:
+        self.played.sampled = True
+        await self._hold()
+        fails, usage = self._asked.fails, self._asked.usage
+        read, wrote = (None, None) if usage is None else (usage.input_tokens, usage.output_tokens)
+        if fails is not None:  # ``started``: no other model stands in for it
+            return SampleFailed(fails, "as the case says", started=True, free=fails in FREE, input_tokens=read, output_tokens=wrote)
+        tools = request.params.get("tools") or ()
+        if tools and (request.params.get("toolChoice") or {}).get("mode") == "required":
+            return Sampled(({"type": "tool_use", "id": "case", "name": tools[0]["name"], "input": {}},), None, "toolUse", read, wrote)
+        return Sampled(TEXT, None, "endTurn", read, wrote)
+
+    async def _client(self, round: Round) -> Reply:
+        await self._hold()
+        return Reply(round.id, "", True, b'{"action":"cancel"}')
+
+    async def _record(self, record: Record) -> None:
+        self.played.record = record
+
+    # -- the person ------------------------------------------------------------------------------------------------------------------------
+
+    async def find(self, lookup: str, *, stage: Stage, until: float | None = 0.0, own: str = "") -> None:
+        """Nobody has decided the same before."""
+
+    async def open(self, review: Review, *, announce: bool) -> Review:
+        """Nobody is told: the verdict is the case's."""
+        return msgspec.structs.replace(review, id="case", waiter="case", held_until=inf)
+
+    async def wait(self, review: Review, seconds: float, *, comes_back: bool = False, gone: Callable[[], str | None] = lambda: None) -> Review:
+        """The case's verdict on the request; where it says nothing, and on a model's answer, whatever lets it go on."""
+        given = self._asked.verdict if review.stage == "request" else None
+        self.played.consulted = self.played.consulted or review.stage == "request"
+        if given == "none":
+            return msgspec.structs.replace(review, state="expired", waiter=None)
+        read = None if given is None else verdicts.read(_written(given, review.kind), review, digest="optional")
+        if isinstance(read, Verdict):
+            self.played.verdict = read
+        else:
+            self.played.misread = None if read is None else "; ".join(map(str, read))
+            read = verdicts.read(_written(_lets_pass(review), review.kind), review, digest="optional")
+        assert isinstance(read, Verdict), read
+        decided = states.decided(review, read, who="a person", door="api", now=review.created)
+        assert isinstance(decided, Review)
+        return decided
+
+    async def use(self, spent: Sequence[tuple[Review, str]]) -> bool:
+        """Nobody else has used it."""
+        return True
+
+    async def give_back(self, review: Review) -> None:
+        """Nobody else waits for it."""
+
+
+class _Log:
+    """Where the gate tells of faults in itself: a case does not hide them."""
+
+    def error(self, event: str, **fields: object) -> None:
+        raise RuntimeError(f"{event}: {fields}")
+
+    warning = info = error
+
+
+def _ignore(*_: object) -> None:
+    """A note, or progress: a case is told neither."""
+
+
+def _written(given: Given, kind: Kind) -> Mapping[str, Any]:
+    """A case's verdict in the form that every door takes."""
+    match given:
+        case Said(edits=None, answer=content) if kind == "elicitation":
+            return {"verdict": "answer", "action": "accept", "content": content}
+        case Said(edits=None, answer=content):
+            return {"verdict": "answer", "content": content}
+        case Said(edits=edits):
+            return {"verdict": "approve", "edits": msgspec.to_builtins(edits)}
+        case "accept" | "decline" | "cancel":
+            return {"verdict": "answer", "action": given}
+        case _:
+            return {"verdict": given}
+
+
+def _lets_pass(review: Review) -> Given:
+    """What a person may say of any review of this kind."""
+    if review.kind == "elicitation":
+        return "cancel"
+    return "approve" if review.stage == "answer" or review.bounds is not None else Said(answer="an answer")
