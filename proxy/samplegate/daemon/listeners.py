@@ -10,7 +10,7 @@ import anyio.abc
 
 from samplegate.daemon.listening import KEEP_ALIVE, Listener, bound, listener
 from samplegate.links.front.bounds import Bounds
-from samplegate.links.front.connection import bounded
+from samplegate.links.front.connection import Connections
 from samplegate.settings.addresses import Address
 
 
@@ -19,7 +19,7 @@ class Listeners:
 
     def __init__(self, sockets: Mapping[str, socket]) -> None:
         self._sockets = sockets
-        self._open: dict[str, Listener] = {}
+        self._open: dict[str, tuple[Connections, Listener]] = {}
 
     def __contains__(self, name: str) -> bool:
         return name in self._sockets
@@ -42,16 +42,18 @@ class Listeners:
 
         ``refused`` is called for each connection over ``bounds.connections``; ``keep_alive``: seconds that one waits for another request.
         """
-        server = self._open[name] = listener(app, http=bounded(bounds, refused=refused), keep_alive=keep_alive)
+        connections = Connections(app, bounds, refused=refused)
+        server = listener(connections, keep_alive=keep_alive)
+        self._open[name] = connections, server
         group.start_soon(_listen, server, self._sockets[name])
 
     def connections(self) -> dict[str, int]:
         """How many are open on each."""
-        return {name: len(server.server_state.connections) for name, server in self._open.items()}
+        return {name: len(connections.open) for name, (connections, _) in self._open.items()}
 
     def end(self) -> None:
         """Ask all of them to end, with their connections."""
-        for server in self._open.values():
+        for _, server in self._open.values():
             server.should_exit = True
 
 

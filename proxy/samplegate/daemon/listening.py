@@ -10,11 +10,12 @@ import logging
 import socket
 import sys
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import Final
 
 import uvicorn
 
 from samplegate.links.failures import CannotStart
+from samplegate.links.front.connection import Connections
 from samplegate.settings.addresses import Address
 
 BACKLOG: Final = 2048  # connections that wait to be taken: a burst of clients after a restart
@@ -59,16 +60,13 @@ class Listener(uvicorn.Server):
         yield
 
 
-def listener(app: Any, *, http: type[Any] | str, keep_alive: int = KEEP_ALIVE) -> Listener:
-    """A server for an ASGI application.
-
-    ``http``: the class of its connections, which bounds them; ``keep_alive``: seconds that one waits for another request.
-    """
+def listener(connections: Connections, *, keep_alive: int = KEEP_ALIVE) -> Listener:
+    """A server for these connections. ``keep_alive``: seconds that one waits for another request."""
     for name in ("uvicorn.error", "uvicorn.access", "uvicorn.asgi"):
         logging.getLogger(name).setLevel(_SILENT)  # clients would write lines of another form into our log, as many as they like
     config = uvicorn.Config(
-        app,
-        http=http,
+        connections.app,
+        http=connections.protocol,  # type: ignore[arg-type]  # called as a class is
         interface="asgi3",
         ws="none",
         lifespan="off",

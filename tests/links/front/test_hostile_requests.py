@@ -13,7 +13,7 @@ import pytest
 
 from samplegate.daemon.listening import listener
 from samplegate.links.front.bounds import Bounds
-from samplegate.links.front.connection import bounded
+from samplegate.links.front.connection import Connections
 from samplegate.links.front.replies import Receive, Reply, Scope, Send, deliver
 
 pytestmark = pytest.mark.anyio
@@ -74,7 +74,7 @@ class App:
 @contextlib.asynccontextmanager
 async def listening(app: Any, bounds: Bounds, keep_alive: int = 600) -> AsyncIterator[int]:
     with socket.create_server(("127.0.0.1", 0)) as ours:
-        server = listener(app, http=bounded(bounds), keep_alive=keep_alive)
+        server = listener(Connections(app, bounds), keep_alive=keep_alive)
         task = asyncio.ensure_future(server.serve(sockets=[ours]))
         try:
             yield ours.getsockname()[1]
@@ -154,14 +154,19 @@ ROWS: dict[str, Row] = {
     "length too long": ([post(b"Content-Length: " + b"9" * 30, length=False) + END], [400], []),
     "chunked, chunked": ([post(b"Transfer-Encoding: chunked, chunked", length=False, body=b"0\r\n\r\n") + END], [400], []),
     "chunked, identity": ([post(b"Transfer-Encoding: chunked, identity", length=False, body=b"0\r\n\r\n") + END], [400], []),
-    "gzip": ([post(b"Transfer-Encoding: gzip", length=False) + END], [400], ["POST /mcp gone"]),
+    "gzip": ([post(b"Transfer-Encoding: gzip", length=False) + END], [400], []),
     "chunked by 1.0": ([CHUNKED.replace(b"1.1", b"1.0") + b"2\r\n{}\r\n0\r\n\r\n", END], [202], [ONE]),
     "chunks": ([CHUNKED + b"1\r\n{\r\n", b"1\r\n}\r\n0\r\n\r\n" + END], [202, 202], [ONE, LAST]),
     "chunk with an extension": ([CHUNKED + b"2;x=y\r\n{}\r\n0\r\n\r\n" + END], [202, 202], [ONE, LAST]),
-    "chunk of no size": ([CHUNKED + b"x\r\n{}\r\n0\r\n\r\n" + END], [400], ["POST /mcp gone"]),
+    "chunk of no size": ([CHUNKED + b"x\r\n{}\r\n0\r\n\r\n" + END], [400], []),
     "chunk of no size, late": ([CHUNKED + b"1\r\n{\r\n", b"x\r\n}\r\n0\r\n\r\n" + END], [400], ["POST /mcp gone"]),
-    "chunk that is longer than it says": ([CHUNKED + b"1\r\n{}\r\n0\r\n\r\n" + END], [400], ["POST /mcp gone"]),
-    "chunk size over 64 bits": ([CHUNKED + b"f" * 17 + b"\r\n{}\r\n0\r\n\r\n" + END], [400], ["POST /mcp gone"]),
+    "chunk that is longer than it says": ([CHUNKED + b"1\r\n{}\r\n0\r\n\r\n" + END], [400], []),
+    "chunk size over 64 bits": ([CHUNKED + b"f" * 17 + b"\r\n{}\r\n0\r\n\r\n" + END], [400], []),
+    "large body in many chunks": (
+        [CHUNKED, *[b"64\r\n" + b"y" * 100 + b"\r\n"] * 100, b"0\r\n\r\n" + END],
+        [202, 202],
+        ["POST /mcp " + "Y" * 100, LAST],
+    ),
     "trailers": ([CHUNKED + b"2\r\n{}\r\n0\r\nMcp-Method: tools/call\r\n\r\n" + END], [202, 202], [ONE, LAST]),
     "trailers, late": ([CHUNKED + b"2\r\n{}\r\n", b"0\r\nMcp-Method: tools/call\r\n\r\n" + END], [202, 202], [ONE, LAST]),
     "trailers without end": ([CHUNKED + b"2\r\n{}\r\n0\r\n", *[b"x: y\r\n" * 700] * 10, END], [431], ["POST /mcp gone"]),
@@ -190,11 +195,7 @@ ROWS: dict[str, Row] = {
     ),
     "upgrade and close": ([post(b"Connection: close, upgrade", b"Upgrade: h2c") + post(), END], [202], [ONE]),
     "upgrade behind an answer": ([post(), post(*OFFER, b"UPGRADE:h2c", body=INNER), END], [202, 202, 202], [ONE, HIDDEN, LAST]),
-    "upgrade behind a request": (
-        [post(body=b"\nUpgrade: x") + post(*OFFER, b"Upgrade: h2c", body=INNER) + END],
-        [202, 202, 202],
-        ["POST /mcp \nUpgrade: x", HIDDEN, LAST],
-    ),
+    "upgrade behind a request": ([post() + post(*OFFER, b"Upgrade: h2c", body=INNER) + END], [], []),
     "upgrade of a bad head": ([post(b"X : y", *OFFER, b"Upgrade: h2c") + END], [400], []),
     "large head at once": ([post(b"X: " + b"y" * HEAD) + END], [431], []),
     "large head in pieces": ([b"POST /mcp HTTP/1.1\r\nX: ", *[b"y" * 1000] * 6, END], [431], []),

@@ -8,7 +8,6 @@ import json
 import pytest
 
 from samplegate.links.front.bounds import Bounds
-from samplegate.links.front.replies import Reply, Send
 from samplegate.links.front.stream import SLOW, Held, Reader, Stream
 from tests.links.front.fakes import Call, Front, Served, initialize, note, result, silent
 
@@ -26,9 +25,6 @@ class Connection:
 
     def complete(self) -> bool:
         return True
-
-    def answer(self, send: Send, reply: Reply) -> bool:
-        return False
 
     def gone(self) -> bool:
         return False
@@ -181,17 +177,6 @@ async def test_a_legacy_client_that_falls_too_far_behind_is_cut_off_and_can_come
     back = await session.get(last_event_id=place).done()
     assert json.loads(result(1, {})) == back.data[-1], "what was kept, the answer with it"
     assert 1 < len(back.data) < 20
-
-
-async def test_a_client_that_takes_no_byte_for_too_long_is_cut_off() -> None:
-    front = Front(Served(silent), bounds=Bounds(commit=0.0, stalled=0.01))
-    call = front.modern("tools/list")
-    connection = connected(call)
-    await call.begun()
-    call.stuck = True
-    front.served.shared["local"].lanes[1].send(note("x"), False)
-    await call.done()
-    assert (1, "slow") == (connection.cuts, front.told[0].end)
 
 
 async def test_a_stream_whose_bytes_stay_in_the_buffer_is_cut_off() -> None:

@@ -3,10 +3,57 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Any
 
 from samplegate.links.front.ticks import Ticks
-from tests.links.front.wires import Clock
+
+
+@dataclass
+class Timer:
+    """One call at a time of the clock."""
+
+    at: float
+    call: Callable[[], object]
+    cancelled: bool = False
+
+    def cancel(self) -> None:
+        self.cancelled = True
+
+
+@dataclass
+class Clock:
+    """As much of a loop as a wait needs."""
+
+    now: float = 100.0
+    timers: list[Timer] = field(default_factory=list)
+    made: int = 0
+
+    def call_later(self, seconds: float, call: Callable[..., object], *args: object) -> Timer:
+        self.made += 1
+        self.timers.append(Timer(self.now + seconds, lambda: call(*args)))
+        return self.timers[-1]
+
+    def get_debug(self) -> bool:
+        return False
+
+    def call_soon(self, call: Callable[..., object], *args: object, context: object = None) -> None:
+        call(*args)
+
+    @property
+    def running(self) -> list[Timer]:
+        return [timer for timer in self.timers if not timer.cancelled]
+
+    def turn(self, seconds: float) -> None:
+        """Let so much time pass."""
+        end = self.now + seconds
+        while due := [timer for timer in self.running if timer.at <= end]:
+            timer = min(due, key=lambda timer: timer.at)
+            self.timers.remove(timer)
+            self.now = max(self.now, timer.at)
+            timer.call()
+        self.now = end
 
 
 def wait(clock: Clock) -> asyncio.Future[None]:

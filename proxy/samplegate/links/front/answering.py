@@ -65,19 +65,21 @@ async def stream(
     try:
         await _opened(visit, reader, bounds, (*SSE, *headers), prime)
         await _written(visit, reader, bounds, form)
+        if visit.lost == SLOW:  # cut off while the last piece went out
+            reader.stop(SLOW)
     finally:
         reader.leave()
     visit.end = reader.stopped or ENDED
     if reader.stopped in (DISPLACED, CLOSING):
-        await visit.put(farewell if reader.stopped == CLOSING else b"", reader, bounds.stalled, more=False)
+        await visit.put(farewell if reader.stopped == CLOSING else b"", reader, more=False)
     if reader.stopped == SLOW:
         await visit.cut()
 
 
 async def _opened(visit: Visit, reader: Reader, bounds: Bounds, headers: Headers, prime: bytes) -> None:
-    await visit.piece({"type": "http.response.start", "status": 200, "headers": headers}, reader, bounds.stalled)
+    await visit.piece({"type": "http.response.start", "status": 200, "headers": headers}, reader)
     if prime and reader.stopped != SLOW:
-        await visit.put(prime, reader, bounds.stalled)
+        await visit.put(prime, reader)
 
 
 async def _written(visit: Visit, reader: Reader, bounds: Bounds, form: Form) -> None:
@@ -89,7 +91,7 @@ async def _written(visit: Visit, reader: Reader, bounds: Bounds, form: Form) -> 
         events = reader.take()
         done = reader.stream.ended and reader.stream.newest <= reader.given
         if events or done:
-            await visit.put(b"".join([form(seq, line) for seq, line in events]), reader, bounds.stalled, more=not done)
+            await visit.put(b"".join([form(seq, line) for seq, line in events]), reader, more=not done)
         if done:
             return
         if not await reader.more(bounds.keep_alive):
@@ -97,4 +99,4 @@ async def _written(visit: Visit, reader: Reader, bounds: Bounds, form: Form) -> 
             if before and unsent >= before:
                 reader.stop(SLOW)
             else:
-                await visit.put(sse.comment(), reader, bounds.stalled)
+                await visit.put(sse.comment(), reader)

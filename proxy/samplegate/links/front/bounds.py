@@ -12,6 +12,8 @@ class Bounds(msgspec.Struct, frozen=True, kw_only=True):
 
     connections: int = 2000
     """Open at a time on one listener, idle ones too: each costs a descriptor and some KiB."""
+    pipelined: int = 100
+    """Requests of one connection that wait for their answers; real clients wait for each."""
     lingering: int = 64
     """Beside them, for a second each: those that are told to come back, so that they can read it."""
     head: int = 64 * 1024

@@ -1,223 +1,305 @@
-"""Our server's connections: uvicorn's, with what it has no setting for. How many there are, idle ones too, how long and large a head may be, and
-an end for clients that take nothing.
+"""Bounds on the connections of an HTTP listener, around uvicorn's own protocol: how many are open, how long and large a request's head may be,
+and an end for clients that send or take nothing.
 
-Trailers are bounded as a head is, and dropped: who decides by headers has decided before them. Asking for another protocol is ignored, a tunnel
-refused. A refusal of its own is written only where it cannot be taken for another request's answer.
-
-Given to uvicorn as ``http=connection.bounded(bounds)``. Not on Windows, where there is no httptools: there uvicorn bounds the head itself, and a
-client that takes nothing holds its connection. What it knows of uvicorn's insides (pinned to 0.54): the methods that it overrides, what they go
-on with (``cycle``, ``pipeline``, ``flow``, ``server_state``, ``timeout_keep_alive``, ``timeout_keep_alive_task``, ``_start_asgi_task``, ``parser``,
-``headers``, ``url``), and what ``atonce`` lists.
+Each connection has a parser of its own, which reads along and gives uvicorn a request's head once it is complete. uvicorn never sees a request
+to change the protocol: it would lose the body, and take that for the next request. It is passed on under another name, as HTTP lets a server ignore
+it (clients of h2c offer it with ordinary requests). A tunnel is refused. Trailers are bounded as a head is, and dropped: who decides by headers has
+decided before them. A refusal is written only where it cannot be taken for another request's answer.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
-from typing import Any, Final
+import re
+from collections import deque
+from collections.abc import Callable
+from typing import Any, Final, Literal, cast
 
 import httptools  # type: ignore[import-untyped]
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from samplegate.links.front import atonce, upgrades
 from samplegate.links.front.bounds import Bounds
-from samplegate.links.front.patience import Patience
-from samplegate.links.front.replies import Reply, Send
+from samplegate.links.front.replies import Receive, Scope, Send
 from samplegate.links.front.visit import CONNECTION
 
-_FAULT: Final = b"the request's head is too large"
-_NONE: Final = "Invalid HTTP request received."
-_TOO_LARGE: Final = (
-    b"HTTP/1.1 431 Request Header Fields Too Large\r\ncontent-type: text/plain\r\nconnection: close\r\n"
-    b"content-length: %d\r\n\r\n%s" % (len(_FAULT), _FAULT)
-)  # fmt: skip
-_CROWDED: Final = b"as many connections are open as may be; come back later"
-_BUSY: Final = (
-    b"HTTP/1.1 503 Service Unavailable\r\ncontent-type: text/plain\r\nretry-after: 5\r\nconnection: close\r\n"
-    b"content-length: %d\r\n\r\n%s" % (len(_CROWDED), _CROWDED)
-)  # fmt: skip
-_LINGER: Final = 1.0  # seconds for who is turned away to read why: closed at once, what it has sent meanwhile would have it lose the answer
+_LINGER: Final = 1.0  # seconds for a client that is turned away to read why: closed at once, it could lose the answer
+_APART: Final = 64 * 1024  # bytes from which copying costs more than a second write
+_upgrade: Final = re.compile(rb"(?i)\nupgrade(?=:)")
 
 
-class Connection(HttpToolsProtocol):
-    """One connection. ``bounds``, ``refused`` and ``away`` are set by ``bounded``, for all connections of a listener."""
+def _plain(status: bytes, text: bytes, more: bytes = b"") -> bytes:
+    return b"HTTP/1.1 %s\r\ncontent-type: text/plain\r\n%sconnection: close\r\ncontent-length: %d\r\n\r\n%s" % (status, more, len(text), text)
 
-    bounds: Bounds
-    refused: Callable[[], object]
-    """Told of each connection that is one too many."""
-    away: set[Connection]
-    """Those that were one too many and are still being told so."""
-    _timer: asyncio.TimerHandle | None = None
-    """Runs while a head is awaited that has begun, or the first one."""
-    _stall: Patience | None = None
-    _head = 0
-    """Bytes of the head that is being read, or of what else came since the last byte of a body: trailers, and what frames chunks."""
-    _reading = False
-    """Whether a head has begun that is not complete."""
-    _asks = False
-    """Whether the head asks for another protocol, so that the parser has read it as no other."""
-    stalled = False
-    """Whether it was ended because its client took nothing."""
-    _idle_since = 0.0
-    """When the last answer was given, by the loop's clock."""
-    _left = 0
-    """What was unsent when the last time for another request was up."""
+
+_BAD: Final = _plain(b"400 Bad Request", b"Invalid HTTP request received.")
+_LARGE: Final = _plain(b"431 Request Header Fields Too Large", b"the request's head is too large")
+_BUSY: Final = _plain(b"503 Service Unavailable", b"as many connections are open as may be; come back later", b"retry-after: 5\r\n")
+
+
+class Connections:
+    """The open connections of one listener. ``protocol`` and ``app`` are for ``uvicorn.Config``; ``refused`` is called for each one too many."""
+
+    def __init__(self, app: Callable[[Scope, Receive, Send], Any], bounds: Bounds, *, refused: Callable[[], object] = bool) -> None:
+        self._app = app
+        self.bounds = bounds
+        self._refused = refused
+        self.open: set[Connection] = set()
+        self._away: set[Connection] = set()
+        """Those that were one too many and are still being told so."""
+        self._timer: asyncio.TimerHandle | None = None
+
+    def protocol(self, *, app_state: dict[str, Any], **its: Any) -> Connection:
+        """One connection, around uvicorn's."""
+        connection = Connection(self)
+        connection.inner = HttpToolsProtocol(app_state={**app_state, CONNECTION: connection}, **its)
+        return connection
+
+    async def app(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """The application, told which connection a request came on, and its connection how far the request is."""
+        connection: Connection = scope["state"].pop(CONNECTION)
+        scope[CONNECTION] = connection
+        scope["headers"] = scope["headers"][: connection.heads.popleft()]
+        connection.writer.used = False
+        try:
+            await self._app(scope, receive, send)
+        finally:
+            connection.in_hand -= 1
+            connection.writer.flush()
+
+    def enter(self, connection: Connection) -> bool:
+        """Count a new connection. False where it is one too many, and is told so whatever it asks."""
+        if len(self.open) < self.bounds.connections:
+            self.open.add(connection)
+            self._check_later()
+            return True
+        self._away.add(connection)
+        self._refused()
+        connection.transport.write(_BUSY)
+        if len(self._away) > self.bounds.lingering:
+            connection.transport.close()
+        else:
+            asyncio.get_running_loop().call_later(_LINGER, connection.cut)
+            connection.transport.write_eof()
+        return False
+
+    def leave(self, connection: Connection) -> bool:
+        """A connection is over. False where it was one too many."""
+        taken = connection in self.open
+        self.open.discard(connection)
+        self._away.discard(connection)
+        return taken
+
+    def _check_later(self) -> None:
+        if self._timer is None and self.open:
+            bounds = self.bounds
+            self._timer = asyncio.get_running_loop().call_later(min(bounds.head_time, bounds.body_time, bounds.stalled) / 4, self._check)
+
+    def _check(self) -> None:
+        self._timer = None
+        now = asyncio.get_running_loop().time()
+        for connection in list(self.open):
+            connection.check(now)
+        self._check_later()
+
+
+class BatchedTransport:
+    """A transport for uvicorn that batches writes: what is written in one turn of the event loop is sent together: uvicorn writes an answer's head
+    and body apart, and two packets would cost both ends more than all else that is done here."""
+
+    def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
+        self._transport = transport
+        self._loop = loop
+        self._waiting: list[bytes] = []
+        self.used = False
+        """Whether uvicorn has written anything since that was last unset."""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transport, name)
+
+    def write(self, data: bytes) -> None:
+        self.used = True
+        if not self._waiting:
+            self._loop.call_soon(self.flush)
+        self._waiting.append(data)
+        if len(data) >= _APART:
+            self.flush()
+
+    def flush(self) -> None:
+        """Send what waits."""
+        if self._transport.is_closing():
+            self._waiting.clear()
+        if len(self._waiting) > 1 and len(self._waiting[-1]) >= _APART:
+            last = self._waiting.pop()
+            self._transport.write(b"".join(self._waiting))
+            self._transport.write(last)
+        elif self._waiting:
+            self._transport.write(b"".join(self._waiting))
+        self._waiting.clear()
+
+    def close(self) -> None:
+        self.flush()
+        self._transport.close()
+
+
+class Connection(asyncio.Protocol):
+    """One connection."""
+
+    transport: asyncio.Transport
+    writer: BatchedTransport
+    inner: asyncio.Protocol
+    """uvicorn's."""
+
+    def __init__(self, its: Connections) -> None:
+        self._its = its
+        self._parser: Any = _parser(self)
+        self._state: Literal["idle", "head", "body"] = "idle"
+        self._held = bytearray()
+        """What is not passed on yet: the head that is being read, with what came before it in the same piece."""
+        self._follows = False
+        """Whether anything came before it."""
+        self._size = 0
+        """Bytes of the head that is being read, or of what else came since the last byte of a body: trailers, and what frames chunks."""
+        self._url = b""
+        self._headers: list[tuple[bytes, bytes]] = []
+        self._upgrade = False
+        self._refusal = _BAD
+        self.heads: deque[int] = deque()
+        """The number of headers of each request that the application has not begun."""
+        self.in_hand = 0
+        """Requests that the application has not ended."""
+        self.stalled = False
+        """Whether it was ended because its client took nothing."""
+        self._asked = self._paused = False
+        self._left = 0
+        """Bytes that the client had not taken when that was last looked at."""
+        self._moved = 0.0
+        """When it was last seen to take some."""
+        self._waiting: float | None = None
+        """Since when a head is awaited, or the rest of a body that is answered already."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        super().connection_made(transport)
-        if len(self.connections) - len(self.away) > self.bounds.connections:
-            self._turn_away()
-        else:
-            self._await_head()
+        self.transport = transport
+        if self._its.enter(self):
+            self.writer = BatchedTransport(transport, asyncio.get_running_loop())
+            self.inner.connection_made(cast("asyncio.Transport", self.writer))
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._stop()
-        self.away.discard(self)
-        super().connection_lost(exc)
+        if self._its.leave(self):
+            self.inner.connection_lost(exc)
+        self._parser = None  # it has this object, and this it
+        self.inner = asyncio.Protocol()
 
-    def data_received(self, data: bytes) -> None:
-        """In place of uvicorn's, which loses the body of a request that asks for another protocol."""
-        if self.away and self in self.away:
-            self.transport.close()
-            return
-        self._head += len(data)
-        try:
-            self._parse(data)
-        except (httptools.HttpParserError, ValueError):
-            self.send_400_response(_NONE)
-        if self.transport.is_closing():
-            return
-        if self._head > self.bounds.head:
-            self._refuse()
-        elif self._reading and self._timer is None:
-            self._await_head()
-
-    def _parse(self, data: bytes) -> None:
-        rest = memoryview(data)
-        while True:
-            try:
-                self.parser.feed_data(rest)
-            except httptools.HttpParserUpgrade as found:
-                rest = rest[found.args[0] :]
-            else:
-                return
-            head = upgrades.ignored(self.parser.get_method(), self.url, self.parser.get_http_version(), self.headers)
-            self._asks = False
-            self.parser = parser = _parser(self)
-            parser.feed_data(head)
-
-    def on_message_begin(self) -> None:
-        self._reading = True
-        super().on_message_begin()
-        self.scope[CONNECTION] = self  # type: ignore[typeddict-unknown-key]
-
-    def on_header(self, name: bytes, value: bytes) -> None:
-        if self._reading:
-            super().on_header(name, value)
-
-    def on_headers_complete(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-        if self._head > self.bounds.head and sum(len(name) + len(value) for name, value in self.headers) + len(self.url) > self.bounds.head:
-            self._refuse()
-            raise ValueError(_FAULT)  # the parser goes no further
-        if self.parser.should_upgrade():
-            if self.parser.get_method() == b"CONNECT":
-                raise ValueError("a tunnel")
-            self._asks = True
-            return
-        if not _is_plain(self.url, self.headers):
-            raise ValueError("a target that others may read as another")
-        self._reading = False
-        self._head = 0
-        super().on_headers_complete()
-
-    def on_body(self, body: bytes) -> None:
-        self._head = 0
-        super().on_body(body)
-
-    def on_message_complete(self) -> None:
-        if self._asks:
-            return
-        super().on_message_complete()
-        self._head = 0
-
-    def send_400_response(self, msg: str) -> None:
-        if self.transport.is_closing():
-            return
-        if self._answerable():
-            super().send_400_response(msg)
-        else:
-            self.transport.close()
-
-    def _answerable(self) -> bool:
-        """Whether what is refused is the only request without an answer."""
-        cycle: Any = self.cycle
-        if cycle is None or self.pipeline:
-            return cycle is None
-        if self._reading or not cycle.more_body:
-            return bool(cycle.response_complete)
-        return not cycle.response_started
+    def eof_received(self) -> bool | None:
+        return self.inner.eof_received()
 
     def pause_writing(self) -> None:
-        super().pause_writing()
-        if self._stall is None:
-            self._stall = Patience(self.loop, self.bounds.stalled, self.unsent, self._cut_off)
-
-    def _cut_off(self) -> None:
-        self.stalled = True
-        self.cut()
+        self._paused = True
+        self.inner.pause_writing()
 
     def resume_writing(self) -> None:
-        super().resume_writing()
-        if self._stall is not None:
-            self._stall.over()
-            self._stall = None
+        self._paused = False
+        self.inner.resume_writing()
 
-    def on_response_complete(self) -> None:
-        """In place of uvicorn's, which starts a timer after each answer and cancels it for the next request: this one is left to run."""
-        self.server_state.total_requests += 1
-        if self.transport.is_closing():
-            return
-        self.flow.resume_reading()
-        if self.pipeline:
-            self._start_asgi_task(*self.pipeline.pop())
-            return
-        self._idle_since, self._left = self.loop.time(), 0
-        if self.timeout_keep_alive_task is None:
-            self._await_request(self.timeout_keep_alive)
-
-    def _unset_keepalive_if_required(self) -> None:
-        """Nothing: what comes is looked at when the time is up."""
-
-    def timeout_keep_alive_handler(self) -> None:
-        """The time for another request may be up. With a request in hand it is not counted; its answer starts it again."""
-        self.timeout_keep_alive_task = None
-        if self._reading or not self.cycle.response_complete:
-            return
-        left = self._idle_since + self.timeout_keep_alive - self.loop.time()
-        if left > 0:
-            self._await_request(left)
-        else:
-            self._give_up()
-
-    def _give_up(self) -> None:
-        """No further request. An answer that is not taken yet has as long again, as long as it becomes less."""
-        before, self._left = self._left, self.unsent()
-        if self._left and before and self._left >= before:
-            self.cut()
-        elif self._left:
-            self._await_request(self.timeout_keep_alive)
-        elif not self.transport.is_closing():
+    def data_received(self, data: bytes) -> None:
+        if self not in self._its.open:
             self.transport.close()
+            return
+        self._size += len(data)
+        if not self._held:
+            self._follows = self._state != "idle"
+        try:
+            self._parser.feed_data(data)
+        except httptools.HttpParserUpgrade as found:
+            self._without_upgrade(data, found.args[0])
+        except httptools.HttpParserError:
+            self._refuse(self._refusal)
+        else:
+            if self._size > self._its.bounds.head:
+                self._refuse(_LARGE)
+            elif self.in_hand > self._its.bounds.pipelined:
+                self.writer.close()
+            elif self._state == "head":
+                self._held += data
+            else:
+                self._pass_on(data)
 
-    def _await_request(self, seconds: float) -> None:
-        self.timeout_keep_alive_task = self.loop.call_later(seconds, self.timeout_keep_alive_handler)
+    def _pass_on(self, data: bytes) -> None:
+        if self._held:
+            data = bytes(self._held) + data
+            self._held.clear()
+        self.inner.data_received(data)
 
-    def answer(self, send: Send, reply: Reply) -> bool:
-        """Give a whole answer in one write. False, with nothing done, where it has to go by ``send``."""
-        return atonce.given(send, reply)
+    def _without_upgrade(self, data: bytes, end: int) -> None:
+        """Read again a head that asks for another protocol, as one that does not. What came before it in the same piece cannot be told from it."""
+        head = bytes(self._held) + data[:end]
+        if self._follows or self._parser.get_method() == b"CONNECT":
+            self._refuse(_BAD)
+            return
+        self._held.clear()
+        self._parser, self._state, self._upgrade, self._size = _parser(self), "idle", False, 0
+        self.data_received(_upgrade.sub(b"\nX-Ignored-Upgrade", head) + data[end:])
+
+    def on_message_begin(self) -> None:
+        self._state = "head"
+        self._url = b""
+        self._headers = []
+
+    def on_url(self, url: bytes) -> None:
+        self._url += url
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        self._headers.append((name, value))
+
+    def on_headers_complete(self) -> None:
+        most = self._its.bounds.head
+        if self._size > most and sum(len(name) + len(value) for name, value in self._headers) + len(self._url) > most:
+            self._refusal = _LARGE
+            raise ValueError("a head that is too large")
+        if self._parser.should_upgrade():
+            self._upgrade = True
+            return
+        if not _is_plain(self._url, self._headers):
+            raise ValueError("a target that others may read as another")
+        if not self.in_hand:
+            self.writer.used = False
+        self._state, self._size, self._waiting, self._asked = "body", 0, None, True
+        self.in_hand += 1
+        self.heads.append(len(self._headers))
+        self._headers = []
+
+    def on_body(self, body: bytes) -> None:
+        self._size = 0
+
+    def on_message_complete(self) -> None:
+        if not self._upgrade:
+            self._state, self._size, self._follows = "idle", 0, True
+
+    def _refuse(self, answer: bytes) -> None:
+        """End it, with an answer where what is refused is the only request without one."""
+        if self.in_hand == 0 or (self.in_hand == 1 and self._state == "body" and not self.writer.used):
+            self.transport.write(answer)
+        self.writer.close()
+
+    def check(self, now: float) -> None:
+        """End it if its client has taken none of what it is sent for too long, or not sent what is awaited of it."""
+        bounds = self._its.bounds
+        left = self.transport.get_write_buffer_size() if self._paused or self.transport.is_closing() else 0
+        if not left or not self._left or left < self._left:
+            self._moved = now
+        self._left = left
+        if left and now - self._moved >= bounds.stalled:
+            self.stalled = True
+            self.cut()
+        if self._state == "body":
+            awaited, most = not self.in_hand, bounds.body_time
+        else:
+            awaited, most = self._state == "head" or not (self.in_hand or (self._asked and not self._size)), bounds.head_time
+        if not awaited:
+            self._waiting = None
+        elif self._waiting is None:
+            self._waiting = now
+        elif now - self._waiting >= most:
+            self.cut()
 
     def unsent(self) -> int:
         """Bytes that the client has not taken yet."""
@@ -229,49 +311,20 @@ class Connection(HttpToolsProtocol):
 
     def complete(self) -> bool:
         """Whether the body of the newest request is there, so that reading it waits for nobody."""
-        return not self.cycle.more_body
+        return self._state != "body"
 
     def cut(self) -> None:
         """End it now, whatever is still to be sent."""
         self.transport.abort()
 
-    def _await_head(self) -> None:
-        self._timer = self.loop.call_later(self.bounds.head_time, self.cut)
 
-    def _refuse(self) -> None:
-        if self.transport.is_closing():
-            return
-        if self._answerable():
-            self.transport.write(_TOO_LARGE)
-        self.transport.close()
-
-    def _turn_away(self) -> None:
-        """One connection too many: whatever it asks, the answer is there before."""
-        self.away.add(self)
-        self.refused()
-        self.transport.write(_BUSY)
-        if len(self.away) > self.bounds.lingering:
-            self.transport.close()
-            return
-        self._timer = self.loop.call_later(_LINGER, self.cut)
-        self.transport.write_eof()
-
-    def _stop(self) -> None:
-        for timer in (self._timer, self.timeout_keep_alive_task):
-            if timer is not None:
-                timer.cancel()
-        if self._stall is not None:
-            self._stall.over()
-        self._timer = self._stall = self.timeout_keep_alive_task = None
-
-
-def _is_plain(url: bytes, headers: Sequence[tuple[bytes, bytes]]) -> bool:
+def _is_plain(url: bytes, headers: list[tuple[bytes, bytes]]) -> bool:
     """Whether a request's target is spelled as our paths are, and names no other host than its header: a proxy before us that goes by paths or
     hosts must have read the same. No path of ours needs an escape.
     """
     if not url.startswith(b"/"):
         scheme, _, rest = url.partition(b"://")
-        hosts = [value.lower() for name, value in headers if name == b"host"]
+        hosts = [value.lower() for name, value in headers if name.lower() == b"host"]
         if scheme.lower() not in (b"http", b"https") or [rest.partition(b"/")[0].lower()] != hosts:
             return False
     return b"%" not in url.partition(b"?")[0] and b"#" not in url
@@ -282,12 +335,3 @@ def _parser(connection: Connection) -> Any:
     parser: Any = httptools.HttpRequestParser(connection)
     parser.set_dangerous_leniencies(lenient_data_after_close=True)
     return parser
-
-
-def _untold() -> None:
-    """Where nobody counts."""
-
-
-def bounded(bounds: Bounds, *, refused: Callable[[], object] = _untold) -> type[Any]:
-    """The class of connections with these bounds, for ``uvicorn.Config(http=...)``. ``refused`` is called for each that is one too many."""
-    return type("BoundedConnection", (Connection,), {"bounds": bounds, "refused": staticmethod(refused), "away": set()})

@@ -8,7 +8,6 @@ from typing import Final
 
 from samplegate.core.frames import Frame
 from samplegate.links.front.heading import Found
-from samplegate.links.front.patience import Patience
 from samplegate.links.front.replies import Message, Receive, Reply, Scope, Send, deliver
 from samplegate.links.front.stream import GONE, SLOW, Reader
 from samplegate.links.front.told import Access, Reason
@@ -75,26 +74,16 @@ class Visit:
             self._watch.cancel()
 
     async def answer(self, reply: Reply) -> None:
-        """Give a whole answer; in one write where the connection is ours and nothing stands before it."""
+        """Give a whole answer."""
         self.status, self.reason, self.form = reply.status, reply.reason, "json" if reply.body else ""
-        connection = self.scope.get(CONNECTION)
-        if connection is None or not connection.answer(self.send, reply):
-            await deliver(self.send, reply)
+        await deliver(self.send, reply)
 
-    async def put(self, body: bytes, reader: Reader, seconds: float, *, more: bool = True) -> None:
-        """Send a piece of a stream. A client that takes no byte for so long, or falls too far behind meanwhile, stops the reader."""
-        await self.piece({"type": "http.response.body", "body": body, "more_body": more}, reader, seconds)
+    async def put(self, body: bytes, reader: Reader, *, more: bool = True) -> None:
+        """Send a piece of a stream. Stopping the reader ends it too, except before anything has gone out: what ends the stream needs a beginning."""
+        await self.piece({"type": "http.response.body", "body": body, "more_body": more}, reader)
 
-    async def piece(self, message: Message, reader: Reader, seconds: float) -> None:
-        """The same for any piece. Stopping the reader ends it too, except before anything has gone out: what ends the stream needs a beginning."""
-        loop = asyncio.get_running_loop()
-        patience: Patience | None = None
-
-        def begin() -> None:
-            nonlocal patience
-            patience = Patience(loop, seconds, self.unsent, lambda: None if limit.expired() else limit.reschedule(loop.time()))
-
-        beginning = loop.call_soon(begin)  # once the piece is written: before, less of it is unsent than a slow client leaves
+    async def piece(self, message: Message, reader: Reader) -> None:
+        """The same for any piece. A client that takes none of it is cut off by its connection."""
         try:
             async with asyncio.timeout(None) as limit:
                 reader.sending = limit if message["type"] == "http.response.body" else None
@@ -103,9 +92,6 @@ class Visit:
             reader.stop(SLOW)
         finally:
             reader.sending = None
-            beginning.cancel()
-            if patience is not None:
-                patience.over()
 
     def complete(self) -> bool:
         """Whether the body is all there; False where the server does not tell."""
