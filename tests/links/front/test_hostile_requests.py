@@ -95,7 +95,7 @@ async def exchanged(port: int, pieces: Sequence[bytes], *, half: bool = False, p
             await asyncio.sleep(pause)
         if half:
             writer.write_eof()
-    except ConnectionError:
+    except (ConnectionError, RuntimeError):  # uvloop raises the second where the connection is over
         pass
     finally:
         out = await asyncio.wait_for(reading, BOUND)
