@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from samplegate.demo import main, trial
+from samplegate.demo import main
 from samplegate.demo.client import Seen
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -48,7 +48,7 @@ def test_a_policy_that_refuses_makes_the_demo_fail_and_say_why(
 ) -> None:
     refusing = folder / "refusing.yaml"
     refusing.write_text("version: 1\nrules:\n  - {name: nothing, match: {kind: elicitation}, effect: deny}\n", "utf-8")
-    monkeypatch.setattr(trial, "POLICY", refusing)
+    monkeypatch.setattr(main, "POLICY", refusing)
     assert main.FAILED == main.command(argparse.Namespace(era="legacy"))
     said = capsys.readouterr().err
     assert "samplegate demo: legacy era: the tool's call failed: " in said
@@ -56,7 +56,7 @@ def test_a_policy_that_refuses_makes_the_demo_fail_and_say_why(
 
 
 def test_a_log_that_is_not_there_is_a_problem_and_no_crash(tmp_path: Path) -> None:
-    records, problems = trial.read_log(tmp_path / "none.jsonl")
+    records, problems = main.read_log(tmp_path / "none.jsonl")
     assert [] == records
     assert problems[0].startswith("decision log: it cannot be read: ")
 
@@ -74,7 +74,7 @@ def test_what_a_request_said_is_told_where_the_log_keeps_it(capsys: pytest.Captu
         "request": {"messages": [{"role": "user", "content": {"type": "text", "text": "Classify this"}}]},
     }
     seen = Seen("2025-11-25", {"deleted": 4})
-    shown = trial.Trial("legacy", tmp_path / "a.db", tmp_path / "a.jsonl", tmp_path / "a.txt", seen, [record])
+    shown = main.Trial("legacy", tmp_path / "a.db", tmp_path / "a.jsonl", tmp_path / "a.txt", seen, [record])
     main._tell(shown)
     said = capsys.readouterr().out
     assert "1. sampling/createMessage during purge: Classify this" in said

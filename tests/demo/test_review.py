@@ -16,10 +16,9 @@ from typing import Any, Final
 
 import pytest
 
-from samplegate.demo import review, review_gate
-from samplegate.demo.client import MODES
-from samplegate.demo.review_api import Api, Refused
-from samplegate.demo.review_leaving import SIGNALS, Leaving
+from samplegate.demo import review
+from samplegate.demo.client import MODES, Seen
+from samplegate.demo.review import SIGNALS, Api, Failed, Leaving
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 COMMAND: Final = [sys.executable, "-m", "samplegate.demo.review"]
@@ -150,7 +149,7 @@ def test_a_signal_that_was_ignored_stays_so_and_all_are_given_back() -> None:
 def test_what_the_gate_wrote_is_kept_on_request_only(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str], keep: bool
 ) -> None:
-    monkeypatch.setattr(review_gate, "POLICY", tmp_path / "none.yaml")
+    monkeypatch.setattr(review, "POLICY", tmp_path / "none.yaml")
     monkeypatch.setenv("PYTHONPATH", str(ROOT / "proxy"))
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     review.main(["--keep"] if keep else [])
@@ -160,7 +159,7 @@ def test_what_the_gate_wrote_is_kept_on_request_only(
 
 
 def test_a_gate_that_does_not_start_says_why(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setattr(review_gate, "POLICY", tmp_path / "none.yaml")
+    monkeypatch.setattr(review, "POLICY", tmp_path / "none.yaml")
     monkeypatch.setenv("PYTHONPATH", str(ROOT / "proxy"))
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     assert review.FAILED == review.main(["--answer-by-itself"])
@@ -220,12 +219,18 @@ def test_a_verdict_is_given_with_the_digest_that_was_shown(listener: Listener) -
 
 @pytest.mark.parametrize("listener", [(409, b'{"detail": "too late"}'), (200, b"<html>")], indirect=True)
 def test_an_error_is_told_and_is_no_answer(listener: Listener) -> None:
-    with pytest.raises(Refused, match="/v1/reviews: "):
+    with pytest.raises(Failed, match="/v1/reviews: "):
         Api(listener.url, "sg_x").waiting()
 
 
-@pytest.mark.parametrize("said", [None, {"failure": "refused"}, {"result": {"text": "hi"}}])
-def test_what_the_server_got_is_told_whatever_it_was(said: dict[str, Any] | None, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(
+    ("said", "told"),
+    [
+        (None, "nobody decided in time"),
+        (Seen(failure="refused"), "the call failed: refused"),
+        (Seen(structured={"text": "hi"}), '{"text": "hi"}'),
+    ],
+)
+def test_what_the_server_got_is_told_whatever_it_was(said: Seen | None, told: str, capsys: pytest.CaptureFixture[str]) -> None:
     review._tell_got([said, said])
-    expected = {"null": "nobody decided in time", "failure": "the call failed: refused", "result": '{"text": "hi"}'}
-    assert 2 == capsys.readouterr().out.count(expected[next(iter(said or {"null": 0}))])
+    assert 2 == capsys.readouterr().out.count(told)

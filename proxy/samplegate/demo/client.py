@@ -1,9 +1,14 @@
-"""A real MCP client that declares neither sampling nor elicitation: one connection, one tool call. Knows nothing of the gate."""
+"""A real MCP client that declares neither sampling nor elicitation: one connection, one tool call. Knows nothing of the gate.
+
+Over HTTP it is a process of its own, `python -m samplegate.demo.client URL ERA TOOL ARGUMENTS`, which prints what it saw as one line of JSON.
+"""
 
 from __future__ import annotations
 
+import json
+import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final, Literal, TypeAlias
 
@@ -18,6 +23,9 @@ Era: TypeAlias = Literal["legacy", "modern"]
 TOOL: Final = "purge_inactive_users"
 PATIENCE: Final = 40.0
 """Seconds for a whole connection: a cold start of three Python processes on a slow disk takes ten."""
+
+REVIEWED_WITHIN: Final = 1_800.0
+"""Seconds for a call over HTTP: people take their time, and whoever started it ends it."""
 
 MODES: Final[dict[Era, str]] = {"legacy": "legacy", "modern": "2026-07-28"}
 """How the SDK's client is told the era: by handshake, or pinned to the stateless revision."""
@@ -63,11 +71,24 @@ def _leaves(problem: BaseException | None) -> list[BaseException]:
 async def _call(parameters: StdioServerParameters, era: Era, ticket: str, stderr: Path) -> Seen:
     with stderr.open("a", encoding="utf-8") as errors:
         async with Client(stdio_client(parameters, errlog=errors), mode=MODES[era]) as client:
-            try:
-                await client.list_tools()  # the SDK checks structuredContent only against a tool that it has seen listed
-                return _seen(client.protocol_version, await client.call_tool(TOOL, {"ticket": ticket}))
-            except MCPError as problem:
-                return Seen(client.protocol_version, failure=str(problem))
+            return await _called(client, TOOL, {"ticket": ticket})
+
+
+async def _over_http(url: str, era: Era, tool: str, arguments: dict[str, Any]) -> Seen:
+    import httpx2
+    from mcp.client.streamable_http import streamable_http_client
+
+    http = httpx2.AsyncClient(timeout=httpx2.Timeout(30.0, read=REVIEWED_WITHIN))
+    async with http, Client(streamable_http_client(url, http_client=http), mode=MODES[era]) as client:
+        return await _called(client, tool, arguments)
+
+
+async def _called(client: Client, tool: str, arguments: dict[str, Any]) -> Seen:
+    try:
+        await client.list_tools()  # the SDK checks structuredContent only against a tool that it has seen listed
+        return _seen(client.protocol_version, await client.call_tool(tool, arguments))
+    except MCPError as problem:
+        return Seen(client.protocol_version, failure=str(problem))
 
 
 def _seen(revision: str, result: CallToolResult) -> Seen:
@@ -76,3 +97,8 @@ def _seen(revision: str, result: CallToolResult) -> Seen:
     if not isinstance(result.structured_content, dict):
         return Seen(revision, failure="the tool's result has no structuredContent")
     return Seen(revision, result.structured_content)
+
+
+if __name__ == "__main__":
+    url, era, tool, arguments = sys.argv[1:]
+    print(json.dumps(asdict(anyio.run(_over_http, url, "legacy" if era == "legacy" else "modern", tool, json.loads(arguments)))))

@@ -1,19 +1,129 @@
-"""`samplegate demo`: runs the trials and tells what happened. Decides nothing and checks nothing itself: ``trial.py`` does."""
+"""`samplegate demo`: a server's tool called without and through the real gate, all that was told of it checked, and what happened."""
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import shutil
 import sys
 import tempfile
 import textwrap
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from samplegate.demo.client import TOOL, Era
-from samplegate.demo.trial import POLICY, TICKET, Trial, through_gate, without_gate
+from samplegate.demo import client, database
+from samplegate.demo.client import TOOL, Era, Seen
+
+POLICY: Final = Path(__file__).with_name("demo.yaml")
+"""The same file as policies/demo.yaml, which is for readers: an installed package has no repository around it. A test holds the two together."""
+
+TICKET: Final = "OPS-7"
+EXPECTED: Final = (("sampling", "allow"), ("elicitation", "answer"), ("sampling", "allow"))
+"""Kind and effect of the three requests, in order."""
+
+
+@dataclass(slots=True)
+class Trial:
+    """What one pass saw. ``problems`` is empty where all went as told."""
+
+    era: Era
+    database: Path
+    log: Path
+    stderr: Path
+    seen: Seen = field(default_factory=Seen)
+    records: list[dict[str, Any]] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
+
+
+def server_command(path: Path) -> list[str]:
+    """The server over one database file, as a client would start it."""
+    return [sys.executable, "-m", "samplegate.demo.server", str(path)]
+
+
+def gate_command(log: Path, command: list[str]) -> list[str]:
+    """The same behind the gate."""
+    run = [sys.executable, "-m", "samplegate", "run", "--policy", str(POLICY), "--server", "users", "--decision-log", str(log)]
+    return [*run, "--", *command]
+
+
+def without_gate(folder: Path) -> Trial:
+    """The call as it goes with the server alone: it must fail, or the demo shows nothing."""
+    trial = _start(folder, "legacy", "alone")
+    trial.seen = client.call(server_command(trial.database), _environment(), trial.era, TICKET, trial.stderr)
+    if trial.seen.failure is None:
+        trial.problems.append("the call went through without the gate, so there was nothing to answer")
+    return trial
+
+
+def through_gate(folder: Path, era: Era) -> Trial:
+    """The call through `samplegate run`, checked in the result, in the database file and in the decision log."""
+    trial = _start(folder, era, era)
+    command = gate_command(trial.log, server_command(trial.database))
+    trial.seen = client.call(command, _environment() | _settings(folder), era, TICKET, trial.stderr)
+    trial.records, unread = read_log(trial.log)
+    trial.problems += [*_wrong_result(trial.seen), *unread, *_wrong_rows(trial), *_wrong_records(trial.records)]
+    return trial
+
+
+def read_log(path: Path) -> tuple[list[dict[str, Any]], list[str]]:
+    """The decision log's records, and what is wrong with the file."""
+    try:
+        return [json.loads(line) for line in path.read_text("utf-8").splitlines()], []
+    except (OSError, ValueError) as problem:
+        return [], [f"decision log: it cannot be read: {problem}"]
+
+
+def _start(folder: Path, era: Era, name: str) -> Trial:
+    trial = Trial(era, folder / f"users-{name}.db", folder / f"decisions-{name}.jsonl", folder / f"stderr-{name}.txt")
+    database.create(trial.database)
+    return trial
+
+
+def _environment() -> dict[str, str]:
+    """Beside the few variables that MCP clients hand on: where a source tree's modules are, so that the demo runs uninstalled too."""
+    return {"PYTHONPATH": os.environ["PYTHONPATH"]} if "PYTHONPATH" in os.environ else {}
+
+
+def _settings(folder: Path) -> dict[str, str]:
+    """The gate's own: the log keeps what was said, so that the demo can show it, and nothing lands in the user's state folder."""
+    return {"SAMPLEGATE_RECORD_CONTENT": "full", "SAMPLEGATE_STATE": str(folder / "state")}
+
+
+def _inactive() -> int:
+    return sum(not active for _, _, active in database.USERS)
+
+
+def _wrong_result(seen: Seen) -> list[str]:
+    if seen.failure is not None or seen.structured is None:
+        return [f"the tool's call failed: {seen.failure}"]
+    expected = {"found": _inactive(), "deleted": _inactive(), "remaining": len(database.USERS) - _inactive()}
+    return [f"result: {name} is {seen.structured.get(name)}, not {value}" for name, value in expected.items() if seen.structured.get(name) != value]
+
+
+def _wrong_rows(trial: Trial) -> list[str]:
+    """Whether the rows are really gone, asked of the file and not of the server."""
+    left, kept = database.names(trial.database), [name for name, _, active in database.USERS if active]
+    out = [] if left == kept else [f"database: it holds {', '.join(left)}; it should hold {', '.join(kept)}"]
+    purge = database.purge(trial.database, TICKET)
+    if purge is None or not purge.audit:
+        out.append("database: the purge has no audit entry")
+    return out
+
+
+def _wrong_records(records: list[dict[str, Any]]) -> list[str]:
+    found = [(record.get("kind"), record.get("effect")) for record in records]
+    out = [] if found == list(EXPECTED) else [f"decision log: it has {found}, not {list(EXPECTED)}"]
+    return out + [
+        f"decision log: a request by rule {record.get('rule')!r} ended {record.get('outcome')}" for record in records if not _answered(record)
+    ]
+
+
+def _answered(record: dict[str, Any]) -> bool:
+    return record.get("outcome") == "answered"
+
 
 OK, FAILED = 0, 1
 ERAS: Final[tuple[Era, ...]] = ("legacy", "modern")
@@ -54,22 +164,22 @@ def command(args: argparse.Namespace) -> int:
 
 def _tell_alone(trial: Trial) -> None:
     print(f"Without the gate, protocol {trial.seen.revision or 'unknown'}")
-    print(_indented(f"{TOOL}(ticket={TICKET}) failed: {trial.seen.failure}\n"))
+    print(indented(f"{TOOL}(ticket={TICKET}) failed: {trial.seen.failure}\n"))
 
 
 def _tell(trial: Trial) -> None:
     print(f"Behind the gate, {trial.era} era, protocol {trial.seen.revision or 'unknown'}")
     for number, record in enumerate(trial.records, 1):
-        print(_indented(f"{number}. {_asked(record)}"))
-        print(_indented(_decided(record), 5))
+        print(indented(f"{number}. {_asked(record)}"))
+        print(indented(_decided(record), 5))
         if answer := _answer(record.get("result")):
-            print(_indented(f"-> {answer}", 5))
+            print(indented(f"-> {answer}", 5))
     if trial.seen.failure is not None:
-        print(_indented(f"The call failed: {trial.seen.failure}"))
+        print(indented(f"The call failed: {trial.seen.failure}"))
     if trial.seen.structured is not None:
-        print(_indented(f"The tool's result: {json.dumps(trial.seen.structured)}"))
+        print(indented(f"The tool's result: {json.dumps(trial.seen.structured)}"))
     if not trial.problems:
-        print(_indented("In the database file the inactive accounts are gone, and the audit entry is there."))
+        print(indented("In the database file the inactive accounts are gone, and the audit entry is there."))
     print()
 
 
@@ -116,7 +226,7 @@ def _tell_where(trials: Sequence[Trial]) -> None:
 
 
 def _tell_wrapping() -> None:
-    command = _own_command()
+    command = own_command()
     print("To wrap a server of your own, write a policy and put the gate before the server's command:")
     print(f"  {' '.join(command)} init")
     print(f"  {' '.join(command)} run --policy samplegate.yaml -- SERVER ARGS...")
@@ -125,7 +235,7 @@ def _tell_wrapping() -> None:
     print(textwrap.indent(json.dumps({"mcpServers": {"NAME": {"command": command[0], "args": wrapped}}}, indent=2), "  "))
 
 
-def _own_command() -> list[str]:
+def own_command() -> list[str]:
     """How this installation is started from anywhere: clients have a path of their own."""
     beside = shutil.which("samplegate", path=str(Path(sys.executable).parent))
     return [sys.executable, "-m", "samplegate"] if beside is None else [beside]
@@ -138,5 +248,5 @@ def _complain(trial: Trial) -> None:
         print(f"what was said on stderr, at its end ({trial.stderr}):\n{textwrap.indent(said[-3000:], '  ')}", file=sys.stderr)
 
 
-def _indented(text: str, by: int = 2) -> str:
-    return textwrap.fill(text, WIDTH, initial_indent=" " * by, subsequent_indent=" " * (by + 3), break_on_hyphens=False)
+def indented(text: str, by: int = 2) -> str:
+    return textwrap.fill(text, WIDTH, initial_indent=" " * by, subsequent_indent=" " * (by + 3), break_on_hyphens=False, break_long_words=False)

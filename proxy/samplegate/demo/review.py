@@ -6,32 +6,217 @@ Prints where, and what the server got in the end. Decides nothing itself, unless
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
 import os
+import re
+import secrets
 import shlex
 import shutil
+import signal
+import socket
 import subprocess
 import sys
 import tempfile
-import textwrap
+import threading
 import time
+import urllib.error
+import urllib.request
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, Final
+from types import FrameType
+from typing import Any, Final, TextIO
 
-from samplegate.demo.client import MODES, Era
-from samplegate.demo.review_api import Api, Refused
-from samplegate.demo.review_gate import PERSON, Gate, NotStarted
-from samplegate.demo.review_leaving import Leaving
+from samplegate.demo.client import MODES, Era, Seen
+from samplegate.demo.main import indented, own_command
 from samplegate.demo.review_server import RESTART, SUMMARIZE
+
+SIGNALS: Final = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
+
+
+class Failed(Exception):
+    """The demo could not be shown, the gate did not start, or its API answered with an error; the message is for whoever started it."""
+
+
+class Leaving:
+    """Between ``with`` and its end the signals are ours, but those that whoever started us had ignored (nohup)."""
+
+    def __init__(self) -> None:
+        self._asked = False
+        self._open = False
+        self._before: dict[int, Any] = {}
+
+    def __enter__(self) -> Leaving:
+        if threading.current_thread() is threading.main_thread():
+            for number in SIGNALS:
+                if signal.getsignal(number) is not signal.SIG_IGN:
+                    self._before[number] = signal.signal(number, self._leave)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, before in self._before.items():
+            signal.signal(number, before)
+
+    @contextmanager
+    def may_leave(self) -> Iterator[None]:
+        """Only in here is the first signal a KeyboardInterrupt, also one that came before; the second is none, since the first is on its way."""
+        self._open = True
+        try:
+            if self._asked:
+                self._leave(signal.SIGINT, None)
+            yield
+        finally:
+            self._open = False
+
+    def _leave(self, _number: int, _frame: FrameType | None) -> None:
+        self._asked = True
+        if self._open:
+            self._open = False
+            raise KeyboardInterrupt
+
+
+TIMEOUT: Final = 30.0
+
+DIRECT: Final = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+"""The gate is on this machine: no proxy of the environment is in the way."""
+
+
+class Api:
+    """One person at one gate."""
+
+    def __init__(self, url: str, token: str) -> None:
+        self._url = url
+        self._token = token
+
+    def waiting(self) -> list[dict[str, Any]]:
+        """The reviews that wait for a verdict, each without its content."""
+        found: list[dict[str, Any]] = self._ask("/v1/reviews?state=pending")["reviews"]
+        return found
+
+    def review(self, id: str) -> dict[str, Any]:
+        """One with all of its content."""
+        return self._ask(f"/v1/reviews/{id}")
+
+    def decide(self, review: Mapping[str, Any], **verdict: Any) -> dict[str, Any]:
+        """Give a verdict on what was shown."""
+        return self._ask(f"/v1/reviews/{review['id']}/verdict", {"digest": review["digest"], **verdict})
+
+    def _ask(self, path: str, body: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        headers = {"Authorization": f"Bearer {self._token}", "Content-Type": "application/json"}
+        data = None if body is None else json.dumps(body).encode()
+        request = urllib.request.Request(self._url + path, data, headers)
+        try:
+            with DIRECT.open(request, timeout=TIMEOUT) as answer:
+                found: dict[str, Any] = json.load(answer)
+                return found
+        except urllib.error.HTTPError as problem:
+            with problem:
+                said = problem.read(2000).decode("utf-8", "replace")
+            raise Failed(f"{path.partition('?')[0]}: {problem.code}: {said}") from None
+        except (OSError, ValueError) as problem:
+            raise Failed(f"{path.partition('?')[0]}: {problem}") from None
+
+
+POLICY: Final = Path(__file__).with_name("review.yaml")
+SERVER: Final = "incidents"
+PERSON: Final = "ada"
+STARTS_WITHIN: Final = 60.0
+"""Seconds: a cold start on a slow disk."""
+ENDS_WITHIN: Final = 15.0
+
+_listening: Final = re.compile(r"listening on (http://[^\s\"]+)")
+
+
+class Gate:
+    """One daemon that runs. ``token``: how the person signs in; ``page``: where people decide; ``endpoint``: where clients connect, "" at first."""
+
+    def __init__(self, folder: Path) -> None:
+        self.state = folder / "state"
+        self.log = folder / "gate.log"
+        self.settings = folder / "serve.yaml"
+        self.token = f"sg_{secrets.token_urlsafe(32)}"
+        self.page = f"http://127.0.0.1:{_free_port()}"
+        self.endpoint = ""
+        self._said = threading.Event()
+        self.settings.write_text(self._settings(), "utf-8")
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "samplegate", "serve", "--settings", str(self.settings)],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+            encoding="utf-8",
+            errors="replace",
+            env=os.environ | {"SAMPLEGATE_STATE": str(self.state)},
+            start_new_session=True,  # Ctrl-C is for the demo, which then ends the gate
+        )
+        assert self.process.stderr is not None
+        self._reading = threading.Thread(target=self._read, args=(self.process.stderr,), daemon=True)
+        self._reading.start()
+
+    def _settings(self) -> str:
+        """JSON, which is YAML too."""
+        person = {"name": PERSON, "role": "reviewer", "reviewers": ["ops"], "sha256": hashlib.sha256(self.token.encode()).hexdigest()}
+        return json.dumps(
+            {
+                "policy": str(POLICY),
+                "listen": "127.0.0.1:0",
+                "reviews_listen": self.page.removeprefix("http://"),
+                "reviews_url": self.page,
+                "servers": {SERVER: {"command": sys.executable, "args": ["-m", "samplegate.demo.review_server"]}},
+                "people": {"tokens": [person]},
+                "drain_delay": 0,  # no load balancer in front needs the delay
+            },
+            indent=2,
+        )
+
+    def _read(self, stderr: TextIO) -> None:
+        """Keep what it says, and notice when it listens."""
+        with stderr, self.log.open("w", encoding="utf-8") as log:
+            for line in stderr:
+                log.write(line)
+                log.flush()
+                if (found := _listening.search(line)) is not None and not self.endpoint:
+                    self.endpoint = found[1]
+                    self._said.set()
+        self._said.set()
+
+    def wait(self) -> None:
+        """Until it listens. Raises Failed."""
+        self._said.wait(STARTS_WITHIN)
+        if not self.endpoint:
+            raise Failed(f"the gate did not start: {self.said()}")
+
+    def said(self) -> str:
+        """The end of its log."""
+        said = self.log.read_text("utf-8").strip() if self.log.is_file() else ""
+        return said[-2000:] or "nothing"
+
+    def end(self) -> None:
+        """Let it end what is under way, and no longer than some seconds."""
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+        try:
+            self.process.wait(ENDS_WITHIN)
+        except subprocess.TimeoutExpired:
+            with suppress(ProcessLookupError):
+                os.killpg(self.process.pid, signal.SIGKILL)  # its own, by start_new_session
+            self.process.wait(ENDS_WITHIN)
+        self._reading.join(ENDS_WITHIN)
+
+
+def _free_port() -> int:
+    """One that nobody listens at now: links name it before the gate is there."""
+    with socket.create_server(("127.0.0.1", 0)) as found:
+        return int(found.getsockname()[1])
+
 
 OK, FAILED = 0, 1
 CALLS: Final = ((SUMMARIZE, {"incident": "INC-7"}), (RESTART, {"service": "checkout"}))
 ASKED_WITHIN: Final = 60.0
 """Seconds until both questions wait: two clients and two servers start cold."""
 GLANCE: Final = 0.2
-WIDTH: Final = 110
 
 FORM: Final[dict[str, Any]] = {
     "confirm": True,
@@ -47,10 +232,6 @@ FORM: Final[dict[str, Any]] = {
 _TYPED: Final = "confirm=true strategy=rolling zones=eu-1 replicas=3 error_budget=0.5 on_call=ops@example.com reason='a trial'"
 
 
-class Failed(Exception):
-    """The demo could not be shown; the message is for whoever started it."""
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run it. Returns 0, or 1 with a message on stderr where something went otherwise than told. Nothing that it started or wrote is left."""
     args = _parser().parse_args(arguments)
@@ -62,7 +243,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 code = _shown(gate, clients, args)
         except KeyboardInterrupt:
             last = "\nended before both were decided; whatever waited is withdrawn"
-        except (Failed, Refused, NotStarted) as problem:
+        except Failed as problem:
             code = FAILED
             print(f"samplegate demo-review: {problem}", file=sys.stderr)
         finally:
@@ -114,7 +295,7 @@ def _clients(gate: Gate, era: Era) -> Iterator[list[subprocess.Popen[str]]]:
 
 
 def _client(gate: Gate, era: Era, tool: str, arguments: Mapping[str, str]) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "samplegate.demo.review_client", gate.endpoint, era, tool, json.dumps(arguments)]
+    command = [sys.executable, "-m", "samplegate.demo.client", gate.endpoint, era, tool, json.dumps(arguments)]
     direct = os.environ | {"NO_PROXY": "127.0.0.1", "no_proxy": "127.0.0.1"}
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=direct, start_new_session=True)
 
@@ -128,7 +309,7 @@ def _shown(gate: Gate, clients: Sequence[subprocess.Popen[str]], args: argparse.
         _decide(api, waiting)
     seen = [_seen(client, until) for client in clients]
     _tell_got(seen)
-    return FAILED if args.answer_by_itself and not all(one and "result" in one for one in seen) else OK
+    return FAILED if args.answer_by_itself and not all(one is not None and one.failure is None for one in seen) else OK
 
 
 def _both(gate: Gate, api: Api, clients: Sequence[subprocess.Popen[str]]) -> list[dict[str, Any]]:
@@ -151,26 +332,25 @@ def _decide(api: Api, waiting: Sequence[dict[str, Any]]) -> None:
     print(f"Answered the form: {json.dumps(FORM)}\n")
 
 
-def _seen(client: subprocess.Popen[str], until: float) -> dict[str, Any] | None:
+def _seen(client: subprocess.Popen[str], until: float) -> Seen | None:
     """What the client printed; None where time is up."""
     try:
         said, errors = client.communicate(timeout=max(0.0, until - time.monotonic()))
     except subprocess.TimeoutExpired:
         return None
     try:
-        found: dict[str, Any] = json.loads(said)
+        return Seen(**json.loads(said))
     except ValueError:
-        return {"failure": f"the client broke off: {errors.strip()[-500:]}"}
-    return found
+        return Seen(failure=f"the client broke off: {errors.strip()[-500:]}")
 
 
 def _tell_where(gate: Gate, waiting: Sequence[dict[str, Any]]) -> None:
     print("A server asked twice, its client can answer neither, and the policy says: a person decides.\n")
     for one in waiting:
         call = ", ".join(each["tool"] or each["method"] for each in one["during"])
-        print(_indented(f"{one['kind']} during {call}, by the rule '{one['rule']}', for {one['reviewer']}; {one['seconds_left']} s left"))
-        print(_indented(one["link"], 5))
-    reviews = f"{_own_command()} reviews"
+        print(indented(f"{one['kind']} during {call}, by the rule '{one['rule']}', for {one['reviewer']}; {one['seconds_left']} s left"))
+        print(indented(one["link"], 5))
+    reviews = f"{shlex.join(own_command())} reviews"
     where = f"--state {shlex.quote(str(gate.state))}"
     sampling, form = waiting
     print(f"\nAt the page          {gate.page}/reviews\n  sign in with       {gate.token}   (as {PERSON})")
@@ -181,23 +361,14 @@ def _tell_where(gate: Gate, waiting: Sequence[dict[str, Any]]) -> None:
     print(f"\nWaiting until both are decided; Ctrl-C ends it. The gate's log: {gate.log}\n", flush=True)
 
 
-def _tell_got(seen: Sequence[dict[str, Any] | None]) -> None:
+def _tell_got(seen: Sequence[Seen | None]) -> None:
     print("What the server got")
     for (tool, arguments), one in zip(CALLS, seen, strict=True):
         if one is None:
             said = "nobody decided in time"
         else:
-            said = f"the call failed: {one['failure']}" if "failure" in one else json.dumps(one["result"], ensure_ascii=False)
+            said = f"the call failed: {one.failure}" if one.failure is not None else json.dumps(one.structured, ensure_ascii=False)
         print(f"  {tool}({', '.join(arguments.values())}): {said}")
-
-
-def _own_command() -> str:
-    beside = Path(sys.executable).with_name("samplegate")
-    return str(beside) if beside.is_file() else f"{shlex.quote(sys.executable)} -m samplegate"
-
-
-def _indented(text: str, by: int = 2) -> str:
-    return textwrap.fill(text, WIDTH, initial_indent=" " * by, subsequent_indent=" " * (by + 3), break_on_hyphens=False, break_long_words=False)
 
 
 if __name__ == "__main__":
