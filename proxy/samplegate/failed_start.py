@@ -12,7 +12,8 @@ import anyio
 
 from samplegate.core import frames
 from samplegate.core.jsontext import Malformed
-from samplegate.core.session import handshake, shapes
+from samplegate.core.session import shapes
+from samplegate.core.session.state import INITIALIZE
 from samplegate.links.failures import CannotStart
 from samplegate.links.link import LineLink
 from samplegate.links.stdio import check_own, open_own
@@ -52,7 +53,7 @@ class _Refusal:
             return
         self.link.send(frames.error(f.id, shapes.INTERNAL, self._why))
         self.asked.set()
-        if f.method == handshake.METHOD:
+        if f.method == INITIALIZE:
             self.over.set()
 
     def oversized(self, size: int, head: bytes) -> None:

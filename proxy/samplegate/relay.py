@@ -20,7 +20,6 @@ from samplegate.core.bridge.calls import Converses
 from samplegate.core.decisions import Reason, Unanswered
 from samplegate.core.frames import Frame
 from samplegate.core.requests import ClientCapabilities
-from samplegate.core.session.inflight import OpenCall
 from samplegate.core.session.rounds import (
     Close,
     Conclusion,
@@ -38,6 +37,7 @@ from samplegate.core.session.rounds import (
     ToServer,
     Withdraw,
 )
+from samplegate.core.session.state import OpenCall
 from samplegate.ends import ClientEnd, NoClient, NoServer, OneLane, OnePipe, ServerEnd, Silent
 from samplegate.receivers import Receiver, StreamReceiver
 

@@ -15,7 +15,7 @@ from samplegate.core.decisions import Allowed, Escalated, FixedAnswer, Forwarded
 from samplegate.core.eras import Era
 from samplegate.core.policy import AllowRule, AnswerRule, DenyRule, EscalateRule, ForwardRule, Kind, Match, Model, Policy, Range, Rule, Server, With
 from samplegate.core.requests import Call, ClientCapabilities, Request
-from samplegate.core.session import doors
+from samplegate.core.session import server_requests
 from tests.core.asking import LEGACY, MODELS, PROMPT, REVIEWERS, book, form, origin, sampling, text, tool, url
 from tests.core.matching.test_match import REQUESTS
 from tests.core.test_decide import RULES
@@ -113,7 +113,7 @@ def test_plain_sampling_takes_tools_and_context_from_what_is_declared() -> None:
 
 def test_a_request_with_tools_was_not_declared_to_a_server_with_plain_sampling() -> None:
     params = b'{"messages": [], "maxTokens": 1, "tools": []}'
-    told = [doors.item("sampling/createMessage", params, origin(), offered(FORWARD, ALL, plain=plain)).offered for plain in (False, True)]
+    told = [server_requests.item("sampling/createMessage", params, origin(), offered(FORWARD, ALL, plain=plain)).offered for plain in (False, True)]
     assert [True, False] == told
 
 

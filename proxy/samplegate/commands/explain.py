@@ -24,7 +24,7 @@ from samplegate.core.decide import explain
 from samplegate.core.decisions import Allowed, Decision, DenyAs, Escalated, FixedAnswer, Forwarded, LeftOpen, Situation, Step
 from samplegate.core.load import PolicyError
 from samplegate.core.requests import BadRequest, Origin, Request
-from samplegate.core.session import doors, shapes
+from samplegate.core.session import server_requests, shapes
 from samplegate.policytest import suite
 from samplegate.policytest.suite import Scene
 
@@ -111,7 +111,7 @@ def _asked(name: str) -> tuple[str, bytes | None]:
 def _explain(policy: Path, variables: Mapping[str, str], asked: tuple[str, bytes | None], scene: Scene) -> Explained | BadRequest:
     book = compile_book(load_policy(read(policy), file=str(policy), environment=variables), policy.parent)
     origin, client = suite.origin(scene), suite.capabilities(scene.client or [])
-    item = doors.item(*asked, origin, offer_to(book, origin, client))
+    item = server_requests.item(*asked, origin, offer_to(book, origin, client))
     if isinstance(item.request, BadRequest):
         return item.request
     decision, steps = explain(book, item.request, Situation(can_forward(item.request, client), item.offered))

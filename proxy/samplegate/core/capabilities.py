@@ -1,4 +1,4 @@
-"""What the gate can promise a server on its policy's behalf, before any request came (R112, R113). Not the wire form: ``declared.py``.
+"""What the gate can promise a server on its policy's behalf, before any request came (R112, R113). Not the wire form: ``session/capabilities.py``.
 
 A rule reaches a class of requests unless its match fails on what is known of the class; what is not known may be anything. So nothing is
 declared that no rule could answer, and no rule that may answer goes undeclared.

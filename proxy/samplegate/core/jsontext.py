@@ -384,6 +384,11 @@ def dump(value: object) -> bytes:
     return msgspec.json.encode(value)
 
 
+def object_of(members: Mapping[str, bytes | msgspec.Raw]) -> bytes:
+    """The text of an object with these members, each value raw."""
+    return b"{" + b",".join(dump(name) + b":" + bytes(value) for name, value in members.items()) + b"}"
+
+
 def cut(text: bytes, names: Set[str]) -> bytes:
     """``text`` without the members of these names. Raises jsontext.Malformed for no object, or one of two readings."""
     at = members(text)

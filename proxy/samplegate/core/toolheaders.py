@@ -15,7 +15,7 @@ import msgspec
 
 from samplegate.core import headers, jsontext
 from samplegate.core.jsontext import Malformed
-from samplegate.core.session.doors import may_say
+from samplegate.core.session.server_requests import may_say
 
 Annotations: TypeAlias = Mapping[tuple[str, ...], str]
 """The path of a mirrored property through the arguments -> the rest of its header's name."""

@@ -1,4 +1,4 @@
-"""The key that seals what modern clients take along, from a file that a restart and other gates share. Not the seal: ``core.session.seal``."""
+"""The key that seals what modern clients take along, from a file that a restart and other gates share. Not the seal itself."""
 
 from __future__ import annotations
 

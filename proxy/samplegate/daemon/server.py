@@ -14,13 +14,14 @@ import anyio
 import anyio.abc
 import anyio.lowlevel
 
-from samplegate.core.bridge.era_detection import DISCOVER, Eras
+from samplegate.core.bridge.era_detection import Eras
 from samplegate.core.bridge.negotiation import Opening
 from samplegate.core.eras import META, META_CAPABILITIES
 from samplegate.core.frames import Frame
 from samplegate.core.jsontext import Malformed
-from samplegate.core.session import declared
+from samplegate.core.session import capabilities
 from samplegate.core.session.rounds import Note
+from samplegate.core.session.state import DISCOVER
 from samplegate.daemon.backoff import Backoff
 from samplegate.daemon.behind import Opens
 from samplegate.daemon.conversation import Conversation
@@ -320,7 +321,7 @@ class OfCaller:
 def _has_modern_extension(frame: Frame) -> bool:
     """Whether a frame's envelope declares one; one of two readings declares nothing, and the session refuses it."""
     try:
-        return declared.has_modern_extension(frame.lookup(META, META_CAPABILITIES))
+        return capabilities.has_modern_extension(frame.lookup(META, META_CAPABILITIES))
     except Malformed:
         return False
 

@@ -25,7 +25,7 @@ from samplegate.core.record import Record
 from samplegate.core.requests import BadRequest, ClientCapabilities, Origin, Request
 from samplegate.core.review import edits
 from samplegate.core.review.review import Verdict
-from samplegate.core.session import doors, shapes
+from samplegate.core.session import server_requests, shapes
 from samplegate.core.session.rounds import Item
 from samplegate.policytest import suite
 from samplegate.policytest.load import Moment, Placed
@@ -130,7 +130,7 @@ def scenery(asked: Asked, book: Rulebook) -> Scenery:
     origin = suite.origin(asked)
     method, params = suite.wire(asked)
     client = suite.capabilities(asked.client or [])
-    item = doors.item(method, msgspec.json.encode(params), origin, offer_to(book, origin, client))
+    item = server_requests.item(method, msgspec.json.encode(params), origin, offer_to(book, origin, client))
     return Scenery(asked, book, item, client, _claimant(asked, origin))
 
 

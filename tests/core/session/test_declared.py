@@ -13,7 +13,7 @@ from samplegate.core.capabilities import Offer
 from samplegate.core.eras import LEGACY, MODERN
 from samplegate.core.jsontext import Malformed
 from samplegate.core.requests import ClientCapabilities
-from samplegate.core.session import declared
+from samplegate.core.session import capabilities
 
 NEWEST = MODERN[0]
 TASKS = "io.modelcontextprotocol/tasks"
@@ -24,7 +24,7 @@ def raw(value: Any) -> bytes:
 
 
 def rewritten(text: bytes | None, offer: Offer, revision: str = NEWEST) -> Any:
-    return json.loads(declared.rewrite(text, declared.read(text), offer, revision))
+    return json.loads(capabilities.rewritten(text, capabilities.declared_by(text), offer, revision))
 
 
 class TestRead:
@@ -46,18 +46,18 @@ class TestRead:
     )
     def test_what_a_client_declares(self, value: Any, wanted: ClientCapabilities) -> None:
         """T24: ``elicitation: {}`` is form only."""
-        assert wanted == declared.read(raw(value))
+        assert wanted == capabilities.declared_by(raw(value))
 
     @pytest.mark.parametrize("text", [None, b"null", b"[]", b'"sampling"', b"5"])
     def test_what_is_no_object_declares_nothing(self, text: bytes | None) -> None:
-        assert ClientCapabilities() == declared.read(text)
+        assert ClientCapabilities() == capabilities.declared_by(text)
 
     @pytest.mark.parametrize(
         "text", [b'{"sampling":1,"sampling":{}}', b'{"elicitation":{"url":{},"url":{}}}', b'{"sampling":{"tools":{},"t\\u006fols":{}}}']
     )
     def test_twins_are_refused(self, text: bytes) -> None:
         with pytest.raises(Malformed):
-            declared.read(text)
+            capabilities.declared_by(text)
 
 
 class TestRewrite:
@@ -72,11 +72,11 @@ class TestRewrite:
         ],
     )
     def test_where_the_gate_offers_the_same_the_bytes_stay(self, text: bytes, offer: Offer) -> None:
-        assert text == declared.rewrite(text, declared.read(text), offer, NEWEST)
+        assert text == capabilities.rewritten(text, capabilities.declared_by(text), offer, NEWEST)
 
     def test_nothing_offered_removes_both_and_nothing_else(self) -> None:
         text = b'{"sampling":{"tools":{}}, "roots":{ },"elicitation":{"url":{}} ,"experimental":{"sampling":1.0}}'
-        assert b'{ "roots":{ } ,"experimental":{"sampling":1.0}}' == declared.rewrite(text, declared.read(text), Offer(), NEWEST)
+        assert b'{ "roots":{ } ,"experimental":{"sampling":1.0}}' == capabilities.rewritten(text, capabilities.declared_by(text), Offer(), NEWEST)
 
     @pytest.mark.parametrize("text", [None, b"null", b"[1]", b"{}"])
     def test_what_is_offered_is_added_to_nothing(self, text: bytes | None) -> None:
@@ -126,7 +126,7 @@ class TestRewrite:
     def test_the_server_never_sees_more_than_is_offered(self, value: dict[str, Any], flags: tuple[bool, ...], revision: str) -> None:
         offer = Offer(flags[0], flags[0] and flags[1], flags[0] and flags[2], flags[3], flags[4])
         after = rewritten(raw(value), offer, revision)
-        seen = declared.read(raw(after))
+        seen = capabilities.declared_by(raw(after))
         allowed = (offer.sampling, offer.sampling_tools, offer.sampling_context, offer.form, offer.url)
         got = (seen.sampling, seen.sampling_tools, seen.sampling_context, seen.form, seen.url)
         assert all(may or not has for may, has in zip(allowed, got, strict=True))
@@ -139,7 +139,7 @@ class TestRewrite:
 def test_what_is_withheld_is_named() -> None:
     client = ClientCapabilities(True, True, True, True, True)
     every = ["sampling", "sampling.tools", "sampling.context", "elicitation.form", "elicitation.url"]
-    assert every == declared.withheld(client, Offer(), "2025-11-25")
-    assert ["sampling.tools", "elicitation.url"] == declared.withheld(client, Offer(True, False, True, True, False), "2025-11-25")
-    assert [] == declared.withheld(ClientCapabilities(), Offer(True, True, True, True, True), "2025-11-25")
-    assert ["sampling", "elicitation.form"] == declared.withheld(client, Offer(), "2025-06-18"), "the revision has no more"
+    assert every == capabilities.withheld_from(client, Offer(), "2025-11-25")
+    assert ["sampling.tools", "elicitation.url"] == capabilities.withheld_from(client, Offer(True, False, True, True, False), "2025-11-25")
+    assert [] == capabilities.withheld_from(ClientCapabilities(), Offer(True, True, True, True, True), "2025-11-25")
+    assert ["sampling", "elicitation.form"] == capabilities.withheld_from(client, Offer(), "2025-06-18"), "the revision has no more"

@@ -10,10 +10,10 @@ import pytest
 
 from samplegate.core.decisions import Answered, Denied, Forwarded, Outcome, Reason, Unanswered
 from samplegate.core.requests import BadRequest
-from samplegate.core.session.exchange import MAX_ROUNDS
-from samplegate.core.session.pausing import MAX_WAITS
+from samplegate.core.session.input_required import MAX_ROUNDS
+from samplegate.core.session.request_state import LIFETIME
 from samplegate.core.session.rounds import Effect, Later, Note, Open, Over, Release, Settled, ToClient, ToServer, Withdraw
-from samplegate.core.session.seal import LIFETIME
+from samplegate.core.session.state import MAX_WAITS
 from tests.core.dialogue import (
     ALLOW,
     ANSWER,

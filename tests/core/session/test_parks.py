@@ -9,10 +9,10 @@ import pytest
 
 from samplegate.core.decisions import Answered, Denied, Outcome, Reason, Unanswered
 from samplegate.core.patience import PARKS
-from samplegate.core.session import sealing
-from samplegate.core.session.exchange import MAX_ROUNDS
+from samplegate.core.session import request_state
+from samplegate.core.session.input_required import MAX_ROUNDS
+from samplegate.core.session.request_state import LIFETIME
 from samplegate.core.session.rounds import Effect, ForwardRound, Open, Over, Round, Seen, ToServer, Withdraw
-from samplegate.core.session.seal import LIFETIME
 from samplegate.core.session.session import Session
 from samplegate.core.session.state import State
 from tests.core.dialogue import (
@@ -283,23 +283,23 @@ class TestHowLarge:
         return one(d.server(asks(1, {"k": ask(sample(text * (size // len(text))))}, requestState=state)), Open).round.parks
 
     def test_what_would_make_too_long_a_state_is_not_put_off(self) -> None:
-        assert (PARKS, 0) == (self.parks(sealing.MAX_PARKED - 2000), self.parks(sealing.MAX_PARKED))
+        assert (PARKS, 0) == (self.parks(request_state.MAX_PARKED - 2000), self.parks(request_state.MAX_PARKED))
 
     def test_escapes_count_as_they_are_sealed(self) -> None:
-        assert (PARKS, 0) == (self.parks(sealing.MAX_PARKED // 2, "x"), self.parks(sealing.MAX_PARKED // 2, '"'))
+        assert (PARKS, 0) == (self.parks(request_state.MAX_PARKED // 2, "x"), self.parks(request_state.MAX_PARKED // 2, '"'))
 
     def test_what_the_client_must_send_beside_it_counts_as_well(self) -> None:
-        assert (PARKS, 0) == (self.parks(10, arguments={"n": "x"}), self.parks(10, arguments={"n": "x" * sealing.MAX_PARKED}))
+        assert (PARKS, 0) == (self.parks(10, arguments={"n": "x"}), self.parks(10, arguments={"n": "x" * request_state.MAX_PARKED}))
 
     def test_so_does_the_servers_own_state(self) -> None:
-        assert (PARKS, 0) == (self.parks(10, state="s" * 1000), self.parks(10, state="s" * sealing.MAX_PARKED))
+        assert (PARKS, 0) == (self.parks(10, state="s" * 1000), self.parks(10, state="s" * request_state.MAX_PARKED))
 
     def test_so_does_what_it_has_answered(self) -> None:
         d = Dialogue(FORWARD)
         d.client(call(1))
         (shown,) = to_client(d.hand_on(d.server(asks(1, {"f": ask(sample())})), "f"))
         found = []
-        for id, size in enumerate((10, sealing.MAX_PARKED), 2):
+        for id, size in enumerate((10, request_state.MAX_PARKED), 2):
             opened = back(d, shown["result"]["requestState"], id, inputResponses={"f": {**REPLY, "more": "x" * size}})
             found.append(one(opened, Open).round.parks)
         assert [PARKS - 1, 0] == found
@@ -308,7 +308,7 @@ class TestHowLarge:
         """What the reverse proxies before a listener take by default."""
         d = Dialogue(ALLOW)
         d.client(call(1))
-        each = sealing.MAX_PARKED // 64 - 200
+        each = request_state.MAX_PARKED // 64 - 200
         opened = d.server(asks(1, {f"k{n:02}": ask(sample("x" * each)) for n in range(64)}))
         assert PARKS == one(opened, Open).round.parks
         assert len(json.dumps(call(2, requestState=put_off(d, opened)))) < 1024 * 1024

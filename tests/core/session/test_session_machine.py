@@ -19,9 +19,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from samplegate.core import frames
 from samplegate.core.decisions import Answered, Denied, Outcome, Reason, Unanswered
 from samplegate.core.matching.match import compile_policy
-from samplegate.core.session import declared
-from samplegate.core.session.exchange import MAX_ROUNDS
-from samplegate.core.session.inflight import call_and_token
+from samplegate.core.session import capabilities
+from samplegate.core.session.input_required import MAX_ROUNDS
 from samplegate.core.session.rounds import (
     Close,
     Effect,
@@ -40,7 +39,7 @@ from samplegate.core.session.rounds import (
     Withdraw,
 )
 from samplegate.core.session.session import Session
-from samplegate.core.session.state import State
+from samplegate.core.session.state import State, call_and_token
 from tests.core.dialogue import ALLOW, ANSWER, CAPABILITIES, DENY, FORWARD, FORWARD_URLS, KEY, NONCE, answered, form, modern, policy, request, sample
 
 Id = tuple[str, Any]
@@ -280,7 +279,7 @@ class Conversation(RuleBasedStateMachine):
         if CAPABILITIES not in meta:
             return
         client = self.session.state.inflight.wire[said["id"]].client
-        seen = declared.read(json.dumps(meta[CAPABILITIES]).encode())
+        seen = capabilities.declared_by(json.dumps(meta[CAPABILITIES]).encode())
         call, _ = call_and_token(frames.read(json.dumps(said).encode()), modern=True)
         offer = self.session.state.offer("modern", "2026-07-28", client, call)
         assert (offer.sampling, offer.sampling_tools, offer.form, offer.url) == (seen.sampling, seen.sampling_tools, seen.form, seen.url)

@@ -14,11 +14,8 @@ import msgspec
 from samplegate.core import frames
 from samplegate.core.frames import Frame, FrameId
 from samplegate.core.session import shapes
-from samplegate.core.session.bounds import ENTRY
-from samplegate.core.session.inflight import LISTEN, Inflight, OpenCall
-from samplegate.core.session.progress import STEP, notification
 from samplegate.core.session.rounds import Conclusion, Effects, Side, ToClient
-from samplegate.core.session.state import State
+from samplegate.core.session.state import ENTRY, LISTEN, STEP, Inflight, OpenCall, State, notification
 
 MAX_CALLS: Final = 10_000  # in flight for one client; real ones have a few
 PROGRESS: Final = "notifications/progress"

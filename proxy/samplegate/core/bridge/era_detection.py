@@ -18,12 +18,10 @@ from samplegate.core.eras import LEGACY, META, META_CAPABILITIES, META_VERSION, 
 from samplegate.core.frames import Frame, FrameId
 from samplegate.core.jsontext import Malformed
 from samplegate.core.requests import ClientCapabilities
-from samplegate.core.session import declared, shapes
-from samplegate.core.session.inflight import PROBE
+from samplegate.core.session import capabilities, shapes
 from samplegate.core.session.rounds import Effects, Later, ToClient
-from samplegate.core.session.state import INTERNAL, State
+from samplegate.core.session.state import DISCOVER, INTERNAL, PROBE, State
 
-DISCOVER: Final = "server/discover"
 _MODERN_ERRORS: Final = frozenset({-32020, -32021, UNSUPPORTED_VERSION})
 _PLAIN_ERRORS: Final = frozenset({-32700, -32600, -32601, -32602})
 """What servers say to a method or a time that they do not know. Any other error may be a link's or a passing one: it tells nothing for later."""
@@ -145,7 +143,7 @@ def is_better(state: State, lane: int, f: Frame) -> bool:
 
     Raises jsontext.Malformed for two readings.
     """
-    client = declared.read(f.meta.raw(META_CAPABILITIES))
+    client = capabilities.declared_by(f.meta.raw(META_CAPABILITIES))
     caller = state.caller_on(lane)
     bridged = state.offer("legacy", LEGACY[-1], ClientCapabilities(), None, caller)
     return client.roots or state.offer("legacy", LEGACY[-1], client, None, caller) != bridged

@@ -20,13 +20,10 @@ from samplegate.core.bridge.translation import LEVELS, Stamp, revision_for, stam
 from samplegate.core.eras import CALLS
 from samplegate.core.frames import Frame, FrameId
 from samplegate.core.jsontext import Malformed
-from samplegate.core.session import batches, doors, shapes
-from samplegate.core.session.inflight import ANSWERS, PROBE, STANDALONE, OpenCall, is_call, own_token
-from samplegate.core.session.refusing import undelivered
+from samplegate.core.session import server_requests, shapes
 from samplegate.core.session.rounds import Conclusion, Effects, ForwardRound, Later, Note, Over, Side, ToClient
-from samplegate.core.session.routing import META_SUBSCRIPTION
-from samplegate.core.session.session import Session
-from samplegate.core.session.state import INTERNAL, State
+from samplegate.core.session.session import NESTED_BATCH, Session, batch_elements, is_nested_batch, refused_line, undelivered
+from samplegate.core.session.state import ANSWERS, INTERNAL, META_SUBSCRIPTION, PROBE, STANDALONE, OpenCall, State, is_call, own_token
 
 MAX_OPENINGS: Final = 8  # a client sends one
 
@@ -180,7 +177,7 @@ class Telling(msgspec.Struct, eq=False):
         try:
             if f.kind == "error":
                 return self.ways.answer(call, translation.legacy_error(f))
-            if forwarded is not None and doors.result_type(f.object) == doors.INPUT_REQUIRED:
+            if forwarded is not None and server_requests.result_type(f.object) == server_requests.INPUT_REQUIRED:
                 return self.handing.hand(call, f.payload or b"", forwarded, self.entering.revision)
             return self.ways.answer(call, translation.legacy_result(f, call.method))
         except Malformed as problem:
@@ -320,16 +317,16 @@ class LegacyClient:
 
     def _batch(self, lane: int, line: bytes, problem: Malformed) -> Effects:
         """2025-03-26 has them, and each element is taken for itself (R92)."""
-        found = batches.elements(line, problem, self.revision)
+        found = batch_elements(line, problem, self.revision)
         if isinstance(found, Malformed):
             return self._unreadable(lane, line, found)
         out: Effects = []
         for element in found:
-            out += self._unreadable(lane, element, batches.NESTED) if batches.is_nested(element) else self._line(lane, element)
+            out += self._unreadable(lane, element, NESTED_BATCH) if is_nested_batch(element) else self._line(lane, element)
         return out
 
     def _unreadable(self, lane: int, line: bytes, problem: Malformed) -> Effects:
-        return batches.refused("client", line, problem, partial(self._refused, lane))
+        return refused_line("client", line, problem, partial(self._refused, lane))
 
     def _refused(self, lane: int, problem: Malformed, code: int = shapes.INVALID_REQUEST) -> Effects:
         """Log that something came, and tell whoever would otherwise wait for ever."""

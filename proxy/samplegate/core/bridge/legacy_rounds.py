@@ -16,8 +16,8 @@ from samplegate.core.bridge.calls import Call, Calls, Ways, beat
 from samplegate.core.decisions import Reason, Unanswered
 from samplegate.core.eras import META, META_RELATED_TASK, has_elicitation, has_modes
 from samplegate.core.frames import FrameId
-from samplegate.core.jsontext import Malformed, cut, dump, elements, fields, lookup, splice, string
-from samplegate.core.session import seal, shapes
+from samplegate.core.jsontext import Malformed, cut, dump, elements, fields, lookup, object_of, splice, string
+from samplegate.core.session import request_state, shapes
 from samplegate.core.session.rounds import ELICITATION, ROOTS, SAMPLING, Effects, ForwardRound, Note, Over, Release, ToClient
 from samplegate.core.session.state import State
 
@@ -112,7 +112,7 @@ def _form(params: bytes, revision: str) -> Question | str:
         return f"it has a field that {revision} cannot ask for"
     if fitted == found:
         return Question(ELICITATION, params)
-    text = b"{" + b",".join(dump(name) + b":" + field for name, field in fitted.items() if field is not None) + b"}"
+    text = object_of({name: field for name, field in fitted.items() if field is not None})
     return Question(ELICITATION, splice(params, ("requestedSchema", "properties"), text))  # once: there may be thousands of fields
 
 
@@ -246,11 +246,6 @@ class Asking(msgspec.Struct, eq=False):
         return [effect for asked in list(self._by_call.values()) for effect in self.withdraw(asked, reason)]
 
 
-def responses(replies: Mapping[str, bytes]) -> bytes:
-    """``inputResponses``, each as the client wrote it."""
-    return b"{" + b",".join(jsontext.dump(key) + b":" + raw for key, raw in replies.items()) + b"}"
-
-
 def _is_object(result: bytes | None) -> bool:
     """Whether an answer is an object of one reading: anything else is nobody's answer."""
     try:
@@ -279,7 +274,7 @@ class Handing:
         if call.rounds > MAX_ROUNDS:
             return self._too_many(call, forwarded)
         requests, state = jsontext.lookup(handed, "inputRequests"), jsontext.lookup(handed, "requestState")
-        now, limit = self._ways.now(), min([*_limits(forwarded), seal.LIFETIME - MARGIN])
+        now, limit = self._ways.now(), min([*_limits(forwarded), request_state.LIFETIME - MARGIN])
         asked = Asked(call, state or b'""', now, now + limit, bool(forwarded.keys))
         entries = {key: bytes(raw) for key, raw in jsontext.fields(requests or b"{}").items()}
         self._grow(asked, len(asked.state))
@@ -345,7 +340,7 @@ class Handing:
         if asked.failed and not asked.forwarded:  # roots alone: without them nothing else is worth an answer (T7)
             line = shapes.ended_call(call.id, call.method, "legacy", "roots", Release(Unanswered(Reason.CLIENT), ""))
             return self._ways.answer(call, line)
-        params = jsontext.splice(call.params, ("inputResponses",), responses(asked.replies))
+        params = jsontext.splice(call.params, ("inputResponses",), jsontext.object_of(asked.replies))
         params = jsontext.splice(params, ("requestState",), asked.state)
         return self._ways.say(call.lane, frames.request(call.id, call.method, params))
 

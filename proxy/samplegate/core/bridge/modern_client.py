@@ -15,21 +15,17 @@ import msgspec
 from samplegate.core import frames, jsontext
 from samplegate.core.bridge import translation
 from samplegate.core.bridge.calls import FULL, Held, Waiting
-from samplegate.core.bridge.subscriptions import METHOD as LISTEN
 from samplegate.core.bridge.subscriptions import Key, News
 from samplegate.core.bridge.translation import Envelope, Hello, Refusal
 from samplegate.core.eras import LEGACY
 from samplegate.core.frames import Frame, FrameId
 from samplegate.core.jsontext import Malformed
-from samplegate.core.session import batches, doors, shapes
-from samplegate.core.session.inflight import OpenCall
-from samplegate.core.session.pushes import KEY
+from samplegate.core.session import server_requests, shapes
 from samplegate.core.session.rounds import Conclusion, Effects, Later, Note, Over, Reply, Side, ToClient, ToServer
-from samplegate.core.session.routing import PROGRESS
-from samplegate.core.session.session import Session
-from samplegate.core.session.state import INTERNAL, SERVER_LANE, State
+from samplegate.core.session.server_requests import KEY
+from samplegate.core.session.session import Session, batch_elements, refused_line
+from samplegate.core.session.state import DISCOVER, INITIALIZE, INTERNAL, LISTEN, PROGRESS, SERVER_LANE, OpenCall, State
 
-INITIALIZE: Final = "initialize"
 MAX_OWN: Final = 10_000  # requests of ours that the server has not answered
 _OWN_INFO: Final = b'{"name":"samplegate","version":"0"}'  # where no client says who it is
 
@@ -96,7 +92,7 @@ class Greeting:
 
 
 CANCELLED: Final = "notifications/cancelled"
-_INNER: Final = doors.KINDS | {CANCELLED, PROGRESS}
+_INNER: Final = server_requests.KINDS | {CANCELLED, PROGRESS}
 """The notifications that the inner session attributes or refuses."""
 
 
@@ -125,7 +121,7 @@ class Hearing:
     def frame(self, lane: int, line: bytes | Frame, now: float) -> Effects:
         """One line of the server's: what the inner session would pass on to a legacy client is answered or given out here."""
         f = _with_method(line)
-        if f is not None and f.kind == "request" and f.method not in doors.KINDS:
+        if f is not None and f.kind == "request" and f.method not in server_requests.KINDS:
             return [ToServer(SERVER_LANE, _answer(f))]
         if f is not None and f.kind == "notification" and f.method not in _INNER:
             return self._told(lane, f)
@@ -199,7 +195,6 @@ def _answer(f: Frame) -> bytes:
     return frames.error(f.id, shapes.METHOD_NOT_FOUND, f"method not found: {f.method[:100]}")
 
 
-DISCOVER: Final = "server/discover"
 _GONE: Final = frozenset({"notifications/initialized", "notifications/roots/list_changed", "notifications/progress"})
 """Notifications of a client's that the modern era has no more; progress it could only make on what it was never asked."""
 _NO_FORWARD: Final = jsontext.dump({"code": shapes.METHOD_NOT_FOUND, "message": "the client speaks an era in which it cannot be asked"})
@@ -464,9 +459,9 @@ def _error(lane: int, id: FrameId, code: int, message: str) -> ToClient:
 
 
 def _unreadable(lane: int, line: bytes, problem: Malformed) -> Effects:
-    found = batches.elements(line, problem, "")  # the modern era has no batches
+    found = batch_elements(line, problem, "")  # the modern era has no batches
     assert isinstance(found, Malformed)
-    return batches.refused("client", line, found, partial(_refused, lane))
+    return refused_line("client", line, found, partial(_refused, lane))
 
 
 def _refused(lane: int, problem: Malformed) -> Effects:

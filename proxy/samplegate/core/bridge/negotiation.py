@@ -16,7 +16,7 @@ import msgspec
 from samplegate.core import frames, jsontext
 from samplegate.core.bridge import era_detection, translation
 from samplegate.core.bridge.calls import Converses, Held, TakesFrames, Waiting, full
-from samplegate.core.bridge.era_detection import DISCOVER, Eras, Probe
+from samplegate.core.bridge.era_detection import Eras, Probe
 from samplegate.core.bridge.translation import Envelope
 from samplegate.core.capabilities import Offer
 from samplegate.core.eras import CALLS, META, META_CAPABILITIES, Protocol
@@ -24,12 +24,11 @@ from samplegate.core.evidence import REFUSED
 from samplegate.core.frames import Frame, FrameId
 from samplegate.core.jsontext import Malformed
 from samplegate.core.requests import ClientCapabilities
-from samplegate.core.session import batches, declared, handshake, shapes
-from samplegate.core.session.declarations import modern_meta
-from samplegate.core.session.inflight import LISTEN, OpenCall
+from samplegate.core.session import capabilities, shapes
+from samplegate.core.session.capabilities import modern_meta
 from samplegate.core.session.rounds import Conclusion, Effects, Note, Over, Side, ToClient, Withdraw
-from samplegate.core.session.session import Session
-from samplegate.core.session.state import INTERNAL, State
+from samplegate.core.session.session import NESTED_BATCH, Session, batch_elements, is_nested_batch, refused_line
+from samplegate.core.session.state import DISCOVER, INITIALIZE, INTERNAL, LISTEN, OpenCall, State
 
 Phase = Literal["new", "relaying", "probing", "greeting", "calling", "settled"]
 """Nothing yet; the client's ``initialize`` is with the server; our ``server/discover`` is; a bridge opens the server;
@@ -205,7 +204,7 @@ class Again(msgspec.Struct, eq=False):
         from samplegate.core.bridge.modern_client import ModernClient
 
         choice = self.choice
-        if f.kind != "request" or f.method != handshake.METHOD or lane != STDIO or choice.hello is not None or modern_meta(f) is not None:
+        if f.kind != "request" or f.method != INITIALIZE or lane != STDIO or choice.hello is not None or modern_meta(f) is not None:
             return False
         if isinstance(choice.chosen, ModernClient) and choice.chosen.ready:
             return choice.chosen.idle
@@ -237,7 +236,7 @@ class Discovering(msgspec.Struct, eq=False):
     def begin(self, lane: int, f: Frame, now: float) -> Effects:
         """The client's first frame waits for what the server says of itself, unless that is known."""
         choice = self.choice
-        extended = choice.prefers_legacy and declared.has_modern_extension(f.lookup(META, META_CAPABILITIES))
+        extended = choice.prefers_legacy and capabilities.has_modern_extension(f.lookup(META, META_CAPABILITIES))
         legacy = choice.eras.modern is False or (choice.prefers_legacy and not extended)
         if choice.eras.modern and not legacy:
             if f.method not in CALLS and f.method != LISTEN:
@@ -337,7 +336,7 @@ class Discovering(msgspec.Struct, eq=False):
             return None
         pending = choice.state.inflight.wire.get(f.id)
         late = choice.probe.comes_late(f)
-        opens = pending is not None and pending.lane == INTERNAL and pending.method == handshake.METHOD
+        opens = pending is not None and pending.lane == INTERNAL and pending.method == INITIALIZE
         refused = opens and era_detection.says_modern(f)
         if not (late and era_detection.finding(f).modern) and not refused:
             return [] if late else None
@@ -493,13 +492,13 @@ class Opening:
         hello = self._choice.hello
         found: list[bytes] | Malformed = problem
         if hello is not None and isinstance(line, bytes):
-            found = batches.elements(line, problem, jsontext.string(hello.frame.lookup("protocolVersion")) or "")
+            found = batch_elements(line, problem, jsontext.string(hello.frame.lookup("protocolVersion")) or "")
         if isinstance(found, Malformed):
             return self._choice.chosen.frame("client", lane, line, now)  # it words the refusal
         out: Effects = []
         for element in found:
-            if batches.is_nested(element):
-                out += batches.refused("client", element, batches.NESTED, partial(_refused, lane))
+            if is_nested_batch(element):
+                out += refused_line("client", element, NESTED_BATCH, partial(_refused, lane))
             else:
                 out += self.frame("client", lane, element, now)
         return out
@@ -511,7 +510,7 @@ class Opening:
     def _first(self, lane: int, f: Frame, now: float) -> Effects:
         if f.kind == "request" and modern_meta(f) is not None:
             return self._discovering.begin(lane, f, now)
-        if f.kind == "request" and (f.method == handshake.METHOD or self._choice.protocol == "modern"):
+        if f.kind == "request" and (f.method == INITIALIZE or self._choice.protocol == "modern"):
             return self._relaying.begin(lane, f, now)
         return self._choice.chosen.frame("client", lane, f, now)
 

@@ -21,12 +21,9 @@ from samplegate.core.bridge.translation import LEVELS, Hello, Refusal
 from samplegate.core.eras import META
 from samplegate.core.frames import Frame, FrameId
 from samplegate.core.session import shapes
-from samplegate.core.session.inflight import Pending
 from samplegate.core.session.rounds import Effects, Note, ToClient
-from samplegate.core.session.routing import MESSAGE, META_SUBSCRIPTION
-from samplegate.core.session.state import INTERNAL, State
+from samplegate.core.session.state import INTERNAL, LISTEN, MESSAGE, META_SUBSCRIPTION, Pending, State
 
-METHOD: Final = "subscriptions/listen"
 ACKNOWLEDGED: Final = "notifications/subscriptions/acknowledged"
 UPDATED: Final = "notifications/resources/updated"
 CHANGES: Final = {f"notifications/{kind}/list_changed": (f"{kind}ListChanged", kind) for kind in ("tools", "prompts", "resources")}
@@ -339,7 +336,7 @@ class Listening:
         if self._kinds or self._uris:
             self._current = listen = ServerListen(self.state.new_round(), self._ways.now(), self._waiters)
             self._waiters = {}
-            out += self._ways.ask(listen.id, METHOD, self._wanted())
+            out += self._ways.ask(listen.id, LISTEN, self._wanted())
             out += self._watch()
         return out if before is None else [*out, *self._ways.cancel(before.id)]
 

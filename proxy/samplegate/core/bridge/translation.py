@@ -15,9 +15,9 @@ from samplegate.core import frames, jsontext
 from samplegate.core.eras import LEGACY, META, META_CAPABILITIES, META_LOG_LEVEL, META_VERSION, MODERN, TASKS_EXTENSION, has_elicitation, has_modes
 from samplegate.core.frames import Frame, FrameId
 from samplegate.core.jsontext import Malformed, Object, cut, dump, fields, inserted, lookup, splice, string
-from samplegate.core.session import declared, doors, shapes, unasked
-from samplegate.core.session.declared import without_tasks_extension
-from samplegate.core.session.inflight import call_and_token
+from samplegate.core.session import capabilities, input_required, server_requests, shapes
+from samplegate.core.session.capabilities import without_tasks_extension
+from samplegate.core.session.state import call_and_token
 from samplegate.core.toolheaders import MAX_TOOLS
 
 UNSUPPORTED_VERSION: Final = -32022
@@ -83,7 +83,7 @@ def read_envelope(f: Frame) -> Envelope | Refusal:
 def check(f: Frame) -> None:
     """Raises jsontext.Malformed where another parser could find another request, as before a modern server: what is taken off is not seen later."""
     call_and_token(f, modern=True)
-    declared.read(f.meta.raw(META_CAPABILITIES))
+    capabilities.declared_by(f.meta.raw(META_CAPABILITIES))
 
 
 def _of(meta: Mapping[str, msgspec.Raw], name: str) -> bytes | None:
@@ -108,11 +108,11 @@ def bare(f: Frame) -> Bare | Refusal:
     if params is None:
         return Bare(f)
     changes, answers = without_envelope(f.meta), False
-    if unasked.brings_answers(f.object):
+    if input_required.brings_answers(f.object):
         if (f.object.raw("requestState") or b"null") != b"null":
             return Refusal(shapes.BAD_PARAMS, "requestState is not one of ours: none was given out for this server")  # R68
         answers = "inputResponses" in params
-        if answers and isinstance(problem := unasked.read(bytes(params["inputResponses"])), str):
+        if answers and isinstance(problem := input_required.read_unasked(bytes(params["inputResponses"])), str):
             return Refusal(shapes.BAD_PARAMS, problem)
         changes |= {name: None for name in ("requestState", "inputResponses") if name in params}
     if f.method == "tools/call" and "task" in params:  # a legacy server's own tasks would bring answers past policy (R106, R108)
@@ -125,7 +125,7 @@ def without_envelope(meta: jsontext.Object) -> dict[str, bytes | None]:
     left = {name: value for name, value in meta.members.items() if name.casefold() not in _OURS}
     if len(left) == len(meta.members):
         return {}
-    return {META: b"{" + b",".join(jsontext.dump(name) + b":" + bytes(value) for name, value in left.items()) + b"}" if left else None}
+    return {META: jsontext.object_of(left) if left else None}
 
 
 MAX_STAMP: Final = 256 * 1024  # bytes of both, which are remembered and sent with each request
@@ -269,7 +269,7 @@ def legacy_result(f: Frame, method: str) -> bytes:
     found = f.members
     if found is None:
         return f.raw
-    if doors.result_type(f.object) not in (None, COMPLETE):
+    if server_requests.result_type(f.object) not in (None, COMPLETE):
         raise Malformed("its result has a resultType that the client's era does not have")
     gone = {name for name in _MODERN_ONLY if name in found}
     if method == "tools/call" and not _is_object(found.get("structuredContent", _NOTHING)):
@@ -291,7 +291,7 @@ def _is_object(raw: msgspec.Raw) -> bool:
 
 def _tools(listed: bytes) -> bytes:
     """Output schemas may be any schema in the modern era, and only an object's before (R13)."""
-    if not doors.may_say(listed, b"outputSchema"):
+    if not server_requests.may_say(listed, b"outputSchema"):
         return listed
     if listed[:1] != b"[":
         return listed

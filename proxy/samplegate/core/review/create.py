@@ -18,8 +18,8 @@ from samplegate.core.policy import AllowRule, EscalateRule, ModelRule, Policy, P
 from samplegate.core.requests import Call, Request
 from samplegate.core.review.review import Bounds, Review
 from samplegate.core.review.unsent import unsent
+from samplegate.core.session.request_state import params_digest
 from samplegate.core.session.rounds import Round
-from samplegate.core.session.seal import params_digest
 
 
 def digest(

@@ -1,1 +1,1 @@
-"""A session and its parts: frames in, effects out. Begin with ``session.py``; the doors: ``pushes``, ``exchange``, ``urlerrors``, ``unasked``."""
+"""A session and its parts: frames in, effects out. Begin with ``session.py``; the doors: ``server_requests``, ``input_required``."""

@@ -16,9 +16,8 @@ import msgspec
 from samplegate.core import jsontext
 from samplegate.core.evidence import ASKED, PUSHED
 from samplegate.core.frames import Frame
-from samplegate.core.session.inflight import Pending
 from samplegate.core.session.rounds import ELICITATION, ROOTS, SAMPLING, Effect, Note
-from samplegate.core.session.state import State
+from samplegate.core.session.state import Pending, State
 
 MAX_FAILURE: Final = 64 * 1024  # bytes of a frame that is looked at; a failure is a sentence or a traceback
 MAX_CALLS: Final = 64  # calls in flight that are looked at for one frame

@@ -10,7 +10,7 @@ from typing import Final
 
 from samplegate.core import frames, toolheaders
 from samplegate.core.jsontext import Malformed
-from samplegate.core.session.doors import may_say
+from samplegate.core.session.server_requests import may_say
 from samplegate.core.toolheaders import Annotations
 
 MAX_LIST: Final = 4 * 1024 * 1024  # bytes of a list that is read; a thousand tools take one

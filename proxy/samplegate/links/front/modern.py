@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 from samplegate.core import frames, jsontext
 from samplegate.core.eras import LEGACY, META, MODERN
 from samplegate.core.frames import Frame, FrameId
-from samplegate.core.session.declarations import modern_meta
+from samplegate.core.session.capabilities import modern_meta
 from samplegate.links import sse
 from samplegate.links.front import answering, envelope, heading
 from samplegate.links.front.mirrored import Mirrored

@@ -11,7 +11,7 @@ import aiohttp
 from samplegate.core import frames
 from samplegate.core.frames import Frame
 from samplegate.core.jsontext import Malformed
-from samplegate.core.session.handshake import METHOD as INITIALIZE
+from samplegate.core.session.state import INITIALIZE
 from samplegate.links.remote import reading
 from samplegate.links.remote.calls import Call
 from samplegate.links.remote.faults import Fault, Gone

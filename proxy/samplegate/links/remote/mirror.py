@@ -16,8 +16,8 @@ from samplegate.core import frames, headers, jsontext, toolheaders
 from samplegate.core.eras import META_CAPABILITIES, META_VERSION
 from samplegate.core.frames import Frame
 from samplegate.core.jsontext import Malformed
-from samplegate.core.session.inflight import MAX_TOOL
 from samplegate.core.session.rounds import Note
+from samplegate.core.session.state import MAX_TOOL
 from samplegate.core.toolheaders import Annotations
 from samplegate.links.remote import reading
 from samplegate.links.remote.faults import Fault, of_error

@@ -16,9 +16,9 @@ from samplegate.core import frames, headers, jsontext
 from samplegate.core.eras import META_VERSION
 from samplegate.core.frames import Frame, FrameId
 from samplegate.core.jsontext import Malformed
-from samplegate.core.session.declarations import modern_meta
-from samplegate.core.session.handshake import METHOD as INITIALIZE
+from samplegate.core.session.capabilities import modern_meta
 from samplegate.core.session.rounds import Note
+from samplegate.core.session.state import INITIALIZE
 from samplegate.links.backlog import Backlog
 from samplegate.links.lines import MAX_LINE
 from samplegate.links.remote import faults

@@ -1,7 +1,7 @@
-"""Capabilities as they stand on the wire: what a client declared, and the same object rewritten to what the gate offers.
+"""Capabilities as they are on the wire: what a client declared, and the same object rewritten to what the gate offers.
 
-Not which capabilities are offered: ``capabilities.py`` derives that from the policy.
-Only the members that differ are spliced; the rest stays as it came (R109).
+Not which capabilities are offered: ``core/capabilities.py`` derives that from the policy. Only the members that differ are spliced; the rest stays
+as it came (R109). Modern requests declare theirs each in its own envelope (R49): worked out once for each way of asking.
 """
 
 from __future__ import annotations
@@ -9,11 +9,17 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Final
 
-from samplegate.core import names
+import msgspec
+
+from samplegate.core import jsontext, names
 from samplegate.core.capabilities import Offer
-from samplegate.core.eras import TASKS_EXTENSION, UI_EXTENSION, has_elicitation, has_modes
+from samplegate.core.eras import META_CAPABILITIES, META_VERSION, TASKS_EXTENSION, UI_EXTENSION, has_elicitation, has_modes
+from samplegate.core.frames import Frame
 from samplegate.core.jsontext import Malformed, lookup, members, splice
-from samplegate.core.requests import ClientCapabilities
+from samplegate.core.matching.match import Rulebook
+from samplegate.core.requests import Call, ClientCapabilities
+from samplegate.core.session.rounds import Note
+from samplegate.core.session.state import State
 
 MAX_DECLARED: Final = 64 * 1024  # bytes of declared capabilities, which are gone through for each member; real ones are some hundred
 
@@ -24,7 +30,7 @@ _MODES: Final = frozenset({"form", "url"})
 _EXTENSIONS: Final = frozenset({TASKS_EXTENSION})
 
 
-def read(raw: bytes | None) -> ClientCapabilities:
+def declared_by(raw: bytes | None) -> ClientCapabilities:
     """What a ``capabilities`` object declares. Raises jsontext.Malformed for twins on the way, or where it is too large."""
     if raw is None or raw[:1] != b"{":
         return ClientCapabilities()
@@ -50,7 +56,7 @@ def _plain(raw: bytes, known: frozenset[str]) -> Collection[str]:
     """The names of an object. Raises jsontext.Malformed where another parser could find capabilities that are not rewritten here."""
     found = members(raw).keys()
     if (name := names.second_reading(found, known)) is not None:
-        raise Malformed(f"its capabilities have {name[:40]!r}, which could be read as another member")
+        raise Malformed(f"its capabilities have {name[:40]!r}, which could be declared_by as another member")
     return found
 
 
@@ -59,7 +65,7 @@ def _object(raw: bytes, name: str) -> bytes | None:
     return value if value is not None and value[:1] == b"{" else None
 
 
-def rewrite(raw: bytes | None, client: ClientCapabilities, offer: Offer, revision: str) -> bytes:
+def rewritten(raw: bytes | None, client: ClientCapabilities, offer: Offer, revision: str) -> bytes:
     """The client's capabilities as the gate declares them to the server: sampling and elicitation as offered, nothing that slips past policy."""
     text = raw if raw is not None and raw[:1] == b"{" else b"{}"
     text = _sampling(text, client, offer, revision)
@@ -112,7 +118,7 @@ def has_modern_extension(raw: bytes | None) -> bool:
     return any(lookup(raw, "extensions", name) is not None for name in (TASKS_EXTENSION, UI_EXTENSION))
 
 
-def withheld(client: ClientCapabilities, offer: Offer, revision: str) -> list[str]:
+def withheld_from(client: ClientCapabilities, offer: Offer, revision: str) -> list[str]:
     """What the client declared, the revision has and the policy keeps from the server, by name."""
     modes = has_modes(revision)
     pairs = (
@@ -123,3 +129,69 @@ def withheld(client: ClientCapabilities, offer: Offer, revision: str) -> list[st
         ("elicitation.url", client.url and modes, offer.url),
     )
     return [name for name, has, offered in pairs if has and not offered]
+
+
+_META_VERSION: Final = META_VERSION.encode()
+MAX_KEPT: Final = 1024 * 1024  # bytes of what is remembered of a session; a client varies its capabilities by tool at most
+ENTRY: Final = 4096  # bytes that stand for what else one takes: names are bounded (``inflight.MAX_TOOL``)
+MAX_VERSION: Final = 64  # bytes
+
+
+class Declaration(msgspec.Struct, frozen=True):
+    """What a request's envelope declares, and what the gate makes of it under one policy."""
+
+    book: Rulebook
+    revision: str
+    client: ClientCapabilities
+    offer: Offer
+    line: bytes | None
+    """The capabilities as the server is to see them, None where they stay as they came."""
+    withheld: tuple[str, ...]
+    """What the client declared and is not offered, by name."""
+
+
+class Declarations(msgspec.Struct, eq=False):
+    """The declarations of a session."""
+
+    state: State
+    _kept: dict[tuple[bytes, bytes | None, Call | None, str], Declaration] = msgspec.field(default_factory=dict)
+    _size: int = 0
+    _withheld: set[str] = msgspec.field(default_factory=set)
+
+    def of(self, meta: jsontext.Object, call: Call | None, caller: str) -> Declaration:
+        """The declaration of a request with this ``_meta``, for the call that it is. Raises Malformed where it is too large."""
+        version, raw = meta.raw(META_VERSION) or b"", meta.raw(META_CAPABILITIES)
+        if len(version) > MAX_VERSION:
+            raise Malformed(f"its protocol version is longer than {MAX_VERSION} bytes")
+        key = (version, raw, call, caller)
+        known = self._kept.get(key)
+        if known is None or known.book is not self.state.book:
+            known = self._made(*key)
+            size = ENTRY + (0 if raw is None else len(raw)) + len(known.line or b"")
+            if self._size + size > MAX_KEPT:
+                self._kept.clear()
+                self._size = 0
+            self._kept[key] = known
+            self._size += size
+        return known
+
+    def _made(self, version: bytes, raw: bytes | None, call: Call | None, caller: str) -> Declaration:
+        revision, client = jsontext.string(version) or "", declared_by(raw)
+        # without the member nothing is declared (R49, R61)
+        offer = Offer() if raw is None else self.state.offer("modern", revision, client, call, caller)
+        wanted = None if raw is None else rewritten(raw, client, offer, revision)
+        withheld = tuple(withheld_from(client, offer, revision))
+        return Declaration(self.state.book, revision, client, offer, wanted if wanted != raw else None, withheld)
+
+    def withheld(self, declaration: Declaration, call: Call | None, caller: str) -> list[Note]:
+        """What the client declared and is not offered, said once for each capability."""
+        new = [name for name in declaration.withheld if name not in self._withheld]
+        self._withheld.update(new)
+        return [self.state.withheld("modern", new, call, caller)] if new else []
+
+
+def modern_meta(f: Frame) -> jsontext.Object | None:
+    """``_meta`` of a request with the modern envelope (R49, R87), None for others. Cheap for those: the key must stand in the bytes, or an escape."""
+    if not f.may_say(_META_VERSION):
+        return None
+    return f.meta if META_VERSION in f.meta.members else None

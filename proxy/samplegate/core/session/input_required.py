@@ -1,31 +1,221 @@
-"""The modern era's calls: rounds inside ``input_required`` results, answered by retries that the client never sees (R60 to R70).
+"""Rounds of the modern era: ``input_required`` results, answered by retries that the client never sees (R60 to R70).
 
 What the client must answer is handed on under a state that only this gate can open, and so is a round that takes longer than the client waits;
-its retry reopens the round. Not the legacy doors.
+its retry reopens the round as it was (R68). Answers that a client sends before the server asked (the fourth door of T3) go on, once they
+are on record, where all rules that can match are `forward`, because only the client could have been asked; elsewhere they are refused or
+taken out.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final
+from typing import Final, Literal
 
 import msgspec
 
-from samplegate.core import frames, jsontext
-from samplegate.core.decisions import Reason
+from samplegate.core import frames, jsontext, names
+from samplegate.core.capabilities import unsolicited
+from samplegate.core.decisions import Answered, Reason, Unanswered, Withdrawn
 from samplegate.core.eras import CALLS, META, META_CAPABILITIES, META_LOG_LEVEL
 from samplegate.core.frames import Frame
+from samplegate.core.parsing import strictjson
 from samplegate.core.patience import PARKS
-from samplegate.core.session import bounds, declared, doors, sealing, settling, shapes
-from samplegate.core.session.declarations import Declarations
-from samplegate.core.session.inflight import ANSWERS, Pending, call_and_token, trace_of
-from samplegate.core.session.pausing import MAX_WAITS, Pauses
-from samplegate.core.session.returning import reopened
-from samplegate.core.session.rounds import Effects, ForwardRound, Note, Open, Over, Release, Returned, Round, Settled, ToClient, Withdraw
-from samplegate.core.session.routing import unmapped
-from samplegate.core.session.state import State
-from samplegate.core.session.unasked import Unasked
+from samplegate.core.policy import Kind
+from samplegate.core.replies import second_reading
+from samplegate.core.requests import BadRequest
+from samplegate.core.session import capabilities, request_state, server_requests, shapes
+from samplegate.core.session.capabilities import Declarations
+from samplegate.core.session.rounds import (
+    ELICITATION,
+    ROOTS,
+    SAMPLING,
+    Effects,
+    ForwardRound,
+    Item,
+    Note,
+    Open,
+    Over,
+    Release,
+    Returned,
+    Round,
+    Settled,
+    ToClient,
+    Withdraw,
+)
+from samplegate.core.session.state import ANSWERS, MAX_WAITS, Pauses, Pending, State, call_and_token, parsed, trace_of, unmapped
 from samplegate.core.session.witness import Witness
+
+
+class Back(msgspec.Struct, frozen=True):
+    """A round that is there again."""
+
+    asked: server_requests.InputRequired
+    state: bytes | None
+    """The server's requestState, raw JSON."""
+    returned: Returned
+
+
+def reopened(state: State, pending: Pending, text: str | None, answers: bytes | None, now: float) -> Back | None:
+    """The round behind a state, with the raw ``inputResponses`` that came along; None if it is not ours for this call. The call's counts go on."""
+    opened = request_state.opened(state, pending, text, now)
+    if opened is None:
+        return None
+    pending.rounds, pending.shown, pending.key = opened.rounds, opened.shown, opened.call
+    if opened.replies is None:  # where it was only put off, this try's own time counts: the one before has had its answer
+        pending.started = min(now, opened.started - state.epoch)
+    server_state = None if opened.state is None else opened.state.encode()
+    return Back(_asked(state, pending, opened), server_state, request_state.returned(state, opened, answers, now))
+
+
+def _asked(state: State, pending: Pending, opened: request_state.SealedRound) -> server_requests.InputRequired:
+    """What the server asked, read again: the policy may offer less by now."""
+    origin = state.origin(pending)
+    items = {
+        key: server_requests.item(sealed.method, None if sealed.params is None else sealed.params.encode(), origin, pending.offer)
+        for key, sealed in opened.keys.items()
+        if sealed.method != ROOTS
+    }
+    return server_requests.InputRequired(items, {key: b"" for key, sealed in opened.keys.items() if sealed.method == ROOTS}, {}, None)
+
+
+class Unasked(msgspec.Struct, eq=False):
+    """The calls of a session that wait for the record of such answers."""
+
+    state: State
+    open: dict[str, tuple[Pending, Frame]] = msgspec.field(default_factory=dict)
+
+    def arrive(self, pending: Pending, answers: bytes, f: Frame, bare: jsontext.Object) -> Effects:
+        """A call with answers: ``f`` is the call as it came, ``bare`` its params without them."""
+        given = read_unasked(answers)
+        if isinstance(given, str):  # nobody's consent, as where it answers what was asked
+            return [self._note(pending), _refused(pending, given)]
+        if not given:
+            return self.state.send(pending, f)
+        methods = {key: ELICITATION if _says_action(raw) else SAMPLING for key, raw in given.items()}
+        match self._fate(pending, frozenset(methods.values())):
+            case "pass":
+                return self._open(pending, {key: _item(method, given[key]) for key, method in methods.items()}, f)
+            case "refuse":
+                return [self._note(pending), _refused(pending, "inputResponses that nobody asked for are not taken here")]
+            case "strip":
+                return [self._note(pending), *self.state.send(pending, f, bare)]
+
+    def _fate(self, pending: Pending, methods: frozenset[str]) -> Literal["pass", "refuse", "strip"]:
+        assert pending.call is not None
+        state = self.state
+        kinds: frozenset[Kind] = frozenset("elicitation" if method == ELICITATION else "sampling" for method in methods)
+        return unsolicited(
+            state.book, server=state.server, caller=pending.caller, call=pending.call, revision=pending.revision, client=pending.client, kinds=kinds
+        )
+
+    def _open(self, pending: Pending, items: dict[str, Item], f: Frame) -> Effects:
+        extra = 2 * len(f.raw)  # the call as it came, and the answers by themselves
+        if (full := self.state.call_fault(pending.size + extra)) is not None:
+            return self.state.refusal(pending, full)
+        self.state.inflight.resize(pending, extra)
+        origin = self.state.origin(pending)
+        round = Round(self.state.new_round(), "unasked", origin, pending.client, items, None, pending.started, arguments=pending.arguments)
+        pending.wire_id = self.state.new_id()  # the server has not seen it yet
+        self.state.enter(pending)
+        pending.round = round.id
+        self.open[round.id] = (pending, f)
+        return [Open(round)]
+
+    def settle(self, settled: Settled, round: str) -> Effects:
+        """The answers are on record, and the call goes on; or they are not, and it ends."""
+        pending, f = self.open.pop(round)
+        pending.round = None
+        self.state.inflight.remove(pending)
+        self.state.inflight.resize(pending, 0)
+        refused = next((release for release in settled.releases.values() if not isinstance(release.outcome, Answered)), None)
+        if refused is None:
+            pending.wire_id = pending.id
+            return self.state.send(pending, f)
+        if isinstance(refused.outcome, Withdrawn):
+            return [Over(pending.lane, pending.id)]
+        return [ToClient(pending.lane, shapes.ended_call(pending.id, pending.method, "modern", "input", refused), True)]
+
+    def cancelled(self, round: str) -> Effects | None:
+        """The client takes the call back; None if the round is not one of these."""
+        return None if self.open.pop(round, None) is None else [Withdraw(round)]
+
+    def end(self) -> list[str]:
+        """A side has gone for good: the rounds that were open."""
+        rounds = list(self.open)
+        self.open.clear()
+        return rounds
+
+    def _note(self, pending: Pending) -> Note:
+        return Note("answers.unsolicited", {"server": self.state.server, "method": pending.method})
+
+
+def _item(method: str, answer: bytes) -> Item:
+    return Item(method, None, BadRequest(shapes.BAD_PARAMS, "nobody asked"), offered=True, answer=answer)
+
+
+def _refused(pending: Pending, fault: str) -> ToClient:
+    return ToClient(pending.lane, frames.error(pending.id, shapes.BAD_PARAMS, fault), True)
+
+
+def _says_action(answer: bytes) -> bool:
+    """Whether an answer is one to an elicitation: of the two results only that has an ``action``."""
+    return answer[:1] == b"{" and "action" in jsontext.fields(answer)
+
+
+_ANSWERS: Final = frozenset({"requestState", "inputResponses"})
+_NOT_PLAIN: Final = "inputResponses has an answer that is not an object of one reading"
+
+
+def read_unasked(answers: bytes) -> dict[str, bytes] | str:
+    """Each answer of ``inputResponses``, raw; or why none of them is taken."""
+    try:
+        given = {key: bytes(raw) for key, raw in jsontext.fields(answers).items()}
+        if len(given) > server_requests.MAX_KEYS:
+            return f"inputResponses has more than {server_requests.MAX_KEYS} answers"
+        plain = all(isinstance(one, dict) and second_reading(one) is None for one in strictjson.decode(answers).values())
+        return given if plain else _NOT_PLAIN
+    except (jsontext.Malformed, strictjson.Fault):
+        return _NOT_PLAIN
+
+
+def brings_answers(params: jsontext.Object) -> bool:
+    """Whether a call brings answers or a state along. Raises jsontext.Malformed for a spelling that another parser may fold to them."""
+    if (name := names.resembling(params.members, _ANSWERS)) is not None:
+        raise jsontext.Malformed(f"its params have {name[:20]!r}, which resembles a member of the protocol")
+    return not _ANSWERS.isdisjoint(params.members)
+
+
+def is_withdrawn(settled: Settled) -> bool:
+    """Whether whoever asked or called took it back, and nothing else ended it."""
+    outcomes = [release.outcome for release in settled.releases.values()]
+    return any(isinstance(one, Withdrawn) for one in outcomes) and all(isinstance(one, Withdrawn | Answered) for one in outcomes)
+
+
+def responses(round: Round, settled: Settled) -> bytes | tuple[str, Release]:
+    """``inputResponses`` as raw JSON; or the kind and the release of the key that can only end the call."""
+    entries: dict[str, bytes] = {}
+    for key, item in round.items.items():
+        release = settled.releases[key]
+        entry = None if isinstance(release.outcome, Withdrawn) else shapes.nested(item.kind, release)
+        if entry is None:
+            return _blocking(round, settled)
+        entries[key] = entry
+    for key in round.roots:
+        reply = None if round.returned is None else round.returned.replies.get(key)
+        if reply is None:
+            return "roots", Release(Unanswered(Reason.CLIENT), "")
+        entries[key] = reply
+    return jsontext.object_of(entries)
+
+
+def _blocking(round: Round, settled: Settled) -> tuple[str, Release]:
+    """The key that ends the call: the first that is neither answered nor withdrawn and has no form in ``inputResponses``."""
+    for key, item in round.items.items():
+        release = settled.releases[key]
+        if not isinstance(release.outcome, Withdrawn) and shapes.nested(item.kind, release) is None:
+            return item.kind, release
+    return "input", Release(Unanswered(Reason.ERROR), "")
+
 
 MAX_ROUNDS: Final = 10  # questions in one call, as the SDKs' own clients count (R66)
 
@@ -111,17 +301,17 @@ class Exchange:
 
     def answered(self, pending: Pending, f: Frame) -> Effects | None:
         """A result for a modern request that is not simply passed on; None for all others."""
-        kind = doors.result_type(f.object)
+        kind = server_requests.result_type(f.object)
         if kind == "task":
             return [*self._witness.asked(pending), *self._fail(pending, "the server made a task of the call, which was not offered to it")]
-        if kind != doors.INPUT_REQUIRED:
+        if kind != server_requests.INPUT_REQUIRED:
             return self._discovered(pending, f) if pending.method == "server/discover" else None
         return [*self._witness.asked(pending), *self._input_required(pending, f)]
 
     def _input_required(self, pending: Pending, f: Frame) -> Effects:
         if pending.call is None:
             return self._fail(pending, "the server asked for input where the protocol has none")
-        asked = doors.input_required(f.object, self.state.origin(pending), pending.offer)
+        asked = server_requests.input_required(f.object, self.state.origin(pending), pending.offer)
         if isinstance(asked, str):
             return self._fail(pending, f"the server asked for input in a way that cannot be read: {asked}")
         if not asked.entries:
@@ -151,8 +341,8 @@ class Exchange:
         self.state.inflight.resize(pending, extra)
         return None
 
-    def _open(self, pending: Pending, asked: doors.InputRequired, state: bytes | None, returned: Returned | None) -> Effects:
-        portable = sealing.is_portable(pending, asked, state, {} if returned is None else returned.replies)
+    def _open(self, pending: Pending, asked: server_requests.InputRequired, state: bytes | None, returned: Returned | None) -> Effects:
+        portable = request_state.is_portable(pending, asked, state, {} if returned is None else returned.replies)
         round = Round(
             self.state.new_round(),
             "input_required",
@@ -176,7 +366,7 @@ class Exchange:
     def _discovered(self, pending: Pending, f: Frame) -> Effects | None:
         """What a server says of itself, without the Tasks extension (R108)."""
         raw = f.lookup("capabilities")
-        if raw is None or (without := declared.without_tasks_extension(raw)) == raw:
+        if raw is None or (without := capabilities.without_tasks_extension(raw)) == raw:
             return None
         self.state.inflight.remove(pending)
         f = unmapped(pending, f.changed(payload=f.object.changed({"capabilities": without})))
@@ -221,10 +411,10 @@ class Exchange:
 
     def _settled(self, asked: Asked, settled: Settled) -> Effects:
         pending = asked.pending
-        if settling.is_withdrawn(settled):
+        if is_withdrawn(settled):
             self.state.inflight.remove(pending)
             return [Over(pending.lane, pending.id)]
-        found = settling.responses(asked.round, settled)
+        found = responses(asked.round, settled)
         return self._retry(pending, found, asked.state) if isinstance(found, bytes) else self._end(pending, *found)
 
     def _end(self, pending: Pending, kind: str, release: Release) -> Effects:
@@ -237,10 +427,10 @@ class Exchange:
         Raises ValueError for a round that may not be put off: a fault of the gate's.
         """
         asked = self.open[round]
-        pending, parked = asked.pending, sealing.only_put_off(asked.round, conclusion)
+        pending, parked = asked.pending, request_state.only_put_off(asked.round, conclusion)
         if parked and asked.round.parks < 1:
             raise ValueError("the round cannot be put off any more")
-        state = sealing.sealed(self.state, pending, asked.round, conclusion, server_state=asked.state, now=now)
+        state = request_state.sealed(self.state, pending, asked.round, conclusion, server_state=asked.state, now=now)
         del self.open[round]
         self.state.inflight.remove(pending)
         if state is None:
@@ -265,7 +455,7 @@ class Exchange:
         return rounds
 
 
-def _size(asked: doors.InputRequired, state: bytes | None, returned: Returned | None) -> int:
+def _size(asked: server_requests.InputRequired, state: bytes | None, returned: Returned | None) -> int:
     """Bytes that an open round counts for."""
     kept = [state, *asked.entries.values(), *(() if returned is None else returned.replies.values())]
-    return bounds.parsed(item.params for item in asked.items.values()) + sum(len(raw) for raw in kept if raw is not None)
+    return parsed(item.params for item in asked.items.values()) + sum(len(raw) for raw in kept if raw is not None)
