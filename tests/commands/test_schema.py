@@ -33,6 +33,12 @@ def test_a_shipped_file_fits_its_schema(run: Run, file: Path) -> None:
     jsonschema.validate(plain(root), schema)
 
 
+@pytest.mark.parametrize(("options", "table"), [([], "policy.json"), (["--tests"], "tests.json")], ids=["policy", "tests"])
+def test_the_schema_is_printed_as_before(run: Run, options: list[str], table: str) -> None:
+    """A change here is one that users see: a key, a bound or a sentence."""
+    assert (Path(__file__).parent / "schemas" / table).read_text("utf-8") == run("schema", *options).out
+
+
 @pytest.mark.parametrize("folder", ["systemd", "compose"])
 def test_shipped_settings_fit_their_schema(run: Run, folder: str) -> None:
     root, _ = compose((DEPLOY / folder / "samplegate.yaml").read_text("utf-8"))

@@ -3,8 +3,6 @@
 The file's text is read by ``load.py``, which also refuses contradictions. The tables of policies/README.md have the same sentences.
 """
 
-from __future__ import annotations
-
 from typing import Annotated, Any, Final, Literal, TypeAlias
 
 import msgspec

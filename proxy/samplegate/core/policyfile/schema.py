@@ -9,12 +9,13 @@ import msgspec
 from samplegate.core.catalogue import SCRIPTED
 from samplegate.core.policy import Policy
 from samplegate.core.policyfile.checks import MAX_NAME, MAX_RULES
-from samplegate.core.policyfile.descriptions import describe
 from samplegate.core.policyfile.limitchecks import AMOUNTS, CALENDAR
 from samplegate.core.policyfile.modelchecks import VARIABLE_NAME
 from samplegate.core.policyfile.rulechecks import ELICITATION_ONLY, FORM_ONLY, MAY_BE_EMPTY, SAMPLING_ONLY, URL_ONLY
 from samplegate.core.policyfile.webhookchecks import ADDRESSES, KEYS, OLD_KEYS
 
+EFFECT: Final = "What is done with a request that the rule matches."
+"""The sentence of the key that says which struct a rule is, and so has no field."""
 _DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
 
 
@@ -22,9 +23,6 @@ def json_schema() -> dict[str, Any]:
     """The schema of a policy file, draft 2020-12: that of the structs, and as much of the checks as a schema can say."""
     schema = without_null(msgspec.json.schema(Policy))
     structs = schema["$defs"]
-    for name, struct in structs.items():
-        for key, value in struct.get("properties", {}).items():
-            value["description"] = describe(name, key)
     _names(structs)
     _numbers(structs)
     _match(structs["Match"])
@@ -107,6 +105,8 @@ def _asks(kind: str) -> dict[str, Any]:
 
 
 def _rules(structs: dict[str, Any]) -> None:
+    for name in ("AllowRule", "AnswerRule", "ForwardRule", "EscalateRule", "DenyRule"):
+        structs[name]["properties"]["effect"]["description"] = EFFECT
     structs["AllowRule"]["allOf"] = [{"properties": _asks("sampling"), "required": ["match"]}]
     elicitation: dict[str, Any] = {"match": {"anyOf": [_asks("elicitation")["match"], {"required": ["mode"]}]}}
     structs["EscalateRule"]["allOf"] = [{"if": {"properties": elicitation, "required": ["match"]}, "then": _without(("with", "review_answer"))}]
