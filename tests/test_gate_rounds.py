@@ -8,13 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import anyio
+import msgspec
 import pytest
 
 from samplegate.core.decisions import Answered, Reason, Unanswered
 from samplegate.core.ledger import Draw, Refused, Reserved
 from samplegate.core.redaction import Redactor
 from samplegate.core.samples import SampleFailed
-from samplegate.core.session.rounds import Note, Open, Settled
+from samplegate.core.session.rounds import Note, Open, Returned, Settled
 from samplegate.gate import Gate
 from samplegate.limits.admission import Admission
 from tests.core.dialogue import Dialogue, error, one, request, sample
@@ -276,3 +277,12 @@ async def test_a_fault_while_a_record_is_made_is_no_answer_and_takes_no_other_re
     await till.run(round, "it")
     assert (Reason.RECORDS, None) == (till.reason("it", "a"), till.reason("it", "b"))
     assert ["b"] == [record.key for record in till.world.records]
+
+
+async def test_a_retry_that_is_withdrawn_while_it_is_decided_is_recorded_under_its_first_name() -> None:
+    world = World()
+    d, round = asked({"name": "r", "match": {"kind": "sampling"}, "effect": "deny"}, a=sample("x" * 70_000))
+    with anyio.CancelScope() as scope:
+        scope.cancel()  # deciding so much is done beside the event loop, where it can be cancelled
+        await world.gate(d).run(msgspec.structs.replace(round, returned=Returned(replies={}, seen={}, ids={"a": "first"})))
+    assert [("first", "withdrawn")] == [(record.decision_id, record.outcome) for record in world.records]

@@ -59,12 +59,18 @@ class Hold:
         """A person is asked: that counts as a request, whatever they say; what a model may come to does not yet."""
         self._asked = True
 
-    async def next_try(self, draws: Sequence[Draw]) -> Refused | None:
-        """Reserve what another model comes to; what the request holds already is not drawn twice."""
+    async def next_try(self, decision: Decision, round: Round) -> tuple[str, str | None] | None:
+        """Reserve what the decision's model comes to; what the request holds already is not drawn twice.
+
+        Where it cannot be reserved: why, and the limit that has no room for it.
+        """
+        draws = draws_of(self._book, decision, claimant(round))
+        if isinstance(draws, str):
+            return draws, None
         draws = claims.carried(uncounted(self._book, draws) if self._counted else draws, self._request.draws)
         answer = await self._ports.reserve(draws, None)
         if isinstance(answer, Refused):
-            return answer
+            return sentence(answer), answer.limit
         self._try = answer
         self.tell(answer)
         return None
@@ -129,7 +135,7 @@ async def admit(
     wait for what the other holds: they are given back, waited for together and taken again, or, where there was no room, are ``closed``.
     ``counted``: it was put off, and its decision drew on limits of requests when it came first.
     """
-    who = Claimant(round.origin, round.call_ids, round.session, "")
+    who = claimant(round)
     situation = Situation(can_forward=can_forward(request, round.client))
     refused_by: str | None = None
     tried: list[str] = []
@@ -154,6 +160,11 @@ async def admit(
         counted = False  # another rule has limits of its own
         decision = await offload(request.size, after_refusal, book, request, situation, decision, what)
     return Admitted(decision, None, refused_by, tuple(tried))
+
+
+def claimant(round: Round) -> Claimant:
+    """On whose accounts the requests of a round draw."""
+    return Claimant(round.origin, round.call_ids, round.session, "")
 
 
 def uncounted(book: Rulebook, draws: Sequence[Draw]) -> tuple[Draw, ...]:

@@ -11,21 +11,19 @@ from typing import Any, Final
 import anyio
 import msgspec
 
-from samplegate.admit import sentence
 from samplegate.core import costs, jsontext, redaction
-from samplegate.core.admission import draws_of, worst_of
+from samplegate.core.admission import worst_of
 from samplegate.core.asking import question, unasked
 from samplegate.core.catalogue import Worst
-from samplegate.core.claims import Claimant
 from samplegate.core.decisions import Allowed, Answered, DecidedBy, Decision, Outcome, Reason, Unanswered
-from samplegate.core.patience import LONGEST, left
+from samplegate.core.patience import LONGEST
 from samplegate.core.policy import AllowRule, EscalateRule
 from samplegate.core.recording import Attempt, Done
 from samplegate.core.samples import Failure, Sampled, SampleFailed, SampleRequest, SampleResult
 from samplegate.core.session import shapes
 from samplegate.core.session.rounds import Note
 from samplegate.offload import offload
-from samplegate.scene import Scene
+from samplegate.request import PendingRequest
 
 TOKENIZER_MARGIN: Final = 1.25
 """By how much an answer may be over the limit and still be passed on: models count tokens with tokenizers of their own (a deviation from R3)."""
@@ -36,14 +34,14 @@ FALLS_BACK: Final[frozenset[Failure]] = frozenset(
 """Failures that say nothing about the request: another model may do better. A refusal is an answer, and time that is gone is gone."""
 
 
-async def sample(scene: Scene, decision: Decision, allowed: Allowed) -> Done:
+async def sample(pending: PendingRequest, decision: Decision, allowed: Allowed) -> Done:
     """Ask the models of a decision, in their order, until one answers."""
-    rule = None if allowed.timeout is None else allowed.timeout - scene.waited  # the wait for room is part of the rule's time
-    limit = left(scene.book.policy, scene.round, rule, scene.ports.clock())
+    rule = None if allowed.timeout is None else allowed.timeout - pending.waited  # the wait for room is part of the rule's time
+    limit = pending.seconds_left(rule)
     seconds = LONGEST if limit is None else limit
     if seconds <= 0:
         return Done(late("no time was left to ask a model"), decision, model=allowed.models[0])
-    asking = _Asking(scene, decision, allowed, scene.ports.clock() + seconds)
+    asking = _Asking(pending, decision, allowed, pending.ports.clock() + seconds)
     with anyio.move_on_after(seconds + GRACE):
         return await asking.run()
     return asking.done(late(f"model {asking.model} did not answer within {seconds:.3g} s"), "timeout")
@@ -57,9 +55,9 @@ def late(detail: str) -> Unanswered:
 class _Asking:
     """The tries of one request. ``model`` is the one that is being asked."""
 
-    def __init__(self, scene: Scene, decision: Decision, allowed: Allowed, until: float) -> None:
-        self._scene, self._decision, self._allowed, self._until = scene, decision, allowed, until
-        rule = scene.book.policy.rules[decision.index]
+    def __init__(self, pending: PendingRequest, decision: Decision, allowed: Allowed, until: float) -> None:
+        self._pending, self._decision, self._allowed, self._until = pending, decision, allowed, until
+        rule = pending.book.policy.rules[decision.index]
         assert isinstance(rule, AllowRule | EscalateRule)
         self._rule = rule
         self._params = allowed.params
@@ -78,8 +76,8 @@ class _Asking:
                 blocked = await self._turn_to(model)
                 if blocked is not None:  # a limit has no room for it: another may be cheaper
                     continue
-                fields = {"from": self._scene.attempts[-1].model, "to": model, "server": self._scene.round.origin.server}
-                self._scene.ports.note(Note("model.fallback", fields))
+                fields = {"from": self._pending.attempts[-1].model, "to": model, "server": self._pending.round.origin.server}
+                self._pending.ports.note(Note("model.fallback", fields))
             answer = await self._ask()
             if isinstance(answer, Sampled):
                 return await self._answered(answer)
@@ -96,64 +94,60 @@ class _Asking:
 
     async def _turn_to(self, model: str) -> Outcome | None:
         """Make the next model ready to be asked; the outcome where it cannot be."""
-        request = self._scene.request
-        asked = await offload(request.size, question, self._scene.book, self._rule, model, request.params)
+        request = self._pending.request
+        asked = await offload(request.size, question, self._pending.book, self._rule, model, request.params)
         if isinstance(asked, str):
             return Unanswered(Reason.CONTENT, detail=asked)
         self._params = asked.params
-        if self._scene.hold is None:
+        if self._pending.hold is None:
             return None
-        round = self._scene.round
         allowed = msgspec.structs.replace(self._allowed, models=(model,), params=asked.params)
-        decision = msgspec.structs.replace(self._decision, act=allowed)
-        draws = draws_of(self._scene.book, decision, Claimant(round.origin, round.call_ids, round.session, ""))
-        if isinstance(draws, str):
-            return Unanswered(Reason.LIMIT, detail=draws)
-        refused = await self._scene.hold.next_try(draws)
-        if refused is None:
+        unreserved = await self._pending.hold.next_try(msgspec.structs.replace(self._decision, act=allowed), self._pending.round)
+        if unreserved is None:
             return None
-        self._refused_by = refused.limit
-        return Unanswered(Reason.LIMIT, detail=f"model {model}: {sentence(refused)}")
+        why, limit = unreserved
+        self._refused_by = limit or self._refused_by
+        return Unanswered(Reason.LIMIT, detail=why if limit is None else f"model {model}: {why}")
 
     async def _ask(self) -> SampleResult:
-        scene = self._scene
-        scene.begin()
-        worst = worst_of(scene.book, self.model, self._params).usd
-        scene.attempts.append(Attempt(self.model, "cancelled", None, None, worst))
-        scene.reserved_usd = None if worst is None or scene.reserved_usd is None else scene.reserved_usd + worst
-        rest = max(self._until - scene.ports.clock(), 0.001)
-        answer = await scene.ports.sample(SampleRequest(self.model, self._params, rest), self._heard)
+        pending = self._pending
+        pending.begin()
+        worst = worst_of(pending.book, self.model, self._params).usd
+        pending.attempts.append(Attempt(self.model, "cancelled", None, None, worst))
+        pending.reserved_usd = None if worst is None or pending.reserved_usd is None else pending.reserved_usd + worst
+        rest = max(self._until - pending.ports.clock(), 0.001)
+        answer = await pending.ports.sample(SampleRequest(self.model, self._params, rest), self._heard)
         spent = self._spent(answer)
         result = answer.failure if isinstance(answer, SampleFailed) else "ok"
-        scene.attempts[-1] = Attempt(self.model, result, answer.input_tokens, answer.output_tokens, 0 if spent is None else spent.usd)
-        if scene.hold is not None:
-            await scene.hold.tried(spent)
+        pending.attempts[-1] = Attempt(self.model, result, answer.input_tokens, answer.output_tokens, 0 if spent is None else spent.usd)
+        if pending.hold is not None:
+            await pending.hold.tried(spent)
         return answer
 
     def _heard(self, tokens: int) -> None:
-        self._scene.ports.progress(self._scene.round.id, tokens)
+        self._pending.ports.progress(self._pending.round.id, tokens)
 
     def _spent(self, answer: SampleResult) -> Worst | None:
         """What a try really came to; what its provider does not say is taken at its worst."""
         if isinstance(answer, SampleFailed) and answer.free:
             return None
-        book = self._scene.book
+        book = self._pending.book
         return costs.actual(book.model(self.model), book.catalogue[self.model], self._params, answer.input_tokens, answer.output_tokens)
 
     async def _answered(self, answer: Sampled) -> Done:
         if answer.unknown_stop is not None:
-            self._scene.ports.note(Note("model.unknown_stop", {"model": self.model, "reason": answer.unknown_stop}))
+            self._pending.ports.note(Note("model.unknown_stop", {"model": self.model, "reason": answer.unknown_stop}))
         blocks, outcome = await self._checked(answer.content)
         stop_reason = answer.stop_reason
         if outcome is None and (over := self._overrun(answer)) is not None:
             stop_reason = "maxTokens"
             outcome = over if isinstance(over, Unanswered) else None
-        model = answer.model or self._scene.book.model(self.model).model
+        model = answer.model or self._pending.book.model(self.model).model
         if outcome is None:
             result: dict[str, Any] = {"role": "assistant", "content": blocks[0] if len(blocks) == 1 else list(blocks), "model": model}
             if stop_reason is not None:
                 result["stopReason"] = stop_reason
-            outcome = shaped(self._scene, result)
+            outcome = shaped(self._pending, result)
         done = self.done(outcome)
         return msgspec.structs.replace(
             done, model=model, input_tokens=answer.input_tokens, output_tokens=answer.output_tokens, dropped=answer.dropped
@@ -172,14 +166,14 @@ class _Asking:
 
     def _found(self, where: str, patterns: Mapping[str, int]) -> None:
         if patterns:
-            fields = {"where": where, "patterns": dict(patterns), "server": self._scene.round.origin.server}
-            self._scene.ports.note(Note("secrets.found", fields, warn=False))
+            fields = {"where": where, "patterns": dict(patterns), "server": self._pending.round.origin.server}
+            self._pending.ports.note(Note("secrets.found", fields, warn=False))
 
     async def _checked(self, blocks: Sequence[Mapping[str, Any]]) -> tuple[Sequence[Mapping[str, Any]], Outcome | None]:
         """The answer after the rule's content rules, and the outcome where they end it."""
         if (why := unasked(self._params, blocks)) is not None:
             return blocks, Unanswered(Reason.MODEL, detail=f"model {self.model}: {why}; the answer is withheld")
-        with_, redactor = self._rule.with_, self._scene.book.redactor
+        with_, redactor = self._rule.with_, self._pending.book.redactor
         if with_.secrets is not None and with_.secrets.answer != "keep" and redactor is not None:
             clean, found = await offload(redaction.size_of(blocks), redaction.clean_blocks, redactor, tuple(blocks))
             self._found("answer", found)
@@ -195,16 +189,16 @@ class _Asking:
 
     def done(self, outcome: Outcome, last: Failure | None = None) -> Done:
         """What came of it; ``last`` is what ended a try that had no answer."""
-        attempts = self._scene.attempts
+        attempts = self._pending.attempts
         if last is not None and attempts and attempts[-1].result == "cancelled":
             attempts[-1] = msgspec.structs.replace(attempts[-1], result=last)
         return Done(outcome, self._decision, model=self.model, redacted=self._redacted, refused_by=self._refused_by)
 
 
-def shaped(scene: Scene, result: Mapping[str, Any], by: DecidedBy = "policy") -> Outcome:
+def shaped(pending: PendingRequest, result: Mapping[str, Any], by: DecidedBy = "policy") -> Outcome:
     """A result of ours in the shape of the negotiated revision (R6), where it has one there."""
-    revision = scene.round.origin.revision
-    shaped = shapes.sampling_result(result, revision) if scene.item.method.startswith("sampling/") else dict(result)
+    revision = pending.round.origin.revision
+    shaped = shapes.sampling_result(result, revision) if pending.item.method.startswith("sampling/") else dict(result)
     if shaped is None:
         return Unanswered(Reason.CANNOT, detail=f"the answer's content has no form in revision {revision or 'unknown'}")
     return Answered(jsontext.dump(shaped), by)

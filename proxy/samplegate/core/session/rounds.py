@@ -46,7 +46,7 @@ class Seen(msgspec.Struct, frozen=True):
     late: bool = False
     """At the return: the client took longer than that."""
     reviews: Mapping[str, str] = {}
-    """The reviews that were opened or joined for it, by stage and rule (``Scene.reviews``)."""
+    """The reviews that were opened or joined for it, by stage and rule (``PendingRequest.reviews``)."""
 
 
 class Returned(msgspec.Struct, frozen=True):
