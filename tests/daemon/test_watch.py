@@ -57,6 +57,83 @@ def write(path: Path) -> None:
     path.write_text("version: 1 # new\n")
 
 
+def plain(root: Path) -> Path:
+    root.mkdir()
+    write(root / "policy.yaml")
+    return root / "policy.yaml"
+
+
+def missing(root: Path) -> Path:
+    return root / "not" / "yet" / "policy.yaml"
+
+
+def nested(root: Path) -> Path:
+    """A link to a link in another folder, in a folder that is a link."""
+    for folder in ("a", "b", "c", "d"):
+        (root / folder).mkdir(parents=True)
+    for folder in ("c", "d"):
+        write(root / folder / "real")
+    (root / "b" / "link").symlink_to("../c/real")
+    (root / "a" / "policy.yaml").symlink_to(root / "b" / "link")
+    (root / "way").symlink_to("a")
+    return root / "way" / "policy.yaml"
+
+
+def turn_nested(path: Path) -> None:
+    root = path.parent.parent
+    (root / "b" / "new").symlink_to("../d/real")
+    (root / "b" / "new").rename(root / "b" / "link")
+
+
+def touch(path: Path) -> None:
+    os.utime(path)
+
+
+def chmod(path: Path) -> None:
+    path.chmod(0o600)
+
+
+def make(path: Path) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write(path)
+
+
+def read(path: Path) -> None:
+    path.read_text()
+    os.utime(path.parent)
+
+
+CHANGES: dict[str, tuple[Callable[[Path], Path], Callable[[Path], object], bool]] = {
+    "written to": (plain, grow, True),
+    "renamed over": (plain, replace, True),
+    "touched without a change": (plain, touch, True),
+    "other permissions": (plain, chmod, True),
+    "deleted": (plain, Path.unlink, True),
+    "read": (plain, read, False),
+    "another file of its folder written": (plain, lambda path: write(path.with_name("other")), False),
+    "missing at the start, then made": (missing, make, True),
+    "missing, another made": (missing, lambda path: make(path.parent.parent / "other"), False),
+    "a ConfigMap turned": (config_map, turn, True),
+    "a ConfigMap's file written to": (config_map, grow, True),
+    "another file of a ConfigMap's folder": (config_map, lambda path: write(path.parent / "v1" / "other"), False),
+    "behind nested links, written to": (nested, grow, True),
+    "behind nested links, renamed over": (nested, lambda path: replace(path.resolve()), True),
+    "behind nested links, a middle one turned": (nested, turn_nested, True),
+}
+
+
+@pytest.mark.parametrize("name", CHANGES)
+async def test_these_changes_are_wishes(tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watch, "TICK", 0.5)
+    made, change, told = CHANGES[name]
+    path = made(tmp_path / "root")
+    async with watched(path) as seen:
+        change(path)
+        if told:
+            assert Wish((path,)) == await seen.next()
+        await seen.nothing()
+
+
 @pytest.mark.parametrize("change", [grow, replace], ids=["write", "replace"])
 async def test_each_of_three_changes_is_a_wish(policy: Path, change: Callable[[Path], None]) -> None:
     async with watched(policy) as seen:
