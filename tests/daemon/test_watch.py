@@ -18,7 +18,6 @@ import pytest
 from samplegate.core.session.rounds import Note
 from samplegate.daemon import watch
 from samplegate.daemon.watch import Wish, Wishes, watching
-from tests.daemon.test_sight import config_map, grow, replace, turn
 
 pytestmark = pytest.mark.anyio
 
@@ -55,6 +54,32 @@ def policy(tmp_path: Path) -> Path:
 
 def write(path: Path) -> None:
     path.write_text("version: 1 # new\n")
+
+
+def config_map(root: Path) -> Path:
+    """As Kubernetes mounts one: the file is a link through ``..data``, which is turned to change it."""
+    for version in ("v1", "v2"):
+        (root / version).mkdir(parents=True)
+        (root / version / "policy.yaml").write_text("version: 1\n")
+    (root / "..data").symlink_to("v1")
+    (root / "policy.yaml").symlink_to("..data/policy.yaml")
+    return root / "policy.yaml"
+
+
+def turn(path: Path) -> None:
+    (path.parent / "..new").symlink_to("v1" if (path.parent / "..data").readlink() == Path("v2") else "v2")
+    (path.parent / "..new").rename(path.parent / "..data")
+
+
+def replace(path: Path) -> None:
+    new = path.with_name(".new")
+    new.write_text(path.read_text())
+    new.rename(path)
+
+
+def grow(path: Path) -> None:
+    with path.open("a") as file:
+        file.write("# more\n")
 
 
 def plain(root: Path) -> Path:
@@ -141,6 +166,14 @@ async def test_each_of_three_changes_is_a_wish(policy: Path, change: Callable[[P
             change(policy)
             assert Wish((policy,)) == await seen.next()
         await seen.nothing()
+
+
+@pytest.mark.parametrize("name", ["ring", "a\0b", "x" * 5000])
+async def test_a_path_that_leads_nowhere_is_not_there_and_the_others_are_watched(policy: Path, name: str) -> None:
+    (policy.parent / "ring").symlink_to("ring")
+    async with watched(policy.parent / name, policy) as seen:
+        grow(policy)
+        assert Wish((policy,)) == await seen.next()
 
 
 async def test_a_config_map_is_read_again_each_time_its_link_is_turned(tmp_path: Path) -> None:

@@ -1,32 +1,36 @@
-"""When the files of a daemon should be read again: somebody changed one, or sent SIGHUP. One stream of wishes; it reads and reloads nothing.
+"""Requests for a reload: a watched file changed, or SIGHUP came. One stream of them; it reads and reloads nothing.
 
-The *folders* are watched, with watchfiles: watching a file misses its second atomic replacement. Whether a file changed is seen from the file
-itself (``sight.py``), so nothing else in its folder matters, no change during a reload is lost, and a file system that tells nothing (a network's)
-is only slower.
+watchfiles watches the *folders* of each path and of the file that it leads to: watching a file misses its second atomic replacement. Whether a file
+changed is seen from the file itself, so nothing else in its folder matters, no change during a reload is lost, and what is not told (on a network's
+file system, or of a link between the two folders) only takes longer: until the next look.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import os
 import signal
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Iterable
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, TypeAlias
 
 import anyio
 import anyio.to_thread
 import msgspec
 
 from samplegate.core.session.rounds import Note
-from samplegate.daemon.sight import Folder, Sight, known_folders, look
 
 QUIET: Final = 100  # milliseconds without another change before one is told: an editor writes, renames and removes
 MOST: Final = 2000  # milliseconds that changes are collected where there is no quiet
 TICK: Final = 5.0  # seconds between looks at the files where nothing is told
 POLL: Final = 2.0  # the same where folders cannot be watched
 COARSE: Final = 0.02  # seconds by which the clock of a file system may be behind ours
+
+Mark: TypeAlias = tuple[int, int, int, int, int]
+"""Device, inode, size and the two times in nanoseconds of a file: another, and it has changed or is another one."""
 
 
 class Wish(msgspec.Struct, frozen=True):
@@ -99,7 +103,7 @@ class Wishes:
         self._note = note
         self._notices = notices
         self._clock = clock
-        self._known: dict[Path, Sight] = {}
+        self._known: dict[Path, Mark | None] = {}
         self._since = 0.0
         self._asked = False
         self._stirred = asyncio.Event()
@@ -160,13 +164,13 @@ class Wishes:
                 await anyio.sleep(POLL)
             self._stirred.set()
 
-    async def _told(self, folders: frozenset[Folder]) -> None:
+    async def _told(self, folders: dict[str, tuple[int, int]]) -> None:
         """Pass on what is told of some folders, until they are others."""
         if not folders:
             await self._stop.wait()
             return
         asyncio.get_running_loop().call_soon(self._stirred.set)  # what changed before the watch stood: it stands when this task first waits
-        async with aclosing(self._notices({name for name, _, _ in folders}, self._stop)) as found:
+        async with aclosing(self._notices(folders, self._stop)) as found:
             async for _ in found:
                 self._polling = False
                 self._stirred.set()
@@ -177,22 +181,42 @@ class Wishes:
         """Which files are not what they were; from now on they are what they are."""
         seen, before = await self._look(), self._known
         self._known = seen
-        return tuple(path for path, sight in seen.items() if self._is_new(before.get(path), sight))
+        return tuple(path for path, mark in seen.items() if self._is_new(before.get(path), mark, path in before))
 
-    def _is_new(self, before: Sight | None, sight: Sight) -> bool:
+    def _is_new(self, before: Mark | None, mark: Mark | None, known: bool) -> bool:
         """A file that came into the set by a reload was read between the wish for it and now."""
-        return sight.newest > self._since - COARSE if before is None else before.marks != sight.marks
+        return before != mark if known else mark is not None and mark[4] / 1e9 > self._since - COARSE
 
-    async def _folders(self) -> frozenset[Folder]:
-        seen = await self._look()
-        return await anyio.to_thread.run_sync(known_folders, seen.values())
-
-    async def _look(self) -> dict[Path, Sight]:
+    async def _folders(self) -> dict[str, tuple[int, int]]:
         files = tuple(self._files())
-        return await anyio.to_thread.run_sync(lambda: {path: look(path) for path in files})
+        return await anyio.to_thread.run_sync(lambda: _folders(files))
+
+    async def _look(self) -> dict[Path, Mark | None]:
+        files = tuple(self._files())
+        return await anyio.to_thread.run_sync(lambda: {path: _mark(path) for path in files})
 
     def _complain(self, problem: Exception) -> None:
         """Once, until folders can be watched again. One that is gone again is nothing to tell."""
         if not self._polling and not isinstance(problem, FileNotFoundError):
             self._polling = True
             self._note(Note("watch.polling", {"problem": str(problem) or type(problem).__name__, "seconds": POLL}))
+
+
+def _mark(path: str | Path) -> Mark | None:
+    """None where no file can be reached. May wait for a disk."""
+    try:
+        info = os.stat(path)  # noqa: PTH116
+    except (OSError, ValueError):
+        return None
+    return info.st_dev, info.st_ino, info.st_size, info.st_mtime_ns, info.st_ctime_ns
+
+
+def _folders(files: Iterable[Path]) -> dict[str, tuple[int, int]]:
+    """The folders in which a change of these files would show, or the nearest that exist, each with device and inode."""
+    found = {}
+    for path in files:
+        with contextlib.suppress(OSError, ValueError):  # a name that no system takes
+            for way in (path.absolute(), Path(os.path.realpath(path))):  # ``resolve`` raises for links in a ring
+                folder, mark = next((folder, mark) for folder in way.parents if (mark := _mark(folder)) is not None)
+                found[str(folder)] = mark[:2]
+    return found
