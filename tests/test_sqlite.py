@@ -17,7 +17,7 @@ from typing import Any, Final
 import pytest
 
 from samplegate.limits.shared import Shared
-from samplegate.records.table import Table
+from samplegate.records.sqlite_log import SqliteLog
 from samplegate.sqlite import Fault, File, Schema
 from samplegate.store.engine import Database as Reviews
 
@@ -45,7 +45,7 @@ def reviews(path: Path, seconds: float) -> Iterator[Any]:
 
 @contextlib.contextmanager
 def decisions(path: Path, seconds: float) -> Iterator[Any]:
-    log = Table(path / "decisions.db")
+    log = SqliteLog(path / "decisions.db")
     with contextlib.closing(log), log._transaction(lambda: seconds) as connection:
         yield connection.exec_driver_sql
 

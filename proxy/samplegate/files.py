@@ -1,17 +1,21 @@
-"""Files of this machine: folders for the owner alone, locks between processes, the identity of a file, syncing to the disk."""
+"""Files of this machine: folders for the owner alone, locked files and shared secrets, whether a file can be written, identity, syncing to the disk.
+
+A lock on a file goes with the file when that is put aside: a process that waited for it looks again which file has the name.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import errno
 import os
+import stat
 import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeAlias
 
-PATIENCE: Final = 5.0  # seconds for the folder's lock, which others hold for less than a millisecond
+PATIENCE: Final = 5.0  # seconds for a lock: others hold it for less than a millisecond, or for some where they sync
 SQLITE: Final = "sqlite:"
 """What stands before the path of a database in a setting."""
 _MAGIC: Final = b"SQLite format 3\0"
@@ -159,3 +163,110 @@ def is_sqlite(path: Path, *, empty: bool) -> bool:
     with path.open("rb") as file:
         found = file.read(len(_MAGIC))
     return found == _MAGIC if found else empty
+
+
+Patience: TypeAlias = Callable[[], float]
+"""How many seconds a lock is waited for in all. Asked again while waiting, since it may be cut short meanwhile, by another thread."""
+LOCK_PAUSE: Final = 0.002
+
+
+@contextlib.contextmanager
+def locked_file(path: Path, patience: Patience) -> Iterator[int]:
+    """The file that has the name, open for reading and appending, and locked where it is a regular one. Raises OSError, TimeoutError for the lock."""
+    begun = time.monotonic()
+    while True:
+        fd = _open(path)
+        try:
+            if not stat.S_ISREG(os.fstat(fd).st_mode):
+                yield fd
+                return
+            lock(fd, patience, begun)
+            try:
+                if identity(path) == identity_of(fd):
+                    yield fd
+                    return
+            finally:
+                unlock(fd)
+        finally:
+            os.close(fd)
+        if time.monotonic() - begun >= patience():  # it was put aside or removed while we waited, again and again
+            raise TimeoutError("the file was replaced by others all the time")
+
+
+def lock(fd: int, patience: Patience, begun: float | None = None) -> None:
+    """An exclusive lock on the open file. Raises TimeoutError ``patience`` seconds after ``begun`` (monotonic; now); blocks its thread meanwhile."""
+    begun = time.monotonic() if begun is None else begun
+    while not try_lock(fd):
+        waited = time.monotonic() - begun
+        if waited >= patience():
+            raise TimeoutError(f"another process has held the lock for {waited:.2g} s")
+        time.sleep(LOCK_PAUSE)
+
+
+def _open(path: Path) -> int:
+    flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0) | getattr(os, "O_NONBLOCK", 0)
+    return os.open(path, flags, 0o600)
+
+
+def identity_of(fd: int) -> tuple[int, int]:
+    """Which file it is, as ``files.identity`` says of a name."""
+    found = os.fstat(fd)
+    return found.st_dev, found.st_ino
+
+
+def secret(path: Path, size: int, *, patience: Patience = lambda: PATIENCE, proposed: bytes = b"") -> bytes:
+    """The random bytes kept in ``path``, made at the first call of whichever process comes first: ``proposed``, or new ones. Raises OSError."""
+    make_folder(path.parent)
+    with locked_file(path, patience) as fd:
+        os.lseek(fd, 0, os.SEEK_SET)
+        found = os.read(fd, size)
+        if len(found) < size:
+            os.ftruncate(fd, 0)
+            found = proposed or os.urandom(size)
+            os.write(fd, found)
+            sync_file(fd)  # once: without it the hashes of a synced log could not be told any more
+        return found
+
+
+def write_fault(path: Path, *, whole: bool = False) -> str | None:
+    """Why the file could not be written or made, as words to stand after its name. ``whole``: its folder must be ours too, and it a regular file."""
+    try:
+        return _write_fault(path, whole)
+    except OSError as failed:
+        return f"cannot be reached: {failed.strerror}"
+
+
+def _write_fault(path: Path, whole: bool) -> str | None:
+    try:
+        found = path.stat()
+    except FileNotFoundError:
+        return _folder_fault(path.parent)
+    if stat.S_ISDIR(found.st_mode):
+        return "is a folder"
+    if _is_stdout(found):
+        return "is stdout, which belongs to the protocol"
+    if not os.access(path, os.R_OK | os.W_OK):
+        return "cannot be written"
+    if whole and not stat.S_ISREG(found.st_mode):
+        return "is no regular file: nothing there can be synced, or put aside when it is full"
+    if whole and not os.access(path.parent, os.W_OK | os.X_OK):
+        return f"has a folder that cannot be written: {path.parent}"
+    return None
+
+
+def _folder_fault(folder: Path) -> str | None:
+    while not folder.exists():
+        if folder == folder.parent:
+            return "has no folder that exists"
+        folder = folder.parent
+    if not folder.is_dir():
+        return f"cannot be made: {folder} is no folder"
+    return None if os.access(folder, os.W_OK | os.X_OK) else f"cannot be made: folder {folder} cannot be written"
+
+
+def _is_stdout(found: os.stat_result) -> bool:
+    try:
+        ours = os.fstat(sys.__stdout__.fileno() if sys.__stdout__ is not None else 1)
+    except (OSError, ValueError):
+        return False
+    return not stat.S_ISCHR(found.st_mode) and os.path.samestat(found, ours)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from samplegate.core.policy import AllowRule, ForwardRule, Match
-from samplegate.records.table import Table
+from samplegate.records.sqlite_log import SqliteLog
 from tests.commands.shell import Run, Write
 from tests.core import logged
 from tests.core.asking import book, form, sampling
@@ -108,7 +108,7 @@ def test_a_revoked_request_is_one_and_stands_there_as_it_came_out(run: Run, writ
     if place == "file":
         write(log, "".join(f"{logged.text(one)}\n" for one in records))
     else:
-        table = Table(tmp_path / "log.db", content="full")
+        table = SqliteLog(tmp_path / "log.db", content="full")
         assert 2 == table.keep(records, lambda: 5.0)
         table.close()
     told = run("replay", "--log", log, "--policy", "new.yaml").out.splitlines()

@@ -11,7 +11,7 @@ import pytest
 from samplegate.commands import reader
 from samplegate.core.policy import AllowRule, DenyRule, ForwardRule, Match
 from samplegate.core.record import Attempt
-from samplegate.records.table import Table
+from samplegate.records.sqlite_log import SqliteLog
 from tests.commands.shell import Run, Write
 from tests.core import logged
 from tests.core.asking import book, form, sampling, tool
@@ -123,7 +123,7 @@ def test_a_revoked_request_is_one(run: Run, tmp_path: Path, write: Write, place:
         write(log, "".join(texts[1:]))
     else:
         log = "sqlite:log.db"
-        table = Table(tmp_path / "log.db")
+        table = SqliteLog(tmp_path / "log.db")
         assert 3 == table.keep(records, lambda: 5.0)
         table.close()
     told = json.loads(run("report", "--log", log, "--json").out)

@@ -12,15 +12,16 @@ from pathlib import Path
 import pytest
 
 import samplegate.files
-from samplegate.records import appending, locking, rotation
-from samplegate.records.appending import Appender
+from samplegate import files
+from samplegate.records import jsonl
+from samplegate.records.jsonl import Appender
 from tests.records.sample import names
 
 WRITER = """
 import sys
 from pathlib import Path
-from samplegate.records.appending import Appender
-from samplegate.records.locking import secret
+from samplegate.records.jsonl import Appender
+from samplegate.files import secret
 path, letter, count, length = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
 key = secret(Path(sys.argv[1] + ".key"), 32)
 appender = Appender(max_bytes=int(sys.argv[5]), synced=sys.argv[6] == "synced")
@@ -57,9 +58,9 @@ def lines(*paths: Path) -> list[str]:
     return [line for text in texts for line in text.splitlines() if line]
 
 
-def files(path: Path) -> list[Path]:
+def log_files(path: Path) -> list[Path]:
     """Those of the log, oldest first."""
-    return [part for _, part in rotation.turned(path)] + ([path] if path.exists() else [])
+    return [part for _, part in jsonl.turned(path)] + ([path] if path.exists() else [])
 
 
 def test_several_processes_append_whole_lines_and_agree_on_the_key(tmp_path: Path) -> None:
@@ -76,7 +77,7 @@ def test_processes_that_turn_the_file_over_lose_nothing_and_tear_nothing(tmp_pat
     path = tmp_path / "x.jsonl"
     for process in [writer(path, letter, count=100, max_bytes=10_000, synced=synced) for letter in "abcdef"]:
         ended(process)
-    parts = files(path)
+    parts = log_files(path)
     found = lines(*parts)
     assert 600 == len(found)
     for letter in "abcdef":
@@ -98,7 +99,7 @@ def test_a_writer_that_is_killed_leaves_at_most_a_half_line_that_the_next_one_en
         process.send_signal(signal.SIGKILL)
         stands[letter] = len(process.communicate(timeout=100)[0].split()) + 19
     Appender(max_bytes=max_bytes).append(path, [b"last"])
-    found = lines(*files(path))
+    found = lines(*log_files(path))
     assert "last" == found.pop()
     for letter, least in stands.items():
         told = [line for line in found if line.endswith(letter * 3000)]
@@ -111,14 +112,14 @@ def test_more_than_fits_is_left_for_the_next_call(tmp_path: Path) -> None:
     path, appender = tmp_path / "x", Appender(max_bytes=10)
     told = [b"123", b"456", b"789", b"a line that is longer than the whole file", b"0"]
     assert [2, 1, 1, 1] == [appender.append(path, told[at:]) for at in (0, 2, 3, 4)]
-    assert [["123", "456"], ["789"], [told[3].decode()], ["0"]] == [lines(part) for part in files(path)]
+    assert [["123", "456"], ["789"], [told[3].decode()], ["0"]] == [lines(part) for part in log_files(path)]
 
 
 def test_only_so_many_files_are_kept(tmp_path: Path) -> None:
     path, appender = tmp_path / "x", Appender(max_bytes=4, keep=3)
     for number in range(12):
         appender.append(path, [b"%03d" % number])
-    assert (["x", "x.000009", "x.000010", "x.000011"], ["008", "009", "010", "011"]) == (names(tmp_path), lines(*files(path)))
+    assert (["x", "x.000009", "x.000010", "x.000011"], ["008", "009", "010", "011"]) == (names(tmp_path), lines(*log_files(path)))
 
 
 def test_a_half_line_is_ended_first(tmp_path: Path) -> None:
@@ -149,14 +150,14 @@ def test_what_others_do_to_the_file_tears_no_line(tmp_path: Path, how: str) -> N
 
 def test_a_lock_that_was_waited_for_is_not_used_on_a_file_that_was_put_aside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "x"
-    real, moved = locking.lock, list[object]()
+    real, moved = files.lock, list[object]()
 
     def meanwhile(*given: object) -> None:
         real(*given)  # type: ignore[arg-type]
         if not moved:
             moved.append(path.rename(tmp_path / "aside"))
 
-    monkeypatch.setattr(locking, "lock", meanwhile)
+    monkeypatch.setattr(files, "lock", meanwhile)
     Appender().append(path, [b"one"])
     assert (["one"], []) == (lines(path), lines(tmp_path / "aside"))
 
@@ -186,7 +187,7 @@ def test_what_could_be_written_in_part_only_is_taken_back(tmp_path: Path, monkey
 LIMITED = """
 import resource, sys
 from pathlib import Path
-from samplegate.records.appending import Appender
+from samplegate.records.jsonl import Appender
 import signal
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 path, appender = Path(sys.argv[1]), Appender(synced=True)
@@ -222,7 +223,7 @@ class Disk:
         self.did: list[str] = []
         self.fails = 0
         for name in ("sync_file", "sync_folder"):
-            monkeypatch.setattr(appending, name, self._sync(name, getattr(samplegate.files, name)))
+            monkeypatch.setattr(jsonl, name, self._sync(name, getattr(samplegate.files, name)))
 
     def _sync(self, name: str, real: object) -> object:
         def sync(what: object) -> None:
@@ -256,7 +257,7 @@ def test_what_was_not_brought_to_the_disk_is_taken_back(tmp_path: Path, monkeypa
     path.write_bytes(b"zero\n")
     disk.fails = 1
     if fails == 2:
-        monkeypatch.setattr(appending, "sync_file", lambda _: None)
+        monkeypatch.setattr(jsonl, "sync_file", lambda _: None)
     with pytest.raises(OSError, match="Input/output error"):
         appender.append(path, [b"one"])
     assert b"zero\n" == path.read_bytes()

@@ -20,10 +20,9 @@ import pytest
 
 from samplegate.core.record import content_hash
 from samplegate.ports import Unavailable
-from samplegate.records import appending
-from samplegate.records.decisions import DecisionLog, NoDecisionLog, decision_log
-from samplegate.records.kept import KeptLog
-from samplegate.records.logfile import LogFile, file_name, one_file
+from samplegate.records import jsonl
+from samplegate.records.decisions import DecisionLog, KeptLog, NoDecisionLog, decision_log
+from samplegate.records.jsonl import LogFile, file_name, one_file
 from tests.records.sample import NOON, RECORD, ids, names, numbers, record
 
 
@@ -170,7 +169,7 @@ class Disk:
         self.synced, self.fails = 0, 0
         self.go, self.begun = threading.Event(), threading.Event()
         self.go.set()
-        monkeypatch.setattr(appending, "sync_file", self._sync)
+        monkeypatch.setattr(jsonl, "sync_file", self._sync)
 
     def _sync(self, fd: int) -> None:
         self.synced += 1
@@ -238,12 +237,12 @@ LIMITED = """
 import anyio, resource, signal, sys
 from pathlib import Path
 from samplegate.ports import Unavailable
-from samplegate.records import kept
+from samplegate.records import decisions
 from samplegate.records.decisions import decision_log
 from tests.records.sample import record
 
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-kept.PROBES = 0.0
+decisions.PROBES = 0.0
 
 def room(size):
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, resource.RLIM_INFINITY))

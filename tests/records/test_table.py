@@ -23,17 +23,16 @@ import pytest
 from samplegate import sqlite
 from samplegate.core.record import content_hash
 from samplegate.ports import Unavailable
-from samplegate.records import kept
-from samplegate.records.decisions import DecisionLog, decision_log
-from samplegate.records.kept import KeptLog
-from samplegate.records.table import Table, lines
+from samplegate.records import decisions
+from samplegate.records.decisions import DecisionLog, KeptLog, decision_log
+from samplegate.records.sqlite_log import SqliteLog, lines
 from tests.records.sample import NOON, RECORD, names, numbers, record
 
 pytestmark = pytest.mark.anyio
 
 
 def opened(path: Path, *, patience: float = 5.0, **more: Any) -> KeptLog:
-    return KeptLog(Table(path, **more), patience=patience)
+    return KeptLog(SqliteLog(path, **more), patience=patience)
 
 
 def told(path: Path) -> list[str]:
@@ -128,11 +127,11 @@ WRITER = """
 import sys, anyio
 from dataclasses import replace
 from pathlib import Path
-from samplegate.records.kept import KeptLog
-from samplegate.records.table import Table
+from samplegate.records.decisions import KeptLog
+from samplegate.records.sqlite_log import SqliteLog
 from tests.records.sample import record
 async def main(path, letter, count):
-    log = KeptLog(Table(path), patience=60)
+    log = KeptLog(SqliteLog(path), patience=60)
     for number in range(count):
         await log.write(record(f"{letter}{number}", request={"text": "x" * 2000}))
         print(number, flush=True)
@@ -196,7 +195,7 @@ async def test_the_end_of_the_process_does_not_wait_for_a_lock(tmp_path: Path) -
 
 
 async def test_a_full_disk_refuses_and_is_over_when_there_is_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kept, "PROBES", 0.0)
+    monkeypatch.setattr(decisions, "PROBES", 0.0)
     monkeypatch.setattr(sqlite, "MOST_PAGES", 40)
     path = tmp_path / "x.db"
     log, stood = opened(path, content="full"), 0
@@ -214,7 +213,7 @@ async def test_a_full_disk_refuses_and_is_over_when_there_is_room(tmp_path: Path
         assert "its disk is full" in str(log.problem())
         await anyio.lowlevel.checkpoint()
     monkeypatch.undo()
-    monkeypatch.setattr(kept, "PROBES", 0.0)
+    monkeypatch.setattr(decisions, "PROBES", 0.0)
     await until_well(log)
     await log.write(record("after"))
     assert [*numbers(range(stood)), "after"] == told(path)

@@ -13,7 +13,7 @@ from samplegate.commands.files import Unreadable
 from samplegate.core.logline import Line
 from samplegate.core.logline import read as read_line
 from samplegate.files import SQLITE, is_sqlite
-from samplegate.records.rotation import main_of, series, turned
+from samplegate.records.jsonl import main_of, series, turned
 
 MAX_LINE: Final = 16 * 1024 * 1024  # bytes; a record has two contents of 1 MiB at most, and JSON may escape every byte of them
 MAX_LISTED: Final = 20
@@ -63,7 +63,7 @@ class Rows:
         return [f"{SQLITE}{self.path}"]
 
     def lines(self) -> Lines:
-        from samplegate.records.table import lines
+        from samplegate.records.sqlite_log import lines
 
         for number, line in enumerate(lines(self.path), 1):
             yield f"{self.path}: record {number}", line if len(line) <= MAX_LINE else None

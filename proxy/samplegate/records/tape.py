@@ -18,9 +18,8 @@ from samplegate.core.load import PolicyError
 from samplegate.core.parsing.strictjson import Fault, decode
 from samplegate.core.record import Record
 from samplegate.core.taping import HEADER, Taped, answered, failed
-from samplegate.files import make_folder, unlock
+from samplegate.files import lock, make_folder, unlock
 from samplegate.ports import Unavailable
-from samplegate.records.locking import lock
 
 MAX_REPEATS: Final = 100  # of one answer, where another one follows: a server may ask the same for ever
 _RULES: Final = {

@@ -1,4 +1,4 @@
-"""The decision log as rows of an SQLite database: the record as JSON, and beside it what it is searched by.
+"""The decision log as rows of an SQLite database: the record as JSON, and beside it the columns to search by. Importing it takes some 0.3 s.
 
 ``synced``: a commit is on the disk when it returns (``synchronous=FULL``); else it is the kernel's (``NORMAL``): killing any process loses
 nothing, a power cut the last moments.
@@ -13,20 +13,68 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from sqlalchemy import Connection, delete, insert
+from sqlalchemy import BigInteger, Column, Connection, Index, Integer, MetaData, String, Table, Text, delete, insert
 
-from samplegate.core.record import ContentMode, Record, to_json
-from samplegate.files import SQLITE, identity, is_sqlite
-from samplegate.records.locking import Patience, secret
-from samplegate.records.logfile import KEY_BYTES, LARGEST
-from samplegate.records.schema import DECISIONS, PART, SCHEMA, row
-from samplegate.records.writable import fault
-from samplegate.sqlite import CoreFile, Fault, fault_of, read_only
+from samplegate.core.record import MAX_NAME, ContentMode, Record, timestamp, to_json
+from samplegate.files import SQLITE, Patience, identity, is_sqlite, secret, write_fault
+from samplegate.records.jsonl import KEY_BYTES, LARGEST
+from samplegate.sqlite import CoreFile, Fault, Schema, fault_of, read_only
+
+VERSION: Final = 1
+PART: Final = "decisions"
+
+METADATA: Final = MetaData()
+VERSIONS: Final = Table("samplegate_versions", METADATA, Column("part", String, primary_key=True), Column("version", Integer, nullable=False))
+DECISIONS: Final = Table(
+    PART,
+    METADATA,
+    Column("id", BigInteger().with_variant(Integer, "sqlite"), primary_key=True, autoincrement=True),
+    Column("time", String, nullable=False),
+    Column("decision_id", String, nullable=False),
+    Column("server", String, nullable=False),
+    Column("caller", String, nullable=False),
+    Column("kind", String, nullable=False),
+    Column("outcome", String, nullable=False),
+    Column("rule", String),
+    Column("record", Text, nullable=False),
+    Index("decisions_time", "time"),
+    Index("decisions_decision_id", "decision_id"),
+    *(Index(f"decisions_{name}", name, "time") for name in ("server", "caller", "kind", "outcome", "rule")),
+    sqlite_autoincrement=True,  # a number never comes round again, so that ``id`` is the order of the records
+)
+"""``time`` is RFC 3339 in UTC, ``record`` the line of JSON that a file would have; the other columns say what stands in it, to be searched."""
+
+
+def _make(connection: Connection) -> None:
+    METADATA.create_all(connection, checkfirst=False)
+    connection.execute(insert(VERSIONS), [{"part": PART, "version": VERSION}])
+
+
+SCHEMA: Final = Schema(
+    version=VERSION,
+    select=f"SELECT version FROM {VERSIONS.name} WHERE part = '{PART}'",
+    table=VERSIONS.name,
+    make=_make,
+    contents="decisions",
+    another="name another file",
+)
+
+
+def row(record: Record, line: bytes) -> dict[str, Any]:
+    """The values of a record's row; ``line`` is its JSON."""
+    columns = {name: _text(getattr(record, name)) for name in ("decision_id", "server", "caller", "kind", "outcome", "rule")}
+    return {**columns, "time": timestamp(record.time), "record": line.decode()}
+
+
+def _text(value: str | None) -> str | None:
+    """Without halves of characters, which no database takes, and bounded, since indexes hold it."""
+    return None if value is None else value[:MAX_NAME].encode("utf-8", "replace").decode()
+
 
 PAGE: Final = 500  # rows that are read at once: a reader keeps the file from being tidied up
 
 
-class Table:
+class SqliteLog:
     """Where rows go. Several processes may share a file; what waits together is one transaction."""
 
     def __init__(self, path: Path, *, content: ContentMode = "hash", synced: bool = False) -> None:
@@ -43,7 +91,7 @@ class Table:
 
     def fault(self, now: float) -> str | None:
         """Why the file could not be written. Makes nothing."""
-        if (problem := fault(self._path, whole=True)) is not None:
+        if (problem := write_fault(self._path, whole=True)) is not None:
             return problem
         return None if self._file.is_open else _foreign(self._path)
 
