@@ -12,7 +12,7 @@ import pytest
 from samplegate.core.record import Record
 from samplegate.records.definitions import METRICS
 from samplegate.settings import ProcessSettings, RunSettings, SettingsError
-from samplegate.settings.identities import CallersEntry, JwtSettings, PeopleEntry, PersonToken, Token
+from samplegate.settings.identities import CallerSettings, JwtSettings, PeopleSettings, PersonToken, Token
 from samplegate.settings.schema import json_schema
 from samplegate.settings.servers import ServerEntry
 from samplegate.settings.serving import ServeSettings, load_serve
@@ -57,7 +57,7 @@ def test_what_only_run_has_says_so() -> None:
 
 @pytest.mark.parametrize(
     ("title", "structs"),
-    [("A server", [ServerEntry]), ("Callers", [CallersEntry, Token, JwtSettings]), ("People", [PeopleEntry, PersonToken])],
+    [("A server", [ServerEntry]), ("Callers", [CallerSettings, Token, JwtSettings]), ("People", [PeopleSettings, PersonToken])],
     ids=["servers", "callers", "people"],
 )
 def test_every_key_of_a_section_stands_there_as_it_is_described(title: str, structs: list[type[msgspec.Struct]]) -> None:

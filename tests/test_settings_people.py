@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from samplegate.settings import SettingsError, load
-from samplegate.settings.addresses import Address
 from samplegate.settings.identities import PeopleSettings, PersonToken
 from samplegate.settings.serving import LoadedServe, load_serve
+from samplegate.settings.values import Address
 
 A, B, C = "ab" * 32, "cd" * 32, "12" * 32
 BASE = "policy: p\nservers: {docs: {command: x}}\n"
@@ -39,7 +39,7 @@ def problems(text: str, folder: Path, environ: dict[str, str] | None = None) -> 
 def test_people_stand_in_the_settings_and_in_a_file(tmp_path: Path) -> None:
     (tmp_path / "people").write_text(f"# people\n\nben reviewer {B.upper()} ops,legal\ncleo  viewer\t{C}  \n")
     found = people(f"{{tokens: [{{name: ann, role: reviewer, sha256: {A}, reviewers: [ops]}}], tokens_file: people}}", tmp_path)
-    assert (True, (tmp_path / "people",)) == (found.given, found.files)
+    assert tmp_path / "people" == found.tokens_file
     assert (
         PersonToken("ann", "reviewer", A, ("ops",)),
         PersonToken("ben", "reviewer", B, ("ops", "legal")),

@@ -105,8 +105,8 @@ SERVE: list[tuple[str, dict[str, str], dict[str, Any], dict[str, Any]]] = [  # s
     ("policy: p.yaml\n", {}, {"url": "https://x", "name": "n"}, {"servers": ["n"], "servers.n.url": "https://x", "servers.n.argv": ()}),
     (BASE + "callers: {tokens_file: t}\n", {}, {}, {"callers.required": True, "callers.files": (FOLDER / "t",), "callers.jwt": None}),
     (BASE + "callers: {tokens_file: t}\n", {"SAMPLEGATE_CALLERS": f"{{tokens: [{{name: x, sha256: {A}}}]}}"}, {}, {"callers.files": ()}),
-    (BASE + "people: {tokens_file: q}\n", {}, {}, {"people.given": True, "people.files": (FOLDER / "q",), "callers.required": False}),
-    (BASE + "callers:\n", {}, {}, {"callers.required": False, "people.given": False}),
+    (BASE + "people: {tokens_file: q}\n", {}, {}, {"people.tokens_file": FOLDER / "q", "callers.required": False}),
+    (BASE + "callers:\n", {}, {}, {"callers.required": False, "people.tokens": ()}),
 ]
 
 

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from samplegate.settings import RunSettings, SettingsError, load
-from samplegate.settings.addresses import Address
 from samplegate.settings.definition import MIB
 from samplegate.settings.identities import CallerSettings
 from samplegate.settings.servers import ServerSettings
 from samplegate.settings.serving import SERVE_SETTINGS, LoadedServe, ServeSettings, load_serve
+from samplegate.settings.values import Address
 
 HOME = {"HOME": "/srv/u"}
 WHOLE = """\

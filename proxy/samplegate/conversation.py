@@ -26,7 +26,7 @@ from samplegate.preparation import Run
 from samplegate.receivers import InputReceiver
 from samplegate.relay import Relay
 from samplegate.say import say
-from samplegate.timeouts import Timeouts
+from samplegate.timeouts import enforce
 
 OK: Final = 0
 GONE: Final = 1
@@ -148,7 +148,7 @@ async def _unread(own: LineLink) -> int:
 async def _silent(run: Run, relay: Relay) -> int | None:
     """The server does not answer its first request."""
     silent = anyio.Event()
-    await Timeouts(run.settings.start_timeout, run.settings.call_timeout, silent.set).watch(relay)
+    await enforce(run.settings.start_timeout, run.settings.call_timeout, silent.set, relay)
     if not silent.is_set():
         return None
     seconds = run.settings.start_timeout

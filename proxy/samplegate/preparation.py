@@ -24,11 +24,6 @@ from samplegate.sampler.client import Models
 from samplegate.sampler.keys import child_environment
 
 NO_LOG: Final = "no decision log is kept, because no home folder is known; set HOME, or give --state DIR or --decision-log PATH"
-TOLD: Final = (
-    *("server", "state", "decision_log", "metrics_file", "metrics_port", "env_file", "protocol"),
-    *("start_timeout", "call_timeout", "end_of_input_timeout"),
-)
-"""The settings that the command line can give."""
 
 
 class Run(msgspec.Struct, frozen=True):
@@ -61,8 +56,7 @@ def prepare(args: argparse.Namespace) -> Run:
 
     Raises for what is wrong with it: PolicyError, SettingsError, Unavailable.
     """
-    told = {name: getattr(args, name) for name in TOLD}
-    loaded = process.load(os.environ, file=args.settings, given=told)
+    loaded = process.load(os.environ, file=args.settings, given=vars(args))
     settings = loaded.settings
     warned: list[str] = []
     headers = {} if args.url is None else _headers(args.url, args.header_from, settings.server, warned)

@@ -25,15 +25,13 @@ from tests.callers.issuer import Endpoint, key_set, mint, public
 pytestmark = pytest.mark.anyio
 
 CI, OPS = "c" * 40, "o" * 40
-STATIC = CallerSettings(
-    required=True, tokens=tuple(Token(name, hashlib.sha256(text.encode()).hexdigest()) for name, text in (("ci", CI), ("ops", OPS)))
-)
+STATIC = CallerSettings(tokens=tuple(Token(name, hashlib.sha256(text.encode()).hexdigest()) for name, text in (("ci", CI), ("ops", OPS))))
 GATE = "https://gate.example.com"
 
 
 def jwt_callers(endpoint: Endpoint, **more: Any) -> CallerSettings:
     settings = JwtSettings("https://login.example.com", jwks_url=f"{endpoint.url}/keys", **more)
-    return CallerSettings(required=True, tokens=STATIC.tokens, jwt=settings, resource=GATE)
+    return CallerSettings(tokens=STATIC.tokens, jwt=settings, resource=GATE)
 
 
 async def test_without_tokens_in_the_settings_whoever_reaches_us_is_local() -> None:
@@ -237,14 +235,14 @@ async def test_a_client_of_the_sdk_finds_its_way_to_the_issuer() -> None:
 async def test_a_daemon_below_a_path_names_its_resources_with_it() -> None:
     async with Endpoint().serving() as endpoint:
         callers = jwt_callers(endpoint)
-        world = World(CallerSettings(True, (), callers.jwt, f"{GATE}/gate"))
+        world = World(CallerSettings((), None, callers.jwt, f"{GATE}/gate"))
         where = re.findall(r'resource_metadata="https://gate.example.com(.*?)"', (await world.ask()).headers["www-authenticate"])
         assert ["/.well-known/oauth-protected-resource/gate/servers/docs/mcp"] == where
         assert f"{GATE}/gate/servers/docs/mcp" == (await world.ask(path=where[0], method="GET")).json["resource"]
 
 
 async def test_without_an_issuer_there_is_no_metadata() -> None:
-    world = World(CallerSettings(True, STATIC.tokens, None, GATE))
+    world = World(CallerSettings(STATIC.tokens, None, None, GATE))
     assert "Bearer" == (await world.ask()).headers["www-authenticate"]
     assert 401 == (await world.ask(path="/.well-known/oauth-protected-resource", method="GET")).status
 
@@ -296,7 +294,7 @@ async def test_while_the_issuer_is_silent_known_keys_hold_and_static_tokens_alwa
 async def test_only_who_has_no_other_callers_is_unready_without_an_issuer() -> None:
     async with Endpoint().serving() as endpoint:
         both = World(jwt_callers(endpoint))
-        alone = World(CallerSettings(True, (), jwt_callers(endpoint).jwt, GATE))
+        alone = World(CallerSettings((), None, jwt_callers(endpoint).jwt, GATE))
         for world, expected in ((World(), None), (World(STATIC), None), (both, None), (alone, "the issuer's keys are not to be had")):
             await world.guard.warm()
             assert expected == world.guard.unready()
@@ -344,7 +342,7 @@ async def test_other_settings_hold_from_the_next_request_on_and_the_issuers_keys
         world = World(callers)
         assert 200 == (await world.ask(token=mint(aud=GATE))).status
         endpoint.answers["/keys"] = 500, b""
-        world.guard.change(world.settings(CallerSettings(True, STATIC.tokens[1:], callers.jwt, GATE)))
+        world.guard.change(world.settings(CallerSettings(STATIC.tokens[1:], None, callers.jwt, GATE)))
         assert 200 == (await world.ask(token=mint(aud=GATE))).status
         assert 401 == (await world.ask(token=CI)).status
         assert 200 == (await world.ask(token=OPS)).status

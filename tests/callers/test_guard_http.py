@@ -58,7 +58,7 @@ async def test_real_clients_get_through_with_a_good_token_only() -> None:
     async with Endpoint().serving() as endpoint:
         endpoint.answers["/keys"] = 200, key_set(public("k", "ES256"))
         jwt = JwtSettings("https://login.example.com", jwks_url=f"{endpoint.url}/keys")
-        world = World(CallerSettings(True, STATIC.tokens, jwt, GATE))
+        world = World(CallerSettings(STATIC.tokens, None, jwt, GATE))
         async with serving(world) as url, aiohttp.ClientSession() as http:
             for token, status, caller in ((CI, 200, ["ci"]), (mint(aud=GATE), 200, ["jwt:alice"]), ("x" * 64, 401, []), (mint(aud="x"), 401, [])):
                 world.scopes.clear()

@@ -11,19 +11,21 @@ from mcp.server.transport_security import TransportSecurityMiddleware, Transport
 from starlette.requests import Request
 
 from samplegate.callers.origins import host_policy
-from samplegate.settings.addresses import Address
 from samplegate.settings.identities import CallerSettings
 from samplegate.settings.serving import ServeSettings
+from samplegate.settings.values import Address
 
 pytestmark = pytest.mark.anyio
 SHAPE = re.compile(r"(?:\[[0-9a-f:.]+\]|[a-z0-9.-]+)(:[0-9]{1,5})?", re.IGNORECASE)
 
 LOCAL = ServeSettings(policy=Path("p"))
-PUBLIC = ServeSettings(policy=Path("p"), listen="0.0.0.0:8080", callers=CallerSettings(required=True, resource="https://gate.example.com/mcp"))
+PUBLIC = ServeSettings(
+    policy=Path("p"), listen="0.0.0.0:8080", callers=CallerSettings(tokens_file=Path("t"), resource="https://gate.example.com/mcp")
+)
 NAMED = ServeSettings(
     policy=Path("p"),
     listen="0.0.0.0:8080",
-    callers=CallerSettings(required=True),
+    callers=CallerSettings(tokens_file=Path("t")),
     allowed_hosts=("Gate.example.com", "gate.internal:*"),
     allowed_origins=("https://App.example.com/", "https://dev.example.com:*"),
 )

@@ -14,30 +14,28 @@ def token(name: str, text: str, role: str = "reviewer", *reviewers: str) -> Pers
 
 
 def test_a_person_is_known_by_each_of_their_tokens_and_by_its_hash() -> None:
-    people = People(
-        PeopleSettings(True, (token("ann", "one", "reviewer", "ops"), token("ann", "two", "reviewer", "ops"), token("ben", "three", "admin")))
-    )
+    people = People(PeopleSettings((token("ann", "one", "reviewer", "ops"), token("ann", "two", "reviewer", "ops"), token("ben", "three", "admin"))))
     ann = Person("ann", "reviewer", ("ops",))
     assert [ann, ann, Person("ben", "admin")] == [people.person(text) for text in ("one", "two", "three")]
     assert ann == people.known(hashlib.sha256(b"two").digest())
 
 
 def test_nobody_is_known_by_anything_else() -> None:
-    people = People(PeopleSettings(True, (token("ann", "one"),)))
+    people = People(PeopleSettings((token("ann", "one"),)))
     assert [None] * 5 == [people.person(text) for text in ("", "One", "one ", "\x00", "\ud800")]
     assert [None] * 3 == [people.known(digest) for digest in (b"", bytes(32), b"one")]
 
 
 def test_others_hold_from_the_next_question_on() -> None:
-    people = People(PeopleSettings(True, (token("ann", "one"),)))
-    people.put(PeopleSettings(True, (token("ben", "two"),)))
+    people = People(PeopleSettings((token("ann", "one"),)))
+    people.put(PeopleSettings((token("ben", "two"),)))
     assert (None, Person("ben", "reviewer")) == (people.person("one"), people.person("two"))
 
 
 def test_what_does_not_go_together_with_the_policy_is_told() -> None:
-    people = PeopleSettings(True, (token("ann", "one", "reviewer", "ops", "opps"), token("ben", "two", "viewer")))
+    people = PeopleSettings((token("ann", "one", "reviewer", "ops", "opps"), token("ben", "two", "viewer")))
     assert [
         "people: opps is no reviewer of the policy, so nobody answers in that name",
         "people: nobody may decide for the reviewer legal, but by webhook, command or `samplegate reviews`",
     ] == misfits(people, {"ops", "legal"})
-    assert [] == misfits(PeopleSettings(True, (token("ann", "one"),)), {"ops", "legal"})
+    assert [] == misfits(PeopleSettings((token("ann", "one"),)), {"ops", "legal"})

@@ -20,7 +20,7 @@ from samplegate.house import House
 from samplegate.ports import Unavailable
 from samplegate.records.decisions import NoDecisionLog
 from samplegate.records.log import Log
-from samplegate.settings.addresses import Address
+from samplegate.settings.values import Address
 from tests.daemon.gate import ASK_FORM, asking, client, serving
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(120)]

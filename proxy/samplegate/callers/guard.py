@@ -15,10 +15,10 @@ from samplegate.callers.origins import HostPolicy, host_policy
 from samplegate.callers.tokens import LOCAL, Bearers, Caller, NotEnough, NotTaken, StaticTokens, allowed
 from samplegate.ports import Log, Unavailable
 from samplegate.request_headers import RequestHeaders
-from samplegate.settings.addresses import Address
 from samplegate.settings.identities import JwtSettings
 from samplegate.settings.servers import ServerSettings
 from samplegate.settings.serving import ServeSettings
+from samplegate.settings.values import Address
 
 if TYPE_CHECKING:
     from samplegate.callers.jwt import Keys

@@ -8,8 +8,8 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from samplegate.callers.http import Reply
-from samplegate.settings.addresses import Address
 from samplegate.settings.serving import ServeSettings
+from samplegate.settings.values import Address
 
 ANY: Final = "*"
 """In place of hosts: any Host header."""

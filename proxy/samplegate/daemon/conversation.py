@@ -6,8 +6,8 @@ It lives until its client or its server ends it, or the daemon does; whoever sti
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
-from typing import Final
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any, Final
 
 import anyio
 import anyio.abc
@@ -17,7 +17,7 @@ from samplegate.core.session.rounds import Note
 from samplegate.daemon.behind import Opens
 from samplegate.ends import STANDALONE, ManyLanes, Sink
 from samplegate.links.failures import CannotStart
-from samplegate.timeouts import Timeouts
+from samplegate.relay import Relay
 from samplegate.wiring import Wires
 
 TAIL: Final = 0.3  # seconds for the last lines of a process that has ended; one that it left behind may hold its output open
@@ -26,7 +26,7 @@ TAIL: Final = 0.3  # seconds for the last lines of a process that has ended; one
 class Conversation:
     """What the HTTP front calls: see ``links.front.served``."""
 
-    def __init__(self, wires: Wires, behind: Opens, timeouts: Timeouts | None = None) -> None:
+    def __init__(self, wires: Wires, behind: Opens, timeouts: Callable[[Relay], Coroutine[Any, Any, None]] | None = None) -> None:
         self.wires = wires
         self.failed: CannotStart | None = None
         """Why it could not be started."""
@@ -142,7 +142,7 @@ class Conversation:
                 self._started = True
                 task_status.started()
                 if self._timeouts is not None:
-                    self._relay.start(self._timeouts.watch, self._relay)
+                    self._relay.start(self._timeouts, self._relay)
                 await self._first(ended)
                 self._end()
         except CannotStart as problem:

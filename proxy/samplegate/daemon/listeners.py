@@ -11,7 +11,7 @@ import anyio.abc
 from samplegate.daemon.listening import KEEP_ALIVE, Listener, bound, listener
 from samplegate.links.front.bounds import Bounds
 from samplegate.links.front.connection import Connections
-from samplegate.settings.addresses import Address
+from samplegate.settings.values import Address
 
 
 class Listeners:

@@ -16,7 +16,7 @@ import uvicorn
 
 from samplegate.links.failures import CannotStart
 from samplegate.links.front.connection import Connections
-from samplegate.settings.addresses import Address
+from samplegate.settings.values import Address
 
 BACKLOG: Final = 2048  # connections that wait to be taken: a burst of clients after a restart
 KEEP_ALIVE: Final = 75  # seconds that an idle connection stays: longer than common balancers keep theirs, or they would meet a closed one

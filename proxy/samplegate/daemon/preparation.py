@@ -19,6 +19,7 @@ from samplegate.links.processes import unresolved
 from samplegate.preparation import check_state, read_rules, without_webhooks
 from samplegate.sampler.keys import child_environment
 from samplegate.settings import SettingsError
+from samplegate.settings.identities import PeopleSettings
 from samplegate.settings.servers import ServerSettings
 from samplegate.settings.serving import LoadedServe, ServeSettings, load_serve
 
@@ -47,12 +48,10 @@ class Wanted(msgspec.Struct, frozen=True, eq=False):
 
 def read_all(args: argparse.Namespace) -> Wanted:
     """Read it. Raises SettingsError, PolicyError, Unavailable."""
-    names = ("policy", "listen", "admin_listen", "state", "decision_log", "env_file")
-    given = {name: getattr(args, name) for name in names}
     loaded = load_serve(
         os.environ,
         file=args.settings,
-        given=given,
+        given=vars(args),
         command=args.command,
         url=args.url,
         headers_from=args.header_from,
@@ -98,4 +97,4 @@ def _warnings(rules: Rules, settings: ServeSettings) -> list[str]:
     found += [
         f"no rule can match a server named {name!r}; rename it, or write a rule for it" for name in settings.servers if unnamed(rules.book, name)
     ]
-    return found + (misfits(settings.people, rules.policy.policy.reviewers) if settings.people.given else [])
+    return found + (misfits(settings.people, rules.policy.policy.reviewers) if settings.people != PeopleSettings() else [])

@@ -20,8 +20,8 @@ from samplegate.daemon.preparation import Wanted, read_all
 from samplegate.house import House, Rules
 from samplegate.ports import Unavailable
 from samplegate.settings import SettingsError
-from samplegate.settings.addresses import Address
 from samplegate.settings.serving import ServeSettings
+from samplegate.settings.values import Address
 
 LIVE: Final = frozenset({"policy", "servers", "servers_file", "callers", "env_file", "people", "allowed_hosts", "allowed_origins"})
 """The settings that a reload puts in force."""

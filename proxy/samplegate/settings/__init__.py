@@ -7,8 +7,9 @@ settings and ``sources`` reads them. What only the daemon has is in ``serving``,
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
+
+import msgspec
 
 from samplegate.settings.definition import SETTINGS, ProcessSettings, RunSettings
 from samplegate.settings.sources import gather, state_folder
@@ -24,15 +25,17 @@ class SettingsError(Exception):
         self.problems = problems
 
 
-@dataclass(frozen=True, slots=True)
-class Loaded:
-    """The settings, and the environment they were read from: the process's own over the env file's."""
+class Loaded(msgspec.Struct, frozen=True):
+    """The settings, and the environment they were read from: the process's own over the env file's. The environment is secret."""
 
     settings: RunSettings
-    environment: Mapping[str, str] = field(repr=False)
+    environment: Mapping[str, str]
+
+    def __repr__(self) -> str:
+        return f"Loaded({self.settings!r})"
 
 
-def load(environ: Mapping[str, str], *, file: Path | None = None, given: Mapping[str, str | Path | None] | None = None) -> Loaded:
+def load(environ: Mapping[str, str], *, file: Path | None = None, given: Mapping[str, object] | None = None) -> Loaded:
     """Read the settings of `run`. ``given`` is the command line: None for what it does not say. Raises SettingsError with every problem."""
     problems: list[str] = []
     found = gather(SETTINGS, environ, file, given or {}, problems)

@@ -13,7 +13,7 @@ from msgspec import Meta
 from samplegate.core.eras import Protocol
 from samplegate.core.policyfile.tree import is_secret, quoted
 from samplegate.core.record import ContentMode
-from samplegate.settings.reviewing import why_no_networks, why_no_page, why_no_store
+from samplegate.settings.values import check_networks, check_page, check_store
 
 MIB: Final = 1024 * 1024
 START_TIMEOUT: Final = "Seconds that the server has to answer its first request."
@@ -61,18 +61,18 @@ class ProcessSettings(msgspec.Struct, frozen=True, kw_only=True):
         str | None,
         Meta(
             description="Where reviews are kept: `sqlite:PATH`, or nothing for `reviews.db` in the state folder.",
-            extra={"path": True, "store": "sqlite:", "check": why_no_store},
+            extra={"path": True, "store": "sqlite:", "check": check_store},
         ),
     ] = None
     reviews_url: Annotated[
         str | None,
-        Meta(description="How people reach the page of `reviews_listen`, for links: `https://reviews.example.com`.", extra={"check": why_no_page}),
+        Meta(description="How people reach the page of `reviews_listen`, for links: `https://reviews.example.com`.", extra={"check": check_page}),
     ] = None
     webhook_networks: Annotated[
         tuple[str, ...],
         Meta(
             description="Private networks that reviewers' webhooks may be in, such as `10.1.0.0/16`; none by default, so that nobody is led inside.",
-            extra={"check": why_no_networks},
+            extra={"check": check_networks},
         ),
     ] = ()
     keep_reviews: Annotated[int, Meta(ge=1, le=36_500, description="Days that a review is kept after it ended.")] = 30
@@ -128,8 +128,8 @@ class Setting(msgspec.Struct, frozen=True):
     """The word that stands in place of a path."""
     store: str = ""
     """What stands before a path that is a database's; empty where none can be."""
-    check: Callable[[Any], str | None] | None = None
-    """Says why a value of the right type is none all the same."""
+    check: Callable[[Any], object] | None = None
+    """Raises ValueError where a value of the right type is none all the same."""
     section: bool = False
     """It is a mapping with places of its own, which no reader of plain values takes."""
 

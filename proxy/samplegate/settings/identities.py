@@ -73,13 +73,23 @@ class JwtSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     leeway: Annotated[int, Meta(ge=0, le=300, description="Seconds by which the clocks may differ, 30 by default.")] = 30
 
 
-class CallersEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class CallerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """How callers are known."""
 
     tokens: Annotated[tuple[Token, ...], Meta(description="Static tokens.")] = ()
     tokens_file: Annotated[Path | None, Meta(description="A file with more: lines of a name, a blank and a SHA-256.")] = None
     jwt: Annotated[JwtSettings | None, Meta(description="Tokens of an issuer.")] = None
     resource: Annotated[str | None, Meta(description="The URL at which clients reach the daemon, without a server's path.")] = None
+
+    @property
+    def required(self) -> bool:
+        """Whether a caller needs a token at all."""
+        return bool(self.tokens) or self.tokens_file is not None or self.jwt is not None
+
+    @property
+    def files(self) -> tuple[Path, ...]:
+        """The files that are read for it."""
+        return tuple(file for file in (self.tokens_file, None if self.jwt is None else self.jwt.jwks_file) if file is not None)
 
 
 class PersonToken(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -115,7 +125,7 @@ class PersonToken(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return f"PersonToken({self.name!r}, {self.role!r}, {self.reviewers!r})"
 
 
-class PeopleEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class PeopleSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Who may look at reviews and decide them."""
 
     tokens: Annotated[tuple[PersonToken, ...], Meta(description="People and their tokens.")] = ()
@@ -124,57 +134,37 @@ class PeopleEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     ] = None
 
 
-class CallerSettings(msgspec.Struct, frozen=True):
-    """Who may call. ``required``: whether a caller needs a token at all; ``files`` are those that were read."""
-
-    required: bool = False
-    tokens: tuple[Token, ...] = ()
-    jwt: JwtSettings | None = None
-    resource: str | None = None
-    """Without a slash at its end."""
-    files: tuple[Path, ...] = ()
-
-
-class PeopleSettings(msgspec.Struct, frozen=True):
-    """Who may sign in. ``given``: whether the settings have the section; ``files`` are those that were read."""
-
-    given: bool = False
-    tokens: tuple[PersonToken, ...] = ()
-    files: tuple[Path, ...] = ()
-
-
 AnyToken = TypeVar("AnyToken", bound=Token | PersonToken)
 
 
 def callers_of(part: Part) -> CallerSettings:
-    """The section of callers, with every problem told."""
-    entry = part.value(CallersEntry)
-    if entry is None:
-        return CallerSettings(required=True)
-    if not entry.tokens and entry.tokens_file is None and entry.jwt is None:
+    """The section of callers with the tokens of its file, and every problem told."""
+    callers = part.value(CallerSettings)
+    if callers is None:
+        return CallerSettings()
+    if not callers.required:
         part.problem((), "says of no caller how it is known; give tokens, tokens_file or jwt")
-    why = None if entry.resource is None else url_error(entry.resource, secure=True)
+    why = None if callers.resource is None else url_error(callers.resource, secure=True)
     if why is not None:
         part.problem(("resource",), why)
-    tokens, file = _with_file(part, entry.tokens, entry.tokens_file, _caller_in, "use jwt for so many callers")
-    jwt = None if entry.jwt is None else _jwt(part, entry.jwt, entry.resource)
-    files = tuple(named for named in (file, None if jwt is None else jwt.jwks_file) if named is not None)
-    return CallerSettings(True, tokens, jwt, None if entry.resource is None else entry.resource.rstrip("/"), files)
+    tokens, file = _with_file(part, callers.tokens, callers.tokens_file, _caller_in, "use jwt for so many callers")
+    jwt = None if callers.jwt is None else _jwt(part, callers.jwt, callers.resource)
+    return CallerSettings(tokens, file, jwt, None if callers.resource is None else callers.resource.rstrip("/"))
 
 
 def people_of(part: Part) -> PeopleSettings:
-    """The section of people, with every problem told."""
-    entry = part.value(PeopleEntry)
-    if entry is None:
-        return PeopleSettings(given=True)
-    if not entry.tokens and entry.tokens_file is None:
+    """The section of people with the tokens of its file, and every problem told."""
+    people = part.value(PeopleSettings)
+    if people is None:
+        return PeopleSettings()
+    if not people.tokens and people.tokens_file is None:
         part.problem((), "names nobody; give tokens or tokens_file")
-    tokens, file = _with_file(part, entry.tokens, entry.tokens_file, _person_in, "leave those out that nobody uses")
+    tokens, file = _with_file(part, people.tokens, people.tokens_file, _person_in, "leave those out that nobody uses")
     rights: dict[str, tuple[Role, tuple[str, ...] | None]] = {}
     for token in tokens:
         if rights.setdefault(token.name, (token.role, token.reviewers)) != (token.role, token.reviewers):
             part.problem((), f"{quoted(token.name)} has tokens with different rights; give all of them one role and the same reviewers")
-    return PeopleSettings(True, tokens, () if file is None else (file,))
+    return PeopleSettings(tokens, file)
 
 
 def shared_with(people: PeopleSettings, callers: tuple[Token, ...]) -> list[str]:

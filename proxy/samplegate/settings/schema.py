@@ -7,7 +7,7 @@ from typing import Any, Final
 import msgspec
 
 from samplegate.settings.definition import Setting
-from samplegate.settings.identities import CallersEntry, PeopleEntry
+from samplegate.settings.identities import CallerSettings, PeopleSettings
 from samplegate.settings.servers import NAME, ServerEntry
 from samplegate.settings.serving import SERVE_SETTINGS
 
@@ -17,7 +17,7 @@ _DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
 def json_schema() -> dict[str, Any]:
     """The schema of the file that ``serve --settings`` reads, as draft 2020-12."""
     (server, callers, people), definitions = msgspec.json.schema_components(
-        [ServerEntry, CallersEntry, PeopleEntry], ref_template="#/$defs/{name}", schema_hook=lambda _: {"type": "string"}
+        [ServerEntry, CallerSettings, PeopleSettings], ref_template="#/$defs/{name}", schema_hook=lambda _: {"type": "string"}
     )
     for definition in definitions.values():
         definition["properties"] = {key: _bare(schema) for key, schema in definition["properties"].items()}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
 import msgspec
 from msgspec import Meta
@@ -12,15 +12,15 @@ from msgspec import Meta
 from samplegate.core.eras import Protocol
 from samplegate.core.policyfile.tree import Mapping as Tree
 from samplegate.settings import SettingsError
-from samplegate.settings.addresses import Address, address, why_no_address, why_no_hosts, why_no_origins
 from samplegate.settings.definition import MIB, ProcessSettings, settings_of
 from samplegate.settings.identities import CallerSettings, PeopleSettings, callers_of, people_of, shared_with
 from samplegate.settings.servers import NAME, NO_NAME, ServerSettings, at_url, server_of
 from samplegate.settings.sources import NO_STATE, PREFIX, Gathered, Part, gather, tree_of
+from samplegate.settings.values import Address, address, check_hosts, check_origins
 from samplegate.urls import is_open
 
 _SECTION: Final = {"section": True}
-_ADDRESS: Final = {"check": why_no_address}
+_ADDRESS: Final = {"check": address}
 
 
 class ServeSettings(ProcessSettings, frozen=True, kw_only=True):
@@ -39,14 +39,14 @@ class ServeSettings(ProcessSettings, frozen=True, kw_only=True):
         tuple[str, ...],
         Meta(
             description="Host headers that are taken, `NAME:*` with any port; this machine's names by default, any where tokens are needed.",
-            extra={"check": why_no_hosts},
+            extra={"check": check_hosts},
         ),
     ] = ()
     allowed_origins: Annotated[
         tuple[str, ...],
         Meta(
             description="Origin headers that are taken, `https://NAME:*` with any port; by default those of this machine.",
-            extra={"check": why_no_origins},
+            extra={"check": check_origins},
         ),
     ] = ()
     max_body_bytes: Annotated[int, Meta(ge=1024, le=1024 * MIB, description="The largest body of a request.")] = 16 * MIB
@@ -120,7 +120,7 @@ def load_serve(
     environ: Mapping[str, str],
     *,
     file: Path | None = None,
-    given: Mapping[str, str | Path | None] | None = None,
+    given: Mapping[str, object] | None = None,
     command: Sequence[str] = (),
     url: str | None = None,
     headers_from: Sequence[str] = (),
@@ -150,17 +150,16 @@ def load_serve(
             problems.append(f"--protocol: {what}")
         values["servers"] = _servers(found, warnings, named, places)
     callers, people = found.section("callers"), found.section("people")
-    values["callers"] = CallerSettings(required="callers" in found.said) if callers is None else callers_of(callers)
-    values["people"] = PeopleSettings(given="people" in found.said) if people is None else people_of(people)
+    values["callers"] = CallerSettings() if callers is None else callers_of(callers)
+    values["people"] = PeopleSettings() if people is None else people_of(people)
     if callers is not None and values["callers"].jwt is not None and values["callers"].resource is None:
         warnings.append(f"{callers.where}: callers: has jwt without resource, so a client without a token is not told where to get one")
     problems += shared_with(values["people"], values["callers"].tokens)
-    _check(values, found, problems)
-    _check_reviews(values, found, problems, warnings)
+    _check(found, warnings)
     if problems:
         raise SettingsError(problems)
     settings = ServeSettings(**values)
-    files = [file, settings.policy, settings.servers_file, settings.env_file, *settings.callers.files, *settings.people.files]
+    files = [file, settings.policy, settings.servers_file, settings.env_file, *settings.callers.files, settings.people.tokens_file]
     read = tuple(dict.fromkeys(path for path in files if path is not None))
     return LoadedServe(settings, found.environment, tuple(warnings), read, places, frozenset(named))
 
@@ -207,37 +206,29 @@ def _of_client(found: Gathered) -> Part | None:
     return Part(str(file), entry.node, ("mcpServers",), file.parent, found.problems)
 
 
-def _check_reviews(values: Mapping[str, Any], found: Gathered, problems: list[str], warnings: list[str]) -> None:
-    """The reviewers' listener is of use only to people, whose tokens should not travel unencrypted."""
-    listen, url = values.get("reviews_listen"), values.get("reviews_url")
-    if listen is None:
-        if values["people"].given and "reviews_listen" not in found.said:
-            warnings.append(f"{found.said['people'].where}: nobody can sign in, since there is no reviews_listen")
-        return
-    where = found.said["reviews_listen"].where
-    if not values["people"].given:
-        problems.append(f"{where}: nobody could sign in; write `people:`, or leave it out")
-    if url is None and not address(listen).is_loopback:
-        warnings.append(
-            f"{where}: {listen} can be reached from other machines; give reviews_url, the https address of a proxy before it that does TLS"
-        )
-    if url is not None and is_open(url):
-        warnings.append(
-            f"{found.said['reviews_url'].where}: is plain http, so tokens and answers travel unencrypted; put a proxy that does TLS before it"
-        )
-
-
-def _check(values: Mapping[str, Any], found: Gathered, problems: list[str]) -> None:
-    """What no single setting can tell."""
-    if "policy" not in values and "policy" not in found.said:
+def _check(found: Gathered, warnings: list[str]) -> None:
+    """What no single setting can tell: who can reach the listeners, and whether anybody can sign in."""
+    said, problems = found.said, found.problems
+    if "policy" not in said:
         problems.append(f"policy: none is named; give --policy FILE, {PREFIX}POLICY, or policy: in the settings file")
-    listen = values.get("listen")
-    if listen is not None and not address(listen).is_loopback and not values["callers"].required:
-        where = found.said["listen"].where
-        what = (
-            f"{listen} can be reached from other machines, and nobody needs a token; write `callers:`, or listen on 127.0.0.1:{address(listen).port}"
-        )
-        problems.append(f"{where}: {what}")
+    listen = None if "listen" not in found.values else address(found.values["listen"])
+    if listen is not None and not listen.is_loopback and "callers" not in said:
+        what = "can be reached from other machines, and nobody needs a token; write `callers:`, or listen on"
+        problems.append(f"{said['listen'].where}: {found.values['listen']} {what} 127.0.0.1:{listen.port}")
+    if "people" in said and "reviews_listen" not in said:
+        warnings.append(f"{said['people'].where}: nobody can sign in, since there is no reviews_listen")
+    reviews, url = found.values.get("reviews_listen"), found.values.get("reviews_url")
+    if reviews is None:
+        return
+    where = said["reviews_listen"].where
+    if "people" not in said:
+        problems.append(f"{where}: nobody could sign in; write `people:`, or leave it out")
+    if url is None and not address(reviews).is_loopback:
+        what = "can be reached from other machines; give reviews_url, the https address of a proxy before it that does TLS"
+        warnings.append(f"{where}: {reviews} {what}")
+    if url is not None and is_open(url):
+        what = "is plain http, so tokens and answers travel unencrypted; put a proxy that does TLS before it"
+        warnings.append(f"{said['reviews_url'].where}: {what}")
 
 
 __all__ = ["SERVE_SETTINGS", "LoadedServe", "ServeSettings", "load_serve"]

@@ -61,9 +61,11 @@ class Gathered(msgspec.Struct, frozen=True):
         return None if root is None else Part(said.where, root, (), said.folder, self.problems)
 
 
-def gather(table: Table, environ: Mapping[str, str], file: Path | None, given: Mapping[str, str | Path | None], problems: list[str]) -> Gathered:
+def gather(table: Table, environ: Mapping[str, str], file: Path | None, given: Mapping[str, object], problems: list[str]) -> Gathered:
     """Read every source in its order: the line, the variables (the process's own before the env file's), the settings file."""
-    line = {name: Said(f"--{name.replace('_', '-')}", value, Path(), text=True) for name, value in given.items() if value is not None}
+    line = {
+        name: Said(f"--{name.replace('_', '-')}", value, Path(), text=True) for name, value in given.items() if name in table and value is not None
+    }
     filed = {} if file is None else _in_file(file, table, problems)
     named = {**filed, **_in_environment(environ, table, []), **line}.get("env_file")
     environment = {**_env_file(named, problems), **environ}
@@ -134,7 +136,7 @@ def _env_file(said: Said | None, problems: list[str]) -> dict[str, str]:
     """The variables of the env file. What is wrong with its own name is told when the setting is read."""
     try:
         path = None if said is None else Path(_path(said))
-    except _NoPath:
+    except ValueError:
         return {}
     try:
         found = {} if path is None else envfile.parse(path.read_text(encoding="utf-8"), file=str(path))
@@ -154,24 +156,18 @@ def unreadable(problem: OSError | UnicodeDecodeError) -> str:
     return f"cannot be read: {getattr(problem, 'strerror', None) or 'it is not UTF-8 text'}"
 
 
-class _NoPath(Exception):
-    """The text is no path that can be used; the message says why."""
-
-
 def _accepted(setting: Setting, said: Said, problems: list[str]) -> Any:
     """The value in its setting's type; None, and a problem at its place, where it is none."""
     try:
         value = _path(said, setting.but, setting.store) if setting.path else _read(setting, said)
         value = msgspec.convert(value, setting.type, dec_hook=_made)
-    except _NoPath as problem:
-        why: str | None = str(problem)
+        if setting.check is not None:
+            setting.check(value)
+        return value
     except msgspec.ValidationError:
-        why = wrong(setting, said.value)
-    else:
-        why = None if setting.check is None else setting.check(value)
-        if why is None:
-            return value
-    problems.append(f"{said.where}: {why}")
+        problems.append(f"{said.where}: {wrong(setting, said.value)}")
+    except ValueError as problem:
+        problems.append(f"{said.where}: {problem}")
     return None
 
 
@@ -192,19 +188,19 @@ def _read(setting: Setting, said: Said) -> Any:
 
 
 def _path(said: Said, but: str | None = None, store: str = "") -> str:
-    """The path, from the folder it is relative to; the word ``but`` and what begins a ``store`` stay as they are."""
+    """The path, from the folder it is relative to; the word ``but`` and what begins a ``store`` stay as they are. Raises ValueError."""
     if not isinstance(said.value, str | Path) or not str(said.value):
-        raise _NoPath("must be a path")
+        raise ValueError("must be a path")
     text = str(said.value)
     if text == but:
         return text
     begin = store if store and text.startswith(store) else ""
     if begin and text == begin:
-        raise _NoPath(f"names no file; write {begin}PATH")
+        raise ValueError(f"names no file; write {begin}PATH")
     try:
         return begin + str(said.folder / Path(text.removeprefix(begin)).expanduser())
     except RuntimeError:
-        raise _NoPath(_NO_HOME) from None
+        raise ValueError(_NO_HOME) from None
 
 
 def tree_of(file: Path, problems: list[str]) -> Node | None:
