@@ -13,8 +13,8 @@ import msgspec
 
 from samplegate.core import answers, models
 from samplegate.core.eras import LEGACY, Era, has_elicitation, has_modes
-from samplegate.core.matching.conditions import shown
-from samplegate.core.matching.facts import ABSENT, UNKNOWN, Calls, Facts, Known
+from samplegate.core.matching.conditions import absent, shown
+from samplegate.core.matching.facts import UNKNOWN, Calls, Facts, Known
 from samplegate.core.matching.match import Rulebook
 from samplegate.core.policy import AllowRule, AnswerRule, DenyRule, EscalateRule, ForwardRule, Kind, ModelRule, Rule
 from samplegate.core.requests import Call, ClientCapabilities, Origin, Request
@@ -36,9 +36,6 @@ _By: TypeAlias = Literal["gate", "client", "nobody", "otherwise"]
 """Who answers a class under a rule; ``otherwise``: the rule's effect cannot be carried out for it."""
 
 _CLASSES: Final[tuple[Class, ...]] = ("sampling", "sampling with tools", "elicitation by form", "elicitation by url")
-_OF_SAMPLING: Final = ("max_tokens", "messages", "content_types", "tools", "system_prompt", "hints")
-_OF_FORMS: Final = ("fields", "field_names", "field_types")
-_OF_URLS: Final = ("host", "scheme")
 _ALL: Final = ClientCapabilities(True, True, True, True, True)
 
 
@@ -141,11 +138,11 @@ def _known(who: Asker, class_: Class) -> Known:
     facts: dict[str, object] = {"server": who.server, "caller": who.caller, "era": who.era, "is_url": class_ == "elicitation by url"}
     match class_:
         case "sampling" | "sampling with tools":
-            facts |= {**dict.fromkeys((*_OF_FORMS, *_OF_URLS), ABSENT), "kind": "sampling", "mode": ABSENT, "tools": class_ != "sampling"}
+            facts |= {**absent("sampling"), "kind": "sampling", "tools": class_ != "sampling"}
         case "elicitation by form":
-            facts |= {**dict.fromkeys((*_OF_SAMPLING, *_OF_URLS), ABSENT), "kind": "elicitation", "mode": "form", "is_web": True}
+            facts |= {**absent("form"), "kind": "elicitation", "mode": "form", "is_web": True}
         case "elicitation by url":
-            facts |= {**dict.fromkeys((*_OF_SAMPLING, *_OF_FORMS), ABSENT), "kind": "elicitation", "mode": "url"}
+            facts |= {**absent("url"), "kind": "elicitation", "mode": "url"}
     return Known(calls, facts)
 
 

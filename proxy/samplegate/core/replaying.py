@@ -18,6 +18,7 @@ from samplegate.core.capabilities import can_forward
 from samplegate.core.decide import Rulebook, decide, effect_of
 from samplegate.core.decisions import Decision, DenyAs, FixedAnswer, Situation
 from samplegate.core.logline import FULL, Line
+from samplegate.core.matching.conditions import TABLE, absent
 from samplegate.core.matching.facts import ABSENT, UNKNOWN, Calls, Known
 from samplegate.core.matching.secrecy import REMOVED, secret_fields, without_secrets
 from samplegate.core.parsing.parse import ELICITATION, SAMPLING, parse
@@ -35,9 +36,6 @@ BRAKES: Final = "a brake decided it, and those are not replayed"
 FAULT: Final = "a fault in the gate decided it"
 UNASKED: Final = "the client answered unasked, and no request was decided"
 
-_OF_SAMPLING: Final = ("max_tokens", "messages", "content_types", "tools", "system_prompt", "hints")
-_OF_FORMS: Final = ("fields", "field_names", "field_types")
-_OF_URLS: Final = ("host", "scheme")
 _GRANTS: Final = frozenset({"allow", "answer", "forward", "escalate"})
 _user: Final = re.compile(r"^([^/?#]*//)\[removed\]@")
 _QUERY: Final = "?[removed]"
@@ -235,13 +233,11 @@ def _possible(book: Rulebook, line: Line, client: ClientCapabilities | None) -> 
 
 def _known(line: Line) -> Known:
     calls: Calls = _calls(line)
-    facts: dict[str, object] = {"server": line.server, "caller": line.caller, "era": line.era, "kind": line.kind}
-    absent: tuple[str, ...] = (*_OF_FORMS, *_OF_URLS)
-    if line.kind == "elicitation":
-        absent = (*_OF_SAMPLING, *(_OF_FORMS if line.mode == "url" else _OF_URLS))
+    facts: dict[str, object] = {row.fact: getattr(line, row.fact) for row in TABLE.values() if row.logged}
     mode = ABSENT if line.kind == "sampling" else line.mode or UNKNOWN
     is_url: object = UNKNOWN if mode is UNKNOWN else mode == "url"
-    facts |= {**dict.fromkeys(absent, ABSENT), "mode": mode, "is_url": is_url, "is_web": UNKNOWN if is_url is not False else True}
+    facts |= absent("sampling" if line.kind == "sampling" else "url" if mode == "url" else "form")
+    facts |= {"mode": mode, "is_url": is_url, "is_web": UNKNOWN if is_url is not False else True}
     return Known(calls, facts)
 
 

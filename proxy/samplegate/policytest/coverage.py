@@ -17,7 +17,7 @@ from typing import Any, Final
 
 import msgspec
 
-from samplegate.core.matching.conditions import conditions, listed
+from samplegate.core.matching.conditions import TABLE, conditions, listed, names
 from samplegate.core.matching.facts import ABSENT, UNKNOWN, Facts
 from samplegate.core.matching.match import Entry, Matcher, Negation, Rulebook
 from samplegate.core.policy import DenyRule, EscalateRule, Match
@@ -25,10 +25,7 @@ from samplegate.core.policyfile import tree
 from samplegate.policytest.compare import Walk
 from samplegate.policytest.load import mark
 
-_ALTERNATIVES: Final = ("server", "caller", "tool", "method", "mode", "hint", "host", "scheme", "content_types", "field_types")
-"""Conditions of which more names take more requests."""
-_SETS: Final = frozenset({"content_types", "field_types"})
-"""Those that hold for what is made of the names alone: a name is met where it is one of the parts."""
+_ALTERNATIVES: Final = names(lambda row: row.compared in ("names", "parts"))
 
 
 class Missing(msgspec.Struct, frozen=True):
@@ -162,7 +159,7 @@ def _meets(place: int, entry: Entry, name: str, choice: Any) -> Callable[[_Way],
         value = condition.read(facts)
         if value is ABSENT or value is UNKNOWN:
             return False
-        return choice in value if name in _SETS else condition.test(value)
+        return choice in value if TABLE[name].compared == "parts" else condition.test(value)
 
     def met(way: _Way) -> bool:
         if not way.took(place, entry):

@@ -6,7 +6,7 @@ import fnmatch
 import re
 from collections.abc import Callable, Iterator
 from operator import attrgetter
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 import msgspec
 
@@ -47,11 +47,50 @@ class Condition(msgspec.Struct, frozen=True):
 
 def conditions(match: Match) -> Iterator[Condition]:
     """The conditions that a match gives, its ``not`` aside. Raises ValueError for an RE2 expression that does not compile."""
-    for name, fact, build in _TABLE:
-        wanted = getattr(match, name)
+    for row in TABLE.values():
+        wanted = getattr(match, row.name)
         if wanted is not None:
-            test, said = build(wanted)
-            yield Condition(name, attrgetter(fact), test, said)
+            test, said = row.build(wanted)
+            yield Condition(row.name, attrgetter(row.fact), test, said)
+
+
+def names(where: Callable[[Row], bool]) -> tuple[str, ...]:
+    """The conditions of which something is true, in the order of ``Match``."""
+    return tuple(name for name in Match.__struct_fields__ if name in TABLE and where(TABLE[name]))
+
+
+def absent(kind: Literal["sampling", "form", "url"]) -> dict[str, object]:
+    """The facts that no request of a kind has."""
+    others = {"sampling", "form", "url"} - {kind} | ({"elicitation"} if kind == "sampling" else set())
+    return {row.fact: ABSENT for row in TABLE.values() if row.kind in others}
+
+
+class Row(NamedTuple):
+    """All that is to be known about one condition, but its fact (``facts.py``) and its sentence (``Match``)."""
+
+    name: str
+    fact: str
+    """What it reads of ``Facts``."""
+    build: Callable[[Any], Built]
+    """Makes its test, and the words for what it wants."""
+    kind: Literal["any", "sampling", "elicitation", "form", "url"] = "any"
+    """Which requests have what it reads."""
+    compared: Literal["equal", "names", "parts", "at_least"] = "equal"
+    """What more members do: ``names`` and ``parts`` take more requests (with ``parts``, a request has several), ``at_least`` fewer."""
+    doubtful: bool = False
+    """What it reads is not always known of a request."""
+    logged: bool = False
+    """Every record of the decision log has it, under the name of the fact."""
+
+    @property
+    def is_expression(self) -> bool:
+        """Whether the policy gives an RE2 expression, or may give one."""
+        return self.build in (_found, _prompt)
+
+    @property
+    def is_searched(self) -> bool:
+        """Whether expressions are searched for in many texts of a request."""
+        return self.build is _found
 
 
 def no_urls() -> Condition:
@@ -182,27 +221,31 @@ def _prompt(wanted: bool | str) -> Built:
     return (lambda prompt: prompt != b"" and search(prompt) is not None), f"a place where {shown(wanted)} is found"
 
 
-_TABLE: Final[tuple[tuple[str, str, Callable[[Any], Built]], ...]] = (
-    ("kind", "kind", _one_of),
-    ("mode", "mode", _one_of),
-    ("era", "era", _one_of),
-    ("server", "server", globs),
-    ("caller", "caller", globs),
-    ("method", "method", globs),
-    ("tool", "tool", _tools),
-    ("max_tokens", "max_tokens", _within),
-    ("size", "size", _within),
-    ("messages", "messages", _within),
-    ("tools", "tools", _same),
-    ("fields", "fields", _exactly),
-    ("has", "fields", _at_least),
-    ("content_types", "content_types", _every_in),
-    ("host", "host", _hosts),
-    ("scheme", "scheme", _folded),
-    ("hint", "hints", _hints),
-    ("field_types", "field_types", _every_in),
-    ("field_names", "field_names", _found),
-    ("system_prompt", "system_prompt", _prompt),
-    ("text", "texts", _found),
+def _table(*rows: Row) -> dict[str, Row]:
+    return {row.name: row for row in rows}
+
+
+TABLE: Final = _table(
+    Row("kind", "kind", _one_of, logged=True),
+    Row("mode", "mode", _one_of, "elicitation", "names"),
+    Row("era", "era", _one_of, logged=True),
+    Row("server", "server", globs, "any", "names", logged=True),
+    Row("caller", "caller", globs, "any", "names", logged=True),
+    Row("method", "method", globs, "any", "names"),
+    Row("tool", "tool", _tools, "any", "names"),
+    Row("max_tokens", "max_tokens", _within, "sampling"),
+    Row("size", "size", _within),
+    Row("messages", "messages", _within, "sampling"),
+    Row("tools", "tools", _same, "sampling"),
+    Row("fields", "fields", _exactly, "form", doubtful=True),
+    Row("has", "fields", _at_least, "form", "at_least", doubtful=True),
+    Row("content_types", "content_types", _every_in, "sampling", "parts"),
+    Row("host", "host", _hosts, "url", "names", doubtful=True),
+    Row("scheme", "scheme", _folded, "url", "names", doubtful=True),
+    Row("hint", "hints", _hints, "sampling", "names"),
+    Row("field_types", "field_types", _every_in, "form", "parts", doubtful=True),
+    Row("field_names", "field_names", _found, "form", doubtful=True),
+    Row("system_prompt", "system_prompt", _prompt, "sampling"),
+    Row("text", "texts", _found),
 )
-"""Each condition: its name in the policy, the fact it reads, and how its test is built. The cheap ones stand first."""
+"""Every condition by its name in the policy. The cheap ones stand first: they are asked first."""

@@ -14,7 +14,7 @@ import msgspec
 from samplegate.core.catalogue import Catalogue, known
 from samplegate.core.claims import terms
 from samplegate.core.ledger import Terms
-from samplegate.core.matching.conditions import NO_CALL_NAME, Condition, Holds, conditions, listed, no_urls, web_only
+from samplegate.core.matching.conditions import NO_CALL_NAME, Condition, Holds, conditions, listed, names, no_urls, web_only
 from samplegate.core.matching.facts import ABSENT, UNKNOWN, Calls, Facts, Known
 from samplegate.core.matching.patterns import Search, any_of
 from samplegate.core.policy import AnswerRule, DenyRule, Match, Model, Policy, Rule
@@ -261,7 +261,8 @@ def compile_policy(
     """
     entries = tuple(_entry(rule) for rule in policy.rules)
     wanted = {name for rule in policy.rules if isinstance(rule, AnswerRule) for text in _texts(rule.content) for name in variables.names(text)}
-    found = {name: any_of([pattern for rule in policy.rules for pattern in _patterns(rule.match, name)]) for name in ("text", "field_names")}
+    searched = names(lambda row: row.is_searched)
+    found = {name: any_of([pattern for rule in policy.rules for pattern in _patterns(rule.match, name)]) for name in searched}
     finders = {name: search for name, search in found.items() if search is not None}
     return Rulebook(
         policy,

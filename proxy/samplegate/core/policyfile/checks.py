@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from samplegate.core.matching.conditions import is_glob
+from samplegate.core.matching.conditions import is_glob, names
 from samplegate.core.policy import Peer
 from samplegate.core.policyfile import limitchecks, modelchecks, reach, reviewchecks, rulechecks, secretchecks, timechecks, variables
 from samplegate.core.policyfile.answerchecks import texts
@@ -15,7 +15,7 @@ from samplegate.core.policyfile.tree import UNSEEN, Path, plain, quoted
 MAX_RULES: Final = 1000  # a decision looks at each of them; 100 take 100 us
 MAX_NAME: Final = 100  # names stand in logs, metrics and the `model` of an answer
 
-_EXPRESSIONS: Final = frozenset({"text", "field_names", "system_prompt"})
+_EXPRESSIONS: Final = names(lambda row: row.is_expression)
 """Where `${` may be part of an RE2 expression."""
 
 

@@ -7,17 +7,13 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from samplegate.core.matching.conditions import globs, is_glob, listed
+from samplegate.core.matching.conditions import TABLE, globs, is_glob, listed
 from samplegate.core.policy import AllowRule, DenyRule, EscalateRule, ForwardRule, Match, Range, Rule
 from samplegate.core.policyfile.draft import Draft
 from samplegate.core.policyfile.tree import quoted
 
-_ANY_OF: Final = frozenset({"server", "caller", "tool", "method", "hint", "host", "scheme", "mode", "content_types", "field_types"})
-"""Conditions that more names make wider."""
 _ALWAYS_THERE: Final = frozenset({"server", "caller"})
 """What every request has, so that `*` is no condition."""
-_DOUBTFUL: Final = ("host", "scheme", "fields", "has", "field_names", "field_types")
-"""Conditions on what is not always known of a request (`facts.py`)."""
 
 
 class _Shape(msgspec.Struct, frozen=True):
@@ -53,7 +49,7 @@ class _Names(NamedTuple):
 
 
 def _comparable(name: str, value: Any) -> Any:
-    if name in _ANY_OF:
+    if name in TABLE and TABLE[name].compared in ("names", "parts"):
         names = frozenset([value] if isinstance(value, str) else value)
         return _Names(names, any(map(is_glob, names)))
     return frozenset(value) if isinstance(value, list) else value
@@ -103,7 +99,7 @@ def _names_call(match: Match) -> bool:
 
 
 def _doubts(match: Match) -> bool:
-    return any(getattr(match, name) is not None for name in _DOUBTFUL) or (match.not_ is not None and _doubts(match.not_))
+    return any(row.doubtful and getattr(match, row.name) is not None for row in TABLE.values()) or (match.not_ is not None and _doubts(match.not_))
 
 
 def _may_be_url(match: Match) -> bool:
@@ -121,7 +117,7 @@ def _implied(name: str, wide: Any, narrow: Any) -> bool:
         return True
     if isinstance(wide, _Names):
         return narrow.names <= wide.names or (name in _ALWAYS_THERE and _all_meet(narrow, wide))
-    if name == "has":
+    if name in TABLE and TABLE[name].compared == "at_least":
         return bool(wide <= narrow)
     return isinstance(wide, Range) and isinstance(narrow, Range) and _within(narrow, wide)
 

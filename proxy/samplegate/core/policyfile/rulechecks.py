@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from samplegate.core.eras import CALLS
-from samplegate.core.matching.conditions import NO_CALL_NAME, globs
+from samplegate.core.matching.conditions import NO_CALL_NAME, globs, names
 from samplegate.core.policy import (
     AllowRule,
     AnswerRule,
@@ -25,12 +25,11 @@ from samplegate.core.policyfile.answerchecks import check_answer
 from samplegate.core.policyfile.draft import Draft
 from samplegate.core.policyfile.tree import Path, quoted
 
-SAMPLING_ONLY: Final = ("max_tokens", "messages", "content_types", "tools", "system_prompt", "hint")
-FORM_ONLY: Final = ("fields", "has", "field_names", "field_types")
-URL_ONLY: Final = ("host", "scheme")
-ELICITATION_ONLY: Final = ("mode", *FORM_ONLY, *URL_ONLY)
+SAMPLING_ONLY: Final = names(lambda row: row.kind == "sampling")
+FORM_ONLY: Final = names(lambda row: row.kind == "form")
+URL_ONLY: Final = names(lambda row: row.kind == "url")
+ELICITATION_ONLY: Final = names(lambda row: row.kind in ("elicitation", "form", "url"))
 MAY_BE_EMPTY: Final = frozenset({"fields"})  # a form without fields asks for a mere yes
-_COUNTED: Final = ("max_tokens", "messages", "size")
 
 
 def check(draft: Draft) -> None:
@@ -98,15 +97,14 @@ def _range(draft: Draft, path: Path, least: float | None, most: float | None) ->
 
 
 def _match(draft: Draft, path: Path, match: Match) -> None:
-    for name in _COUNTED:
-        value: Range | None = getattr(match, name)
-        if value is not None and draft.sound(*path, name):
+    for name in match.__struct_fields__:
+        value = getattr(match, name)
+        _names(draft, (*path, name), name, value)
+        if isinstance(value, Range) and draft.sound(*path, name):
             _range(draft, (*path, name), value.min, value.max)
             for end in ("min", "max"):
                 if (getattr(value, end) or 0) < 0:
                     draft.problem((*path, name, end), f"{getattr(value, end)} is below 0, and nothing counts that low; correct it")
-    for name in match.__struct_fields__:
-        _names(draft, (*path, name), name, getattr(match, name))
     _kinds(draft, path, match)
     _call(draft, path, match)
     _fields(draft, path, match)
