@@ -14,7 +14,7 @@ import pytest
 from sqlalchemy import insert
 
 from bench.overhttp import usage
-from samplegate.store import rows
+from samplegate.store import schema
 from samplegate.store.schema import REVIEWS
 from tests.daemon.gate import ASK_FORM, Client, Gate, admin, client
 from tests.daemon.test_reviews import ACCEPTED
@@ -72,7 +72,7 @@ async def called(c: Client, first: int, number: int) -> int:
 def fill(folder: Path, number: int) -> None:
     """As many reviews that wait, all of one reviewer."""
     now = time.time()
-    one = rows.row(plain(created=now, expires=now + 3000), announced=False)
+    one = schema.row(plain(created=now, expires=now + 3000), announced=False)
     file_of(folder).parent.mkdir(mode=0o700)
     with store(folder) as opened, opened.database.writing() as db:
         db.execute(insert(REVIEWS), [{**one, "id": f"rv_{n:024}", "lookup": f"l{n}", "created": now - n / 1000} for n in range(number)])

@@ -12,8 +12,7 @@ from samplegate.core.policy import Reviewer
 from samplegate.core.review.formats import secret_fault
 from samplegate.core.review.review import Verdict
 from samplegate.ports import Unavailable
-from samplegate.review.lanes import AT_ONCE
-from samplegate.review.outbox import LEASE, OVER
+from samplegate.review.outbox import AT_ONCE, LEASE, OVER
 from tests.core.review.made import NOW
 from tests.review.endpoint import answer, endpoint
 from tests.review.outside import DAY, KEY, Outside, Store, running

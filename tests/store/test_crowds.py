@@ -11,7 +11,7 @@ import pytest
 from sqlalchemy import Connection, event, insert
 
 from samplegate.core.review.review import Filter, State
-from samplegate.store import rows
+from samplegate.store import schema
 from samplegate.store.reviews import Reviews
 from samplegate.store.schema import REVIEWS
 from tests.store.samples import NOW, YES, review
@@ -22,7 +22,7 @@ ENDS: tuple[State, ...] = ("approved", "rejected", "answered", "expired", "withd
 def filled(path: Path, pending: int, ended: int) -> Reviews:
     """A store with so many reviews. Those that wait are the oldest, half of all are for one reviewer, and the same is asked again and again."""
     store = Reviews(f"sqlite:{path}")
-    plain = rows.row(review(), announced=False)
+    plain = schema.row(review(), announced=False)
     waiting = [{"id": f"rv_p{n}", "lookup": f"l{n % 100}", "created": NOW + n, "expires": NOW + 1e9, "state": "pending"} for n in range(pending)]
     over = [
         {

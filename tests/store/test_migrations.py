@@ -15,10 +15,10 @@ from sqlalchemy.dialects import postgresql
 from sqlalchemy.schema import CreateTable
 
 from samplegate.core.review.review import Filter
-from samplegate.store import making, reviews, schema
+from samplegate.store import reviews, schema
 from samplegate.store.reviews import Reviews
 
-MIGRATIONS = Path(making.__file__).parent / "migrations"
+MIGRATIONS = Path(schema.__file__).parent / "migrations"
 
 
 def test_the_steps_lead_to_the_tables_of_the_code(tmp_path: Path) -> None:
@@ -35,7 +35,7 @@ def test_the_steps_lead_to_the_tables_of_the_code(tmp_path: Path) -> None:
 def test_the_version_of_the_code_is_the_last_step_and_all_before_it_are_known() -> None:
     script = ScriptDirectory(str(MIGRATIONS))
     revisions = [step.revision for step in script.walk_revisions()]
-    assert (schema.VERSION, set(revisions[1:])) == (script.get_current_head(), set(making.OLDER))
+    assert (schema.VERSION, set(revisions[1:])) == (script.get_current_head(), set(schema.OLDER))
 
 
 def test_a_store_that_is_made_is_opened_without_alembic(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from samplegate.core.review.review import Bounds, Edits, Verdict
-from samplegate.store import rows
+from samplegate.store import schema
 from samplegate.store.reviews import Reviews
 from tests.store.samples import NOW, review
 
@@ -24,12 +24,12 @@ JSON = st.recursive(
 
 @given(JSON)
 def test_any_json_is_the_same_again(value: Any) -> None:
-    again = rows.json_value(rows.json_text(value))
+    again = schema.json_value(schema.json_text(value))
     assert (value, repr(value)) == (again, repr(again))
 
 
 def test_what_is_no_number_stays_none() -> None:
-    assert math.isnan(rows.json_value(rows.json_text({"a": math.nan}))["a"])
+    assert math.isnan(schema.json_value(schema.json_text({"a": math.nan}))["a"])
 
 
 @pytest.mark.parametrize("odd", ["\ud83d", "a\0b", "\u202e", {"\udfff": 1}, [2**80, 1e308, -0.0], math.inf, {"a": [[[[]]]]}])

@@ -16,8 +16,7 @@ from samplegate.core.matching.secrecy import secret_fields
 from samplegate.core.review import states, views
 from samplegate.core.review.edits import changes
 from samplegate.core.review.review import Bounds, Event, Review, cleared
-from samplegate.core.review.spans import span
-from samplegate.core.review.views import all_without_media, notes, said
+from samplegate.core.review.views import all_without_media, notes, said, span
 from samplegate.urls import shown_url
 
 MARK: Final = "  | "

@@ -30,10 +30,9 @@ from samplegate.core.matching.conditions import shown
 from samplegate.core.matching.forms import Field, NotFlat, read_form
 from samplegate.core.parsing.strictjson import Fault, decode
 from samplegate.core.review.review import Event, Filter, Review, State, Verdict
-from samplegate.core.review.spans import span
 from samplegate.core.review.states import Conflict
 from samplegate.core.review.verdicts import MAX_DEPTH, MOST_BYTES, read
-from samplegate.core.review.views import choices, told, withdrawn_for
+from samplegate.core.review.views import choices, span, told, withdrawn_for
 from samplegate.ports import Unavailable
 from samplegate.settings.definition import SETTINGS
 from samplegate.settings.serving import SERVE_SETTINGS

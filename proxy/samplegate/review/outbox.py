@@ -2,6 +2,9 @@
 
 At least once: a delivery is held for a while only, so what a killed process had taken is taken again; a message keeps its id, so that the receiver
 recognizes it. Every process with the store open may run one; they share the work.
+
+A reviewer whose endpoint is down is tried with one message at a time, ever more seldom: 10,000 waiting messages do not beat on it, and no other
+reviewer waits for it.
 """
 
 from __future__ import annotations
@@ -14,15 +17,64 @@ from typing import Final, assert_never
 import msgspec
 
 from samplegate.core.policy import Reviewer, Show, Webhook
-from samplegate.core.review import backoff, formats
+from samplegate.core.review import formats
 from samplegate.core.review.formats import View
 from samplegate.core.review.review import Delivery, Review
 from samplegate.core.review.views import Clean
 from samplegate.ports import Log, ReviewStore, Unavailable
 from samplegate.review import command, webhooks
 from samplegate.review.desk import Pause, Waking, pause
-from samplegate.review.lanes import Lane
 from samplegate.review.webhooks import Again, Answered, Delivered, Gone, Place, Refused, Said, Unready, Way, send
+
+AT_ONCE: Final = 8  # messages or commands under way to one reviewer
+
+
+class Lane:
+    """One reviewer, as one loading of the policy has it: what went wrong before a reload counts no more after it."""
+
+    def __init__(self, name: str, reviewer: Reviewer) -> None:
+        self.name, self.reviewer = name, reviewer
+        self.under_way = 0
+        self.gone = False
+        """It wants nothing more."""
+        self._failures = 0
+        self._not_before = 0.0
+        self._said = ""
+        self._odd: str | None = None
+
+    def room(self, now: float) -> int:
+        """How many more may be taken."""
+        if self.gone or now < self._not_before:
+            return 0
+        return max(0, (1 if self._failures else AT_ONCE) - self.under_way)
+
+    @property
+    def ready(self) -> float:
+        """From when on it may be tried again."""
+        return self._not_before
+
+    def failed(self, said: str, *, now: float, after: float | None, chance: float) -> bool:
+        """It was not reached, or could not take it. Whether that is news, to be told once."""
+        self._failures += 1
+        self._not_before = max(self._not_before, now + max(webhooks.retry_wait(self._failures, chance), after or 0.0))
+        return self.news(said)
+
+    def news(self, said: str) -> bool:
+        """Whether this fault was not the last one that was told."""
+        before, self._said = self._said, said
+        return said != before
+
+    def is_news_odd(self, odd: str | None) -> bool:
+        """Whether an answer is odd in another way than the one before it; None: it is not odd."""
+        before, self._odd = self._odd, odd
+        return odd not in (None, before)
+
+    def worked(self) -> bool:
+        """It was reached. Whether that is news."""
+        before, self._said = self._said, ""
+        self._failures, self._not_before = 0, 0.0
+        return bool(before)
+
 
 LEASE: Final = 60.0  # seconds that a taken delivery is ours: longer than any webhook takes, and what a killed process costs
 HOLD: Final = 20.0  # seconds between two renewals while a command runs
@@ -186,7 +238,7 @@ class Errand:
         world, delivery, now = self._world, self._delivery, self._world.wall()
         if self._lane.failed(words, now=now, after=after, chance=world.chance()):
             world.log.warning("review.delivery_failed", reviewer=self._lane.name, review=review.id, of=delivery.event, why=words)
-        due = now + max(backoff.wait(delivery.tries + 1, world.chance()), after or 0.0)
+        due = now + max(webhooks.retry_wait(delivery.tries + 1, world.chance()), after or 0.0)
         if due >= self._end(review):
             self._count("failed")
             await self._given_up(words)

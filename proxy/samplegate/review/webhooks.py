@@ -12,6 +12,7 @@ import re
 import socket
 import ssl
 from collections.abc import Callable, Mapping, Sequence
+from email.utils import parsedate_to_datetime
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
@@ -24,10 +25,39 @@ from samplegate import __version__
 from samplegate.core.parsing import strictjson
 from samplegate.core.policy import Webhook
 from samplegate.core.review import formats
-from samplegate.core.review.backoff import asked
 from samplegate.core.review.formats import Format, View, headers, key_of
 from samplegate.core.review.review import Delivery, Review
 from samplegate.review.addresses import Forbidden, Lookup, Network, checked, literal
+
+FIRST: Final = 2.0  # seconds: a person waits at the other end
+LONGEST: Final = 300.0  # seconds: a reviewer whose endpoint is mended is told no later than this
+MOST_ASKED: Final = 3_600.0  # seconds: what a peer may ask for; the review's own end may come first
+
+_seconds: Final = re.compile(r"[0-9]{1,9}\Z")
+
+
+def retry_wait(tries: int, chance: float) -> float:
+    """Seconds until the next try after ``tries`` failures (from 1), between half and whole of a doubling time. ``chance``: from 0 to below 1.
+
+    Spread, so that what failed together does not come back together.
+    """
+    whole = min(LONGEST, FIRST * 2.0 ** min(max(tries, 1) - 1, 32))
+    return whole * (0.5 + chance / 2)
+
+
+def retry_after(text: str | None, now: float) -> float | None:
+    """Seconds that a Retry-After header asks for (RFC 9110 10.2.3: seconds or a date), at most MOST_ASKED; None: it says nothing that can be read."""
+    if text is None:
+        return None
+    text = text.strip()
+    if _seconds.match(text):
+        return min(float(text), MOST_ASKED)
+    try:
+        until = parsedate_to_datetime(text[:64]).timestamp()
+    except (ValueError, TypeError, IndexError, OverflowError):
+        return None
+    return min(max(until - now, 0.0), MOST_ASKED)
+
 
 MAX_BYTES: Final = 16 * 1024  # a key has 24 to 64 bytes, an address some hundred
 
@@ -337,7 +367,7 @@ async def _read(answer: aiohttp.ClientResponse, bounds: Bounds, now: float) -> S
     if status == 410:
         return Gone("410")
     if status >= 500 or status in _AGAIN:
-        return Again(str(status), asked(answer.headers.get("Retry-After"), now))
+        return Again(str(status), retry_after(answer.headers.get("Retry-After"), now))
     if not 200 <= status < 300:
         return Refused(f"{status}, a redirect, which is not followed" if status in range(300, 400) else str(status))
     body = bytearray()

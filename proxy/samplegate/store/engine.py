@@ -16,7 +16,7 @@ from sqlalchemy import Connection
 
 from samplegate.ports import Unavailable
 from samplegate.sqlite import CoreFile, Fault
-from samplegate.store.making import SCHEMA
+from samplegate.store.schema import SCHEMA
 
 PATIENCE: Final = 5.0  # seconds that a transaction waits for those of other processes; theirs take milliseconds
 

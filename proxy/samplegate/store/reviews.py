@@ -17,10 +17,9 @@ from samplegate.core.review import states
 from samplegate.core.review.review import DECIDED, Delivery, Door, Event, Filter, Review, Stage, State, Verdict, cleared
 from samplegate.core.review.states import Conflict
 from samplegate.holders import Holder
-from samplegate.store import rows
+from samplegate.store import schema
 from samplegate.store.engine import Database
-from samplegate.store.rows import plain, plains
-from samplegate.store.schema import DELIVERIES, EVENTS, FACTS, REVIEWS
+from samplegate.store.schema import DELIVERIES, EVENTS, FACTS, REVIEWS, plain, plains
 
 What: TypeAlias = Literal["opened", "joined", "approved", "rejected", "answered", "expired", "withdrawn", "used", "given back", "told", "untold"]
 
@@ -84,7 +83,7 @@ class Reviews:
             waiting = select(func.count()).select_from(REVIEWS).where(_r.state == "pending", _r.expires > review.created)
             if db.execute(waiting).scalar_one() >= most:
                 return False
-            db.execute(insert(REVIEWS), rows.row(review, announced=announce))
+            db.execute(insert(REVIEWS), schema.row(review, announced=announce))
             if announce:
                 _deliver(db, review, "review.opened", review.created)
             tell(db, review, "opened", review.created)
@@ -246,13 +245,13 @@ class Reviews:
             states: Sequence[str | None] = sorted(set(filter.states)) or (None,)
             pages = [db.execute(page(filter, state, beyond, limit)).all() for state in states]
             ids = [id for _, id in sorted(((found.created, found.id) for some in pages for found in some), reverse=not filter.oldest_first)[:limit]]
-            found = {row.id: rows.review(row) for row in db.execute(select(REVIEWS).where(_r.id.in_(ids)))}
+            found = {row.id: schema.review(row) for row in db.execute(select(REVIEWS).where(_r.id.in_(ids)))}
             return [found[id] for id in ids]
 
     def history(self, id: str) -> Sequence[Event]:
         with self.database.reading() as db:
             found = db.execute(select(EVENTS).where(EVENTS.c.review == plain(id)).order_by(EVENTS.c.number))
-            return [rows.event(row) for row in found]
+            return [schema.event(row) for row in found]
 
     def last_change(self) -> int:
         with self.database.reading() as db:
@@ -261,7 +260,7 @@ class Reviews:
     def changes(self, after: int, limit: int) -> Sequence[Event]:
         statement = select(EVENTS).where(EVENTS.c.number > after).order_by(EVENTS.c.number).limit(max(limit, 0))
         with self.database.reading() as db:
-            return [rows.event(row) for row in db.execute(statement)]
+            return [schema.event(row) for row in db.execute(statement)]
 
     def pending(self) -> Mapping[str, tuple[int, float]]:
         statement = select(_r.reviewer, func.count(), func.min(_r.created)).where(_r.state == "pending").group_by(_r.reviewer)
@@ -274,7 +273,7 @@ class Reviews:
         free = or_(_d.taker.is_(None), _d.held_until <= now)
         due = select(DELIVERIES).where(_d.state == "waiting", _d.due <= now, _d.reviewer.in_(plains(reviewers)), free)
         with self.database.writing() as db:
-            found = [rows.delivery(row) for row in db.execute(due.order_by(_d.due, _d.id).limit(min(max(limit, 0), MOST_TAKEN)))]
+            found = [schema.delivery(row) for row in db.execute(due.order_by(_d.due, _d.id).limit(min(max(limit, 0), MOST_TAKEN)))]
             taken = [replace(one, taker=plain(taker), held_until=now + seconds) for one in found]
             for one in taken:
                 _change(db, one.id, taker=one.taker, held_until=one.held_until)
@@ -315,7 +314,7 @@ class Reviews:
 
 def _found(db: Connection, id: str) -> Review | None:
     found = db.execute(_one, {"wanted": plain(id)}).first()
-    return None if found is None else rows.review(found)
+    return None if found is None else schema.review(found)
 
 
 def _free(db: Connection, lookup: str, *, stage: Stage, waiter: str, now: float, own: str = "") -> Iterator[Review]:
@@ -352,7 +351,7 @@ def page(filter: Filter, state: str | None, beyond: Any, limit: int) -> Select[f
 
 
 def _write(db: Connection, before: Review, after: Review) -> None:
-    changed = rows.changes(before, after)
+    changed = schema.changes(before, after)
     if changed:
         db.execute(update(REVIEWS).where(_r.id == after.id).values(**changed))
 
@@ -381,7 +380,7 @@ def _deliver(db: Connection, review: Review, event: str, now: float) -> None:
 
 def _waiting(db: Connection, delivery: Delivery) -> Delivery | None:
     found = db.execute(select(DELIVERIES).where(_d.id == plain(delivery.id), _d.state == "waiting")).first()
-    return None if found is None else rows.delivery(found)
+    return None if found is None else schema.delivery(found)
 
 
 def _change(db: Connection, id: str, **values: Any) -> None:

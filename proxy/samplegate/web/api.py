@@ -24,8 +24,7 @@ from samplegate.core.review.states import Conflict
 from samplegate.core.review.views import told, withdrawn_for
 from samplegate.web.context import CHALLENGE, Person, Web, missing, problem, unfit, unknown
 from samplegate.web.events import Feed, Stream, last_seen, shown
-from samplegate.web.security import headers_of, sender
-from samplegate.web.slowing import Mistakes, Pace
+from samplegate.web.security import Mistakes, Pace, headers_of, sender
 
 MAX_LIMIT: Final = 200
 DEFAULT_LIMIT: Final = 50

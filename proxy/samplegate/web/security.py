@@ -1,17 +1,21 @@
 """What holds for every request before and after its handler: its host and origin, the size and time of its body, headers of the answer, faults.
 
-Plain ASGI around the application: the body is counted as it comes, whatever it announced, and a stream passes through unbuffered.
+Plain ASGI around the application: the body is counted as it comes, whatever it announced, and a stream passes through unbuffered. ``Mistakes`` limits
+how often an address, and all together, may send an unknown token; it keeps no token.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, MutableMapping
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, MutableMapping
 from http import HTTPStatus
 from ipaddress import IPv6Address
+from math import ceil
 from typing import Any, Final
 from urllib.parse import urlsplit
 
+import msgspec
 from starlette.datastructures import MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
@@ -22,6 +26,60 @@ from samplegate.ports import Unavailable
 from samplegate.request_headers import RequestHeaders, host_name, is_local_name
 from samplegate.urls import PORTS, address_of, split
 from samplegate.web.context import Web, problem
+
+MAX_ADDRESSES: Final = 4096  # that are remembered: the one unseen for longest goes first, and the budget for all holds without it
+
+
+class Pace(msgspec.Struct, frozen=True):
+    """``burst`` mistakes at once, and ``rate`` a second from there on."""
+
+    burst: float
+    rate: float
+
+
+class Mistakes:
+    """Token buckets over a clock in seconds. One that is set back refills nothing."""
+
+    def __init__(self, each: Pace, all: Pace, clock: Callable[[], float]) -> None:
+        self._each = each
+        self._all = all
+        self._clock = clock
+        self._spent_by: OrderedDict[str, tuple[float, float]] = OrderedDict()
+        self._spent = (0.0, clock())
+
+    def wait(self, address: str) -> int:
+        """Seconds until this address may send another wrong token, 0 for now."""
+        now = self._clock()
+        mine = _left(self._spent_by.get(address, (0.0, now)), self._each, now)
+        theirs = _left(self._spent, self._all, now)
+        return max(_wait(mine, self._each), _wait(theirs, self._all))
+
+    def attempt(self, address: str) -> int:
+        """Count a wrong token, unless this address has to wait; the seconds it has to."""
+        wait = self.wait(address)
+        if not wait:
+            self.made(address)
+        return wait
+
+    def made(self, address: str) -> None:
+        """It was wrong."""
+        now = self._clock()
+        self._spent = (_left(self._spent, self._all, now) + 1, now)
+        self._spent_by[address] = (_left(self._spent_by.pop(address, (0.0, now)), self._each, now) + 1, now)
+        if len(self._spent_by) > MAX_ADDRESSES:
+            self._spent_by.popitem(last=False)
+
+
+def _left(spent: tuple[float, float], pace: Pace, now: float) -> float:
+    """The mistakes that are not made good yet."""
+    count, since = spent
+    return max(0.0, count - max(0.0, now - since) * pace.rate)
+
+
+def _wait(spent: float, pace: Pace) -> int:
+    over = spent + 1 - pace.burst
+    return 0 if over <= 0 else ceil(over / pace.rate)
+
 
 MAX_VERDICT: Final = 1024 * 1024  # bytes: edited messages are text, and long ones make some 100 KiB
 MAX_FORM: Final = 4 * MAX_VERDICT  # the same by the page: a form spends three bytes on one, and nine on a letter of some alphabets

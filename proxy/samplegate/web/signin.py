@@ -20,8 +20,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from samplegate.web import render, sessions
 from samplegate.web.context import Person, Web
-from samplegate.web.security import headers_of, is_cross_site, is_own_page, sender
-from samplegate.web.slowing import Mistakes, Pace
+from samplegate.web.security import Mistakes, Pace, headers_of, is_cross_site, is_own_page, sender
 
 SIGN_IN: Final = "/reviews/sign-in"
 SIGN_OUT: Final = "/reviews/sign-out"

@@ -3,8 +3,8 @@
 Signatures are symmetric (``v1`` of standardwebhooks.com); a receiver recognizes a repeated message by its id. A callback's token is derived from the
 store's key, so that none is stored, and is good for one review and exactly what was asked (its digest) until it expires (T13).
 
-In a Slack message the text of a server is text and nothing else: escaped, plain or preformatted, never a link, a mention or markup (T29). It has one
-URL, ours: chats fetch the addresses that they show, so that of a URL elicitation is never in it (T12); its host is, and the page has the rest.
+In a Slack message the text of a server is only text: escaped, plain or preformatted, never a link, a mention, markup or hidden (T29). The message
+has one URL, ours: chats fetch the addresses that they show, so that of a URL elicitation is never in it (T12); only its host is.
 """
 
 from __future__ import annotations
@@ -15,15 +15,64 @@ import hashlib
 import hmac
 import json
 import re
+import unicodedata
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final, Literal, TypeAlias
 
 import msgspec
 
-from samplegate.core.review.chattext import line, preformatted
 from samplegate.core.review.review import Delivery, Review
 from samplegate.core.review.views import MOST_BYTES, Clean, asks, moment, told
+
+FENCE: Final = "```"
+LEAST: Final = 200  # characters: in less nothing is said that helps
+_entities: Final = {"&": "&amp;", "<": "&lt;", ">": "&gt;"}
+_address: Final = re.compile(r"(?i)\b([a-z][a-z0-9+.-]{0,30}):(?=//)|\b(mailto|tel|data|javascript|slack):(?=\S)|\b(www)\.(?=\S)")
+_GAP: Final = "\u200b"
+"""Between what a chat would take for a link or a fence: nobody sees it, and it is neither any more."""
+
+
+def line(text: str, most: int) -> str:
+    """One line of plain text of at most ``most`` characters, entities too."""
+    return _cut_escaped(_seen(text, keep=""), most)
+
+
+def preformatted(name: str, text: str, most: int) -> str | None:
+    """A name of ours and the text between fences, at most ``most`` characters in all, entities and fences too; None if there is no room for it."""
+    head = f"*{name}*\n{FENCE}\n"
+    room = most - len(head) - len(FENCE) - 1
+    if room < LEAST:
+        return None
+    shown = _seen(text, keep="\n\t").replace("`", f"`{_GAP}")
+    return f"{head}{_cut_escaped(shown, room)}\n{FENCE}"
+
+
+def _seen(text: str, keep: str) -> str:
+    """Without what is not seen or turns the direction; addresses so that no chat makes links of them."""
+    seen = "".join(c if c in keep or not _hidden(c) else " " if c in "\n\r\t" else "\ufffd" for c in text.replace("\r\n", "\n"))
+    return _address.sub(lambda found: f"{found[0]}{_GAP}", seen)
+
+
+def _hidden(character: str) -> bool:
+    return unicodedata.category(character) in ("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp")
+
+
+def _cut_escaped(text: str, most: int) -> str:
+    """Escaped, and at most ``most`` characters then, with a mark where something is missing; never half an entity."""
+    out = "".join(_entities.get(c, c) for c in text[: most + 1])
+    if len(out) <= most:
+        return out
+    note = f"… [{len(text)} characters]" if most >= LEAST else "…"
+    kept, size = [], len(note)
+    for c in text[:most]:
+        piece = _entities.get(c, c)
+        size += len(piece)
+        if size > most:
+            break
+        kept.append(piece)
+    return "".join(kept) + note
+
 
 Format: TypeAlias = Literal["standard", "slack"]
 

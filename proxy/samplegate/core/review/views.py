@@ -26,9 +26,19 @@ from samplegate.core.ledger import SCALE
 from samplegate.core.matching.secrecy import secret_fields, without_secrets
 from samplegate.core.policy import Show
 from samplegate.core.review.review import DECIDED, Event, Review, Verdict, cleared
-from samplegate.core.review.spans import span
 from samplegate.core.review.unsent import as_json
 from samplegate.urls import ShownUrl, shown_url
+
+_UNITS: Final = (("d", 86_400), ("h", 3_600), ("min", 60))
+
+
+def span(seconds: float) -> str:
+    """Seconds as 42 s, 13 min, 24 h, 3 d; never less than 0 s."""
+    for unit, size in _UNITS:
+        if seconds >= 2 * size:
+            return f"{int(seconds // size)} {unit}"
+    return f"{max(0, int(seconds))} s"
+
 
 MOST_CHOICES: Final = 30
 MOST_TEXT: Final = 200  # characters of a bound, a default or a choice
