@@ -16,7 +16,7 @@ import pytest
 from samplegate import sqlite
 from samplegate.core.decisions import Answered, Reason, Unanswered
 from samplegate.core.ledger import SCALE
-from samplegate.core.samples import Sampled, SampleRequest, SampleResult
+from samplegate.core.prompt import Sampled, SampleRequest, SampleResult
 from samplegate.limits import state as state_module
 from samplegate.limits.admission import Admission
 from samplegate.limits.faults import FILE

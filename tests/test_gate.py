@@ -12,8 +12,8 @@ import msgspec
 import pytest
 
 from samplegate.core.decisions import Answered, Denied, Reason, Unanswered, Withdrawn
+from samplegate.core.prompt import SampleFailed, SampleRequest, SampleResult
 from samplegate.core.record import Record
-from samplegate.core.samples import SampleFailed, SampleRequest, SampleResult
 from samplegate.core.session.rounds import ForwardRound, Open, Reply, Settled
 from tests.core.dialogue import ALLOW, ANSWER, DENY, FORWARD, Dialogue, form, modern, one, request, sample, to_client, to_server
 from tests.world import SAMPLED, World, asked, pushed

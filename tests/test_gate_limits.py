@@ -13,7 +13,7 @@ import pytest
 
 from samplegate.core.decisions import Answered, Denied, Reason, Unanswered
 from samplegate.core.ledger import SCALE, Draw, Refused, Reserved
-from samplegate.core.samples import Sampled, SampleFailed, SampleRequest, SampleResult
+from samplegate.core.prompt import Sampled, SampleFailed, SampleRequest, SampleResult
 from samplegate.core.session.rounds import ForwardRound, Open, Settled
 from tests.core.dialogue import modern, one, result, sample
 from tests.world import World, asked, pushed

@@ -19,7 +19,7 @@ from hypothesis import HealthCheck, given, settings
 
 from samplegate.core import costs
 from samplegate.core.ledger import SCALE
-from samplegate.core.samples import Sampled, SampleFailed, SampleRequest, SampleResult
+from samplegate.core.prompt import Sampled, SampleFailed, SampleRequest, SampleResult
 from samplegate.core.session.rounds import Round
 from samplegate.gate import Gate
 from samplegate.limits.admission import Admission

@@ -13,8 +13,8 @@ import pytest
 
 from samplegate.core.decisions import Answered, Reason, Unanswered
 from samplegate.core.ledger import Draw, Refused, Reserved
+from samplegate.core.prompt import SampleFailed
 from samplegate.core.redaction import Redactor
-from samplegate.core.samples import SampleFailed
 from samplegate.core.session.rounds import Note, Open, Returned, Settled
 from samplegate.gate import Gate
 from samplegate.limits.admission import Admission

@@ -15,13 +15,10 @@ from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
 from samplegate import detectors
-from samplegate.core import costs, toolheaders
+from samplegate.core import costs, http_headers
 from samplegate.core.jsontext import Malformed
-from samplegate.core.matching.checking import check
-from samplegate.core.matching.forms import Form, read_form
-from samplegate.core.matching.misfits import misfits
-from samplegate.core.parsing.parse import parse
-from samplegate.core.requests import BadRequest, Origin, SamplingRequest
+from samplegate.core.matching.elicitation_schema import Form, check, misfits, read_form
+from samplegate.core.requests import BadRequest, Origin, SamplingRequest, parse
 from samplegate.core.session.rounds import Reply
 from tests.core.dialogue import sample
 from tests.world import World, pushed
@@ -168,7 +165,7 @@ def test_a_list_of_a_million_tools_is_refused_in_a_moment(element: str) -> None:
 
     def read() -> None:
         with pytest.raises(Malformed, match="a list of it"):
-            toolheaders.listed(listed)
+            http_headers.listed(listed)
 
     assert MOST > cheapest(read)
 

@@ -13,8 +13,8 @@ import pytest
 
 from samplegate.core.decisions import Answered, Denied, Reason, Unanswered
 from samplegate.core.ledger import SCALE
+from samplegate.core.prompt import Sampled, SampleFailed
 from samplegate.core.review.review import MOST_REVIEWED, Door, Edits, Filter, Review, Verdict
-from samplegate.core.samples import Sampled, SampleFailed
 from samplegate.core.session.rounds import ForwardRound, Open, Release, Settled
 from samplegate.ports import Unavailable
 from samplegate.records.metrics import Metrics

@@ -13,8 +13,8 @@ from msgspec.structs import replace
 from samplegate.core.decisions import Answered, Denied, Reason, Unanswered
 from samplegate.core.ledger import SCALE
 from samplegate.core.matching.match import compile_policy
+from samplegate.core.prompt import Sampled, SampleRequest
 from samplegate.core.review.review import Edits, Filter, Review, Verdict
-from samplegate.core.samples import Sampled, SampleRequest
 from samplegate.core.session.rounds import ForwardRound, Open, Settled
 from samplegate.ports import Unavailable
 from tests.core.dialogue import form, modern, one, policy, sample

@@ -13,8 +13,8 @@ import pytest
 from samplegate.core.decisions import Answered, Denied, Reason, Unanswered, Withdrawn
 from samplegate.core.ledger import SCALE
 from samplegate.core.policyfile.waits import said
+from samplegate.core.prompt import SampleFailed
 from samplegate.core.review.review import Edits, Filter, Review, Verdict
-from samplegate.core.samples import SampleFailed
 from samplegate.core.session.rounds import ForwardRound, Open, Release, Settled
 from tests.core.dialogue import Dialogue, form, modern, one, sample
 from tests.test_reviewing import ASK, LOOK, POLICY, RATE, Room, body

@@ -9,8 +9,8 @@ from typing import Any
 import anyio
 
 from samplegate.core.decide import Rulebook
+from samplegate.core.prompt import Sampled, SampleRequest, SampleResult
 from samplegate.core.record import Record
-from samplegate.core.samples import Sampled, SampleRequest, SampleResult
 from samplegate.core.session.rounds import Note, Open, Release, Reply, Round, Settled
 from samplegate.gate import Gate
 from samplegate.ports import Ports, Reviews, Unavailable

@@ -12,8 +12,8 @@ import msgspec
 
 from samplegate.admit import admit
 from samplegate.core import jsontext
-from samplegate.core.admission import later
 from samplegate.core.answers import fits
+from samplegate.core.decide import later
 from samplegate.core.decisions import (
     Allowed,
     Answered,
@@ -29,7 +29,7 @@ from samplegate.core.decisions import (
     Unanswered,
 )
 from samplegate.core.parsing import strictjson
-from samplegate.core.recording import Done
+from samplegate.core.record import Done
 from samplegate.core.replies import second_reading
 from samplegate.core.requests import Request
 from samplegate.core.session import shapes

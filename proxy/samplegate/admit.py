@@ -12,11 +12,10 @@ import anyio
 import msgspec
 
 from samplegate.core import claims
-from samplegate.core.admission import after_refusal, draws_of
 from samplegate.core.capabilities import can_forward
 from samplegate.core.catalogue import Worst
 from samplegate.core.claims import Claimant
-from samplegate.core.decide import Rulebook
+from samplegate.core.decide import Rulebook, after_refusal, draws_of
 from samplegate.core.decisions import Allowed, Decision, Escalated, Forwarded, Situation
 from samplegate.core.ledger import Draw, Refused, Reserved, Terms
 from samplegate.core.patience import LONGEST, left

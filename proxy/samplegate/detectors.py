@@ -12,7 +12,7 @@ from typing import Any, Final
 import msgspec
 import re2
 
-from samplegate.core.matching.spans import GROUP, compiled
+from samplegate.core.matching.regex import GROUP, compiled
 
 _KEY: Final = r"[A-Z0-9 ]*PRIVATE KEY(?: BLOCK)? ?-{4,5}"
 

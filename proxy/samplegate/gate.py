@@ -17,7 +17,7 @@ from samplegate.core.brakes import Brakes, asker, digest
 from samplegate.core.capabilities import can_forward
 from samplegate.core.decide import Rulebook, decide
 from samplegate.core.decisions import Answered, Decision, DenyAs, Escalated, Forwarded, Reason, Situation, Unanswered, Withdrawn
-from samplegate.core.recording import Done
+from samplegate.core.record import Done
 from samplegate.core.requests import BadRequest, Request
 from samplegate.core.session.rounds import Conclusion, ForwardRound, Note, Release, Round, Seen, Settled
 from samplegate.core.session.shapes import refusal

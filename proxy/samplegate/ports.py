@@ -9,10 +9,10 @@ import msgspec
 
 from samplegate.core.decide import Rulebook
 from samplegate.core.ledger import Draw, Refused, Reserved
+from samplegate.core.prompt import SampleRequest, SampleResult
 from samplegate.core.record import Record
 from samplegate.core.review.review import Delivery, Door, Event, Filter, Review, Stage, Verdict
 from samplegate.core.review.states import Conflict
-from samplegate.core.samples import SampleRequest, SampleResult
 from samplegate.core.session.rounds import Note, Reply, Round
 
 T = TypeVar("T")

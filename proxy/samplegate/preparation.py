@@ -13,7 +13,7 @@ import msgspec
 
 from samplegate import settings as process
 from samplegate.book import compile_book, load_policy
-from samplegate.core.unnamed import unnamed
+from samplegate.core.matching.match import unnamed
 from samplegate.house import Rules
 from samplegate.limits.place import check_writable
 from samplegate.ports import Unavailable

@@ -12,8 +12,7 @@ import anyio
 import msgspec
 
 from samplegate.core.decisions import Answered, Denied, Reason, Unanswered, Withdrawn
-from samplegate.core.record import Record
-from samplegate.core.recording import Done, describe, detail_of
+from samplegate.core.record import Done, Record, describe, detail_of
 from samplegate.core.redaction import clean_params
 from samplegate.core.requests import BadRequest, SamplingRequest
 from samplegate.core.review.review import DECIDED

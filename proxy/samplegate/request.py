@@ -11,7 +11,7 @@ from samplegate.core import patience
 from samplegate.core.capabilities import can_forward
 from samplegate.core.decide import Rulebook
 from samplegate.core.decisions import Decision, Denied, DenyAs, Forwarded, LeftOpen, Outcome, Reason, Situation, Unanswered, Withdrawn
-from samplegate.core.recording import Attempt, Done
+from samplegate.core.record import Attempt, Done
 from samplegate.core.requests import BadRequest, Request
 from samplegate.core.review.review import Review, Stage
 from samplegate.core.session.rounds import Item, Round

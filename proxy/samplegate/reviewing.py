@@ -20,7 +20,7 @@ from samplegate.core.decisions import Allowed, Answered, DecidedBy, Decision, De
 from samplegate.core.parsing import strictjson
 from samplegate.core.patience import hold
 from samplegate.core.policy import AllowRule, EscalateRule
-from samplegate.core.recording import Done
+from samplegate.core.record import Done
 from samplegate.core.review import create, edits
 from samplegate.core.review.review import DECIDED, MOST_REVIEWED, PROGRAMS, Review, Stage
 from samplegate.core.session.rounds import SAMPLING

@@ -12,14 +12,13 @@ import anyio
 import msgspec
 
 from samplegate.core import costs, jsontext, redaction
-from samplegate.core.admission import worst_of
-from samplegate.core.asking import question, unasked
 from samplegate.core.catalogue import Worst
+from samplegate.core.decide import question, unasked, worst_of
 from samplegate.core.decisions import Allowed, Answered, DecidedBy, Decision, Outcome, Reason, Unanswered
 from samplegate.core.patience import LONGEST
 from samplegate.core.policy import AllowRule, EscalateRule
-from samplegate.core.recording import Attempt, Done
-from samplegate.core.samples import Failure, Sampled, SampleFailed, SampleRequest, SampleResult
+from samplegate.core.prompt import Failure, Sampled, SampleFailed, SampleRequest, SampleResult
+from samplegate.core.record import Attempt, Done
 from samplegate.core.session import shapes
 from samplegate.core.session.rounds import Note
 from samplegate.offload import offload

@@ -13,8 +13,8 @@ from typing import Any, Final
 from samplegate.core.bridge.calls import Converses
 from samplegate.core.decisions import Reason
 from samplegate.core.ledger import Draw, Refused, Reserved
+from samplegate.core.prompt import SampleRequest, SampleResult
 from samplegate.core.record import Record
-from samplegate.core.samples import SampleRequest, SampleResult
 from samplegate.core.session.rounds import Conclusion, Note, Round
 from samplegate.core.session.session import Session
 from samplegate.core.session.state import State

@@ -7,11 +7,9 @@ from typing import Any
 
 import msgspec
 
-from samplegate.core import logline
 from samplegate.core.decide import Rulebook, decide
 from samplegate.core.decisions import Decision, DenyAs, FixedAnswer, LeftOpen, Situation
-from samplegate.core.logline import Line
-from samplegate.core.record import ContentMode, Record, Released, to_json
+from samplegate.core.record import ContentMode, Line, Record, Released, read_line, to_json
 from samplegate.core.requests import Request
 
 
@@ -55,6 +53,6 @@ def text(record: Record, content: ContentMode = "full") -> str:
 
 def line(record: Record, content: ContentMode = "full", **more: Any) -> Line:
     """The same, read back; ``more`` are members put into it."""
-    found = logline.read(json.dumps({**json.loads(text(record, content)), **more}).encode())
+    found = read_line(json.dumps({**json.loads(text(record, content)), **more}).encode())
     assert isinstance(found, Line), found
     return found

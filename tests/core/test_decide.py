@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from samplegate.core.decide import decide, explain
 from samplegate.core.decisions import Allowed, Decision, DenyAs, Escalated, FixedAnswer, Forwarded, LeftOpen, Reason, Shadow, Situation, Step
 from samplegate.core.matching import facts
-from samplegate.core.matching.forms import Form, NotFlat, read_form
+from samplegate.core.matching.elicitation_schema import Form, NotFlat, read_form
 from samplegate.core.matching.match import Rulebook
 from samplegate.core.policy import AllowRule, AnswerRule, DenyRule, EscalateRule, ForwardRule, Match, Otherwise, Rule, With
 from samplegate.core.requests import Request

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from samplegate.core.growth import MOST, grown
+from samplegate.core.costs import MOST, grown
 from samplegate.sampler import request
 from samplegate.sampler.request import Unfit
 

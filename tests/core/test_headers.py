@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from samplegate.core import frames, headers, jsontext
+from samplegate.core import frames, http_headers, jsontext
 
 META = {"io.modelcontextprotocol/protocolVersion": "2026-07-28", "io.modelcontextprotocol/clientCapabilities": {}}
 
@@ -41,14 +41,14 @@ CALL = {"mcp_protocol_version": "2026-07-28", "mcp_method": "tools/call", "mcp_n
     ],
 )
 def test_a_value_is_written_as_the_specification_shows(value: str, written: str) -> None:
-    assert written == headers.encode(value)
-    assert value == headers.decode(written)
+    assert written == http_headers.encode(value)
+    assert value == http_headers.decode(written)
 
 
 @given(st.text())
 def test_what_is_written_comes_out_as_it_went_in_and_is_safe_in_a_header(value: str) -> None:
-    written = headers.encode(value)
-    assert value == headers.decode(written)
+    written = http_headers.encode(value)
+    assert value == http_headers.decode(written)
     assert written == written.strip()
     assert all(" " <= letter <= "~" for letter in written)
 
@@ -67,7 +67,7 @@ def test_what_is_written_comes_out_as_it_went_in_and_is_safe_in_a_header(value: 
     ],
 )
 def test_what_no_writer_would_have_written_is_not_decoded(value: str) -> None:
-    assert headers.decode(value) is None
+    assert http_headers.decode(value) is None
 
 
 @pytest.mark.parametrize(
@@ -86,23 +86,23 @@ def test_what_no_writer_would_have_written_is_not_decoded(value: str) -> None:
 )
 def test_a_post_names_its_method_version_and_what_it_is_about(method: str, params: dict[str, Any], name: str | None) -> None:
     expected = {"MCP-Protocol-Version": "2026-07-28", "Mcp-Method": method} | ({} if name is None else {"Mcp-Name": name})
-    assert expected == headers.standard(method, jsontext.read(json.dumps(params).encode()), "2026-07-28")
+    assert expected == http_headers.standard(method, jsontext.read(json.dumps(params).encode()), "2026-07-28")
 
 
 def test_a_post_without_params_names_its_method() -> None:
-    assert {"MCP-Protocol-Version": "v", "Mcp-Method": "tools/call"} == headers.standard("tools/call", jsontext.read(b"{}"), "v")
+    assert {"MCP-Protocol-Version": "v", "Mcp-Method": "tools/call"} == http_headers.standard("tools/call", jsontext.read(b"{}"), "v")
 
 
 @given(st.text(), st.text(alphabet=st.characters(codec=None)))
 def test_no_method_or_version_breaks_out_of_its_line(method: str, version: str) -> None:
-    for value in headers.standard(method, jsontext.read(b"{}"), version).values():
+    for value in http_headers.standard(method, jsontext.read(b"{}"), version).values():
         assert all(" " <= letter <= "~" for letter in value)
 
 
 def test_headers_that_mirror_the_body_pass() -> None:
-    assert headers.check(asgi(**CALL), frame("tools/call", name="add")) is None
-    assert headers.check(asgi(**CALL | {"mcp_name": "=?base64?YWRk?="}), frame("tools/call", name="add")) is None
-    assert headers.check([(b"MCP-PROTOCOL-VERSION", b" 2026-07-28 "), (b"Mcp-Method", b"tools/list")], frame("tools/list")) is None
+    assert http_headers.check(asgi(**CALL), frame("tools/call", name="add")) is None
+    assert http_headers.check(asgi(**CALL | {"mcp_name": "=?base64?YWRk?="}), frame("tools/call", name="add")) is None
+    assert http_headers.check([(b"MCP-PROTOCOL-VERSION", b" 2026-07-28 "), (b"Mcp-Method", b"tools/list")], frame("tools/list")) is None
 
 
 @pytest.mark.parametrize(
@@ -129,28 +129,28 @@ def test_headers_that_mirror_the_body_pass() -> None:
     ],
 )
 def test_headers_that_do_not_match_the_body_are_refused(given_headers: dict[str, Any], fault: str) -> None:
-    assert fault == headers.check(asgi(**given_headers), frame("tools/call", name="add"))
+    assert fault == http_headers.check(asgi(**given_headers), frame("tools/call", name="add"))
 
 
 @pytest.mark.parametrize("name", [b"mcp-method", b"Mcp-Name", b"mcp-protocol-version"])
 def test_a_header_that_stands_twice_is_refused_even_if_both_agree(name: bytes) -> None:
     twice = [*asgi(**CALL), (name, dict(asgi(**CALL))[name.lower()])]
-    assert "stands 2 times" in str(headers.check(twice, frame("tools/call", name="add")))
+    assert "stands 2 times" in str(http_headers.check(twice, frame("tools/call", name="add")))
 
 
 def test_a_name_that_the_body_lacks_is_a_mismatch_and_its_absence_is_none() -> None:
     without = {name: value for name, value in CALL.items() if name != "mcp_name"}
-    assert headers.check(asgi(**without), frame("tools/call")) is None
-    assert headers.check(asgi(**CALL), frame("tools/call")) is not None
+    assert http_headers.check(asgi(**without), frame("tools/call")) is None
+    assert http_headers.check(asgi(**CALL), frame("tools/call")) is not None
 
 
 def test_of_a_notification_only_the_headers_that_are_there_count() -> None:
-    assert headers.check([], frame("notifications/cancelled", None)) is None
-    assert headers.check(asgi(mcp_method="tools/call"), frame("notifications/cancelled", None)) is not None
+    assert http_headers.check([], frame("notifications/cancelled", None)) is None
+    assert http_headers.check(asgi(mcp_method="tools/call"), frame("notifications/cancelled", None)) is not None
     bare = frames.read(b'{"jsonrpc":"2.0","method":"notifications/x"}')
-    assert headers.check(asgi(mcp_protocol_version="2026-07-28"), bare) is None
+    assert http_headers.check(asgi(mcp_protocol_version="2026-07-28"), bare) is None
 
 
 def test_a_body_of_two_readings_matches_no_header() -> None:
     twins = frames.read(b'{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"add","name":"sub","_meta":{}}}')
-    assert headers.check(asgi(**CALL), twins) is not None
+    assert http_headers.check(asgi(**CALL), twins) is not None

@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from samplegate.core.logline import Line, read
-from samplegate.core.record import Attempt, ContentMode
+from samplegate.core.record import Attempt, ContentMode, Line, read_line
 from tests.core import logged
 from tests.core.asking import book, sampling
 
@@ -54,9 +53,9 @@ def changed(**more: Any) -> bytes:
     ],
 )
 def test_what_is_no_record_says_why(text: bytes, why: str) -> None:
-    assert why == read(text)
+    assert why == read_line(text)
 
 
 @given(st.binary() | st.recursive(st.none() | st.floats() | st.text(), lambda inner: st.lists(inner)).map(lambda value: json.dumps(value).encode()))
 def test_nothing_that_stands_in_a_file_raises(text: bytes) -> None:
-    assert isinstance(read(text), Line | str)
+    assert isinstance(read_line(text), Line | str)

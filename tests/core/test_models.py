@@ -10,12 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from samplegate.core import fitting, hints
+from samplegate.core import model_choice
 from samplegate.core.catalogue import ModelFacts
-from samplegate.core.fitting import needs
 from samplegate.core.matching.facts import Facts
 from samplegate.core.matching.match import Rulebook, compile_policy
-from samplegate.core.models import Choice, choose
+from samplegate.core.model_choice import Choice, choose, needs
 from samplegate.core.policy import AllowRule, Match, Model, Policy, Price, Quality, Weights, With
 from samplegate.core.requests import SamplingRequest
 from tests.core.asking import MODELS, sampling, text
@@ -302,7 +301,7 @@ def test_a_score_is_not_worked_out_where_nothing_depends_on_it(monkeypatch: pyte
     def counted(*_: object) -> None:
         raise AssertionError("the prompt was counted")
 
-    monkeypatch.setattr(fitting, "reading", counted)
+    monkeypatch.setattr(model_choice, "reading", counted)
     assert ["smart", "middle", "cheap"] == names(choice(sampling()))
     assert ["cheap"] == names(choice(sampling(), PRICED[2:], prefer="cost"))
     assert "cheap" == names(choice(sampling(), prefer="speed"))[0]
@@ -330,12 +329,12 @@ def test_every_model_is_either_chosen_or_said_not_to_fit(all_: list[Model], made
 
 
 def test_hints_beyond_reason_are_not_looked_at() -> None:
-    early, late = [*["nobody"] * (hints.MAX_HINTS - 1), "cheap"], [*["nobody"] * hints.MAX_HINTS, "cheap"]
+    early, late = [*["nobody"] * (model_choice.MAX_HINTS - 1), "cheap"], [*["nobody"] * model_choice.MAX_HINTS, "cheap"]
     assert "cheap" == names(choice(preferring(*early)))[0]
     assert "smart" == names(choice(preferring(*late)))[0]
     long: Hints = {"middle": "middle"}
-    assert "middle" == names(choice(preferring("middle" + "x" * (hints.MAX_HINT - 6)), hints=long))[0]
-    assert "smart" == names(choice(preferring("middle" + "x" * (hints.MAX_HINT - 5)), hints=long))[0]
+    assert "middle" == names(choice(preferring("middle" + "x" * (model_choice.MAX_HINT - 6)), hints=long))[0]
+    assert "smart" == names(choice(preferring("middle" + "x" * (model_choice.MAX_HINT - 5)), hints=long))[0]
 
 
 def test_what_a_request_needs_is_told_by_its_content() -> None:

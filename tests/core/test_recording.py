@@ -9,8 +9,7 @@ import pytest
 
 from samplegate.core.decide import decide
 from samplegate.core.decisions import Answered, Denied, Outcome, Reason, Situation, Unanswered, Withdrawn
-from samplegate.core.record import Record
-from samplegate.core.recording import Attempt, Done, describe
+from samplegate.core.record import Attempt, Done, Record, describe
 from samplegate.core.requests import BadRequest
 from samplegate.core.session.rounds import Open
 from tests.core.dialogue import ALLOW, Dialogue, one, request, sample

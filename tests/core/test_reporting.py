@@ -8,9 +8,8 @@ from typing import Any
 
 import pytest
 
-from samplegate.core.logline import Line
 from samplegate.core.policy import AllowRule, DenyRule, ForwardRule, Match
-from samplegate.core.record import Attempt
+from samplegate.core.record import Attempt, Line
 from samplegate.core.reporting import MAX_NAMES, NO_CALL, OTHERS, Durations, Report, Server
 from tests.core import logged
 from tests.core.asking import book, form, sampling, tool

@@ -7,12 +7,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from samplegate.core import revoking
-from samplegate.core.logline import Line
+from samplegate.core import record
 from samplegate.core.policy import AllowRule, ForwardRule, Match
-from samplegate.core.record import Attempt
+from samplegate.core.record import Attempt, Line, settled
 from samplegate.core.reporting import NO_CALL, Report, Server
-from samplegate.core.revoking import settled
 from tests.core import logged
 from tests.core.asking import book, form, sampling
 
@@ -98,7 +96,7 @@ def test_what_nobody_was_asked_about_is_not_waited_with() -> None:
 @pytest.mark.parametrize("bound", ["MAX_HELD", "MAX_BYTES"])
 def test_no_log_makes_it_hold_much(bound: str, monkeypatch: pytest.MonkeyPatch) -> None:
     size = len(msgspec.json.encode(first()))
-    monkeypatch.setattr(revoking, bound, 3 if bound == "MAX_HELD" else 4 * size - 1)
+    monkeypatch.setattr(record, bound, 3 if bound == "MAX_HELD" else 4 * size - 1)
     taken = 0
 
     def lines() -> Any:
@@ -113,13 +111,13 @@ def test_no_log_makes_it_hold_much(bound: str, monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_what_was_revoked_takes_no_room_any_more(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(revoking, "MAX_BYTES", 2 * len(msgspec.json.encode(first())))
+    monkeypatch.setattr(record, "MAX_BYTES", 2 * len(msgspec.json.encode(first())))
     pairs = [line for number in range(10) for line in (first(f"d{number}"), revoking_one(f"d{number}"))]
     assert [(f"d{number}", "unanswered") for number in range(10)] == ids(*pairs)
 
 
 def test_a_record_larger_than_all_that_is_held_passes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(revoking, "MAX_BYTES", 10)
+    monkeypatch.setattr(record, "MAX_BYTES", 10)
     assert [("d1", "answered"), ("d2", "answered")] == ids(first(), other("d2"))
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from samplegate.core.fingerprint import fingerprint
 from samplegate.core.load import PolicyError
-from samplegate.core.samples import Sampled, SampleFailed, SampleResult
+from samplegate.core.prompt import Sampled, SampleFailed, SampleResult
 from samplegate.core.scripted import Reply, Script, parse, pick, reply
 
 FILE = """

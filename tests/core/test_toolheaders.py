@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from samplegate.core import toolheaders
+from samplegate.core import http_headers
 from samplegate.core.jsontext import Malformed
 
 WORD = {"type": "string", "x-mcp-header": "Word"}
@@ -41,7 +41,7 @@ def properties(**found: Any) -> dict[str, Any]:
     ],
 )
 def test_annotated_properties_are_found_by_their_path(schema: object, expected: dict[tuple[str, ...], str]) -> None:
-    assert expected == toolheaders.annotated(tool(schema))
+    assert expected == http_headers.annotated(tool(schema))
 
 
 @pytest.mark.parametrize(
@@ -76,18 +76,18 @@ def test_annotated_properties_are_found_by_their_path(schema: object, expected: 
     ],
 )
 def test_annotations_that_are_not_valid_are_a_fault(schema: object) -> None:
-    assert isinstance(toolheaders.annotated(tool(schema)), str)
+    assert isinstance(http_headers.annotated(tool(schema)), str)
 
 
 def test_a_schema_that_cannot_be_read_is_a_fault_where_it_may_hold_annotations() -> None:
-    assert isinstance(toolheaders.annotated(b'{"name":"t","inputSchema":{"x-mcp-header":"\\ud800"}}'), str)
-    assert isinstance(toolheaders.annotated(b'{"name":"t","inputSchema":' + b'{"not":' * 5000 + b'{"x-mcp-header":1}' + b"}" * 5001), str)
-    assert isinstance(toolheaders.annotated(b'{"name":"t","inputSchema":{},"inputSchema":{"x-mcp-header":1}}'), str)
-    assert {} == toolheaders.annotated(b'{"name":"t","inputSchema":{"description":"\\ud800"}}')
+    assert isinstance(http_headers.annotated(b'{"name":"t","inputSchema":{"x-mcp-header":"\\ud800"}}'), str)
+    assert isinstance(http_headers.annotated(b'{"name":"t","inputSchema":' + b'{"not":' * 5000 + b'{"x-mcp-header":1}' + b"}" * 5001), str)
+    assert isinstance(http_headers.annotated(b'{"name":"t","inputSchema":{},"inputSchema":{"x-mcp-header":1}}'), str)
+    assert {} == http_headers.annotated(b'{"name":"t","inputSchema":{"description":"\\ud800"}}')
 
 
 def test_an_annotation_spelled_with_escapes_is_one() -> None:
-    assert {("a",): "A"} == toolheaders.annotated(b'{"name":"t","inputSchema":{"properties":{"a":{"type":"string","x\\u002dmcp-header":"A"}}}}')
+    assert {("a",): "A"} == http_headers.annotated(b'{"name":"t","inputSchema":{"properties":{"a":{"type":"string","x\\u002dmcp-header":"A"}}}}')
 
 
 ANNOTATED = {("a",): "A", ("b", "c"): "C"}
@@ -115,14 +115,14 @@ ANNOTATED = {("a",): "A", ("b", "c"): "C"}
     ],
 )
 def test_arguments_are_mirrored_by_their_value(arguments: str | None, expected: dict[str, str]) -> None:
-    assert expected == toolheaders.param_headers(ANNOTATED, None if arguments is None else arguments.encode())
+    assert expected == http_headers.param_headers(ANNOTATED, None if arguments is None else arguments.encode())
 
 
 @given(st.one_of(st.text(), st.integers(), st.booleans(), st.floats(allow_nan=False, allow_infinity=False), st.none(), st.lists(st.integers())))
 def test_what_is_mirrored_matches_its_body(value: object) -> None:
     arguments = json.dumps({"a": value}).encode()
-    given_headers = [(name.encode(), text.encode()) for name, text in toolheaders.param_headers(ANNOTATED, arguments).items()]
-    assert toolheaders.check_params(given_headers, ANNOTATED, arguments) is None
+    given_headers = [(name.encode(), text.encode()) for name, text in http_headers.param_headers(ANNOTATED, arguments).items()]
+    assert http_headers.check_params(given_headers, ANNOTATED, arguments) is None
 
 
 @pytest.mark.parametrize(
@@ -141,18 +141,18 @@ def test_what_is_mirrored_matches_its_body(value: object) -> None:
     ],
 )
 def test_mirrored_headers_that_do_not_match_are_refused(given_headers: list[tuple[bytes, bytes]], arguments: str, word: str) -> None:
-    assert word in str(toolheaders.check_params(given_headers, ANNOTATED, arguments.encode()))
+    assert word in str(http_headers.check_params(given_headers, ANNOTATED, arguments.encode()))
 
 
 def test_numbers_are_compared_as_numbers_and_unknown_headers_count_for_nothing() -> None:
     given_headers = [(b"mcp-param-a", b"42.0"), (b"mcp-param-other", b"x")]
-    assert toolheaders.check_params(given_headers, ANNOTATED, b'{"a":42}') is None
+    assert http_headers.check_params(given_headers, ANNOTATED, b'{"a":42}') is None
 
 
 def test_tools_with_annotations_that_are_not_valid_are_left_out_and_the_rest_stays_byte_for_byte() -> None:
     good, plain = b'{ "name":"good", "inputSchema":' + json.dumps(properties(a=WORD)).encode() + b"}", b'{"name" : "plain","x":1.0}'
     bad = tool(properties(a={"type": "number", "x-mcp-header": "A"}), "bad")
-    listed = toolheaders.listed(b'{"a": 1.0, "tools" : [' + good + b"," + bad + b"," + plain + b'], "nextCursor":"2"}')
+    listed = http_headers.listed(b'{"a": 1.0, "tools" : [' + good + b"," + bad + b"," + plain + b'], "nextCursor":"2"}')
     assert b'{"a": 1.0, "tools" : [' + good + b"," + plain + b'], "nextCursor":"2"}' == listed.result
     assert {"good": {("a",): "Word"}, "plain": {}} == listed.tools
     assert ["bad"] == list(listed.dropped)
@@ -161,11 +161,11 @@ def test_tools_with_annotations_that_are_not_valid_are_left_out_and_the_rest_sta
 
 @pytest.mark.parametrize("result", [b"{}", b"[]", b'{"tools":7}', b'{"tools": [ {"name":"a"} ,{} , 7 ],"nextCursor":null}'])
 def test_a_list_without_faults_stays_as_it_came(result: bytes) -> None:
-    listed = toolheaders.listed(result)
+    listed = http_headers.listed(result)
     assert result == listed.result
     assert listed.cursor is None
 
 
 def test_a_list_that_cannot_be_read_is_refused() -> None:
     with pytest.raises(Malformed):
-        toolheaders.listed(b'{"tools":[],"tools":[]}')
+        http_headers.listed(b'{"tools":[],"tools":[]}')

@@ -17,8 +17,7 @@ from mcp_types import (
     TextContent,
 )
 
-from samplegate.core.matching.forms import Form, read_form
-from samplegate.core.matching.misfits import misfits
+from samplegate.core.matching.elicitation_schema import Form, misfits, read_form
 from samplegate.demo.client import MODES, Era
 from samplegate.demo.review import CALLS, FORM
 from samplegate.demo.review_server import build

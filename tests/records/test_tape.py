@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from samplegate.core.fingerprint import fingerprint
-from samplegate.core.samples import Sampled, SampleFailed
+from samplegate.core.prompt import Sampled, SampleFailed
 from samplegate.core.scripted import Picked, Reply, parse, pick, reply
 from samplegate.ports import Unavailable
 from samplegate.records.tape import MAX_REPEATS, Tape

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from samplegate.core.samples import Sampled
+from samplegate.core.prompt import Sampled
 from samplegate.sampler.request import MAX_SIGNATURE, PROVIDER, Offer
 from samplegate.sampler.response import MAX_DEPTH, Call, Heard, Refused, read
 

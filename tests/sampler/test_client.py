@@ -13,7 +13,7 @@ import pytest
 
 from samplegate.core.load import PolicyError
 from samplegate.core.policy import Model
-from samplegate.core.samples import Sampled, SampleFailed, SampleRequest, SampleResult
+from samplegate.core.prompt import Sampled, SampleFailed, SampleRequest, SampleResult
 from samplegate.sampler import process
 from samplegate.sampler.client import Models
 

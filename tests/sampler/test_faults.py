@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from samplegate.core.samples import Failure
+from samplegate.core.prompt import Failure
 from samplegate.sampler.faults import Fault, classify, sentence
 
 

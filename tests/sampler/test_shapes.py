@@ -16,7 +16,7 @@ import pytest
 from anyio import to_thread
 
 from samplegate.core.policy import Model
-from samplegate.core.samples import Sampled, SampleFailed, SampleRequest, SampleResult
+from samplegate.core.prompt import Sampled, SampleFailed, SampleRequest, SampleResult
 from samplegate.sampler.call import MAX_LINE
 from samplegate.sampler.client import Models
 from samplegate.sampler.request import PROVIDER

@@ -14,7 +14,7 @@ import pytest
 from anyio import to_thread
 
 from samplegate.core.policy import Model
-from samplegate.core.samples import Sampled, SampleFailed, SampleRequest, SampleResult
+from samplegate.core.prompt import Sampled, SampleFailed, SampleRequest, SampleResult
 from samplegate.sampler.client import Models
 from tests.openai_endpoint import ANSWERS, BIG, Endpoint
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from samplegate.core.matching.forms import Form, read_form
+from samplegate.core.matching.elicitation_schema import Form, read_form
 from samplegate.core.review import verdicts
 from samplegate.core.review.review import Bounds, Review, Verdict
 from samplegate.web.forms import MAX_FIELDS, Entry, content, drawable, entries, said

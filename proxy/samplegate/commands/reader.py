@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import BinaryIO, Final, TypeAlias
 
 from samplegate.commands.files import Unreadable
-from samplegate.core.logline import Line
-from samplegate.core.logline import read as read_line
+from samplegate.core.record import Line, read_line
 from samplegate.files import SQLITE, is_sqlite
 from samplegate.records.jsonl import main_of, series, turned
 

@@ -18,13 +18,11 @@ from samplegate.commands import FAILED, OK
 from samplegate.commands.files import Unreadable, complain, count, declared, environment, plain, read, refused
 from samplegate.commands.reader import Logs
 from samplegate.core.load import PolicyError
-from samplegate.core.logline import Line
 from samplegate.core.matching.conditions import shown
 from samplegate.core.matching.match import Rulebook
-from samplegate.core.record import comes_again
+from samplegate.core.record import Line, comes_again, settled
 from samplegate.core.replaying import Changed, Same, Told, Untold, replay
 from samplegate.core.requests import ClientCapabilities
-from samplegate.core.revoking import settled
 from samplegate.policytest import suite
 
 SHOWN: Final = 3  # ids of a group, for a person; each leads to its record

@@ -16,9 +16,8 @@ from samplegate.commands.files import Unreadable, complain, count, plain
 from samplegate.commands.reader import Logs
 from samplegate.core.ledger import SCALE
 from samplegate.core.matching.conditions import shown
-from samplegate.core.record import timestamp
+from samplegate.core.record import settled, timestamp
 from samplegate.core.reporting import OTHER, OUTCOMES, UNDECIDED, Durations, Kind, Names, Report, Server
-from samplegate.core.revoking import settled
 from samplegate.settings import state_folder
 
 ROWS: Final = 10  # of a table, for a person; --json has them all

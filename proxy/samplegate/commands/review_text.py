@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from samplegate.core.ledger import SCALE
-from samplegate.core.matching.forms import Field, NotFlat, read_form
+from samplegate.core.matching.elicitation_schema import Field, NotFlat, read_form
 from samplegate.core.matching.secrecy import secret_fields
 from samplegate.core.review import states, views
 from samplegate.core.review.edits import changes

@@ -27,7 +27,7 @@ from samplegate.commands.files import Unreadable, complain
 from samplegate.commands.files import read as read_file
 from samplegate.commands.review_text import harmless, history, line, lines, moment, table, today, what
 from samplegate.core.matching.conditions import shown
-from samplegate.core.matching.forms import Field, NotFlat, read_form
+from samplegate.core.matching.elicitation_schema import Field, NotFlat, read_form
 from samplegate.core.parsing.strictjson import Fault, decode
 from samplegate.core.review.review import Event, Filter, Review, State, Verdict
 from samplegate.core.review.states import Conflict

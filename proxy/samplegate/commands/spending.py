@@ -10,15 +10,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from samplegate.core import costs, models
-from samplegate.core.admission import draws_of
+from samplegate.core import costs, model_choice
 from samplegate.core.catalogue import Worst
 from samplegate.core.claims import Claimant
-from samplegate.core.decide import Rulebook
+from samplegate.core.decide import Rulebook, draws_of
 from samplegate.core.decisions import Decision
 from samplegate.core.ledger import SCALE, Draw, Quantity, Terms
 from samplegate.core.matching.facts import Facts
-from samplegate.core.models import Choice
+from samplegate.core.model_choice import Choice
 from samplegate.core.policy import AllowRule, EscalateRule
 from samplegate.core.requests import Request
 
@@ -58,11 +57,11 @@ def spending(book: Rulebook, request: Request, decision: Decision) -> Spending:
     allowed = decision.allowed
     if allowed is None or not isinstance(rule, AllowRule | EscalateRule):
         return Spending(None, {}, drawn, untold)
-    choice = models.choose(book, rule, Facts(request))
+    choice = model_choice.choose(book, rule, Facts(request))
     worst = {}
     for model in choice.models:
         facts = book.catalogue[model.name]
-        worst[model.name] = costs.worst(model, facts, models.bounded(rule.with_, model, facts, request.params).params)
+        worst[model.name] = costs.worst(model, facts, model_choice.bounded(rule.with_, model, facts, request.params).params)
     first = allowed.models[0]
     worst[first] = costs.worst(book.model(first), book.catalogue[first], allowed.params)
     return Spending(choice, worst, drawn, untold)

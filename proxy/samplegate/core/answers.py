@@ -13,14 +13,13 @@ from typing import Any, Final
 from samplegate.core import scripted
 from samplegate.core.casefile import Script
 from samplegate.core.eras import has_modes
-from samplegate.core.matching.checking import check
+from samplegate.core.matching.elicitation_schema import MISSING, Field, Form, NotFlat, check, read_form
 from samplegate.core.matching.facts import Facts
-from samplegate.core.matching.forms import MISSING, Field, Form, NotFlat, read_form
 from samplegate.core.parsing.strictjson import named, told
 from samplegate.core.policy import AnswerRule, Kind
 from samplegate.core.policyfile import variables
+from samplegate.core.prompt import SampleFailed
 from samplegate.core.requests import ElicitationRequest, Request, SamplingRequest
-from samplegate.core.samples import SampleFailed
 from samplegate.core.session import shapes
 
 Environment = Mapping[str, str]

@@ -11,7 +11,7 @@ from typing import Any, Final, Literal, TypeAlias, assert_never
 
 import msgspec
 
-from samplegate.core import answers, models
+from samplegate.core import answers, model_choice
 from samplegate.core.eras import LEGACY, Era, has_elicitation, has_modes
 from samplegate.core.matching.conditions import absent, shown
 from samplegate.core.matching.facts import UNKNOWN, Calls, Facts, Known
@@ -168,7 +168,7 @@ def _has_model(book: Rulebook, rule: ModelRule, class_: Class) -> bool:
     """Whether the rule has a model for the class. Which of its models fits a request is known only then."""
     if _kind_of(class_) != "sampling":
         return False
-    allowed = models.candidates(book.policy, rule)
+    allowed = model_choice.candidates(book.policy, rule)
     return any("tools" in book.catalogue[model.name].accepts for model in allowed) if class_ == "sampling with tools" else bool(allowed)
 
 

@@ -36,7 +36,7 @@ import msgspec
 from samplegate.core.policy import Duration, Kind, Pattern, Strict, seconds
 from samplegate.core.policyfile import tree
 from samplegate.core.policyfile.walk import read
-from samplegate.core.samples import Failure
+from samplegate.core.prompt import Failure
 
 Count: TypeAlias = Annotated[int, msgspec.Meta(ge=0)]
 Action: TypeAlias = Literal["accept", "decline", "cancel"]

@@ -1,4 +1,4 @@
-"""The decision: a request, a policy and a situation in, a Decision out. Pure; acts on nothing and waits for nothing.
+"""The decision: a request, a policy and a situation in, a Decision out, with what it asks of a model and draws on limits. Nothing is acted on.
 
 The first rule that matches and can be carried out wins; no rule, no answer. What was not declared to the server is only ever denied, by the rule
 that denies it, or left unanswered. A ``detail`` names rules, fields and types, never content.
@@ -6,17 +6,19 @@ that denies it, or left unanswered. A ``detail`` names rules, fields and types, 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final, Literal, TypeAlias, assert_never
 
 import msgspec
 
-from samplegate.core import answers, models
-from samplegate.core.asking import question
+from samplegate.core import answers, claims, costs, model_choice, redaction
+from samplegate.core.catalogue import Worst
+from samplegate.core.claims import Claimant
 from samplegate.core.decisions import Act, Allowed, Decision, DenyAs, Escalated, FixedAnswer, Forwarded, LeftOpen, Reason, Shadow, Situation, Step
+from samplegate.core.ledger import Draw
 from samplegate.core.matching.conditions import shown
+from samplegate.core.matching.elicitation_schema import NotFlat
 from samplegate.core.matching.facts import Facts
-from samplegate.core.matching.forms import NotFlat
 from samplegate.core.matching.match import Rulebook, compile_policy
 from samplegate.core.policy import AllowRule, AnswerRule, DenyRule, EscalateRule, ForwardRule, ModelRule, Otherwise, Rule, seconds
 from samplegate.core.requests import Request
@@ -147,7 +149,7 @@ def _allow(book: Rulebook, rule: ModelRule, facts: Facts) -> Can | Cannot:
         return Cannot("a model answers sampling only")
     if not facts.request.params["messages"]:
         return Cannot("the request holds no message, and no model takes that")
-    choice = models.choose(book, rule, facts)
+    choice = model_choice.choose(book, rule, facts)
     if not choice.models:
         return Cannot(choice.why)
     names = tuple(model.name for model in choice.models)
@@ -195,3 +197,78 @@ def _told(rule: Rule, made: Can | Cannot) -> Step:
 
 def _step(rule: Rule, taken: bool, why: str) -> Step:
     return Step(rule.name, effect_of(rule), taken, why)
+
+
+class Question(msgspec.Struct, frozen=True):
+    """createMessage params for one model, the names of those that are not as they came, and how many secrets of which pattern were taken out."""
+
+    params: Mapping[str, Any]
+    changed: tuple[str, ...] = ()
+    redacted: Mapping[str, int] = msgspec.field(default_factory=dict)
+
+
+def question(book: Rulebook, rule: ModelRule, model: str, params: Mapping[str, Any]) -> Question | str:
+    """What ``model`` (our name) is asked; why it cannot be, where the rule stops at secrets."""
+    asked = model_choice.bounded(rule.with_, book.model(model), book.catalogue[model], params)
+    secrets = rule.with_.secrets
+    if secrets is None or secrets.prompt == "keep" or book.redactor is None:
+        return Question(asked.params, asked.changed)
+    clean, found = redaction.clean_params(book.redactor, asked.params)
+    if not found:
+        return Question(asked.params, asked.changed)
+    if secrets.prompt == "stop":
+        return f"the prompt holds a secret ({', '.join(sorted(found))})"
+    return Question(clean, (*asked.changed, "secrets"), found)
+
+
+def unasked(params: Mapping[str, Any], blocks: Sequence[Mapping[str, Any]]) -> str | None:
+    """Why an answer's blocks are none to what was asked (R9): a tool that was not offered, or none where one was required. None if they are."""
+    offered = {tool["name"] for tool in params.get("tools") or ()}
+    used = [block["name"] for block in blocks if block["type"] == "tool_use"]
+    if not offered.issuperset(used):
+        return "it uses a tool that was not offered to it"
+    if offered and not used and (params.get("toolChoice") or {}).get("mode") == "required":
+        return "it uses no tool although one was required"
+    return None
+
+
+def draws_of(book: Rulebook, decision: Decision, who: Claimant) -> tuple[Draw, ...] | str:
+    """What carrying a decision out draws at worst; or why that cannot be told, as a sentence for the log."""
+    if not decision.limits:
+        return ()
+    who = msgspec.structs.replace(who, rule=decision.rule or "")
+    allowed = decision.allowed
+    if allowed is None:
+        return claims.claim(decision.limits, book.terms, who, None)
+    model = allowed.models[0]
+    return claims.claim(decision.limits, book.terms, msgspec.structs.replace(who, model=model), worst_of(book, model, allowed.params))
+
+
+def worst_of(book: Rulebook, model: str, params: Mapping[str, Any]) -> Worst:
+    """The most that one call of a model of the policy may come to."""
+    return costs.worst(book.model(model), book.catalogue[model], params)
+
+
+def later(book: Rulebook, request: Request, situation: Situation, decision: Decision) -> Decision:
+    """What the rules behind a decision's come to, with the shadows that were met before."""
+    found = decide(book, request, situation, start=decision.index + 1)
+    return msgspec.structs.replace(found, shadows=(*decision.shadows, *found.shadows))
+
+
+def unless_taken(found: Decision, refused: Decision, what: str) -> Decision:
+    """``found``, or where no later rule took it, that it was a limit of ``refused`` which left it unanswered."""
+    if found.reason is not Reason.NO_RULE:
+        return found
+    return msgspec.structs.replace(found, rule=refused.rule, reason=Reason.LIMIT, detail=f"rule {refused.rule}: {what}; no later rule took it")
+
+
+def after_refusal(book: Rulebook, request: Request, situation: Situation, decision: Decision, what: str) -> Decision:
+    """The decision that follows where a limit has no room, by ``on_limit``; ``what`` says which and why, for the log."""
+    detail = f"rule {decision.rule}: {what}"
+    match decision.on_limit:
+        case "next":
+            return unless_taken(later(book, request, situation, decision), decision, what)
+        case "deny":
+            return msgspec.structs.replace(decision, act=DenyAs("cancel"), effect="deny", reason=Reason.LIMIT, detail=detail, limits=())
+        case _:
+            return msgspec.structs.replace(decision, act=LeftOpen(), effect="none", reason=Reason.LIMIT, detail=detail, limits=())

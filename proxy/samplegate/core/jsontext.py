@@ -299,7 +299,7 @@ def _cleaned(text: bytes) -> bytes:
     strings (truncated emoji are common), NaN and Infinity (Python writes them).
 
     For the places alone: each value stands where it stood, though it has become another one. What passes passes as it came; a request that is
-    decided is read strictly (``parse.py``). Nothing here runs Python for each of them: a peer chooses how many there are.
+    decided is read strictly (``requests.py``). Nothing here runs Python for each of them: a peer chooses how many there are.
     """
     if len(text) > MAX_TOLERATED:
         raise Malformed("it is not JSON")

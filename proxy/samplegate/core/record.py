@@ -1,7 +1,10 @@
-"""One record of the decision log: what is kept about one request, and its line of JSON. Not the file: ``records/decisions.py`` writes it.
+"""Records of the decision log: what is kept about one request, its line of JSON, and the line read back. The files are ``records/``'s.
 
 Content is not kept unless asked for. The default is a keyed hash (HMAC-SHA256 with a random key that stays beside the log): it shows
 that two contents were the same, or what one was to whoever has it and the key. A plain hash of a short answer is guessed in no time.
+
+A verdict is marked as used after the record stands. Where that cannot be done nothing is released, and a second record of the same
+``decision_id`` says so, within seconds. So only a bounded number of records, each with a verdict, is held back to wait for it.
 """
 
 from __future__ import annotations
@@ -10,19 +13,22 @@ import hashlib
 import hmac
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Final, Literal, TypeAlias
 
 import msgspec
 
-from samplegate.core.decisions import DecidedBy, Reason, Shadow
+from samplegate.core import jsontext
+from samplegate.core.decisions import Answered, DecidedBy, Decision, Denied, Outcome, Reason, Shadow, Unanswered, Withdrawn
 from samplegate.core.eras import Era
 from samplegate.core.ledger import SCALE
 from samplegate.core.matching.secrecy import secret_fields, without_secrets
 from samplegate.core.parsing.strictjson import Fault, decode
-from samplegate.core.requests import Call
+from samplegate.core.requests import BadRequest, Call, ElicitationRequest
+from samplegate.core.review.review import Review
+from samplegate.core.session.rounds import Item, Round
 
 ContentMode: TypeAlias = Literal["none", "hash", "full"]
 Door: TypeAlias = Literal["push", "input_required", "url_error", "unasked"]
@@ -248,3 +254,313 @@ def _without_query(params: Any) -> Any:
 def _dump(value: Any) -> bytes:
     text = json.dumps(value, separators=(",", ":"), ensure_ascii=False)
     return _escaped.sub(lambda found: f"\\u{ord(found[0]):04x}", text).encode()
+
+
+FULL: Final = 250  # characters: a name this long may have been shortened (``MAX_NAME``)
+_time: Final = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]{1,9})?Z\Z")
+
+
+class During(msgspec.Struct, frozen=True):
+    """A call of the client's during which it was asked."""
+
+    method: str
+    tool: str | None = None
+
+
+class Try(msgspec.Struct, frozen=True):
+    """One call of one model."""
+
+    model: str
+    result: str
+    input_tokens: int | None = None
+    output_tokens: int | None = None
+    cost_usd: float | None = None
+    """As settled; None where its price is unknown."""
+
+
+class Line(msgspec.Struct, frozen=True):
+    """One record. What it does not say is None or empty; members that are not known here are left aside."""
+
+    decision_id: str
+    time: str
+    """RFC 3339 in UTC; two of them compare as text."""
+    server: str
+    caller: str
+    era: Era
+    revision: str
+    door: str
+    kind: Literal["sampling", "elicitation"]
+    effect: str
+    reason: str
+    outcome: str
+    mode: Literal["form", "url"] | None = None
+    calls: tuple[During, ...] = ()
+    rule: str | None = None
+    tried: tuple[str, ...] = ()
+    model: str | None = None
+    input_tokens: int | None = None
+    output_tokens: int | None = None
+    duration_ms: float | None = None
+    action: str | None = None
+    decided_by: str | None = None
+    attempts: tuple[Try, ...] = ()
+    cost_usd: float | None = None
+    limits: tuple[str, ...] = ()
+    refused_by: str | None = None
+    redacted: dict[str, int] = {}
+    review: str | None = None
+    reviewer: str | None = None
+    review_door: str | None = None
+    """By what way a person decided; None where nobody has."""
+    reviewed_ms: float | None = None
+    revokes: bool = False
+    """It revokes the record before of the same ``decision_id``."""
+    request: msgspec.Raw = msgspec.Raw(b"")
+    """The params as JSON, empty where the log was not to keep contents."""
+    result: msgspec.Raw = msgspec.Raw(b"")
+
+
+_DECODER: Final = msgspec.json.Decoder(Line)
+
+
+def read_line(line: bytes) -> Line | str:
+    """The record in a line, or why it holds none; the sentence names members, never values."""
+    try:
+        found = _decoded(line)
+    except msgspec.ValidationError as problem:
+        return f"is no record of a decision log: {str(problem)[:200]}"
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, Fault):
+        return "is not JSON"
+    return found if _time.match(found.time) else "is no record of a decision log: its time is not in UTC"
+
+
+def _decoded(line: bytes) -> Line:
+    try:
+        return _DECODER.decode(line)
+    except msgspec.ValidationError:
+        raise
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return _DECODER.decode(json.dumps(decode(line)).encode())  # halves of characters, which a log keeps as escapes
+
+
+MAX_HELD: Final = 10_000  # records
+MAX_BYTES: Final = 64 * 1024 * 1024  # of JSON; a log may be anybody's, and its lines may have contents
+
+
+def settled(lines: Iterable[Line]) -> Iterator[Line]:
+    """The records of a log, each revoked one with its revoking one as one. Those with a verdict come later than they stand in the log.
+
+    A revoking record is passed on by itself where the one before is not there: in a file that begins between them.
+    """
+    held: dict[str, tuple[Line, int]] = {}
+    total = 0
+    for line in lines:
+        before, size = held.pop(line.decision_id, (None, 0))
+        total -= size
+        if before is not None and line.revokes:
+            yield _revoked(before, line)
+            continue
+        if before is not None:
+            yield before
+        if not may_be_revoked(line.outcome, line.review):
+            yield line
+            continue
+        held[line.decision_id] = (_alone(line), size := len(msgspec.json.encode(line)))
+        total += size
+        while len(held) > MAX_HELD or total > MAX_BYTES:
+            oldest, size = held.pop(next(iter(held)))
+            total -= size
+            yield oldest
+    for line, _ in held.values():
+        yield line
+
+
+def _revoked(first: Line, last: Line) -> Line:
+    """What was asked and spent stands in the first, what came of it in the last."""
+    return msgspec.structs.replace(
+        first,
+        time=last.time,
+        outcome=last.outcome,
+        reason=last.reason,
+        action=last.action,
+        decided_by=last.decided_by,
+        duration_ms=last.duration_ms,
+        revokes=True,
+        result=last.result,
+    )
+
+
+def _alone(line: Line) -> Line:
+    """Without the rest of the text that it was read from, which its contents would keep in memory."""
+    return msgspec.structs.replace(line, request=line.request.copy(), result=line.result.copy())
+
+
+__all__ = ["Attempt", "Done", "describe", "detail_of"]
+
+
+class Done(msgspec.Struct, frozen=True):
+    """What came of one request."""
+
+    outcome: Outcome
+    decision: Decision
+    """The decision that was acted on last (`on_timeout: next` may have moved it)."""
+    model: str | None = None
+    input_tokens: int | None = None
+    output_tokens: int | None = None
+    fits: bool | None = None
+    """Whether a client's answer fits what was asked; None where no client answered."""
+    dropped: tuple[str, ...] = ()
+    """Params that the model's provider does not take."""
+    tried: tuple[str, ...] = ()
+    """Rules that were tried before, each with why it was left: what was waited for, or the limit that had no room."""
+    handed_on_to_client: bool = False
+    """A modern forward, recorded at its start."""
+    is_put_off: bool = False
+    """A model has answered, and the call is put off while people look: recorded for what was spent."""
+    attempts: tuple[Attempt, ...] = ()
+    """The calls of models, in their order."""
+    limits: tuple[str, ...] = ()
+    """The limits that were drawn on."""
+    refused_by: str | None = None
+    """The limit that had no room for it."""
+    redacted: Mapping[str, int] = {}
+    """How many secrets of which pattern were found, in prompt and answer together."""
+    cleaned: Mapping[str, Any] | None = None
+    """The request's params without the secrets that were found: what the record is to hold of it. None: they are kept as asked."""
+    usd: int | None = None
+    """What all attempts cost, as settled, in units of ``ledger.SCALE["usd"]``; None where it is unknown or no model was asked."""
+    reserved_usd: int | None = None
+    """What was reserved for them at worst, likewise."""
+    review: Review | None = None
+    """What a person was asked, with the verdict if there is one."""
+    reviewed: float = 0.0
+    """Seconds that were spent waiting for verdicts."""
+    told: str = ""
+    """What a person wants the server to see."""
+    revokes: bool = False
+    """The record of this request that stands already says what is not released after all."""
+
+    @classmethod
+    def handed_on(cls, decision: Decision) -> Done:
+        """The request goes to the client, which answers by itself: inside an ``input_required`` result, or as the -32042 error that it was."""
+        return cls(Answered(b"{}", "client"), decision, handed_on_to_client=True)
+
+    def put_off_now(self) -> Done:
+        """The same while its call is put off: nothing is released, and nothing that a person said is carried out."""
+        waits = isinstance(self.outcome, Unanswered)
+        outcome = self.outcome if waits else Unanswered(Reason.TIMEOUT, detail="its call was put off for another request of the round")
+        return msgspec.structs.replace(self, outcome=outcome, is_put_off=True, told="")
+
+
+def describe(round: Round, key: str, item: Item, decision_id: str, done: Done, *, policy_hash: str, time: float, duration: float) -> Record:
+    """The record of one request: ``time`` in Unix seconds, ``duration`` in seconds."""
+    request, decision, outcome = item.request, done.decision, done.outcome
+    origin = round.origin
+    return Record(
+        decision_id=decision_id,
+        time=time,
+        server=origin.server,
+        caller=origin.caller,
+        era=origin.era,
+        revision=origin.revision,
+        door=round.door,
+        kind="sampling" if item.method.startswith("sampling/") else "elicitation",
+        effect=decision.effect,
+        reason=_reason(done),
+        outcome="forwarded" if done.handed_on_to_client else "put_off" if done.is_put_off else _released(outcome),
+        policy_hash=policy_hash,
+        round=round.id,
+        key=key or None,
+        mode=request.mode if isinstance(request, ElicitationRequest) else None,
+        calls=origin.calls,
+        rule=decision.rule,
+        detail=detail_of(done),
+        shadows=decision.shadows,
+        model=done.model,
+        duration_ms=duration * 1000,
+        action=_action(item, done),
+        decided_by=None if done.handed_on_to_client or done.is_put_off else _decided_by(outcome),
+        fits=done.fits,
+        tried=done.tried,
+        changed=(*(() if decision.allowed is None else decision.allowed.changed), *done.dropped),
+        **_spent(done),
+        redacted=done.redacted,
+        asked=None if decision.allowed is None else decision.allowed.params,
+        request=None if isinstance(request, BadRequest) else request.params if done.cleaned is None else done.cleaned,
+        traceparent=origin.trace or None,
+        **_reviewed(done),
+        revokes=done.revokes,
+        result=outcome.result if isinstance(outcome, Answered) and not done.handed_on_to_client else None,
+    )
+
+
+def _spent(done: Done) -> dict[str, Any]:
+    """What was drawn and spent. It stands once: a record that revokes another leaves it to that one."""
+    if done.revokes:
+        return {}
+    names = ("input_tokens", "output_tokens", "attempts", "usd", "reserved_usd", "limits", "refused_by")
+    return {name: getattr(done, name) for name in names}
+
+
+def _reviewed(done: Done) -> dict[str, Any]:
+    review = done.review
+    if review is None:
+        return {}
+    said = {"reviewed_by": review.who or None, "review_door": review.door} if review.verdict is not None else {}
+    return {"review": review.id, "reviewer": review.reviewer, "reviewed_ms": done.reviewed * 1000, **said}
+
+
+def _said(result: bytes) -> str:
+    try:
+        return jsontext.string(jsontext.lookup(result, "action")) or ""
+    except jsontext.Malformed:  # a client's result of two readings: verbatim, but it says nothing that could be recorded
+        return ""
+
+
+_ACTIONS: Final[Mapping[str, Literal["accept", "decline", "cancel"]]] = {"accept": "accept", "decline": "decline", "cancel": "cancel"}
+
+
+def _reason(done: Done) -> Reason:
+    return done.outcome.reason if isinstance(done.outcome, Denied | Unanswered) and not done.is_put_off else done.decision.reason
+
+
+def _released(outcome: Outcome) -> Released:
+    names: Mapping[type[Any], Released] = {Answered: "answered", Denied: "denied", Unanswered: "unanswered", Withdrawn: "withdrawn"}
+    return names[type(outcome)]
+
+
+def detail_of(done: Done) -> str:
+    """Why it came out as it did, for the operator."""
+    said = done.outcome.detail if isinstance(done.outcome, Denied | Unanswered) else ""
+    return said or done.decision.detail
+
+
+def _decided_by(outcome: Outcome) -> DecidedBy | None:
+    match outcome:
+        case Answered(decided_by=by):
+            return by
+        case Denied(reason=Reason.CLIENT) | Unanswered(reason=Reason.CLIENT):
+            return "client"
+        case Denied(reason=Reason.REVIEW, decided_by=by):
+            return by
+        case Unanswered(reason=Reason.TIMEOUT):
+            return "timeout"
+        case Withdrawn():
+            return None
+        case _:
+            return "policy"
+
+
+def _action(item: Item, done: Done) -> Literal["accept", "decline", "cancel"] | None:
+    """What an elicitation was answered; of a client's own words only one of the three."""
+    if item.method.startswith("sampling/") or done.handed_on_to_client:
+        return None
+    match done.outcome:
+        case Denied(error=None, action=action, code=-1):
+            return action
+        case Unanswered(error=None, code=-1):
+            return "cancel"
+        case Answered(result=result):
+            return _ACTIONS.get(_said(result))
+        case _:
+            return None

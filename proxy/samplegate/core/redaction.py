@@ -12,8 +12,7 @@ from typing import Any, Final, TypeAlias
 
 import msgspec
 
-from samplegate.core.matching.patterns import utf8
-from samplegate.core.matching.spans import Allowance, Finder, finder, merged, places
+from samplegate.core.matching.regex import Allowance, Finder, finder, merged, places, utf8
 from samplegate.core.policy import AllowRule, EscalateRule, Policy, Secrets
 
 MAX_DEPTH: Final = 100  # requests end at 64; what is deeper is not passed on unread

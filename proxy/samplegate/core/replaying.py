@@ -17,15 +17,13 @@ from samplegate.core import answers
 from samplegate.core.capabilities import can_forward
 from samplegate.core.decide import Rulebook, decide, effect_of
 from samplegate.core.decisions import Decision, DenyAs, FixedAnswer, Situation
-from samplegate.core.logline import FULL, Line
 from samplegate.core.matching.conditions import TABLE, absent
 from samplegate.core.matching.facts import ABSENT, UNKNOWN, Calls, Known
 from samplegate.core.matching.secrecy import REMOVED, secret_fields, without_secrets
-from samplegate.core.parsing.parse import ELICITATION, SAMPLING, parse
 from samplegate.core.parsing.strictjson import Fault, decode
 from samplegate.core.policy import AllowRule, AnswerRule, DenyRule, EscalateRule, ForwardRule, Rule
-from samplegate.core.record import MAX_CALLS
-from samplegate.core.requests import BadRequest, Call, ClientCapabilities, Origin, Request
+from samplegate.core.record import FULL, MAX_CALLS, Line
+from samplegate.core.requests import ELICITATION, SAMPLING, BadRequest, Call, ClientCapabilities, Origin, Request, parse
 
 NO_CONTENTS: Final = "the record has no contents, and the rules that may take it look at them; record with `record_content: full`"
 NO_CLIENT: Final = "it depends on what the client had declared, which no record says; give --client"

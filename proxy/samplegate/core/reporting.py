@@ -10,9 +10,8 @@ from collections import Counter
 from typing import Final, get_args
 
 from samplegate.core.ledger import SCALE
-from samplegate.core.logline import Line, Try
-from samplegate.core.record import Released, comes_again
-from samplegate.core.samples import Failure
+from samplegate.core.prompt import Failure
+from samplegate.core.record import Line, Released, Try, comes_again
 
 MAX_NAMES: Final = 1_000
 """Distinct names of one sort that are counted by themselves: tools are named by peers, and a log may be anybody's."""

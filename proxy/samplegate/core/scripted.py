@@ -16,7 +16,7 @@ import msgspec
 
 from samplegate.core.casefile import PLACE, Action, Case, Compiled, Script, parse
 from samplegate.core.fingerprint import fingerprint
-from samplegate.core.samples import Sampled, SampleFailed, SampleResult
+from samplegate.core.prompt import Sampled, SampleFailed, SampleResult
 
 __all__ = ["NAME", "Case", "Picked", "Reply", "Script", "parse", "pick", "reply"]
 

@@ -17,7 +17,7 @@ from samplegate.core.casefile import BLOCKS, parse
 from samplegate.core.fingerprint import fingerprint
 from samplegate.core.matching.secrecy import looks_secret, secret_fields
 from samplegate.core.policyfile.tree import PolicyError
-from samplegate.core.samples import Failure
+from samplegate.core.prompt import Failure
 
 HEADER: Final = "cases:\n"
 EXCERPT: Final = 60

@@ -12,7 +12,7 @@ import msgspec
 
 from samplegate.callers.guard import preload
 from samplegate.core.catalogue import SCRIPTED
-from samplegate.core.unnamed import unnamed
+from samplegate.core.matching.match import unnamed
 from samplegate.daemon.people import misfits
 from samplegate.house import Rules
 from samplegate.links.processes import unresolved

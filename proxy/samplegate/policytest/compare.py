@@ -13,11 +13,10 @@ import msgspec
 import msgspec.structs
 
 from samplegate.core import claims
-from samplegate.core.admission import after_refusal, unless_taken, worst_of
 from samplegate.core.capabilities import can_forward, offer_to
 from samplegate.core.catalogue import Worst
 from samplegate.core.claims import Claimant
-from samplegate.core.decide import Rulebook, explain
+from samplegate.core.decide import Rulebook, after_refusal, explain, unless_taken, worst_of
 from samplegate.core.decisions import Decision, Denied, DenyAs, Escalated, FixedAnswer, LeftOpen, Reason, Shadow, Situation, Step, Unanswered
 from samplegate.core.ledger import SCALE
 from samplegate.core.policy import seconds

@@ -24,10 +24,10 @@ from samplegate.core.brakes import Brakes
 from samplegate.core.decide import Rulebook, compile_policy
 from samplegate.core.ledger import Draw, Refused, Reserved
 from samplegate.core.policy import Kind, Policy, seconds
+from samplegate.core.prompt import Sampled, SampleFailed, SampleRequest, SampleResult
 from samplegate.core.record import Record
 from samplegate.core.review import states, verdicts
 from samplegate.core.review.review import Review, Stage, Verdict
-from samplegate.core.samples import Sampled, SampleFailed, SampleRequest, SampleResult
 from samplegate.core.session.rounds import Reply, Round
 from samplegate.gate import Gate
 from samplegate.limits.admission import Admission

@@ -10,10 +10,9 @@ from msgspec import Meta
 
 from samplegate.core.eras import LEGACY, MODERN, Era, era_of
 from samplegate.core.matching.conditions import NO_CALL_NAME
-from samplegate.core.parsing.parse import ELICITATION, SAMPLING
 from samplegate.core.policy import Duration, Strict
-from samplegate.core.requests import Call, ClientCapabilities, Origin
-from samplegate.core.samples import Failure
+from samplegate.core.prompt import Failure
+from samplegate.core.requests import ELICITATION, SAMPLING, Call, ClientCapabilities, Origin
 
 START: Final = "2026-01-15T12:00:00Z"
 """Noon in the middle of a month: a case that says nothing of time comes near no midnight."""

@@ -18,7 +18,7 @@ from typing import Any, Final
 
 import msgspec
 
-from samplegate.core.samples import Failure
+from samplegate.core.prompt import Failure
 from samplegate.sampler.faults import classify, sentence
 from samplegate.sampler.request import RESPONSES, Offer, Unfit, fitted
 from samplegate.sampler.response import Heard, Refused, TooMuch, read

@@ -11,7 +11,7 @@ from datetime import UTC
 from email.utils import parsedate_to_datetime
 from typing import Final, NamedTuple
 
-from samplegate.core.samples import Failure
+from samplegate.core.prompt import Failure
 
 LONGEST_RETRY: Final = 86_400.0  # seconds; whoever says more means never
 

@@ -18,7 +18,7 @@ from typing import Any, Final
 import anyio
 import msgspec
 
-from samplegate.core.samples import Sampled, SampleFailed
+from samplegate.core.prompt import Sampled, SampleFailed
 
 COMMAND: Final = (sys.executable, "-P", "-W", "ignore", "-m", "samplegate.sampler.worker")
 """``-P``: the working folder is the wrapped server's, nothing is imported from there."""

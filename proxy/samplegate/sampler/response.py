@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import msgspec
 
-from samplegate.core.samples import Failure
+from samplegate.core.prompt import Failure
 from samplegate.sampler.request import PROVIDER, SIGNATURE, Offer, is_base64, signed_with, whole
 
 MAX_ANSWER: Final = 16 * 1024 * 1024  # characters; a thousand times what models write, small enough for every frame after it

@@ -13,7 +13,7 @@ from typing import Any, Final, Literal, TypeAlias
 
 import msgspec
 
-from samplegate.core.matching.forms import MISSING, Field, Form, NotFlat, read_form
+from samplegate.core.matching.elicitation_schema import MISSING, Field, Form, NotFlat, read_form
 from samplegate.core.matching.secrecy import secret_fields
 from samplegate.core.parsing.strictjson import Fault, decode
 from samplegate.core.policy import Kind

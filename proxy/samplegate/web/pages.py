@@ -15,7 +15,7 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
-from samplegate.core.matching.forms import NotFlat, read_form
+from samplegate.core.matching.elicitation_schema import NotFlat, read_form
 from samplegate.core.policy import Kind
 from samplegate.core.review import verdicts
 from samplegate.core.review.review import DECIDED, Event, Filter, Review, State, cleared

@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from samplegate.core.matching.checking import check
-from samplegate.core.matching.forms import MAX_PATTERNS, Form, NotFlat, read_form
+from samplegate.core.matching.elicitation_schema import MAX_PATTERNS, Form, NotFlat, check, read_form
 
 NEW, OLD = "2025-11-25", "2025-06-18"
 TITLED = [{"const": "a", "title": "A"}, {"const": "b", "title": "B"}]

@@ -7,9 +7,7 @@ from typing import Any
 
 import pytest
 
-from samplegate.core.matching.checking import check
-from samplegate.core.matching.forms import MISSING, Field, Form, read_form
-from samplegate.core.matching.misfits import MOST_CHOSEN, misfits
+from samplegate.core.matching.elicitation_schema import MISSING, MOST_CHOSEN, Field, Form, check, misfits, read_form
 
 
 def form(required: list[str] | None = None, **fields: Any) -> Form:

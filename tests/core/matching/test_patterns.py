@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from samplegate.core.matching.patterns import any_of, peer_searcher, searcher, utf8
+from samplegate.core.matching.regex import any_of, peer_searcher, searcher, utf8
 
 
 @pytest.mark.parametrize("pattern", [r"^[A-Z]{2}\d{6,8}(-[a-z]+)?$", r"^[a-z0-9._%+-]+@[a-z0-9.-]+\.[a-z]{2,}$", "ä|ö", "(?i)^yes$"])

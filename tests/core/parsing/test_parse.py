@@ -10,8 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from samplegate.core import eras
-from samplegate.core.parsing.parse import ELICITATION, SAMPLING, parse
-from samplegate.core.requests import BadRequest, ElicitationRequest, Origin, SamplingRequest
+from samplegate.core.requests import ELICITATION, SAMPLING, BadRequest, ElicitationRequest, Origin, SamplingRequest, parse
 
 REVISIONS = [*eras.LEGACY, *eras.MODERN]
 TEXT = {"type": "text", "text": "hello"}

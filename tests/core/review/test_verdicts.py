@@ -11,8 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from samplegate.core.answers import fits
-from samplegate.core.matching.checking import check
-from samplegate.core.matching.forms import Form, read_form
+from samplegate.core.matching.elicitation_schema import Form, check, read_form
 from samplegate.core.requests import ElicitationRequest, Origin
 from samplegate.core.review.edits import problems
 from samplegate.core.review.review import Edits, Review, Verdict

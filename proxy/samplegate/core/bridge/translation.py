@@ -14,11 +14,11 @@ import msgspec
 from samplegate.core import frames, jsontext
 from samplegate.core.eras import LEGACY, META, META_CAPABILITIES, META_LOG_LEVEL, META_VERSION, MODERN, TASKS_EXTENSION, has_elicitation, has_modes
 from samplegate.core.frames import Frame, FrameId
+from samplegate.core.http_headers import MAX_TOOLS
 from samplegate.core.jsontext import Malformed, Object, cut, dump, fields, inserted, lookup, splice, string
 from samplegate.core.session import capabilities, input_required, server_requests, shapes
 from samplegate.core.session.capabilities import without_tasks_extension
 from samplegate.core.session.state import call_and_token
-from samplegate.core.toolheaders import MAX_TOOLS
 
 UNSUPPORTED_VERSION: Final = -32022
 META_CLIENT: Final = "io.modelcontextprotocol/clientInfo"

@@ -11,7 +11,7 @@ from typing import Any, Final, Literal, NamedTuple, TypeAlias
 import msgspec
 
 from samplegate.core.matching.facts import ABSENT, NO_CALL, UNKNOWN, Facts, Known
-from samplegate.core.matching.patterns import Search, searcher
+from samplegate.core.matching.regex import Search, searcher
 from samplegate.core.parsing.strictjson import named
 from samplegate.core.policy import Match, Names, Range
 from samplegate.urls import ascii_host

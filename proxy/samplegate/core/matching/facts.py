@@ -15,8 +15,8 @@ from types import MappingProxyType
 from typing import Any, Final, Literal, TypeAlias
 
 from samplegate.core.matching import secrecy
-from samplegate.core.matching.forms import Field, Form, NotFlat, all_names, asks_more, read_fields, read_form
-from samplegate.core.matching.patterns import Search, utf8
+from samplegate.core.matching.elicitation_schema import Field, Form, NotFlat, all_names, asks_more, read_fields, read_form
+from samplegate.core.matching.regex import Search, utf8
 from samplegate.core.requests import Call, Request
 from samplegate.urls import Target, is_web, target
 

@@ -16,7 +16,7 @@ from samplegate.core.claims import terms
 from samplegate.core.ledger import Terms
 from samplegate.core.matching.conditions import NO_CALL_NAME, Condition, Holds, conditions, listed, names, no_urls, web_only
 from samplegate.core.matching.facts import ABSENT, UNKNOWN, Calls, Facts, Known
-from samplegate.core.matching.patterns import Search, any_of
+from samplegate.core.matching.regex import Search, any_of
 from samplegate.core.policy import AnswerRule, DenyRule, Match, Model, Policy, Rule
 from samplegate.core.policyfile import variables
 from samplegate.core.redaction import Redactor, redactor
@@ -24,6 +24,7 @@ from samplegate.core.requests import Call
 
 if TYPE_CHECKING:
     from samplegate.core.scripted import Script
+
 
 __all__ = ["NO_CALL_NAME", "Entry", "Matcher", "Negation", "Rulebook", "compile_match", "compile_policy"]
 
@@ -296,3 +297,9 @@ def _texts(value: Any) -> Iterator[str]:
     elif isinstance(value, (list, dict)):
         for item in value.values() if isinstance(value, dict) else value:
             yield from _texts(item)
+
+
+def unnamed(book: Rulebook, server: str) -> bool:
+    """True if there are rules, and none can match a request of this server."""
+    known = Known(UNKNOWN, {"server": server})
+    return bool(book.entries) and all(entry.holds(known) is False for entry in book.entries)

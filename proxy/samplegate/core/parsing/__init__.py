@@ -1,1 +1,1 @@
-"""From hostile bytes to a checked request. Begin with ``parse.py``."""
+"""JSON from hostile bytes, read strictly. The request that is made of it is in ``requests.py``."""

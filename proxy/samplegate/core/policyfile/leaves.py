@@ -9,7 +9,7 @@ from typing import Any, Final, TypeAlias
 
 from msgspec import inspect
 
-from samplegate.core.matching.patterns import searcher
+from samplegate.core.matching.regex import searcher
 from samplegate.core.policyfile.tree import Scalar, quoted
 
 MAX_PATTERN: Final = 10_000  # RE2 is linear in the text, yet its program grows with the pattern

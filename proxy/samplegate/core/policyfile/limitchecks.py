@@ -10,7 +10,6 @@ from collections.abc import Iterator
 from typing import Final, TypeAlias, TypeGuard
 
 from samplegate.core import costs
-from samplegate.core.bounds import most_tokens
 from samplegate.core.catalogue import Catalogue, ModelFacts
 from samplegate.core.claims import amounts, units
 from samplegate.core.ledger import MOST, SCALE
@@ -20,6 +19,7 @@ from samplegate.core.policyfile.draft import Draft
 from samplegate.core.policyfile.leaves import did_you_mean
 from samplegate.core.policyfile.reviewchecks import asks_no_model
 from samplegate.core.policyfile.tree import Path, quoted
+from samplegate.core.prompt import most_tokens
 from samplegate.core.windows import Window, zone
 
 Drawing: TypeAlias = AllowRule | AnswerRule | ForwardRule | EscalateRule

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from typing import Final
 
 from samplegate.core.catalogue import SCRIPTED, Catalogue
-from samplegate.core.models import candidates
+from samplegate.core.model_choice import candidates
 from samplegate.core.policy import AllowRule, EscalateRule, Model, ModelRule, Weights
 from samplegate.core.policyfile.draft import Draft
 from samplegate.core.policyfile.leaves import did_you_mean

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from samplegate.core.matching.patterns import searcher
+from samplegate.core.matching.regex import searcher
 from samplegate.core.policy import AllowRule, EscalateRule
 from samplegate.core.policyfile.draft import Draft
 from samplegate.core.policyfile.tree import Path, quoted

@@ -9,12 +9,11 @@ from typing import Any, Final
 
 import msgspec
 
-from samplegate.core.admission import worst_of
-from samplegate.core.bounds import most_tokens
-from samplegate.core.decide import Rulebook
+from samplegate.core.decide import Rulebook, worst_of
 from samplegate.core.decisions import Allowed, Decision, Escalated
 from samplegate.core.parsing.strictjson import Fault, decode
 from samplegate.core.policy import AllowRule, EscalateRule, ModelRule, Policy, Prepend, seconds
+from samplegate.core.prompt import most_tokens
 from samplegate.core.requests import Call, Request
 from samplegate.core.review.review import Bounds, Review
 from samplegate.core.review.unsent import unsent

@@ -14,16 +14,14 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from samplegate.core import models
-from samplegate.core.asking import question
+from samplegate.core import model_choice
 from samplegate.core.catalogue import MOST_TOKENS
-from samplegate.core.decide import Rulebook, decide
+from samplegate.core.decide import Rulebook, decide, question
 from samplegate.core.decisions import Allowed, Decision, Situation
 from samplegate.core.matching.facts import Facts
-from samplegate.core.parsing.messages import check_messages
 from samplegate.core.parsing.strictjson import Fault, told
 from samplegate.core.policy import AllowRule, EscalateRule, ModelRule, Prepend
-from samplegate.core.requests import Request, SamplingRequest
+from samplegate.core.requests import Request, SamplingRequest, check_messages
 from samplegate.core.review.review import Bounds, Edits, Problem, Review, below, unknown
 
 
@@ -42,7 +40,7 @@ def decided_again(book: Rulebook, request: Request, situation: Situation, decisi
     model = edits.model or allowed.models[0]
     if model not in allowed.models:
         return f"model {model} is none of {', '.join(allowed.models)}"
-    choice = models.choose(book, rule, Facts(_sized(request, params)))
+    choice = model_choice.choose(book, rule, Facts(_sized(request, params)))
     if (misfit := choice.unfit.get(model)) is not None or not choice.models:
         return f"model {model} does not take it: {misfit or choice.why}"
     asked = question(book, _as_it_is(rule), model, params)

@@ -9,12 +9,12 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from samplegate.core import models
-from samplegate.core.bounds import BOUND
+from samplegate.core import model_choice
 from samplegate.core.decisions import Allowed
 from samplegate.core.matching.facts import Facts
 from samplegate.core.matching.match import Rulebook
 from samplegate.core.policy import ModelRule
+from samplegate.core.prompt import BOUND
 from samplegate.core.requests import Request
 from samplegate.core.review.review import Unsent
 
@@ -46,7 +46,7 @@ def _of(book: Rulebook, rule: ModelRule, allowed: Allowed | None, request: Reque
 def _effect(book: Rulebook, rule: ModelRule, allowed: Allowed, request: Request, param: str) -> str:
     match param:
         case "modelPreferences":
-            return f"not sent to the model; the gate chose {allowed.models[0]}: {models.choose(book, rule, Facts(request)).why}"
+            return f"not sent to the model; the gate chose {allowed.models[0]}: {model_choice.choose(book, rule, Facts(request)).why}"
         case "includeContext" if request.params[param] != "none":  # R18
             return "not followed: the gate has no context to include"
         case _:

@@ -17,8 +17,7 @@ from collections.abc import Mapping
 from typing import Any, Final, Literal
 
 from samplegate.core import answers
-from samplegate.core.matching.forms import NotFlat, read_form
-from samplegate.core.matching.misfits import misfits
+from samplegate.core.matching.elicitation_schema import NotFlat, misfits, read_form
 from samplegate.core.parsing.strictjson import Fault, decode, told
 from samplegate.core.requests import Origin, SamplingRequest
 from samplegate.core.review import edits as editing

@@ -18,8 +18,7 @@ from samplegate.core.decisions import Answered, Reason, Unanswered, Withdrawn
 from samplegate.core.eras import Era
 from samplegate.core.frames import Frame, FrameId
 from samplegate.core.parsing import strictjson
-from samplegate.core.parsing.parse import parse
-from samplegate.core.requests import BadRequest, Call, ElicitationRequest, Origin, Request
+from samplegate.core.requests import BadRequest, Call, ElicitationRequest, Origin, Request, parse
 from samplegate.core.session import shapes
 from samplegate.core.session.rounds import (
     ELICITATION,

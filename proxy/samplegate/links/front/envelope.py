@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from samplegate.core import headers, jsontext
+from samplegate.core import http_headers, jsontext
 from samplegate.core.eras import META_CAPABILITIES, META_VERSION, MODERN
 from samplegate.core.frames import Frame
 from samplegate.core.jsontext import Malformed
@@ -50,7 +50,7 @@ def _envelope(frame: Frame, meta: jsontext.Object) -> Reply | None:
 def _mismatch(visit: Visit, frame: Frame, params: jsontext.Object, meta: jsontext.Object) -> Reply | None:
     """Headers that do not mirror the body (R73). What matches byte for byte is seen without taking every header apart."""
     found = visit.found
-    member = headers.NAMED.get(frame.method)
+    member = http_headers.NAMED.get(frame.method)
     if (
         not visit.twice
         and found.get(heading.METHOD) == frame.method.encode()
@@ -67,8 +67,8 @@ def _says(raw: bytes | None, value: bytes | None) -> bool:
 
 
 def _checked(visit: Visit, frame: Frame) -> Reply | None:
-    problem = headers.check(visit.scope["headers"], frame)
-    return None if problem is None else refusal(400, "mismatch", problem, frame.id, code=headers.MISMATCH)
+    problem = http_headers.check(visit.scope["headers"], frame)
+    return None if problem is None else refusal(400, "mismatch", problem, frame.id, code=http_headers.MISMATCH)
 
 
 def _unmirrored(visit: Visit, frame: Frame, params: jsontext.Object, mirrored: Mirrored) -> Reply | None:
@@ -76,7 +76,7 @@ def _unmirrored(visit: Visit, frame: Frame, params: jsontext.Object, mirrored: M
     if frame.method != "tools/call" or not mirrored.knows(visit.caller):
         return None
     problem = mirrored.fault(visit.caller, jsontext.string(params.raw("name")), visit.scope["headers"], params.raw("arguments"))
-    return None if problem is None else refusal(400, "mismatch", problem, frame.id, code=headers.MISMATCH)
+    return None if problem is None else refusal(400, "mismatch", problem, frame.id, code=http_headers.MISMATCH)
 
 
 def _unsupported(visit: Visit, frame: Frame, meta: jsontext.Object) -> Reply | None:

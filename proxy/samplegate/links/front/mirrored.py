@@ -8,17 +8,17 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-from samplegate.core import frames, toolheaders
+from samplegate.core import frames, http_headers
+from samplegate.core.http_headers import Annotations
 from samplegate.core.jsontext import Malformed
 from samplegate.core.session.server_requests import may_say
-from samplegate.core.toolheaders import Annotations
 
 MAX_LIST: Final = 4 * 1024 * 1024  # bytes of a list that is read; a thousand tools take one
 MAX_TOOLS: Final = 1000  # of one caller, those with annotations only
 MAX_CALLERS: Final = 1000
 MAX_SIZE: Final = 1024 * 1024  # bytes of what is remembered for one caller
 MAX_ALL_SIZE: Final = 16 * 1024 * 1024  # and for all of them: the one that listed its tools longest ago gives way
-_KEY: Final = toolheaders.KEY.encode()
+_KEY: Final = http_headers.KEY.encode()
 
 
 class Mirrored:
@@ -37,13 +37,13 @@ class Mirrored:
             answer = frames.read(line)
             if answer.kind != "result":
                 return
-            tools = toolheaders.listed(answer.payload or b"").tools
+            tools = http_headers.listed(answer.payload or b"").tools
         except Malformed:
             return
         known = {**self._of.pop(caller, {}), **tools}  # the last in the order of callers now
         self._sizes.pop(caller, None)
         kept = {name: wanted for name, wanted in list(known.items())[-MAX_TOOLS:] if wanted}
-        sizes = {name: toolheaders.size(name, wanted) for name, wanted in kept.items()}
+        sizes = {name: http_headers.size(name, wanted) for name, wanted in kept.items()}
         total = sum(sizes.values())
         while total > MAX_SIZE:
             name = next(iter(kept))
@@ -62,4 +62,4 @@ class Mirrored:
     def fault(self, caller: str, tool: str | None, headers: Iterable[tuple[bytes, bytes]], arguments: bytes | None) -> str | None:
         """Why a call's headers do not mirror its arguments, None if they do or nothing is known of the tool."""
         wanted = self._of.get(caller, {}).get(tool or "")
-        return None if wanted is None else toolheaders.check_params(headers, wanted, arguments)
+        return None if wanted is None else http_headers.check_params(headers, wanted, arguments)

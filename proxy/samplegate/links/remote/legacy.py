@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from samplegate.core import headers, jsontext
+from samplegate.core import http_headers, jsontext
 from samplegate.core.frames import Frame
 from samplegate.core.jsontext import Malformed
 from samplegate.links.remote.faults import Fault
@@ -35,7 +35,7 @@ class Legacy:
         """What every request after ``initialize`` carries."""
         out = {} if self.id is None else {SESSION: self.id}
         if self.revision >= FIRST_WITH_HEADER and _revision.fullmatch(self.revision):
-            out[headers.VERSION] = self.revision
+            out[http_headers.VERSION] = self.revision
         return out
 
     def began(self, session: list[str], answer: Frame) -> None:

@@ -12,13 +12,13 @@ from typing import Final
 import aiohttp
 import msgspec
 
-from samplegate.core import frames, headers, jsontext, toolheaders
+from samplegate.core import frames, http_headers, jsontext
 from samplegate.core.eras import META_CAPABILITIES, META_VERSION
 from samplegate.core.frames import Frame
+from samplegate.core.http_headers import Annotations
 from samplegate.core.jsontext import Malformed
 from samplegate.core.session.rounds import Note
 from samplegate.core.session.state import MAX_TOOL
-from samplegate.core.toolheaders import Annotations
 from samplegate.links.remote import reading
 from samplegate.links.remote.faults import Fault, of_error
 from samplegate.links.remote.wire import Wire
@@ -53,7 +53,7 @@ class Mirror:
     async def headers(self, f: Frame, meta: jsontext.Object, *, afresh: bool = False) -> dict[str, str]:
         """The headers of a request with this ``_meta``. ``afresh``: the server has refused those we knew. Raises Malformed."""
         version = jsontext.string(meta.raw(META_VERSION)) or ""
-        out = headers.standard(f.method, f.object, version)
+        out = http_headers.standard(f.method, f.object, version)
         name = jsontext.string(f.lookup("name")) if f.method == CALL else None
         if name is None:
             return out
@@ -61,7 +61,7 @@ class Mirror:
             await self._listed(name, meta, version)
         wanted = self._known.get(name)
         if wanted and "arguments" in f.object.members:
-            out.update(toolheaders.param_headers(wanted, f.lookup("arguments")))
+            out.update(http_headers.param_headers(wanted, f.lookup("arguments")))
         return out
 
     def learn(self, f: Frame) -> Frame:
@@ -75,8 +75,8 @@ class Mirror:
         if self._listing is not None:
             self._listing.cancel()
 
-    def _learned(self, result: bytes) -> toolheaders.Listed:
-        listed = toolheaders.listed(result)
+    def _learned(self, result: bytes) -> http_headers.Listed:
+        listed = http_headers.listed(result)
         for name, fault in listed.dropped.items():
             self._note(Note("tool.refused", {"origin": self._wire.origin, "tool": name[:100], "fault": fault}))
         for name, wanted in (*listed.tools.items(), *((name, {}) for name in listed.dropped)):
@@ -88,8 +88,8 @@ class Mirror:
         if len(name) > MAX_TOOL:  # nobody can call it
             return
         if name in self._known:
-            self._size -= toolheaders.size(name, self._known.pop(name))
-        size = toolheaders.size(name, wanted)
+            self._size -= http_headers.size(name, self._known.pop(name))
+        size = http_headers.size(name, wanted)
         if len(self._known) >= MAX_TOOLS or self._size + size > MAX_SIZE:
             self._known.clear()
             self._size = 0
@@ -130,7 +130,7 @@ class Mirror:
     async def _page(self, params: bytes, version: str) -> bytes:
         self._asked += 1
         line = frames.request(f"sg-tools-{self._asked}", LIST, params)
-        response = await self._wire.post(headers.standard(LIST, jsontext.read(params), version), line)
+        response = await self._wire.post(http_headers.standard(LIST, jsontext.read(params), version), line)
         try:
             found = await reading.answer(response, self._most)
         finally:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from samplegate.core import headers, jsontext
+from samplegate.core import http_headers, jsontext
 from samplegate.core.frames import Frame
 from samplegate.links.remote.calls import Call
 from samplegate.links.remote.mirror import CALL, LIST, Mirror
@@ -25,7 +25,7 @@ class ModernCall(Call):
         """Post it; if the server misses headers, look at its tools again and post it once more (R74)."""
         own = await self._mirror.headers(self.frame, self._meta)
         refusal = await self._post(own)
-        if refusal is not None and self.frame.method == CALL and refusal.code == headers.MISMATCH:
+        if refusal is not None and self.frame.method == CALL and refusal.code == http_headers.MISMATCH:
             fresh = await self._mirror.headers(self.frame, self._meta, afresh=True)
             if fresh != own:
                 refusal = await self._post(fresh)

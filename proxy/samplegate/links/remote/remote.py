@@ -12,7 +12,7 @@ from typing import Any, Final, Protocol
 
 import aiohttp
 
-from samplegate.core import frames, headers, jsontext
+from samplegate.core import frames, http_headers, jsontext
 from samplegate.core.eras import META_VERSION
 from samplegate.core.frames import Frame, FrameId
 from samplegate.core.jsontext import Malformed
@@ -204,7 +204,7 @@ class Remote:
     def _modern_notification(self, frame: Frame, meta: jsontext.Object | None) -> None:
         """No notification of the client's is defined here; one that comes all the same goes on as the headers' rules can be read for it (T31)."""
         version = self._version if meta is None else jsontext.string(meta.raw(META_VERSION)) or ""
-        own = headers.standard(frame.method, frame.object, version)
+        own = http_headers.standard(frame.method, frame.object, version)
         self._tells.tell(frame, lambda: own, before=(), requests=())
 
     def _named(self, frame: Frame) -> Call | None:

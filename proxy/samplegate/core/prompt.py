@@ -1,17 +1,68 @@
-"""What a model is asked: the request within the rule's bounds, the model's, and what is known of it. Not which model: ``models.py``.
+"""The request that a model gets: within the rule's bounds, the model's and what is known of it; and the values on both sides of the sampler port.
 
-Only what a model needs is passed on: no metadata and no ``_meta``, and of a tool only its name, description and schema (T25).
+Only what a model needs is passed on: no metadata and no ``_meta``, and of a tool only its name, description and schema (T25). Which model it is
+decides ``model_choice.py``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any, Final, Literal, TypeAlias
 
 import msgspec
 
 from samplegate.core.catalogue import MOST_TOKENS, ModelFacts
 from samplegate.core.policy import Model, Prepend, With
+
+Failure: TypeAlias = Literal[
+    "bad_key", "rate_limited", "refused", "unreachable", "unknown_model", "bad_request", "timeout", "no_case", "empty", "crashed", "error"
+]
+
+
+class SampleRequest(msgspec.Struct, frozen=True):
+    """One model is asked once. ``params`` are MCP createMessage params, already within the rule's bounds."""
+
+    model: str
+    """Our name of the model."""
+    params: Mapping[str, Any]
+    timeout: float
+    """Seconds until the caller gives up; the HTTP call ends by then."""
+
+
+class Sampled(msgspec.Struct, frozen=True):
+    """The model answered."""
+
+    content: tuple[Mapping[str, Any], ...]
+    """Content blocks in MCP's newest shape, at least one: text, tool_use, image or audio (R13)."""
+    model: str | None
+    """The model that really generated the text, as its provider names it (R1); None where it does not say."""
+    stop_reason: str | None
+    """``endTurn``, ``maxTokens``, ``toolUse`` or the provider's own word (R5)."""
+    input_tokens: int | None = None
+    output_tokens: int | None = None
+    unknown_stop: str | None = None
+    """The provider's own stop reason, if it is unknown; ``stop_reason`` is ``endTurn`` then."""
+    dropped: tuple[str, ...] = ()
+    """What was asked and the provider does not take, so it was left out: ``temperature``, ``stop``."""
+
+
+class SampleFailed(msgspec.Struct, frozen=True):
+    """The model did not answer. ``message`` is for the log: it holds no key, no URL query and no content."""
+
+    failure: Failure
+    message: str
+    retry_after: float | None = None
+    started: bool = False
+    """The model had begun to answer: no other is asked in its place."""
+    free: bool = False
+    """Nothing can have been charged: it was never sent, or refused with a 4xx."""
+    input_tokens: int | None = None
+    """What the provider reported all the same, for an answer that was not taken."""
+    output_tokens: int | None = None
+
+
+SampleResult: TypeAlias = Sampled | SampleFailed
+
 
 BOUND: Final = ("maxTokens", "systemPrompt", "temperature", "stopSequences", "tools", "toolChoice")
 _HEADER: Final = "x-mcp-header"
