@@ -18,15 +18,13 @@ import anyio.to_thread
 import msgspec
 
 from samplegate import heap
-from samplegate.ends import ManyStreams, facing
+from samplegate.flow import ManyStreams, facing
 from samplegate.links.child import Child, exit_code, start_child
 from samplegate.links.link import LineLink
 from samplegate.links.stdio import open_own
 from samplegate.preparation import Run
-from samplegate.receivers import InputReceiver
-from samplegate.relay import Relay
+from samplegate.relay import InputReceiver, Relay, enforce_timeouts
 from samplegate.say import say
-from samplegate.timeouts import enforce
 
 OK: Final = 0
 GONE: Final = 1
@@ -148,7 +146,7 @@ async def _unread(own: LineLink) -> int:
 async def _silent(run: Run, relay: Relay) -> int | None:
     """The server does not answer its first request."""
     silent = anyio.Event()
-    await enforce(run.settings.start_timeout, run.settings.call_timeout, silent.set, relay)
+    await enforce_timeouts(run.settings.start_timeout, run.settings.call_timeout, silent.set, relay)
     if not silent.is_set():
         return None
     seconds = run.settings.start_timeout

@@ -7,6 +7,7 @@ in the session or the gate ends what it happened in, unanswered, and nothing els
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Coroutine
+from functools import partial
 from typing import Any, Final, assert_never
 
 import anyio
@@ -14,7 +15,6 @@ import anyio.abc
 import anyio.lowlevel
 import msgspec
 
-from samplegate.backpressure import Link, outlets
 from samplegate.core import frames
 from samplegate.core.bridge.calls import Converses
 from samplegate.core.decisions import Reason, Unanswered
@@ -38,8 +38,59 @@ from samplegate.core.session.rounds import (
     Withdraw,
 )
 from samplegate.core.session.state import OpenCall
-from samplegate.ends import ClientEnd, NoClient, NoServer, OneLane, OnePipe, ServerEnd, Silent
-from samplegate.receivers import Receiver, StreamReceiver
+from samplegate.flow import ClientEnd, Link, NoClient, NoServer, OneLane, OnePipe, ServerEnd, Silent, outlets
+
+
+class Receiver(msgspec.Struct, eq=False):
+    """What a link calls for its side; one with several lanes names them."""
+
+    relay: Relay
+    side: Side
+
+    def received(self, line: bytes) -> None:
+        """One line came on the only lane."""
+        self.relay.take(self.side, 0, line)
+
+    def oversized(self, size: int, head: bytes) -> None:
+        """A line over the bound was thrown away; its head may say who waits for it."""
+        self.relay.take_oversized(self.side, 0, size, head)
+
+    def oversized_end(self, head: bytes, tail: bytes) -> None:
+        """Such a line is over; some writers put the id last."""
+        self.relay.take_end(self.side, 0, head, tail)
+
+    def ended(self) -> None:
+        """Nothing more comes from this side."""
+        self.relay.ended(self.side)
+
+
+class InputReceiver(Receiver, eq=False):
+    """What the link to our own client calls: the end of its input is not yet the end of the client, who may still read."""
+
+    over: anyio.Event = msgspec.field(default_factory=anyio.Event)
+
+    def ended(self) -> None:
+        """Nothing more comes from the client."""
+        self.over.set()
+
+
+class StreamReceiver(msgspec.Struct, eq=False):
+    """What the link to a server with a stream for each request calls."""
+
+    relay: Relay
+
+    def received(self, lane: int, line: bytes | Frame) -> None:
+        """One frame, read or not, came on the stream of the request with this number, or on the standalone one (0)."""
+        self.relay.take("server", lane, line)
+
+    def oversized(self, lane: int, size: int, head: bytes) -> None:
+        """A frame over the bound was thrown away."""
+        self.relay.take_oversized("server", lane, size, head)
+
+    def ended(self) -> None:
+        """The server's session is gone."""
+        self.relay.ended("server")
+
 
 LARGE: Final = 256 * 1024  # bytes of a frame after which memory is given back
 TOKENS: Final = 1.0  # seconds between two that a model's tokens cause
@@ -327,3 +378,31 @@ def _unanswered(round: Round) -> Settled:
     """Nobody waits for ever for what a fault of ours ended. The log names the fault by the round."""
     outcome = Unanswered(Reason.ERROR, detail="a fault in the gate; the log has it")
     return Settled({key: Release(outcome, round.id) for key in round.items})
+
+
+SOONEST: Final = 0.01  # seconds between two looks at what is in flight
+
+
+async def enforce_timeouts(start: float, call: float, silent: Callable[[], None], relay: Relay) -> None:
+    """Enforce a server's timeouts, in seconds, until its side ends: ``start`` for its first answer, ``call`` for each later one (0: no limit).
+
+    What is in flight is looked at now and then. A request that arrives after a look cannot time out before the next one, so no frame has to
+    set a timer. ``silent`` is called once, before the server is given up for its ``start``.
+    """
+    while not relay.server_gone.is_set():
+        state, now = relay.session.state, relay.clock()
+        waits = []
+        opening = state.inflight.opening(answered=state.answered)
+        if opening is not None and now - opening >= start:
+            silent()
+            relay.give_up(f"the server did not answer its first request within {start:g} s (setting start_timeout)")
+            return
+        if opening is not None or not state.answered:
+            waits.append(start if opening is None else opening + start - now)
+        if call:
+            relay.guarded("request.failed", partial(relay.session.overdue, now, call))
+            oldest = state.inflight.oldest_wait()
+            waits.append(call if oldest is None else oldest + call - now)
+        if not waits:
+            return
+        await anyio.sleep(max(min(waits), SOONEST))

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import TYPE_CHECKING, Protocol
 
-from samplegate.ends import ManyStreams, piped
+from samplegate.flow import ManyStreams, piped
 from samplegate.links.child import start_child
 from samplegate.links.failures import CannotStart
 from samplegate.ports import Log

@@ -26,12 +26,12 @@ from samplegate.daemon.backoff import Backoff
 from samplegate.daemon.behind import Opens
 from samplegate.daemon.conversation import Conversation
 from samplegate.daemon.places import Places
-from samplegate.ends import Sink
 from samplegate.evidence import Witnessed, key_of
+from samplegate.flow import Sink
 from samplegate.house import House
 from samplegate.links.front.served import Refused
+from samplegate.relay import enforce_timeouts
 from samplegate.settings.servers import ServerSettings
-from samplegate.timeouts import enforce
 from samplegate.wiring import Wires
 
 EVERYBODY: Final = ""  # the key of the conversation that all callers share
@@ -220,7 +220,7 @@ class Server:
             session=partial(Opening, known=self._eras, protocol=self.settings.protocol, prefers_legacy=prefers_legacy),
             observe=self._observe,
         )
-        timeouts = partial(enforce, self.settings.start_timeout, self.settings.call_timeout, self._log_silent)
+        timeouts = partial(enforce_timeouts, self.settings.start_timeout, self.settings.call_timeout, self._log_silent)
         return Conversation(wires, self._behind, timeouts)
 
     def _observe(self, note: Note) -> None:
