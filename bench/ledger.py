@@ -47,7 +47,7 @@ class _NoLog:
     def warning(self, event: str, **fields: object) -> object:
         raise RuntimeError(f"{event}: {fields}")
 
-    info = error = warning
+    debug = info = error = warning
 
 
 class _Kept:

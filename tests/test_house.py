@@ -155,7 +155,7 @@ async def test_rounds_that_are_open_end_under_the_policy_they_began_with_and_its
         held = await all_room(house)
         await one.ask(7)
         await other.ask(8)
-        await house.swap(new)
+        await house.retire(house.replace(new))
         await other.ask(9)
         assert (0, 2) == (ended(old), old.open)
         await house.admission.settle(held, [])
@@ -165,7 +165,7 @@ async def test_rounds_that_are_open_end_under_the_policy_they_began_with_and_its
         await all_blocked()
         assert (1, 0) == (ended(old), ended(new))
         assert (0, 0) == (old.open, new.open)
-        await house.swap(third := rules(tmp_path, "third"))
+        await house.retire(house.replace(third := rules(tmp_path, "third")))
         assert (1, 1, 0) == (ended(old), ended(new), ended(third))
     await house.aclose()
     assert (1, 1, 1) == (ended(old), ended(new), ended(third))
@@ -174,7 +174,7 @@ async def test_rounds_that_are_open_end_under_the_policy_they_began_with_and_its
 async def test_the_models_of_a_policy_that_no_round_runs_under_end_at_once(tmp_path: Path) -> None:
     old, new = rules(tmp_path, "old"), rules(tmp_path, "new")
     house = house_of(old, tmp_path)
-    await house.swap(new)
+    await house.retire(house.replace(new))
     assert (1, 0) == (ended(old), ended(new))
     await house.aclose()
 
@@ -185,7 +185,7 @@ async def test_a_round_that_is_withdrawn_lets_the_old_models_go_too(tmp_path: Pa
     async with talking(house) as talk:
         await all_room(house)
         await talk.ask(7)
-        await house.swap(rules(tmp_path, "new"))
+        await house.retire(house.replace(rules(tmp_path, "new")))
         assert 0 == ended(old)
     assert 1 == ended(old)
     await house.aclose()
@@ -197,7 +197,7 @@ async def test_a_round_that_waits_for_a_limit_the_new_policy_lacks_is_refused(tm
     async with talking(house) as talk:
         held = await all_room(house)
         await talk.ask(7)
-        await house.swap(new)
+        await house.retire(house.replace(new))
         assert -1 == (await talk.server.answer(7))["code"]
         await all_blocked()
         assert 1 == ended(old)
@@ -214,12 +214,12 @@ async def test_what_is_drawn_goes_on_and_brakes_that_are_the_same_too(tmp_path: 
     async with talking(house) as talk:
         await talk.ask(7)
         assert "old" == await talk.server.answer(7)
-        await house.swap(rules(tmp_path, "new", limit, brakes))
+        await house.retire(house.replace(rules(tmp_path, "new", limit, brakes)))
         assert before is house.brakes
         await talk.ask(8)
         assert "new" == await talk.server.answer(8)
         refused = await house.admission.reserve([Draw("often", "[]", 1)], None)
         assert not isinstance(refused, Reserved)
-        await house.swap(rules(tmp_path, "third", limit, "brakes: {repeats: 8}"))
+        await house.retire(house.replace(rules(tmp_path, "third", limit, "brakes: {repeats: 8}")))
         assert before is not house.brakes
     await house.aclose()

@@ -12,7 +12,7 @@ import msgspec
 
 from samplegate.admit import admit
 from samplegate.core import jsontext
-from samplegate.core.answers import fits
+from samplegate.core.answers import fits, second_reading
 from samplegate.core.decide import later
 from samplegate.core.decisions import (
     Allowed,
@@ -30,11 +30,10 @@ from samplegate.core.decisions import (
 )
 from samplegate.core.parsing import strictjson
 from samplegate.core.record import Done
-from samplegate.core.replies import second_reading
 from samplegate.core.requests import Request
 from samplegate.core.session import shapes
 from samplegate.core.session.rounds import Reply
-from samplegate.offload import offload
+from samplegate.ports import offload
 from samplegate.request import PendingRequest
 from samplegate.reviewing import escalate, sample_seen
 from samplegate.sampling import late, sample, shaped

@@ -21,8 +21,7 @@ from samplegate.core.ledger import Draw, Refused, Reserved, Terms
 from samplegate.core.patience import LONGEST, left
 from samplegate.core.requests import Request
 from samplegate.core.session.rounds import Note, Round
-from samplegate.offload import offload
-from samplegate.ports import Ports
+from samplegate.ports import Ports, offload
 
 SETTLING = 10.0  # seconds that a correction may take while its request is already being withdrawn; after that the worst case stays
 

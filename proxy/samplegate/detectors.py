@@ -9,7 +9,6 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-import msgspec
 import re2
 
 from samplegate.core.matching.regex import GROUP, compiled
@@ -45,32 +44,13 @@ _NARROW: Final = frozenset({"artifactory-credentials-2", "aws-secret-key", "basi
 _OPEN: Final = re.compile(r"(?<!\\)\((?!\?)")
 
 
-class Known(msgspec.Struct, frozen=True):
-    """What there is: RE2 patterns by name, and the names of those that RE2 does not take."""
-
-    patterns: Mapping[str, str]
-    refused: tuple[str, ...]
-
-
 def known() -> Mapping[str, str]:
-    """RE2 patterns by names such as ``aws-access-key`` or ``github-token``, which stay the same from run to run.
+    """RE2 patterns by names such as ``aws-access-key`` or ``github-token``, which stay the same from run to run: the package's and ours.
 
-    The first call imports the package, about a tenth of a second.
+    The first call imports the package, about a tenth of a second. A pattern that RE2 does not take is left out.
     """
-    return read().patterns
-
-
-def read() -> Known:
-    """The package's patterns and ours, with what had to be left aside."""
-    patterns: dict[str, str] = {}
-    refused = []
-    for name, expression in _theirs():
-        pattern = _as_re2(name, expression)
-        if pattern is None:
-            refused.append(name)
-        else:
-            patterns[name] = pattern
-    return Known({name: pattern for name, pattern in {**patterns, **OURS}.items() if name not in LEFT_OUT}, tuple(refused))
+    theirs = {name: pattern for name, expression in _theirs() if (pattern := _as_re2(name, expression)) is not None}
+    return {name: pattern for name, pattern in {**theirs, **OURS}.items() if name not in LEFT_OUT}
 
 
 def _theirs() -> Iterator[tuple[str, re.Pattern[str]]]:

@@ -1,7 +1,7 @@
 """What was seen of how one server asks its client, kept for its later connections: in memory, and as marker files in the state folder.
 
 A marker is an empty file whose existence is the fact. Nothing in it is read back, so concurrent writers need no lock and hostile content does
-nothing. Deleting the files makes the gate forget. Which protocol version follows from them is pure: ``core/evidence.py``.
+nothing. Deleting the files makes the gate forget. Which protocol version follows from them is pure: ``core/session/witness.py``.
 """
 
 from __future__ import annotations
@@ -11,28 +11,22 @@ import json
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final
 
-from samplegate.core.evidence import OF_EVENTS, Evidence
 from samplegate.core.session.rounds import Note
+from samplegate.core.session.witness import OF_EVENTS, Evidence
 from samplegate.files import make_file, make_folder
+from samplegate.ports import Log
 
 FOLDER: Final = "servers"
 MAX_MARKERS: Final = 3_000  # files; at most three for each server
 _MARKS: Final = ("pushed", "asked", "refused")
 
 
-class EventLog(Protocol):
-    """Where the warning goes, ``records/log.py``."""
-
-    def debug(self, event: str, **fields: object) -> object: ...
-    def warning(self, event: str, **fields: object) -> object: ...
-
-
 class Witnessed:
     """One server, for all its connections in this process and, where there is a state folder, in others."""
 
-    def __init__(self, server: str, key: str, *, state: Path, setting: str, log: EventLog) -> None:
+    def __init__(self, server: str, key: str, *, state: Path, setting: str, log: Log) -> None:
         """``key``: what tells the server apart (``key_of``). ``state``: ``Path()`` for none. ``setting``: what an operator would write."""
         self._server = server
         self._folder = None if state == Path() else state / FOLDER

@@ -21,8 +21,7 @@ from samplegate.core.record import Done
 from samplegate.core.requests import BadRequest, Request
 from samplegate.core.session.rounds import Conclusion, ForwardRound, Note, Release, Round, Seen, Settled
 from samplegate.core.session.shapes import refusal
-from samplegate.offload import offload
-from samplegate.ports import Ports
+from samplegate.ports import Ports, offload
 from samplegate.releasing import in_force, record
 from samplegate.request import PendingRequest, blocks, ends_the_call, left_open, one_for_all, stopped, taken_back
 from samplegate.reviewing import ask_first, is_late, is_looked_at, refuses

@@ -94,10 +94,6 @@ class House:
         """Bytes that all conversations remember of requests that are open."""
         return sum(conversation.held for conversation in self._conversations)
 
-    async def swap(self, rules: Rules) -> None:
-        """Put another policy in force, and end the models of the old one once no round runs under it."""
-        await self.retire(self.replace(rules))
-
     def replace(self, rules: Rules) -> Rules:
         """Put another policy in force; the old one, which is to be retired. Limits and brakes that are the same in both go on where they stand."""
         same = self.rules.book.policy.brakes == rules.book.policy.brakes

@@ -107,10 +107,6 @@ class Office:
         except Unavailable as problem:
             self._house.log.error("review.not_withdrawn", problem=str(problem))
 
-    def end(self) -> None:
-        """The process ends: what still waits for people is left to the next one."""
-        self.desk.end()
-
     async def _outbox(self) -> None:
         from samplegate.review.addresses import networks_of
         from samplegate.review.outbox import Outbox, World

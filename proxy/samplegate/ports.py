@@ -1,9 +1,9 @@
-"""The ports through which the gate reaches the world: each a plain callable, so that a fake is a few lines. No behaviour."""
+"""The ports through which the gate reaches the world: each a plain callable, so that a fake is a few lines. And the thread for what is long."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Protocol, TypeVar
+from typing import Final, ParamSpec, Protocol, TypeVar
 
 import msgspec
 
@@ -15,6 +15,7 @@ from samplegate.core.review.review import Delivery, Door, Event, Filter, Review,
 from samplegate.core.review.states import Conflict
 from samplegate.core.session.rounds import Note, Reply, Round
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
 
@@ -25,6 +26,7 @@ class Unavailable(Exception):
 class Log(Protocol):
     """Where events go: structlog's bound logger has this shape."""
 
+    def debug(self, event: str, **fields: object) -> object: ...
     def warning(self, event: str, **fields: object) -> object: ...
     def info(self, event: str, **fields: object) -> object: ...
     def error(self, event: str, **fields: object) -> object: ...
@@ -198,3 +200,16 @@ class Reviews(Protocol):
     async def give_back(self, review: Review) -> None:
         """We do not wait any more, or did not use the verdict: the next same request may. Never raises."""
         ...
+
+
+IN_PLACE: Final = 64 * 1024
+"""Bytes of input up to which a computation takes some milliseconds, less than a busy machine may take to switch threads."""
+
+
+async def offload(size: int, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    """The function's result; ``size`` is how many bytes of a peer's it reads. A cancellation waits for the thread, so nothing is half done."""
+    if size <= IN_PLACE:
+        return function(*args, **kwargs)
+    from anyio import to_thread  # here: commands import this module for the errors alone
+
+    return await to_thread.run_sync(lambda: function(*args, **kwargs))

@@ -17,8 +17,7 @@ from samplegate.core.redaction import clean_params
 from samplegate.core.requests import BadRequest, SamplingRequest
 from samplegate.core.review.review import DECIDED
 from samplegate.core.session.rounds import Release
-from samplegate.offload import offload
-from samplegate.ports import Unavailable
+from samplegate.ports import Unavailable, offload
 from samplegate.request import PendingRequest, blocks
 from samplegate.reviewing import spend, withdrawn_by_policy
 

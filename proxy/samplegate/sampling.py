@@ -6,6 +6,7 @@ Each try is reserved before it is sent and settled after. The answer passes the 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any, Final
 
 import anyio
@@ -21,7 +22,7 @@ from samplegate.core.prompt import Failure, Sampled, SampleFailed, SampleRequest
 from samplegate.core.record import Attempt, Done
 from samplegate.core.session import shapes
 from samplegate.core.session.rounds import Note
-from samplegate.offload import offload
+from samplegate.ports import offload
 from samplegate.request import PendingRequest
 
 TOKENIZER_MARGIN: Final = 1.25
@@ -84,12 +85,11 @@ class _Asking:
             if failed.started or failed.failure not in FALLS_BACK:
                 break
         assert failed is not None, "a decision to allow names a model"
-        return self.done(self._failed(failed) if blocked is None else blocked)
-
-    def _failed(self, answer: SampleFailed) -> Outcome:
-        reason = Reason.TIMEOUT if answer.failure == "timeout" else Reason.MODEL
-        again = "" if answer.retry_after is None else f"; it says to wait {answer.retry_after:.0f} s"
-        return Unanswered(reason, detail=f"{answer.failure}: {answer.message}{again}")
+        if blocked is not None:
+            return self.done(blocked)
+        again = "" if failed.retry_after is None else f"; it says to wait {failed.retry_after:.0f} s"
+        reason = Reason.TIMEOUT if failed.failure == "timeout" else Reason.MODEL
+        return self.done(Unanswered(reason, detail=f"{failed.failure}: {failed.message}{again}"))
 
     async def _turn_to(self, model: str) -> Outcome | None:
         """Make the next model ready to be asked; the outcome where it cannot be."""
@@ -115,16 +115,13 @@ class _Asking:
         pending.attempts.append(Attempt(self.model, "cancelled", None, None, worst))
         pending.reserved_usd = None if worst is None or pending.reserved_usd is None else pending.reserved_usd + worst
         rest = max(self._until - pending.ports.clock(), 0.001)
-        answer = await pending.ports.sample(SampleRequest(self.model, self._params, rest), self._heard)
+        answer = await pending.ports.sample(SampleRequest(self.model, self._params, rest), partial(pending.ports.progress, pending.round.id))
         spent = self._spent(answer)
         result = answer.failure if isinstance(answer, SampleFailed) else "ok"
         pending.attempts[-1] = Attempt(self.model, result, answer.input_tokens, answer.output_tokens, 0 if spent is None else spent.usd)
         if pending.hold is not None:
             await pending.hold.tried(spent)
         return answer
-
-    def _heard(self, tokens: int) -> None:
-        self._pending.ports.progress(self._pending.round.id, tokens)
 
     def _spent(self, answer: SampleResult) -> Worst | None:
         """What a try really came to; what its provider does not say is taken at its worst."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from samplegate.core.replies import second_reading
+from samplegate.core.answers import second_reading
 
 
 @pytest.mark.parametrize(

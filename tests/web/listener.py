@@ -35,7 +35,7 @@ class Log:
     def info(self, event: str, **fields: object) -> None:
         self.told.append((event, fields))
 
-    warning = error = info
+    debug = warning = error = info
 
 
 class House:

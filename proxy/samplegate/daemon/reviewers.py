@@ -56,7 +56,7 @@ class Reviewers:
 
     def drain(self) -> None:
         """The process ends: whoever waits may still be answered, and what is not is left to the next process."""
-        self.office.end()
+        self.office.desk.end()
 
     def end(self) -> None:
         """Close the page: its streams would hold the listener open."""

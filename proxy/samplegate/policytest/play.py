@@ -227,7 +227,7 @@ class _Log:
     def error(self, event: str, **fields: object) -> None:
         raise RuntimeError(f"{event}: {fields}")
 
-    warning = info = error
+    debug = warning = info = error
 
 
 def _ignore(*_: object) -> None:

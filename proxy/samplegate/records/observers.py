@@ -10,12 +10,13 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from itertools import pairwise
-from typing import Final, Literal, Protocol, TypeAlias
+from typing import Final, Literal, TypeAlias
 
 from samplegate.core.eras import CALLS, Era
 from samplegate.core.ledger import SCALE, Draw, Refused, Reserved, Terms
 from samplegate.core.record import Record, Released, comes_again, may_be_revoked
 from samplegate.core.session.rounds import Note
+from samplegate.ports import Log
 from samplegate.records.metrics import Metrics
 
 Refusal: TypeAlias = Literal["auth", "origin", "host", "headers", "body", "session", "busy"]
@@ -73,18 +74,10 @@ COUNTED: Final[Mapping[str, str]] = {
 """The events by which a frame was lost, and the metric of each; its ``reason`` is the event's second half."""
 
 
-class EventLog(Protocol):
-    """Where events go, ``records/log.py``."""
-
-    def debug(self, event: str, **fields: object) -> object: ...
-    def warning(self, event: str, **fields: object) -> object: ...
-    def error(self, event: str, **fields: object) -> object: ...
-
-
 class Notes:
     """Takes every note of one session. ``take`` is called where a fault is handled, so that its traceback can be logged."""
 
-    def __init__(self, log: EventLog, metrics: Metrics, server: str) -> None:
+    def __init__(self, log: Log, metrics: Metrics, server: str) -> None:
         self._log = log
         self._metrics = metrics
         self._server = server

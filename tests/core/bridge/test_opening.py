@@ -10,9 +10,9 @@ from samplegate.core.bridge.era_detection import Eras
 from samplegate.core.bridge.legacy_client import LegacyClient
 from samplegate.core.bridge.modern_client import ModernClient
 from samplegate.core.bridge.negotiation import Opening
-from samplegate.core.evidence import REFUSED
 from samplegate.core.session.rounds import Close, Later, Note, Open, Over, ToServer, Withdraw
 from samplegate.core.session.session import Session
+from samplegate.core.session.witness import REFUSED
 from tests.core.bridge.lanes import ALL, CAPABILITIES, ENVELOPE, INFO, SERVER, VERSION, Lanes, asks, heard, raw, sent, tells, timer
 from tests.core.dialogue import ALLOW, FORWARD, Dialogue, error, one, request, result, sample
 

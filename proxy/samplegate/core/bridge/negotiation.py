@@ -20,7 +20,6 @@ from samplegate.core.bridge.era_detection import Eras, Probe
 from samplegate.core.bridge.translation import Envelope
 from samplegate.core.capabilities import Offer
 from samplegate.core.eras import CALLS, META, META_CAPABILITIES, Protocol
-from samplegate.core.evidence import REFUSED
 from samplegate.core.frames import Frame, FrameId
 from samplegate.core.jsontext import Malformed
 from samplegate.core.requests import ClientCapabilities
@@ -29,6 +28,7 @@ from samplegate.core.session.capabilities import modern_meta
 from samplegate.core.session.rounds import Conclusion, Effects, Note, Over, Side, ToClient, Withdraw
 from samplegate.core.session.session import NESTED_BATCH, Session, batch_elements, is_nested_batch, refused_line
 from samplegate.core.session.state import DISCOVER, INITIALIZE, INTERNAL, LISTEN, OpenCall, State
+from samplegate.core.session.witness import REFUSED
 
 Phase = Literal["new", "relaying", "probing", "greeting", "calling", "settled"]
 """Nothing yet; the client's ``initialize`` is with the server; our ``server/discover`` is; a bridge opens the server;

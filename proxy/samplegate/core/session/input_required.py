@@ -14,6 +14,7 @@ from typing import Final, Literal
 import msgspec
 
 from samplegate.core import frames, jsontext, names
+from samplegate.core.answers import second_reading
 from samplegate.core.capabilities import unsolicited
 from samplegate.core.decisions import Answered, Reason, Unanswered, Withdrawn
 from samplegate.core.eras import CALLS, META, META_CAPABILITIES, META_LOG_LEVEL
@@ -21,7 +22,6 @@ from samplegate.core.frames import Frame
 from samplegate.core.parsing import strictjson
 from samplegate.core.patience import PARKS
 from samplegate.core.policy import Kind
-from samplegate.core.replies import second_reading
 from samplegate.core.requests import BadRequest
 from samplegate.core.session import capabilities, request_state, server_requests, shapes
 from samplegate.core.session.capabilities import Declarations

@@ -1,4 +1,4 @@
-"""Notices how a server asks its client: a modern call that fails because the server tried to push, an input round, a task. Changes no frame.
+"""Evidence of how a server asks its client: a modern call that fails because the server tried to push, an input round, a task. No frame changes.
 
 Signs of a push in the modern era, as real SDKs give them: an error that names the request (Python: -32600, "Cannot send
 'sampling/createMessage': this transport context has no back-channel"), a result with ``isError`` whose text names it (TypeScript), or the
@@ -14,16 +14,42 @@ from typing import Final
 import msgspec
 
 from samplegate.core import jsontext
-from samplegate.core.evidence import ASKED, PUSHED
 from samplegate.core.frames import Frame
 from samplegate.core.session.rounds import ELICITATION, ROOTS, SAMPLING, Effect, Note
 from samplegate.core.session.state import Pending, State
 
+PUSHED: Final = "server.pushed"
+ASKED: Final = "server.asked"
+REFUSED: Final = "server.handshake_refused"
 MAX_FAILURE: Final = 64 * 1024  # bytes of a frame that is looked at; a failure is a sentence or a traceback
 MAX_CALLS: Final = 64  # calls in flight that are looked at for one frame
 _METHODS: Final = (SAMPLING, ELICITATION, ROOTS)
 _CAPABILITY_MISSING: Final = -32021  # the server says itself that the client lacks something
 _CREATED: Final = b'"taskId"'
+
+
+class Evidence(msgspec.Struct, frozen=True):
+    """What was seen of one server, in any of its connections."""
+
+    pushed: bool = False
+    """A modern call failed because the server tried to send a request to the client, which only the legacy eras have (R89)."""
+    asked: bool = False
+    """It returned ``input_required`` or a task: it knows how to ask, and needs no older version."""
+    refused: bool = False
+    """It refused the handshake of the legacy eras."""
+
+    @property
+    def prefers_legacy(self) -> bool:
+        """Whether the next connection of a server set to ``auto`` treats it as one that speaks only the legacy eras."""
+        return self.pushed and not self.asked and not self.refused
+
+    def or_(self, other: Evidence) -> Evidence:
+        """Both together. Nothing that was seen is ever unseen."""
+        return Evidence(self.pushed or other.pushed, self.asked or other.asked, self.refused or other.refused)
+
+
+OF_EVENTS: Final = {PUSHED: Evidence(pushed=True), ASKED: Evidence(asked=True), REFUSED: Evidence(refused=True)}
+"""What a session's note of each event is evidence of."""
 
 
 class Witness(msgspec.Struct, eq=False):
