@@ -6,8 +6,11 @@ import asyncio
 import base64
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
+
+from standardwebhooks.webhooks import Webhook as Signer
 
 from samplegate.core.policy import Reviewer, Webhook
 from samplegate.core.review.review import Delivery, Review
@@ -21,6 +24,12 @@ from tests.review_store import MemoryReviews
 KEY: Final = bytes(range(24))
 SECRET: Final = "whsec_" + base64.b64encode(KEY).decode()
 DAY: Final = 86_400.0
+
+
+def is_signed(key: bytes, headers: Mapping[str, str], body: bytes, at: float) -> bool:
+    """Whether a message of that second has the signature that the reference library makes with the key."""
+    signature = Signer(key).sign(headers["webhook-id"], datetime.fromtimestamp(at, UTC), body.decode())
+    return str(int(at)) == headers["webhook-timestamp"] and signature in headers["webhook-signature"].split(" ")
 
 
 class Clock:
