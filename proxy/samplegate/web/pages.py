@@ -344,7 +344,6 @@ def _elicitation(review: Review, problems: Mapping[str, str], posted: Posted | N
     return base | {"entries": forms.entries(form, posted, by_name)}
 
 
-_UNREACHED: Final = "Their store does not answer. Whether your verdict was kept is not known; load the page again."
 Handler = Callable[[Request, Person], Awaitable[Response]]
 
 
