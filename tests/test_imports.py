@@ -83,6 +83,8 @@ SLOW: Final = frozenset(
     "prometheus_client pydantic pydantic_settings rich sqlalchemy starlette uvicorn watchfiles".split()
 )
 """Each costs tens of milliseconds or of MiB: a wrapped server that needs none of them must not wait for them."""
+SERVING: Final = frozenset({"uvicorn"})
+"""Those of them that `serve` needs whatever its settings are."""
 MCP: Final = frozenset({"callers", "demo"})
 DAEMONS: Final = frozenset(
     {"admin", "callers", "daemon", f"{PACKAGE}.settings.serving", f"{PACKAGE}.settings.servers", f"{PACKAGE}.settings.identities"}
@@ -263,6 +265,14 @@ def test_wrapping_a_server_imports_nothing_slow_at_once() -> None:
 def test_wrapping_a_server_imports_nothing_of_the_daemon_at_once() -> None:
     on_the_way = {module for start in ("__main__", "cli", "app") for module in reached_at_once(f"{PACKAGE}.{start}")}
     assert set() == {module for module in on_the_way if module in DAEMONS or part(module) in DAEMONS}, "import it in the function that needs it"
+
+
+def test_serving_imports_nothing_at_once_that_only_some_settings_need() -> None:
+    """The page, models, servers over HTTP, JWTs and webhooks: `tests/daemon/test_start.py` starts the process."""
+    on_the_way = reached_at_once(f"{PACKAGE}.daemon.serving")
+    at_once = [found for found in IMPORTS if found.importer in on_the_way and found.at_once and not found.guarded]
+    wrong = [str(found) for found in at_once if is_any(found.name, SLOW - SERVING)]
+    assert [] == wrong, "import it in the function that needs it"
 
 
 def test_nothing_imports_the_demo() -> None:

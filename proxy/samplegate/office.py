@@ -42,11 +42,10 @@ class Office:
 
     def __init__(self, house: House, settings: ProcessSettings, *, folder: Path, environment: Mapping[str, str], url: str | None = None) -> None:
         from samplegate.review.desk import Counts, Desk
-        from samplegate.review.webhooks import Place
 
         self._house = house
         self._settings = settings
-        self._place = Place(folder, environment)
+        self._place = folder, environment
         self._url = settings.reviews_url or url
         self._hashes = {house.rules.hash}
         """Of the policies that this process has had: the reviews of others are theirs."""
@@ -91,11 +90,8 @@ class Office:
 
     def amend(self, folder: Path, environment: Mapping[str, str]) -> None:
         """After a reload: where the policy's files and variables are now."""
-        from samplegate.review.webhooks import Place
-
-        place = Place(folder, environment)
-        if place != self._place:
-            self._place = place
+        if (folder, environment) != self._place:
+            self._place = folder, environment
             self._telling.cancel()  # what was under way is taken again; receivers know a message by its id
 
     async def reloaded(self) -> None:
@@ -110,11 +106,11 @@ class Office:
     async def _outbox(self) -> None:
         from samplegate.review.addresses import networks_of
         from samplegate.review.outbox import Outbox, World
-        from samplegate.review.webhooks import Way
+        from samplegate.review.webhooks import Place, Way
 
         world = World(
             store=self.store(),
-            place=self._place,
+            place=Place(*self._place),
             way=Way(networks_of(self._settings.webhook_networks), os.environ),
             url=self._url,
             clean=self._clean,

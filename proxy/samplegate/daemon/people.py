@@ -5,10 +5,12 @@ from __future__ import annotations
 import hashlib
 import hmac
 from collections.abc import Collection
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from samplegate.settings.identities import PeopleSettings
-from samplegate.web.context import Person
+
+if TYPE_CHECKING:
+    from samplegate.web.context import Person
 
 _NOBODY: Final = bytes(32)  # no token's hash: somebody would have to find a text with it
 
@@ -22,6 +24,8 @@ class People:
 
     def put(self, settings: PeopleSettings) -> None:
         """Others, at a reload: a session or a stream of whoever is gone ends with it."""
+        from samplegate.web.context import Person
+
         self._people = {bytes.fromhex(token.sha256): Person(token.name, token.role, token.reviewers) for token in settings.tokens}
 
     def person(self, token: str) -> Person | None:

@@ -6,7 +6,7 @@ import secrets
 import time
 from collections.abc import Callable
 from functools import partial
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import anyio.abc
 
@@ -18,8 +18,9 @@ from samplegate.house import House
 from samplegate.links.front.bounds import Bounds
 from samplegate.office import Office
 from samplegate.settings.serving import ServeSettings
-from samplegate.web.app import ReviewsApp, reviews_app
-from samplegate.web.context import Web
+
+if TYPE_CHECKING:
+    from samplegate.web.app import ReviewsApp
 
 NAME: Final = "reviews"
 """The listener's name."""
@@ -34,7 +35,7 @@ class Reviewers:
         self._house = house
         self._settings = settings
         self._listeners = listeners
-        self._people = People(settings.people)
+        self._people = People(settings.people) if NAME in listeners else None
         self._app: ReviewsApp | None = None
         self._url = settings.reviews_url or (f"http://{listeners.at(NAME)}" if NAME in listeners else None)
         assert settings.policy is not None
@@ -42,16 +43,16 @@ class Reviewers:
 
     def listen(self, group: anyio.abc.TaskGroup, *, refused: Callable[[], object]) -> None:
         """Begin."""
-        here = NAME in self._listeners
-        group.start_soon(partial(self.office.run, at_once=here))
-        if here:
-            self._app = reviews_app(self._web())
+        group.start_soon(partial(self.office.run, at_once=self._people is not None))
+        if self._people is not None:
+            self._app = self._page(self._people)
             self._listeners.open(NAME, self._app, BOUNDS, group, refused=refused)
 
     def put(self, wanted: Wanted) -> None:
         """After a reload: other people, other secrets of webhooks."""
         assert wanted.settings.policy is not None
-        self._people.put(wanted.settings.people)
+        if self._people is not None:
+            self._people.put(wanted.settings.people)
         self.office.amend(wanted.settings.policy.parent, wanted.reviewers_see)
 
     def drain(self) -> None:
@@ -63,12 +64,15 @@ class Reviewers:
         if self._app is not None:
             self._app.end()
 
-    def _web(self) -> Web:
+    def _page(self, people: People) -> ReviewsApp:
+        from samplegate.web.app import reviews_app
+        from samplegate.web.context import Web
+
         assert self._url is not None
-        return Web(
+        web = Web(
             store=self.office.store(),
-            person=self._people.person,
-            known=self._people.known,
+            person=people.person,
+            known=people.known,
             url=self._url,
             wall=time.time,
             random=secrets.token_bytes,
@@ -76,3 +80,4 @@ class Reviewers:
             version=__version__,
             hosts=self._settings.allowed_hosts,
         )
+        return reviews_app(web)
