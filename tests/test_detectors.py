@@ -16,7 +16,7 @@ import pytest
 
 from samplegate import detectors
 from samplegate.core.policy import AllowRule, Policy, Secrets, With
-from samplegate.core.policyfile.secretchecks import NAME
+from samplegate.core.policyfile.checks import SECRET_NAME
 from samplegate.core.redaction import Redactor, clean_params, redactor
 
 ROOT: Final = Path(__file__).parent.parent
@@ -93,7 +93,7 @@ def test_nothing_is_left_out_replaced_or_narrowed_that_the_package_no_longer_has
 
 def test_every_name_may_stand_in_texts_and_labels_and_in_the_reference() -> None:
     reference = (ROOT / "policies" / "README.md").read_text()
-    assert [] == [name for name in KNOWN if not NAME.match(name) or f"`{name}`" not in reference]
+    assert [] == [name for name in KNOWN if not SECRET_NAME.match(name) or f"`{name}`" not in reference]
 
 
 @pytest.mark.parametrize("name", SAMPLES)

@@ -13,8 +13,7 @@ import pytest
 from samplegate import cli
 from samplegate.core import policy, scripted
 from samplegate.core.load import json_schema, load
-from samplegate.core.policyfile.nodes import compose
-from samplegate.core.policyfile.tree import plain
+from samplegate.core.policyfile.tree import compose, plain
 from samplegate.policytest import load as cases
 from samplegate.policytest import play, suite
 from samplegate.settings import SettingsError

@@ -12,7 +12,7 @@ import pytest
 
 from samplegate.core.decisions import Answered, Denied, Reason, Unanswered, Withdrawn
 from samplegate.core.ledger import SCALE
-from samplegate.core.policyfile.waits import said
+from samplegate.core.policyfile.timeouts import said
 from samplegate.core.prompt import SampleFailed
 from samplegate.core.review.review import Edits, Filter, Review, Verdict
 from samplegate.core.session.rounds import ForwardRound, Open, Release, Settled

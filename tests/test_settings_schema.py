@@ -9,8 +9,7 @@ from pathlib import Path
 import jsonschema
 import pytest
 
-from samplegate.core.policyfile.nodes import compose
-from samplegate.core.policyfile.tree import plain
+from samplegate.core.policyfile.tree import compose, plain
 from samplegate.settings import SettingsError
 from samplegate.settings.schema import json_schema
 from samplegate.settings.serving import SERVE_SETTINGS, load_serve

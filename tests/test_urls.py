@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import pytest
 
-from samplegate.core.policyfile import modelchecks, webhookchecks
+from samplegate.core.policyfile import modelchecks, reviewer_checks
 from samplegate.urls import is_open, is_web, requested_url_error, shown_url, target, url_error
 
 ODD: Final = "holds a blank, a control character or a backslash"
@@ -44,7 +44,7 @@ def asked(url: str) -> tuple[object, ...]:
 
 def written(url: str) -> tuple[object, ...]:
     """What is wrong with the URL as a setting (with and without a query and plain http), as a webhook and as a model's api_base."""
-    return url_error(url, secure=True), url_error(url, query=True), webhookchecks._bad_address(url), modelchecks._bad_address(url)
+    return url_error(url, secure=True), url_error(url, query=True), reviewer_checks._bad_address(url), modelchecks._bad_address(url)
 
 
 def shown(url: str) -> tuple[object, ...]:

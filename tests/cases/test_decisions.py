@@ -12,7 +12,7 @@ import pytest
 from samplegate.book import compile_book, load_policy
 from samplegate.core.matching.match import Rulebook
 from samplegate.core.policy import AllowRule, AnswerRule, EscalateRule, ForwardRule, Match, RuleBase
-from samplegate.core.policyfile.nodes import compose
+from samplegate.core.policyfile.tree import compose
 from samplegate.policytest.compare import Trial
 from samplegate.policytest.coverage import coverage
 from samplegate.policytest.load import Cases, load_cases

@@ -10,8 +10,7 @@ import jsonschema
 import pytest
 import yaml
 
-from samplegate.core.policyfile.nodes import compose
-from samplegate.core.policyfile.tree import plain
+from samplegate.core.policyfile.tree import compose, plain
 from tests.commands.shell import Run
 
 ROOT: Final = Path(__file__).resolve().parents[2]

@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 
 from samplegate.core.load import Loaded, PolicyError, Problem, json_schema, load
 from samplegate.core.policy import AllowRule, AnswerRule, DenyRule, ForwardRule, Match, Prepend
-from samplegate.core.policyfile.nodes import MAX_BYTES, MAX_FAULTS, MAX_NODES, compose
-from samplegate.core.policyfile.tree import Unreadable, plain
+from samplegate.core.policyfile.tree import MAX_BYTES, MAX_FAULTS, MAX_NODES, Unreadable, compose, plain
 
 HERE: Final = Path(__file__).parent
 BAD: Final = sorted((HERE / "bad_policies").glob("*.yaml"))

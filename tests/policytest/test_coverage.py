@@ -6,7 +6,7 @@ import pytest
 
 from samplegate.core.load import load
 from samplegate.core.matching.match import compile_policy
-from samplegate.core.policyfile.nodes import compose
+from samplegate.core.policyfile.tree import compose
 from samplegate.policytest.coverage import Coverage, Missing, coverage
 from samplegate.policytest.load import load_cases
 from samplegate.policytest.play import run

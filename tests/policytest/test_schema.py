@@ -8,8 +8,7 @@ import jsonschema
 import pytest
 
 from samplegate.core.load import PolicyError
-from samplegate.core.policyfile.nodes import compose
-from samplegate.core.policyfile.tree import plain
+from samplegate.core.policyfile.tree import compose, plain
 from samplegate.policytest.load import json_schema, load_cases
 
 EXPECT = "expect: {effect: none}"

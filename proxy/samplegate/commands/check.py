@@ -22,10 +22,9 @@ from samplegate.core.eras import LEGACY, MODERN, Era
 from samplegate.core.load import Loaded, PolicyError, Problem
 from samplegate.core.matching.conditions import globs, is_glob
 from samplegate.core.policy import AnswerRule, Match, Names, Policy
-from samplegate.core.policyfile.nodes import compose
-from samplegate.core.policyfile.tree import Mark, dotted, find
+from samplegate.core.policyfile.timeouts import Wait, waits
+from samplegate.core.policyfile.tree import Mark, compose, dotted, find
 from samplegate.core.policyfile.tree import Path as Place
-from samplegate.core.policyfile.waits import Wait, waits
 from samplegate.policytest.load import load_cases
 
 ANY: Final = "any server"

@@ -13,7 +13,7 @@ from samplegate.core.casefile import MAX_BYTES, MAX_VALUES
 from samplegate.core.load import PolicyError
 from samplegate.core.matching.conditions import shown
 from samplegate.core.policyfile import envfile, tree
-from samplegate.core.policyfile.nodes import compose
+from samplegate.core.policyfile.tree import compose
 from samplegate.policytest.suite import Declared
 
 Sort: TypeAlias = Literal["policy", "tests", "script"]

@@ -9,7 +9,7 @@ from typing import Any, Final
 from samplegate.core.decide import Rulebook
 from samplegate.core.decisions import Allowed, Decision, Escalated
 from samplegate.core.policy import Otherwise, seconds
-from samplegate.core.policyfile.waits import can_be_late, here, said
+from samplegate.core.policyfile.timeouts import can_be_late, here, said
 from samplegate.core.requests import Request
 from samplegate.core.review.review import Stage
 

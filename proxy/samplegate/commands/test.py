@@ -18,8 +18,7 @@ from samplegate.commands.files import Unreadable, complain, count, is_test, poli
 from samplegate.commands.steps import as_json, lines
 from samplegate.core.load import PolicyError
 from samplegate.core.matching.match import Rulebook
-from samplegate.core.policyfile.nodes import compose
-from samplegate.core.policyfile.tree import Node
+from samplegate.core.policyfile.tree import Node, compose
 from samplegate.policytest.compare import Mismatch, Trial
 from samplegate.policytest.coverage import Coverage, coverage
 from samplegate.policytest.load import load_cases

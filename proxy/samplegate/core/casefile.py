@@ -35,7 +35,7 @@ import msgspec
 
 from samplegate.core.policy import Duration, Kind, Pattern, Strict, seconds
 from samplegate.core.policyfile import tree
-from samplegate.core.policyfile.walk import read
+from samplegate.core.policyfile.validate import read
 from samplegate.core.prompt import Failure
 
 Count: TypeAlias = Annotated[int, msgspec.Meta(ge=0)]

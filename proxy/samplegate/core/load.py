@@ -1,6 +1,6 @@
 """The policy's text -> a Policy, or every problem of it at once with file, line and column. Reads no file and no environment by itself.
 
-The way: ``nodes.py`` makes a tree of the text, ``walk.py`` holds it against the structs of ``policy.py``, ``checks.py`` sees to the rest.
+The way: ``tree.py`` makes a tree of the text, ``validate.py`` holds it against the structs of ``policy.py``, ``checks.py`` sees to the rest.
 """
 
 from __future__ import annotations
@@ -13,12 +13,11 @@ import msgspec
 
 from samplegate.core.catalogue import Catalogue, Table, known
 from samplegate.core.policy import Model, Policy
-from samplegate.core.policyfile import answerchecks, checks, limitchecks, modelchecks, variables
+from samplegate.core.policyfile import checks, limitchecks, modelchecks, rule_checks, variables
 from samplegate.core.policyfile.draft import Draft
-from samplegate.core.policyfile.nodes import compose
 from samplegate.core.policyfile.schema import json_schema
-from samplegate.core.policyfile.tree import Fault, Mark, Node, Path, PolicyError, Problem, Unreadable, problems
-from samplegate.core.policyfile.walk import convert, type_of
+from samplegate.core.policyfile.tree import Fault, Mark, Node, Path, PolicyError, Problem, Unreadable, compose, problems
+from samplegate.core.policyfile.validate import convert, type_of
 
 __all__ = ["Loaded", "PolicyError", "Problem", "json_schema", "load"]
 
@@ -87,9 +86,9 @@ def _read(root: Node, faults: Iterable[Fault], look_up: LookUp | None) -> tuple[
 
 def _unset(draft: Draft, environment: Mapping[str, str]) -> list[Fault]:
     what = "is not set in the environment, so the rule cannot answer; set it or write the value"
-    return [Fault(draft.mark(path), path, f"${{{name}}} {what}") for path, name in answerchecks.unset(draft.policy, environment)]
+    return [Fault(draft.mark(path), path, f"${{{name}}} {what}") for path, name in rule_checks.unset(draft.policy, environment)]
 
 
 def _named(policy: Policy, environment: Mapping[str, str]) -> dict[str, str]:
-    texts = (text for index, rule in enumerate(policy.rules) for _, text in answerchecks.texts(getattr(rule, "content", None), (index,)))
+    texts = (text for index, rule in enumerate(policy.rules) for _, text in rule_checks.texts(getattr(rule, "content", None), (index,)))
     return {name: environment[name] for text in texts for name in variables.names(text) if name in environment}

@@ -15,7 +15,7 @@ import msgspec.structs
 from samplegate.core.policy import seconds
 from samplegate.core.policyfile import tree
 from samplegate.core.policyfile.schema import without_null
-from samplegate.core.policyfile.walk import read
+from samplegate.core.policyfile.validate import read
 from samplegate.policytest.suite import FREE, Asked, Case, Elicitation, Said, Sampling, Scene, Step, Suite, origin, over, scene_fault
 
 S = TypeVar("S", bound=Scene)

@@ -12,11 +12,10 @@ from typing import Any, Final, TypeAlias, TypeVar, get_origin
 import msgspec
 
 from samplegate.core.policyfile import envfile
-from samplegate.core.policyfile.nodes import compose
-from samplegate.core.policyfile.tree import Fault, Mark, Node, Unreadable, dotted, find, plain
+from samplegate.core.policyfile.tree import Fault, Mark, Node, Unreadable, compose, dotted, find, plain
 from samplegate.core.policyfile.tree import Mapping as Tree
 from samplegate.core.policyfile.tree import Path as Steps
-from samplegate.core.policyfile.walk import Type, Walk, type_of
+from samplegate.core.policyfile.validate import Type, Walk, type_of
 from samplegate.settings.definition import Setting, Table, wrong
 
 PREFIX: Final = "SAMPLEGATE_"

@@ -14,8 +14,8 @@ from samplegate.core.ledger import SCALE
 from samplegate.core.policy import Model, Policy
 from samplegate.core.policyfile import limitchecks
 from samplegate.core.policyfile.draft import Draft
-from samplegate.core.policyfile.nodes import compose
-from samplegate.core.policyfile.walk import convert, type_of
+from samplegate.core.policyfile.tree import compose
+from samplegate.core.policyfile.validate import convert, type_of
 
 MODELS: Final = "models: [{name: big, model: a/b}, {name: small, model: c/d, max_tokens: 400}]\n"
 CENT: Final = SCALE["usd"] // 100

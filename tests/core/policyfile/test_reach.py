@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from samplegate.core.decide import compile_policy, decide
 from samplegate.core.decisions import Situation
 from samplegate.core.policy import AllowRule, AnswerRule, DenyRule, EscalateRule, ForwardRule, Match, Model, Policy, Range, Reviewer, Rule, With
-from samplegate.core.policyfile import reach
+from samplegate.core.policyfile import rule_checks
 from samplegate.core.policyfile.draft import Draft
 from samplegate.core.policyfile.tree import Mapping, Mark
 from samplegate.core.requests import Call, ElicitationRequest, Origin, Request, SamplingRequest
@@ -88,7 +88,7 @@ def test_an_unreachable_rule_never_takes_a_request(rules: list[Rule], requests: 
     named = [msgspec.structs.replace(rule, name=f"r{index}") for index, rule in enumerate(rules)]
     policy = Policy(version=1, reviewers={"ops": Reviewer()}, models=[Model(name="m", model="a/b")], rules=named)
     draft = Draft(policy, Mapping(Mark(1, 1)), set())
-    reach.check(draft)
+    rule_checks.check_reach(draft)
     unreachable = {f"r{fault.path[1]}" for fault in draft.warnings}
     book = compile_policy(policy, {})
     for request in requests:
@@ -103,7 +103,7 @@ def test_the_same_match_twice_is_found() -> None:
         DenyRule(name="r1", match=Match(tool="a", not_=Match(text="x"))),
     ]
     draft = Draft(Policy(version=1, rules=twice), Mapping(Mark(1, 1)), set())
-    reach.check(draft)
+    rule_checks.check_reach(draft)
     assert [("rules", 1)] == [fault.path for fault in draft.warnings]
 
 
@@ -129,5 +129,5 @@ def test_the_same_match_twice_is_found() -> None:
 )
 def test_a_rule_is_reached_by_what_the_first_may_not_grant(first: Rule, later: Rule, found: bool) -> None:
     draft = Draft(Policy(version=1, rules=[first, later]), Mapping(Mark(1, 1)), set())
-    reach.check(draft)
+    rule_checks.check_reach(draft)
     assert found is bool(draft.warnings)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from samplegate.core.load import PolicyError, load
-from samplegate.core.policyfile.secretchecks import MAX_SECRETS
+from samplegate.core.policyfile.checks import MAX_SECRETS
 
 RULES = "models: [{name: m, model: a/b}]\nrules:\n  - {name: r, match: {kind: sampling}, effect: allow, with: {secrets: %s}}\n"
 

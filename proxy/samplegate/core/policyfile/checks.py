@@ -1,16 +1,22 @@
-"""What must hold in a policy beyond the types of its values: names, models, hints, peers, numbers. The rules have ``rulechecks.py``."""
+"""Checks of a policy beyond the types of its values: names, models, peers, numbers, and its own patterns of secrets. Pure.
+
+That expressions are RE2 is known by then. The rules are in ``rule_checks.py``, limits and reviewers in modules of their own.
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from typing import Final
 
 from samplegate.core.matching.conditions import is_glob, names
-from samplegate.core.policy import Peer
-from samplegate.core.policyfile import limitchecks, modelchecks, reach, reviewchecks, rulechecks, secretchecks, timechecks, variables
-from samplegate.core.policyfile.answerchecks import texts
+from samplegate.core.matching.regex import searcher
+from samplegate.core.policy import AllowRule, EscalateRule, Peer
+from samplegate.core.policyfile import limitchecks, modelchecks, reviewer_checks, rule_checks, timeouts, variables
 from samplegate.core.policyfile.draft import Draft
+from samplegate.core.policyfile.rule_checks import texts
 from samplegate.core.policyfile.tree import UNSEEN, Path, plain, quoted
+from samplegate.core.redaction import looks, seeks
 
 MAX_RULES: Final = 1000  # a decision looks at each of them; 100 take 100 us
 MAX_NAME: Final = 100  # names stand in logs, metrics and the `model` of an answer
@@ -35,11 +41,11 @@ def check(draft: Draft) -> None:
         return
     if not draft.policy.rules and draft.sound("rules"):
         draft.warn(("rules",), "there are no rules, so every request stays unanswered; add one", key=True)
-    rulechecks.check(draft)
+    rule_checks.check(draft)
     limitchecks.check(draft)
-    reviewchecks.check(draft)
-    secretchecks.check(draft)
-    reach.check(draft)
+    reviewer_checks.check(draft)
+    check_secrets(draft)
+    rule_checks.check_reach(draft)
 
 
 def _names(draft: Draft, table: str, names: Sequence[str]) -> None:
@@ -85,7 +91,7 @@ def _server(draft: Draft, name: str, server: Peer) -> None:
 
 def _peer(draft: Draft, path: Path, peer: Peer) -> None:
     if peer.peer_timeout != "none" and draft.sound(*path, "peer_timeout"):
-        timechecks.span(draft, (*path, "peer_timeout"), peer.peer_timeout)
+        timeouts.check_span(draft, (*path, "peer_timeout"), peer.peer_timeout)
 
 
 def _variables(draft: Draft) -> None:
@@ -100,3 +106,31 @@ def _variables(draft: Draft) -> None:
             draft.warn(path, f"${{{name}}} is sent as it stands; variables are filled in only within the content of an answer")
         elif draft.sound(*path):
             draft.problem(path, f"${{{name}}} is filled in only within the content of an answer; write the value itself")
+
+
+MAX_SECRETS: Final = 100  # a text that may hold one of them is searched for each
+SECRET_NAME: Final = re.compile(r"[a-z0-9-]{1,40}\Z")  # it stands in texts as [secret:SECRET_NAME], and is a label in metrics
+
+
+def check_secrets(draft: Draft) -> None:
+    """Every pattern, and every rule's `secrets`."""
+    for number, (name, pattern) in enumerate(draft.policy.secrets.items()):
+        if number == MAX_SECRETS:
+            draft.problem(("secrets", name), f"there are more than {MAX_SECRETS} secrets; join some patterns with |", key=True)
+            break
+        _secret(draft, ("secrets", name), name, pattern)
+    for index, rule in enumerate(draft.policy.rules):
+        path: Path = ("rules", index, "with", "secrets")
+        if isinstance(rule, AllowRule | EscalateRule) and rule.with_.secrets is not None and not seeks(rule.with_.secrets) and draft.sound(*path):
+            draft.warn(path, "secrets are kept in prompt and answer, as without the key; say redact or stop for one of them, or remove it", key=True)
+    if draft.policy.secrets and not looks(draft.policy) and draft.sound("rules"):
+        draft.warn(
+            ("secrets",), "no rule looks for secrets, so the patterns have no effect; add `secrets: {}` to the `with` of an allow rule", key=True
+        )
+
+
+def _secret(draft: Draft, path: Path, name: str, pattern: str) -> None:
+    if not SECRET_NAME.match(name):
+        draft.problem(path, f"{quoted(name)} is not a name of up to 40 small letters, digits and dashes; rename it", key=True)
+    if draft.sound(*path) and (search := searcher(pattern)) and not isinstance(search, str) and search(b"") is not None:
+        draft.problem(path, f"{quoted(pattern)} is found in the empty text, so everywhere; ask for at least one character")

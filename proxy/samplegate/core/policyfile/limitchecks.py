@@ -14,11 +14,11 @@ from samplegate.core.catalogue import Catalogue, ModelFacts
 from samplegate.core.claims import amounts, units
 from samplegate.core.ledger import MOST, SCALE
 from samplegate.core.policy import AllowRule, AnswerRule, EscalateRule, ForwardRule, Limit, Model, ModelRule, Rule
-from samplegate.core.policyfile import timechecks
+from samplegate.core.policyfile import timeouts
 from samplegate.core.policyfile.draft import Draft
-from samplegate.core.policyfile.leaves import did_you_mean
-from samplegate.core.policyfile.reviewchecks import asks_no_model
+from samplegate.core.policyfile.reviewer_checks import asks_no_model
 from samplegate.core.policyfile.tree import Path, quoted
+from samplegate.core.policyfile.validate import did_you_mean
 from samplegate.core.prompt import most_tokens
 from samplegate.core.windows import Window, zone
 
@@ -87,7 +87,7 @@ def _window(draft: Draft, path: Path, limit: Limit) -> None:
     elif limit.per is None:
         draft.problem(path, "the time is missing that it counts over; add `per: 1m` or another duration, day, month, call or process")
     elif limit.per not in CALENDAR and limit.per not in UNWAITED:
-        timechecks.span(draft, (*path, "per"), limit.per)
+        timeouts.check_span(draft, (*path, "per"), limit.per)
     if limit.per in CALENDAR:
         _zone(draft, path, limit.per, limit.tz)
     elif limit.tz is not None:
@@ -119,7 +119,7 @@ def _brakes(draft: Draft) -> None:
         return
     if brakes.requests_per_call is None and brakes.repeats is None:
         draft.problem(("brakes",), "nothing puts a brake on; give requests_per_call or repeats")
-    timechecks.span(draft, ("brakes", "cooling"), brakes.cooling)
+    timeouts.check_span(draft, ("brakes", "cooling"), brakes.cooling)
 
 
 def _rule(draft: Draft, path: Path, rule: Drawing) -> None:

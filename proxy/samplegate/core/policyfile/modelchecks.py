@@ -10,8 +10,8 @@ from samplegate.core.catalogue import SCRIPTED, Catalogue
 from samplegate.core.model_choice import candidates
 from samplegate.core.policy import AllowRule, EscalateRule, Model, ModelRule, Weights
 from samplegate.core.policyfile.draft import Draft
-from samplegate.core.policyfile.leaves import did_you_mean
 from samplegate.core.policyfile.tree import UNSEEN, Path, quoted
+from samplegate.core.policyfile.validate import did_you_mean
 from samplegate.urls import has_user, split
 
 DEAREST: Final = 1_000_000.0

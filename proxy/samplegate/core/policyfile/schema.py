@@ -11,8 +11,8 @@ from samplegate.core.policy import Policy
 from samplegate.core.policyfile.checks import MAX_NAME, MAX_RULES
 from samplegate.core.policyfile.limitchecks import AMOUNTS, CALENDAR
 from samplegate.core.policyfile.modelchecks import VARIABLE_NAME
-from samplegate.core.policyfile.rulechecks import ELICITATION_ONLY, FORM_ONLY, MAY_BE_EMPTY, SAMPLING_ONLY, URL_ONLY
-from samplegate.core.policyfile.webhookchecks import ADDRESSES, KEYS, OLD_KEYS
+from samplegate.core.policyfile.reviewer_checks import ADDRESSES, KEYS, OLD_KEYS
+from samplegate.core.policyfile.rule_checks import ELICITATION_ONLY, FORM_ONLY, MAY_BE_EMPTY, SAMPLING_ONLY, URL_ONLY
 
 EFFECT: Final = "What is done with a request that the rule matches."
 """The sentence of the key that says which struct a rule is, and so has no field."""

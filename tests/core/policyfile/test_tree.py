@@ -9,7 +9,7 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from samplegate.core.policyfile import nodes, tree, variables
+from samplegate.core.policyfile import tree, variables
 
 READ_AS_YAML_1_2: Final[dict[str, Any]] = {
     "a": "a",
@@ -48,17 +48,17 @@ TWO_READINGS: Final = (
 def parser(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     if not hasattr(yaml, request.param):
         pytest.skip("PyYAML was built without libyaml")
-    monkeypatch.setattr(nodes, "_LOADER", getattr(yaml, request.param))
+    monkeypatch.setattr(tree, "_LOADER", getattr(yaml, request.param))
 
 
 def read(text: str) -> Any:
-    root, faults = nodes.compose(text)
+    root, faults = tree.compose(text)
     assert [] == faults
     return tree.plain(root)
 
 
 def faults(text: str) -> list[str]:
-    return [f"{fault.mark.line}:{fault.mark.column} {tree.dotted(fault.path)}: {fault.what}" for fault in nodes.compose(text)[1]]
+    return [f"{fault.mark.line}:{fault.mark.column} {tree.dotted(fault.path)}: {fault.what}" for fault in tree.compose(text)[1]]
 
 
 @pytest.mark.usefixtures("parser")
@@ -90,7 +90,7 @@ def test_every_fault_of_a_file_is_told_and_the_rest_is_read() -> None:
         "8:1 : key '1' is not text; quote it",
         "9:4 g: tag '!t' is not read here; remove it",
     ] == faults(text)
-    assert {"a": 1, "b": None, "c": {"d": 1}, "f": [None, 3], "g": None} == tree.plain(nodes.compose(text)[0])
+    assert {"a": 1, "b": None, "c": {"d": 1}, "f": [None, 3], "g": None} == tree.plain(tree.compose(text)[0])
 
 
 @pytest.mark.usefixtures("parser")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from samplegate.core.policyfile.webhookchecks import is_inside
+from samplegate.core.policyfile.reviewer_checks import is_inside
 
 
 @pytest.mark.parametrize(

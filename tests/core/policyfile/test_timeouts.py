@@ -9,7 +9,7 @@ import pytest
 
 from samplegate.core.patience import TRIES
 from samplegate.core.policy import AllowRule, EscalateRule, Match, Peer, Policy, Reviewer, Rule, Server
-from samplegate.core.policyfile.waits import Wait, can_be_late, here, said, waits
+from samplegate.core.policyfile.timeouts import Wait, can_be_late, here, said, waits
 from samplegate.core.requests import Origin
 
 SAMPLING: Final = Match(kind="sampling")
