@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 import tempfile
 import time
-import tracemalloc
 from collections.abc import AsyncIterator, Sequence
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass
@@ -17,6 +16,7 @@ import anyio
 
 from samplegate.core.ledger import SCALE, Draw, Refused, Terms
 from samplegate.limits.admission import Admission
+from samplegate.limits.sqlite_ledger import SqliteLedger
 
 FEW: Final = 10
 MANY: Final = 100_000
@@ -24,7 +24,6 @@ AT_ONCE: Final = 1_000
 """Draws of one reservation while the accounts are made."""
 MOST: Final = 1_000_000  # requests in thirty days: what is drawn at once drains in some minutes, after which the account would be forgotten
 DRAWN: Final = 100
-TRACED: Final = 10_000  # accounts of which the memory is counted, which takes long
 Place = Literal["memory", "SQLite"]
 
 
@@ -40,7 +39,7 @@ class Ledger:
     ratio: float
     """Many over few, in the same lap."""
     bytes_each: float
-    """Of an account: allocated in memory, or in the file."""
+    """Of an account, in the database."""
 
 
 class _NoLog:
@@ -61,6 +60,14 @@ class _Kept:
     async def fill(self) -> None:
         for begin in range(0, self._accounts, AT_ONCE):
             await self._draw([_key(number) for number in range(begin, min(begin + AT_ONCE, self._accounts))])
+
+    @property
+    def memory(self) -> int:
+        """Bytes of the database in memory."""
+        backend = self.admission._ledger._backend
+        assert isinstance(backend, SqliteLedger)
+        pages, size = (backend._here.db.execute(f"PRAGMA {one}").fetchone()[0] for one in ("page_count", "page_size"))
+        return int(pages * size)
 
     async def lap(self, repeats: int) -> float:
         """Microseconds of one, the mean of a lap over accounts at random."""
@@ -92,10 +99,9 @@ async def _measure(place: Place, laps: int, repeats: int, accounts: int) -> Ledg
         state = Path(folder)
         async with _filled(place, state / "few", FEW) as few, _filled(place, state / "many", accounts) as many:
             runs = [(await few.lap(repeats), await many.lap(repeats)) for _ in range(laps)]
-        size = sum(file.stat().st_size for file in (state / "many").rglob("*") if file.is_file()) / accounts
+            size = many.memory if place == "memory" else sum(file.stat().st_size for file in (state / "many").rglob("*") if file.is_file())
     ratio = median(with_many / with_few for with_few, with_many in runs)
-    each = size if place == "SQLite" else await _allocated(min(accounts, TRACED))
-    return Ledger(place, accounts, median(run[0] for run in runs), median(run[1] for run in runs), ratio, each)
+    return Ledger(place, accounts, median(run[0] for run in runs), median(run[1] for run in runs), ratio, size / accounts)
 
 
 @asynccontextmanager
@@ -104,14 +110,3 @@ async def _filled(place: Place, state: Path, accounts: int) -> AsyncIterator[_Ke
     async with aclosing(kept.admission):
         await kept.fill()
         yield kept
-
-
-async def _allocated(accounts: int) -> float:
-    """Bytes of an account in memory, with its key."""
-    tracemalloc.start()
-    try:
-        before = tracemalloc.get_traced_memory()[0]
-        async with _filled("memory", Path(), accounts):
-            return (tracemalloc.get_traced_memory()[0] - before) / accounts
-    finally:
-        tracemalloc.stop()

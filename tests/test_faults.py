@@ -19,7 +19,7 @@ from samplegate.core.ledger import SCALE
 from samplegate.core.prompt import Sampled, SampleRequest, SampleResult
 from samplegate.limits import state as state_module
 from samplegate.limits.admission import Admission
-from samplegate.limits.faults import FILE
+from samplegate.limits.sqlite_ledger import FILE
 from tests.limits.desk import NOON, Clock, Log
 from tests.limits.test_faults import checkpoint, garbage, locked, moved
 from tests.openai_endpoint import Endpoint

@@ -23,7 +23,7 @@ from samplegate.core.prompt import Sampled, SampleFailed, SampleRequest, SampleR
 from samplegate.core.session.rounds import Round
 from samplegate.gate import Gate
 from samplegate.limits.admission import Admission
-from samplegate.limits.faults import FILE
+from samplegate.limits.sqlite_ledger import FILE, SqliteLedger
 from tests.core.dialogue import Dialogue, sample
 from tests.limits.desk import Clock, Log, Timers, all_blocked
 from tests.world import World, asked, pushed
@@ -144,8 +144,7 @@ class Machine:
         """Until everybody waits for somebody."""
         for _ in range(4):
             await all_blocked()
-            state = self.admission._stores._state
-            threads = None if state is None else state._threads
+            threads = self.admission._ledger._threads
             if threads is not None:
                 await asyncio.wrap_future(threads.submit(lambda: None))
         await all_blocked()
@@ -155,17 +154,15 @@ class Machine:
         return [call for call in self.calls if not call.answer.done()]
 
     def drawn(self, limit: str) -> int:
-        if self.store == "memory":
-            account = self.admission._stores._memory._accounts.get((limit, "[]"))
-            return 0 if account is None else account.level
         return self._asked("SELECT total(level) FROM accounts WHERE limit_name LIKE ?", f'["{limit}"%')
 
     def slots(self) -> int:
-        if self.store == "memory":
-            return len(self.admission._stores._memory._slots)
         return self._asked("SELECT count(*) FROM slots")
 
     def _asked(self, query: str, *values: str) -> int:
+        if self.store == "memory":
+            backend = self.admission._ledger._backend
+            return int(backend._here.db.execute(query, values).fetchone()[0]) if isinstance(backend, SqliteLedger) else 0
         if not (self.folder / FILE).exists():
             return 0
         with closing(sqlite3.connect(self.folder / FILE)) as db:
@@ -226,7 +223,7 @@ def check(store: Store, random: Random) -> None:
         await run(machine, steps)
         try:
             assert [] == machine.broken
-            assert {} == machine.admission._stores._held, "a reservation was neither settled nor given back"
+            assert {} == machine.admission._held, "a reservation was neither settled nor given back"
             assert not machine.admission._line._at, "somebody still waits"
             assert not machine.slots(), "a slot is taken"
             assert sum(call.came_to for call in machine.calls) == machine.drawn("usd")

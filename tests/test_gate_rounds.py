@@ -70,7 +70,7 @@ class Till:
 
     @property
     def held(self) -> int:
-        return len(self.admission._stores._held)
+        return len(self.admission._held)
 
 
 def policy(**limits: Mapping[str, Any]) -> dict[str, Any]:

@@ -11,7 +11,7 @@ import anyio
 import pytest
 
 from samplegate.limits import state as state_module
-from samplegate.limits.faults import FILE
+from samplegate.limits.sqlite_ledger import FILE
 from tests.limits.desk import Desk, all_blocked, daily, one, slot, slots
 from tests.limits.test_faults import locked
 from tests.test_run import PROXY, SAMPLE, Wrapped, run

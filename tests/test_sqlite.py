@@ -16,7 +16,7 @@ from typing import Any, Final
 
 import pytest
 
-from samplegate.limits.shared import Shared
+from samplegate.limits.sqlite_ledger import SqliteLedger
 from samplegate.records.sqlite_log import SqliteLog
 from samplegate.sqlite import Fault, File, Schema
 from samplegate.store.engine import Database as Reviews
@@ -27,12 +27,9 @@ Opened = Callable[[Path, float], contextlib.AbstractContextManager[Any]]
 
 @contextlib.contextmanager
 def ledger(path: Path, seconds: float) -> Iterator[Any]:
-    kept = Shared({}, path, time.time)
-    try:
-        with kept._transaction(time.monotonic() + seconds) as db:
-            yield db.execute
-    finally:
-        kept._file.close()
+    kept = SqliteLedger({}, path, time.time)
+    with contextlib.closing(kept._file), kept._transaction(time.monotonic() + seconds, shared=True):
+        yield kept._there.db.execute
 
 
 @contextlib.contextmanager
@@ -244,7 +241,7 @@ FOUND: Final = {
 }
 """By what is found in the place of the file."""
 PREFIX: Final = {
-    "ledger": "Broken: limits: limits.sqlite3 in the state folder: ",
+    "ledger": "LedgerUnavailable: limits: limits.sqlite3 in the state folder: ",
     "reviews": "Unavailable: store of reviews F/reviews.db: ",
     "decisions": "",
 }

@@ -209,8 +209,7 @@ async def test_a_fault_of_ours_is_refused_and_logged_whole() -> None:
     def clock() -> float:
         raise RuntimeError("no time")
 
-    desk = Desk(daily("d", 1))
-    desk.admission._stores._clock = clock
+    desk = Desk(daily("d", 1), clock=clock)  # type: ignore[arg-type]
     assert "unavailable" == (await desk.refused(one("d"))).why
     assert [("limits.failed", {"exc_info": True})] == desk.log.events
 

@@ -23,7 +23,7 @@ import pytest
 from samplegate import sqlite
 from samplegate.core.ledger import Refused, Reserved
 from samplegate.limits import state as state_module
-from samplegate.limits.faults import FILE
+from samplegate.limits.sqlite_ledger import FILE
 from tests.limits.desk import Clock, Desk, daily, one, slot, slots
 
 pytestmark = pytest.mark.anyio

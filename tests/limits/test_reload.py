@@ -11,6 +11,7 @@ import pytest
 
 from samplegate.core.ledger import Draw, Refused, Reserved, Terms
 from samplegate.limits import state as state_module
+from samplegate.limits.sqlite_ledger import SqliteLedger
 from tests.limits.desk import ONE, Desk, all_blocked, bucket, daily, one, per, slot, slots
 from tests.limits.test_waiting import crowd
 
@@ -110,12 +111,12 @@ async def test_a_limit_that_counts_something_else_begins_anew_and_old_reservatio
 
 
 @both
-async def test_an_account_that_nothing_was_open_under_is_remembered_by_the_state_alone(tmp_path: Path, shared: bool) -> None:
+async def test_an_account_that_nothing_was_open_under_is_remembered(tmp_path: Path, shared: bool) -> None:
     desk = Desk(daily("d", 1, shared=shared), state=tmp_path)
     await desk.settle(await desk.taken(one("d")), one("d"))
     desk.amend(bucket("d", 1, shared=shared))
     desk.amend(daily("d", 1, shared=shared))
-    assert (0 if shared else 1) == await desk.room(one("d"))
+    assert 0 == await desk.room(one("d"))
     await desk.admission.aclose()
 
 
@@ -362,13 +363,10 @@ async def test_a_thousand_reloads_leave_nothing_behind(tmp_path: Path, shared: b
             await desk.settle(held)
     desk.amend(daily("d", 1, shared=shared))
     await desk.taken(one("d"))
-    stores = desk.admission._stores
-    assert (1, {"d"}) == (len(stores._editions.terms), {one.name for one in stores._editions.terms.values()})
-    if shared:
-        assert stores._state is not None
-        assert 1 == len(stores._state._shared._terms)
-    else:
-        assert 5 > len(stores._memory)
+    assert {"d"} == {one.name for one in desk.admission._limits.terms.values()}
+    backend = desk.admission._ledger._backend
+    assert isinstance(backend, SqliteLedger)
+    assert (1, 20 > len(backend)) == (len(backend._terms), True)
     await desk.admission.aclose()
 
 

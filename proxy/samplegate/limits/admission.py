@@ -1,16 +1,19 @@
-"""The ports ``reserve`` and ``settle``: who may draw now, and who waits for room. Not what is drawn: ``stores.py``, ``core/ledger.py``."""
+"""The limiter: the ports ``reserve`` and ``settle``, what is reserved on which limits, and the order of those who wait for room."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
+import msgspec
+
 from samplegate.core.claims import bounded
 from samplegate.core.ledger import Draw, Refused, Reserved, Terms
-from samplegate.limits.asked import LONGEST_KEY, Asked
-from samplegate.limits.slots import Account
-from samplegate.limits.stores import Stores, lasts
+from samplegate.limits.accounts import LONGEST_KEY, Account, LimitVersions, Reservation, ReservationRequest, lasts, placed, ready, sums, widened
+from samplegate.limits.backend import LedgerBackend, Settlement
+from samplegate.limits.state import State
 from samplegate.limits.waiting import MOST_WAITING, Later, Line, Waiter, after
 from samplegate.ports import Log
 
@@ -35,21 +38,33 @@ class Admission:
         later: Later | None = None,
         most_waiting: int = MOST_WAITING,
     ) -> None:
+        self._terms = terms
+        self._folder = state
+        self._clock = clock
         self._log = log
         self._later = later
         self._line = Line(most_waiting)
-        self._waiting: dict[Waiter, Asked | Refused] = {}
+        self._waiting: dict[Waiter, ReservationRequest | Refused] = {}
         """In the order of joining; refused where a policy that was put in force meanwhile refuses it."""
-        self._stores = Stores(terms, state, clock, log, freed=self._line.wake, later=later)
+        self._limits = LimitVersions({}, {}).amended(terms, ())
+        self._ledger = State(self._backend, state / "limits.sqlite3", log, later=later)
+        self._ledger.amend(self._limits.terms)
+        self._held: dict[str, Reservation] = {}
+        self._made = 0
         self._closed = False
 
     def amend(self, terms: Mapping[str, Terms]) -> None:
         """Another policy is in force, from now on and for all that wait. Never raises, and returns at once; to be called from the event loop.
 
-        A limit goes on where it stands as long as it counts the same (its amount may change), else it begins anew (``editions.py``).
+        A limit goes on where it stands as long as it counts the same (its amount may change), else it begins anew (``accounts.py``).
         """
         try:
-            self._stores.amend(terms)
+            before = self._limits
+            now = before.amended(terms, {id for held in self._held.values() for id in held.ids.values()})
+            for held in self._held.values():
+                held.rates = widened(held.rates, held.ids.values(), before.terms, now.terms)
+            self._terms, self._limits = terms, now
+            self._ledger.amend(now.terms)
             self._line.replace({waiter: self._place(waiter) for waiter in list(self._waiting)})
         except Exception:
             self._log.error("limits.failed", exc_info=True)
@@ -61,7 +76,8 @@ class Admission:
         for other keys, is refused. A try at the state takes up to five seconds by itself, so it may end that much later.
         """
         try:
-            asked = self._stores.asked(draws, under)
+            self._made += 1
+            asked = ready(draws, self._terms if under is None else under, self._limits, self._made, os.urandom(12).hex())
             return asked if isinstance(asked, Refused) else await self._admit(asked, wait)
         except Exception:
             self._log.error("limits.failed", exc_info=True)
@@ -73,47 +89,47 @@ class Admission:
         ``reserved`` may have some of its draws only: the others stay held. A draw is settled once; a second time changes nothing.
         """
         try:
-            await self._stores.settle(reserved, actual)
+            await self._settle(reserved, actual)
         except Exception:
             self._log.error("limits.failed", exc_info=True)
 
     async def drawn(self) -> Callable[[str, str], int]:
         """How many units of a limit, by its name, are drawn for a key at this moment; of limits that are not shared with other processes."""
-        drawn = self._stores.drawn()
-        return lambda limit, key: drawn.get((limit, bounded(key, LONGEST_KEY)), 0)
+        ids, drawn = self._limits.ids, self._ledger.drawn()
+        return lambda limit, key: drawn.get((ids[limit], bounded(key, LONGEST_KEY)), 0)
 
     def hurry(self, seconds: float) -> None:
         """The end has begun: who waits for room is refused, and the state is asked for no longer than ``seconds``, all together."""
         self._closed = True
         self._line.end()
-        self._stores.hurry(seconds)
+        self._ledger.hurry(seconds)
 
     async def aclose(self) -> None:
         """Refuse those who wait, free this process's slots, close the file. What is not settled stays at its worst case."""
         self._closed = True
         self._line.end()
-        await self._stores.aclose()
+        await self._ledger.aclose()
 
-    async def _admit(self, asked: Asked, wait: float | None) -> Reserved | Refused:
+    async def _admit(self, asked: ReservationRequest, wait: float | None) -> Reserved | Refused:
         """Nobody goes before those who wait for what it draws on."""
         before = self._line.before(asked.number, asked.accounts)
         if before is not None:
-            refused = self._stores.hopeless(asked)
+            refused = self._hopeless(asked)
             if refused is None and wait is not None:
                 return await self._wait(asked, before, None, wait)
-            limit = self._stores.name_of(before)
+            limit = self._name_of(before)
             return refused or Refused(limit, "waiting", detail=f"limit {limit}: others wait for it already")
         got = await self._take(asked)
         if wait is None or isinstance(got, Reserved):
             return got
-        if not self._stores.is_stale(asked):
+        if asked.limits is self._limits:
             return await self._wait(asked, _refused_at(asked, got), got, wait) if self._worth_waiting(got) else got
-        renewed = self._stores.renewed(asked)  # it was refused by a policy that is not in force any more
+        renewed = self._renewed(asked)  # it was refused by a policy that is not in force any more
         return renewed if isinstance(renewed, Refused) else await self._admit(renewed, wait)
 
-    async def _wait(self, asked: Asked, at: Account, refused: Refused | None, seconds: float) -> Reserved | Refused:
+    async def _wait(self, asked: ReservationRequest, at: Account, refused: Refused | None, seconds: float) -> Reserved | Refused:
         if self._line.full:
-            limit = self._stores.name_of(at)
+            limit = self._name_of(at)
             return Refused(limit, "waiting", detail=f"limit {limit}: {self._line.most} requests wait already")
         waiter = Waiter(asked.number, asked.accounts, at)
         self._waiting[waiter] = asked
@@ -147,7 +163,7 @@ class Admission:
             got = await self._take(asked)
             if isinstance(got, Reserved):
                 return got
-            if self._stores.is_stale(asked):  # whoever put others in force has woken it already
+            if asked.limits is not self._limits:  # whoever put others in force has woken it already
                 continue
             if not self._worth_waiting(got):
                 return got
@@ -159,16 +175,74 @@ class Admission:
         asked = self._waiting[waiter]
         if isinstance(asked, Refused):
             return None
-        again = self._waiting[waiter] = self._stores.renewed(asked)
-        return None if isinstance(again, Refused) else (again.accounts, self._stores.stands_at(asked, waiter.at))
+        again = self._waiting[waiter] = self._renewed(asked)
+        return None if isinstance(again, Refused) else (again.accounts, self._stands_at(asked, waiter.at))
 
-    async def _take(self, asked: Asked) -> Reserved | Refused:
+    def _stands_at(self, old: ReservationRequest, account: Account) -> Account:
+        """The account that is now what this one was for a reservation before it was renewed."""
+        return self._limits.ids[old.limits.terms[account[0]].name], account[1]
+
+    def _renewed(self, asked: ReservationRequest) -> ReservationRequest | Refused:
+        """The same for what is in force now; refused where that can never have room for it."""
+        again = ready(asked.draws, asked.under, self._limits, asked.number, asked.id)
+        return again if isinstance(again, Refused) else self._hopeless(again) or again
+
+    def _hopeless(self, asked: ReservationRequest) -> Refused | None:
+        """Why no waiting will ever make room for it: it wants more than a whole limit, or its call or this process has drawn what it may."""
+        terms = asked.limits.terms
+        for (limit, _), wanted in sums(asked.charged).items():
+            if wanted > terms[limit].most:
+                name = terms[limit].name
+                return Refused(name, "never", detail=f"limit {name}: one request is more than the whole limit")
+        return self._ledger.exhausted([draw for draw in asked.charged if lasts(terms[draw.limit])])
+
+    async def _take(self, asked: ReservationRequest) -> Reserved | Refused:
+        """Charge it; it is held until it is settled."""
         if self._closed:
             return Refused(asked.draws[0].limit if asked.draws else "", "unavailable", detail="the gate is ending")
-        return await self._stores.take(asked)
+        held = Reservation({draw.limit: asked.limits.ids[draw.limit] for draw in asked.draws}, Reserved(asked.id, asked.charged, 0.0))
+        if not asked.charged:
+            return Reserved(asked.id, (), self._clock())
+        self._held[asked.id] = held
+        try:
+            got = await self._ledger.reserve(asked.id, asked.charged, lambda: held.rates)
+        except BaseException:
+            del self._held[asked.id]
+            raise
+        terms = asked.limits.terms
+        if isinstance(got, Refused):
+            del self._held[asked.id]
+            return msgspec.structs.replace(got, limit=terms[got.limit].name) if got.limit in terms else got
+        held.reserved = got
+        fill = {terms[limit].name: share for limit, share in got.fill.items()}
+        return Reserved(asked.id, asked.draws, got.at, tuple(terms[limit].name for limit in got.warned), fill)
+
+    async def _settle(self, reserved: Reserved, actual: Sequence[Draw]) -> None:
+        held = self._held.get(reserved.id)
+        if held is None:
+            return
+        part = held.part(reserved.draws)
+        if not held.reserved.draws:
+            del self._held[reserved.id]
+        true = tuple(placed(draw, held.ids[draw.limit]) for draw in actual if draw.limit in held.ids)
+        try:
+            if part.draws:
+                await self._ledger.settle(Settlement(part, true, rates=held.rates))
+        finally:
+            self._line.wake([(draw.limit, draw.key) for draw in part.draws])
+
+    def _backend(self, terms: Mapping[str, Terms]) -> LedgerBackend:
+        """Made by the first draw: until then SQLite is not imported."""
+        from samplegate.limits.sqlite_ledger import SqliteLedger
+
+        return SqliteLedger(terms, self._folder, self._clock)
+
+    def _name_of(self, account: Account) -> str:
+        """The name of its limit."""
+        return self._limits.terms[account[0]].name
 
     def _worth_waiting(self, got: Refused) -> bool:
-        terms = self._stores.terms_of(got.limit)
+        terms = self._terms.get(got.limit)
         return got.why == "full" and terms is not None and not lasts(terms)
 
     def _again(self, waiter: Waiter, refused: Refused) -> None:
@@ -177,12 +251,12 @@ class Admission:
         waiter.wake_by(after(pause, waiter.wake, self._later))
 
     def _over(self, waiter: Waiter, seconds: float) -> Refused:
-        limit = self._stores.name_of(waiter.at)
+        limit = self._name_of(waiter.at)
         if self._closed:
             return Refused(limit, "unavailable", detail="the gate is ending")
         return Refused(limit, "full", waiter.retry_after, f"limit {limit}: no room within {seconds:g} s")
 
 
-def _refused_at(asked: Asked, refused: Refused) -> Account:
-    edition = asked.editions.ids[refused.limit]
-    return next(account for account in asked.accounts if account[0] == edition)
+def _refused_at(asked: ReservationRequest, refused: Refused) -> Account:
+    limit = asked.limits.ids[refused.limit]
+    return next(account for account in asked.accounts if account[0] == limit)

@@ -1,5 +1,6 @@
-"""The shared state, asked from the event loop: in one thread, within a bounded time, with every fault told once. Not the transactions: ``shared.py``.
+"""The ledger, asked from the event loop: within a bounded time, with every fault told once. Not the transactions: ``backend.py``.
 
+What is this process's own is asked at once, as long as nothing is shared; from the first draw on a shared limit on, one thread asks everything.
 A caller that is cancelled while its reservation is being made gets it undone behind its back; a settlement, once asked for, is carried out.
 """
 
@@ -15,10 +16,8 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import anyio
 
 from samplegate.core.ledger import Draw, Rates, Refused, Reserved, Terms
-from samplegate.limits.faults import FILE, Broken, late
-from samplegate.limits.owed import Correction
-from samplegate.limits.shared import Shared
-from samplegate.limits.slots import Arrival
+from samplegate.limits.accounts import Account
+from samplegate.limits.backend import LedgerBackend, LedgerUnavailable, Settlement
 from samplegate.limits.waiting import Later, Timer, after
 from samplegate.ports import Log
 
@@ -39,14 +38,18 @@ PATIENCE: Final = 5.0
 
 
 class State:
-    """One file, one thread. No method raises, but for cancellation."""
+    """One backend, made by ``make`` for the first draw. No method raises for what the backend cannot do. ``path`` is for the log."""
 
-    def __init__(self, shared: Shared, state: Path, log: Log, *, patience: float | None = None, later: Later | None = None) -> None:
-        self._shared = shared
-        self._path = state / FILE
+    def __init__(
+        self, make: Callable[[Mapping[str, Terms]], LedgerBackend], path: Path, log: Log, *, patience: float | None = None, later: Later | None = None
+    ) -> None:
+        self._make = make
+        self._path = path
         self._log = log
         self._patience = PATIENCE if patience is None else patience
         self._later = later
+        self._terms: Mapping[str, Terms] = {}
+        self._backend: LedgerBackend | None = None
         self._threads: ThreadPoolExecutor | None = None
         self._told: set[str] = set()
         self._retry: Timer | None = None
@@ -55,22 +58,29 @@ class State:
         self._hurried = False
         self._end: asyncio.Future[None] | None = None
 
-    def amend(self, terms: Mapping[str, Terms], arrival: Arrival | None) -> None:
-        """Other terms for all that is asked from here on, and what is to be added to the accounts in the file. Returns at once."""
-        if self._closed:
+    def amend(self, terms: Mapping[str, Terms]) -> None:
+        """Other limits, by identity, for all that is asked from here on. Returns at once."""
+        self._terms = terms
+        if self._closed or self._backend is None:
             return
-        if self._threads is None:
-            self._shared.amend(terms, arrival)
-        else:
-            self._give(self._shared.amend, terms, arrival)
-        if arrival is not None:
-            self._carry_out(self._shared.pay)
+        if self._threads is not None:
+            self._give(self._backend.amend, terms)
+            self._carry_out(self._backend.pay)
+            return
+        self._backend.amend(terms, self._deadline)
+        if self._backend.owes:
+            self._carry_out(self._backend.pay)
 
     async def reserve(self, id: str, draws: Sequence[Draw], rates: Callable[[], Rates]) -> Reserved | Refused:
         """Charge all of the draws, or none; where that cannot be told, none. ``rates`` are asked for where it is to be taken back."""
         if self._closed:
             return Refused(draws[0].limit, "unavailable", detail="the gate is ending")
-        given = self._give(self._shared.reserve, id, draws)
+        if not self._is_threaded(draws):
+            try:
+                return self._ledger.reserve(id, draws, self._deadline)
+            except LedgerUnavailable as full:
+                return Refused(draws[0].limit, "unavailable", detail=self._fails(full))
+        given = self._give(self._ledger.reserve, id, draws)
         answer = asyncio.wrap_future(given)
         answer.add_done_callback(_seen)
         try:
@@ -80,30 +90,39 @@ class State:
             raise
         if not answer.done():
             self._take_back(given, rates())
-            return Refused(draws[0].limit, "unavailable", detail=self._fails(late()))
+            late = LedgerUnavailable("busy", "limits: the shared state did not answer in time; see what keeps its disk or its lock")
+            return Refused(draws[0].limit, "unavailable", detail=self._fails(late))
         problem = answer.exception()
         if isinstance(problem, Exception):
             return Refused(draws[0].limit, "unavailable", detail=self._fails(problem))
-        self._works()
+        if any(self._terms[draw.limit].shared for draw in draws):
+            self._works()
         return answer.result()
 
-    async def settle(self, reserved: Reserved, actual: Sequence[Draw], rates: Rates) -> None:
-        """Correct a reservation; what fails is tried again, and stays at its worst case until then."""
-        done = self._carry_out(self._shared.settle, Correction(reserved, tuple(actual), rates=rates))
-        if done is not None:
-            await self._answered(done)  # which leaves it alone, whatever becomes of the waiting
+    def exhausted(self, draws: Sequence[Draw]) -> Refused | None:
+        """Why draws on limits of a call or of this process have no room, which no waiting changes."""
+        return self._ledger.exhausted(self._terms, draws) if draws and not self._closed else None
 
-    def undo(self, reserved: Reserved, rates: Rates) -> None:
-        """As if it had never been. Returns at once."""
-        self._carry_out(self._shared.settle, Correction(reserved, undo=True, rates=rates))
+    def drawn(self) -> Mapping[Account, int]:
+        """What is drawn on the accounts of this process."""
+        return self._ledger.drawn()
+
+    async def settle(self, settlement: Settlement) -> None:
+        """Correct a reservation; what fails is tried again, and stays at its worst case until then."""
+        if self._closed:
+            return
+        if not self._is_threaded(settlement.reserved.draws):
+            self._ledger.settle(settlement, self._deadline)
+            return
+        await self._answered(self._carry_out(self._ledger.settle, settlement))  # which leaves it alone, whatever becomes of the waiting
 
     def hurry(self, seconds: float) -> None:
         """The end has begun: whatever is asked takes ``seconds`` at most from now on, all together."""
-        if self._hurried:
+        if self._hurried or self._threads is None:
             return
         self._hurried = True
         self._patience = min(self._patience, seconds)
-        self._shared.hurry(time.monotonic() + self._patience)
+        self._ledger.hurry(time.monotonic() + self._patience)
         end = self._ending()
         asyncio.get_running_loop().call_later(self._patience + LAST_GRACE, _over, end)
 
@@ -113,11 +132,13 @@ class State:
         if self._retry is not None:
             self._retry.cancel()
         if self._threads is None:
+            if self._backend is not None:
+                self._backend.close(self._deadline)
             return
         with anyio.CancelScope(shield=True):
             self._patience = LAST_TRY if self._hurried else min(self._patience, LAST_PATIENCE)
-            self._shared.hurry(time.monotonic() + self._patience)
-            closed = asyncio.wrap_future(self._give(self._shared.close))
+            self._ledger.hurry(time.monotonic() + self._patience)
+            closed = asyncio.wrap_future(self._give(self._ledger.close))
             closed.add_done_callback(_seen)
             await asyncio.wait([closed], timeout=self._patience + (LAST_GRACE if self._hurried else GRACE))
         self._threads.shutdown(wait=False)
@@ -132,18 +153,29 @@ class State:
             self._end = asyncio.get_running_loop().create_future()
         return self._end
 
+    @property
+    def _ledger(self) -> LedgerBackend:
+        if self._backend is None:
+            self._backend = self._make(self._terms)
+        return self._backend
+
+    @property
+    def _deadline(self) -> float:
+        return time.monotonic() + self._patience
+
+    def _is_threaded(self, draws: Sequence[Draw]) -> bool:
+        return self._threads is not None or any(self._terms[draw.limit].shared for draw in draws)
+
     def _give(self, work: Callable[..., T], *arguments: Any) -> Future[T]:
         """Queue a piece of work, whose last argument is until when it may take."""
         if self._threads is None:
             from concurrent.futures import ThreadPoolExecutor
 
             self._threads = ThreadPoolExecutor(1, "samplegate-limits")
-        return self._threads.submit(partial(work, *arguments, time.monotonic() + self._patience))
+        return self._threads.submit(partial(work, *arguments, self._deadline))
 
-    def _carry_out(self, work: Callable[..., None], *arguments: Any) -> asyncio.Future[None] | None:
-        """What is done whether or not somebody waits for it; None where the end came first."""
-        if self._closed:
-            return None
+    def _carry_out(self, work: Callable[..., None], *arguments: Any) -> asyncio.Future[None]:
+        """What is done whether or not somebody waits for it."""
         done = asyncio.wrap_future(self._give(work, *arguments))
         done.add_done_callback(self._done)
         return done
@@ -157,29 +189,31 @@ class State:
 
     def _take_back(self, given: Future[Reserved | Refused], rates: Rates) -> None:
         """Nobody waits for it any more. One that runs, or has run, is undone by what comes next in the one thread."""
-        if not given.cancel():
+        if not given.cancel() and not self._closed:
             self._carry_out(self._undo_what_came_of, given, rates)
 
     def _undo_what_came_of(self, given: Future[Reserved | Refused], rates: Rates, deadline: float) -> None:
         if given.exception() is None and isinstance(got := given.result(), Reserved):
-            self._shared.settle(Correction(got, undo=True, rates=rates), deadline)
+            self._ledger.settle(Settlement(got, undo=True, rates=rates), deadline)
 
     def _fails(self, problem: Exception) -> str:
         """What the log says of a kind of fault, once until something works again. What is owed is tried again after a while."""
-        kind = problem.kind if isinstance(problem, Broken) else type(problem).__name__
-        said = str(problem) if isinstance(problem, Broken) else "limits: a fault while asking the state; the log has it"
+        known = isinstance(problem, LedgerUnavailable)
+        kind = problem.kind if isinstance(problem, LedgerUnavailable) else type(problem).__name__
+        said = str(problem) if known else "limits: a fault while asking the state; the log has it"
         if kind not in self._told:
             self._told.add(kind)
-            trace = {} if isinstance(problem, Broken) else {"exc_info": problem}
+            trace = {} if known else {"exc_info": problem}
             self._log.error("limits.unavailable", kind=kind, problem=said, path=str(self._path), **trace)
-        if self._shared.owes and self._retry is None and not self._closed:
+        if self._ledger.owes and self._retry is None and not self._closed:
             self._retry = after(min(FIRST_RETRY * 2**self._failed, LAST_RETRY), self._pay, self._later)
             self._failed = min(self._failed + 1, 10)
         return said
 
     def _pay(self) -> None:
         self._retry = None
-        self._carry_out(self._shared.pay)
+        if not self._closed:
+            self._carry_out(self._ledger.pay)
 
     def _works(self) -> None:
         self._failed = 0

@@ -11,7 +11,7 @@ from bisect import insort
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final, Protocol, TypeAlias
 
-from samplegate.limits.slots import Account
+from samplegate.limits.accounts import Account
 
 MOST_WAITING: Final = 1_000
 LONGEST: Final = 86_400.0  # seconds; no loop takes an endless timer

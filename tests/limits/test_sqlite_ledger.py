@@ -1,10 +1,10 @@
-"""What stands in the shared file: under what name, for how long, and what becomes of a commit of which nobody knows."""
+"""The ledger in SQLite: what is stored under which name and for how long, in memory and in the file, and commits of which nobody knows."""
 
 from __future__ import annotations
 
 import sqlite3
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,32 +12,38 @@ import msgspec
 import pytest
 
 from samplegate.core import ledger
-from samplegate.core.ledger import Draw, Refused, Reserved, Terms
-from samplegate.limits import shared as shared_module
-from samplegate.limits.faults import FILE, Broken
-from samplegate.limits.owed import Correction
-from samplegate.limits.shared import Shared
-from tests.limits.desk import ONE, Clock, bucket, daily, one, slot, slots
+from samplegate.core.ledger import SKEW, Draw, Refused, Reserved, Terms
+from samplegate.limits import sqlite_ledger
+from samplegate.limits.accounts import identity, placed
+from samplegate.limits.backend import LedgerUnavailable, Settlement
+from samplegate.limits.sqlite_ledger import FILE, SqliteLedger
+from tests.limits.desk import ONE, Clock, bucket, daily, one, per, slot, slots
 
 DAY = 86_400.0
 
 
 class Book:
-    """The shared store of one process, without its thread."""
+    """The ledger of one process, without its thread. Its limits are shared unless something else is said."""
 
-    def __init__(self, state: Path, *terms: Terms, clock: Clock | None = None) -> None:
+    def __init__(self, state: Path, *terms: Terms, clock: Clock | None = None, shared: bool = True, **more: Any) -> None:
         self.clock = clock or Clock()
         self.state = state
-        self.shared = Shared({each.name: each for each in terms}, state, self.clock)
+        self.terms = {each.name: msgspec.structs.replace(each, shared=shared) for each in terms}
+        self.ledger = SqliteLedger({identity(each): each for each in self.terms.values()}, state, self.clock, **more)
         self._made = 0
 
     def reserve(self, *draws: Draw) -> Reserved | Refused:
         self._made += 1
-        return self.shared.reserve(str(self._made), draws, time.monotonic() + 5)
+        return self.ledger.reserve(str(self._made), self.on(draws), time.monotonic() + 5)
 
     def taken(self, *draws: Draw) -> Reserved:
         got = self.reserve(*draws)
         assert isinstance(got, Reserved), got
+        return got
+
+    def refused(self, *draws: Draw) -> Refused:
+        got = self.reserve(*draws)
+        assert isinstance(got, Refused), got
         return got
 
     def room(self, draw: Draw) -> int:
@@ -46,11 +52,14 @@ class Book:
             got += 1
         return got
 
-    def settle(self, reserved: Reserved, *actual: Draw) -> None:
-        self.shared.settle(Correction(reserved, actual), time.monotonic() + 5)
+    def settle(self, reserved: Reserved, *actual: Draw, undo: bool = False) -> None:
+        self.ledger.settle(Settlement(reserved, self.on(actual), undo=undo), time.monotonic() + 5)
+
+    def on(self, draws: Sequence[Draw]) -> tuple[Draw, ...]:
+        return tuple(placed(draw, identity(self.terms[draw.limit])) for draw in draws)
 
     def close(self) -> None:
-        self.shared.close(time.monotonic() + 5)
+        self.ledger.close(time.monotonic() + 5)
 
     def rows(self, table: str = "accounts") -> int:
         db = sqlite3.connect(self.state / FILE)
@@ -150,12 +159,12 @@ def test_idle_accounts_are_forgotten_while_new_ones_come(book: Open) -> None:
 
 
 def test_processes_that_draw_once_forget_idle_accounts_too(book: Open, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shared_module, "LOOKED_AT", 10)
     clock = Clock()
     first = book(bucket("b", 1, seconds=1.0), daily("d", 1), clock=clock)
     for number in range(40):
         first.taken(one("b", f'["{number}"]'), one("d", f'["{number}"]'))
     clock.now += 60.0
+    monkeypatch.setattr(sqlite_ledger, "EVERY", 2)
     for _ in range(12):
         once = book(bucket("b", 1, seconds=1.0), daily("d", 1), clock=clock)
         once.reserve(one("d", "[]"))
@@ -223,7 +232,7 @@ class Doubtful:
 
 
 def fail_commit(book: Book) -> None:
-    file: Any = book.shared._file
+    file: Any = book.ledger._file
     file._db = Doubtful(file._db)
 
 
@@ -232,19 +241,19 @@ def test_a_settlement_of_which_nobody_knows_is_not_made_twice(book: Open) -> Non
     ours.taken(one("d"), one("d"), one("d"), one("d"))
     held = ours.taken(one("d"), one("d"), slot("s"))
     fail_commit(ours)
-    with pytest.raises(Broken):
+    with pytest.raises(LedgerUnavailable):
         ours.settle(held)
-    assert ours.shared.owes
+    assert ours.ledger.owes
     assert 6 == ours.room(one("d"))
     assert 2 == ours.room(slot("s"))
-    assert not ours.shared.owes
+    assert not ours.ledger.owes
 
 
 def test_the_slots_of_a_reservation_of_which_nobody_knows_are_freed(book: Open) -> None:
     ours = book(daily("d", 3), slots("s", 1))
     ours.taken(one("d"))
     fail_commit(ours)
-    with pytest.raises(Broken):
+    with pytest.raises(LedgerUnavailable):
         ours.reserve(one("d"), slot("s"))
     assert 1 == ours.room(slot("s"))
     assert 1 == ours.room(one("d"))  # the charge stays at its worst
@@ -263,3 +272,74 @@ def test_a_fault_of_ours_while_settling_is_in_nobodys_way(book: Open, monkeypatc
             ours.settle(held)
         ours.taken(one("d"), slot("s"))
     assert 1 == ours.room(one("d"))
+
+
+# -- in memory ---------------------------------------------------------------------------------------------------------------------------------
+
+
+def test_what_was_undone_warns_again(book: Open) -> None:
+    kept = book(daily("a", 4, warn_at=0.5), shared=False)
+    first = kept.taken(Draw("a", "[]", 2_000_000))
+    assert (identity(kept.terms["a"]),) == first.warned
+    kept.settle(first, undo=True)
+    assert () == kept.taken(one("a")).warned
+    assert 1 == len(kept.taken(one("a")).warned)
+
+
+@pytest.mark.parametrize("draws", [[Draw("s", "[]", 3)], [slot("s"), slot("s"), slot("s")]], ids=["one draw", "several draws"])
+def test_more_slots_than_there_are_never_fit(book: Open, draws: list[Draw]) -> None:
+    refused = book(slots("s", 2), shared=False).refused(*draws)
+    assert ("s", "never") == (refused.limit, refused.why)
+
+
+def test_idle_accounts_in_memory_are_forgotten_while_new_ones_come(book: Open) -> None:
+    kept = book(bucket("a", 1, seconds=1.0), shared=False)
+    for number in range(20_000):
+        kept.clock.now += 0.1
+        kept.taken(one("a", f'["{number}"]'))
+    assert 500 > len(kept.ledger)  # some hundred are not idle at any time: for a second, and for as long as clocks may differ
+
+
+def test_idle_accounts_are_found_among_those_that_are_not(book: Open) -> None:
+    kept = book(daily("d", 1), bucket("a", 1, seconds=1.0), shared=False)
+    for number in range(3_000):
+        kept.taken(one("d", f'["{number}"]'))
+    for number in range(20_000):
+        kept.clock.now += 0.01
+        kept.taken(one("a", f'["{number}"]'))
+    assert 3_000 <= len(kept.ledger) < 5_500
+
+
+def test_too_many_accounts_in_memory_are_refused_until_some_are_idle(book: Open) -> None:
+    kept = book(bucket("a", 1), slots("s", 1), shared=False, most=100)
+    for number in range(99):
+        kept.taken(one("a", f'["{number}"]'))
+    held = kept.taken(slot("s"))
+    for draw in (one("a", '["new"]'), slot("s", '["new"]')):
+        refused = kept.refused(draw)
+        assert (draw.limit, "unavailable") == (refused.limit, refused.why)
+        assert "100 accounts" in refused.detail
+    kept.settle(held)
+    kept.taken(slot("s", '["new"]'))
+    kept.clock.now += 60 + SKEW
+    kept.taken(one("a", '["new"]'))
+
+
+def test_an_account_that_was_forgotten_can_be_settled(book: Open) -> None:
+    kept = book(bucket("a", 2, seconds=1.0), per("call", "c", 1), shared=False)
+    held = kept.taken(one("a"), one("c"))
+    kept.clock.now += 100_000
+    for number in range(100):
+        kept.reserve(one("a", f'["{number}"]'))
+    kept.settle(held, one("a"))
+    kept.taken(one("a"), one("c"))
+
+
+@pytest.mark.timeout(180)
+def test_a_hundred_thousand_keys_in_memory_take_seconds_at_most(book: Open) -> None:
+    kept = book(daily("d", 1), shared=False)
+    begun = time.thread_time()
+    for number in range(100_000):
+        kept.reserve(one("d", f'["{number}"]'))
+    assert 30 > time.thread_time() - begun
+    assert 100_000 == len(kept.ledger)

@@ -1,0 +1,148 @@
+"""Pure. Accounts of limits: which one a draw is charged to, a reservation as it is tried and as it is held, and room for concurrent requests.
+
+An account is that of a limit by what its numbers mean: its name, quantity, period, time zone and ``by``. Its amount is not part of that, so an
+account keeps what was drawn when the amount changes, and no settlement ever meets an account of another meaning.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Final, TypeAlias
+
+import msgspec
+
+from samplegate.core.claims import bounded
+from samplegate.core.ledger import Draw, Rates, Refused, Reserved, Terms
+
+LONGEST_KEY: Final = 300  # bytes; a longer one is kept as its hash
+Account: TypeAlias = tuple[str, str]
+"""The identity of a limit, and a key."""
+
+
+def identity(terms: Terms) -> str:
+    """What a limit's accounts are stored under: its name with what its numbers mean."""
+    meaning = [terms.name, terms.quantity, terms.per, terms.period, terms.tz if terms.per in {"day", "month"} else "", *terms.by]
+    return json.dumps(meaning, separators=(",", ":"))
+
+
+def lasts(terms: Terms) -> bool:
+    """Whether what is drawn stays drawn: of a call, of this process."""
+    return terms.per in {"call", "process"}
+
+
+class LimitVersions(msgspec.Struct, frozen=True, eq=False):
+    """The limits in force, and those before them on which something is still reserved."""
+
+    ids: Mapping[str, str]
+    """The identities of those in force, by name."""
+    terms: Mapping[str, Terms]
+    """By identity."""
+
+    def amended(self, wanted: Mapping[str, Terms], used: Iterable[str]) -> LimitVersions:
+        """With others in force; of these, the ``used`` identities are kept. What is shared stays so while the process runs: others may have drawn."""
+        terms = {id: self.terms[id] for id in used}
+        ids = {name: identity(one) for name, one in wanted.items()}
+        for name, id in ids.items():
+            stays = id in self.terms and self.terms[id].shared
+            terms[id] = msgspec.structs.replace(wanted[name], shared=True) if stays else wanted[name]
+        return LimitVersions(ids, terms)
+
+
+class ReservationRequest(msgspec.Struct, frozen=True):
+    """A reservation as it is tried, any number of times."""
+
+    id: str
+    number: int
+    """Who came first."""
+    draws: tuple[Draw, ...]
+    """As they came."""
+    charged: tuple[Draw, ...]
+    """On identities, with keys that can be stored."""
+    limits: LimitVersions
+    """Those in force when it was made ready."""
+    under: Mapping[str, Terms]
+    """The terms that its draws were measured for."""
+
+    @property
+    def accounts(self) -> list[Account]:
+        """All that it draws on."""
+        return [(draw.limit, draw.key) for draw in self.charged if draw.amount > 0]
+
+
+class Reservation(msgspec.Struct):
+    """What was charged, or is being charged, and is not settled yet."""
+
+    ids: Mapping[str, str]
+    """The identities that it is charged to, by the names of their limits."""
+    reserved: Reserved
+    rates: Rates = {}
+    """By identity whose amount was changed since, the least and the greatest."""
+
+    def part(self, draws: Iterable[Draw]) -> Reserved:
+        """Those of these draws, as they came, that are held; they are held no longer."""
+        found, left = [], list(self.reserved.draws)
+        for draw in (placed(draw, self.ids[draw.limit]) for draw in draws if draw.limit in self.ids):
+            if draw in left:
+                left.remove(draw)
+                found.append(draw)
+        part = msgspec.structs.replace(self.reserved, draws=tuple(found))
+        self.reserved = msgspec.structs.replace(self.reserved, draws=tuple(left))
+        return part
+
+
+def ready(draws: Sequence[Draw], under: Mapping[str, Terms], limits: LimitVersions, number: int, id: str) -> ReservationRequest | Refused:
+    """A reservation that can be tried; refused where what was measured cannot be drawn on what is in force."""
+    for draw in draws:
+        if draw.limit not in limits.ids:
+            return Refused(draw.limit, "unavailable", detail=f"limit {draw.limit}: the policy has none of this name")
+        terms = limits.terms[limits.ids[draw.limit]]
+        was = under.get(draw.limit, terms)
+        if (was.quantity, was.by, was.per == "call") != (terms.quantity, terms.by, terms.per == "call"):
+            return Refused(draw.limit, "unavailable", detail=f"limit {draw.limit}: another policy is in force, where it counts something else")
+    charged = tuple(placed(draw, limits.ids[draw.limit]) for draw in draws)
+    return ReservationRequest(id, number, tuple(draws), charged, limits, under)
+
+
+def placed(draw: Draw, id: str) -> Draw:
+    """On an identity, with a key that can be stored."""
+    return Draw(id, bounded(draw.key, LONGEST_KEY), draw.amount)
+
+
+def widened(rates: Rates, ids: Iterable[str], before: Mapping[str, Terms], now: Mapping[str, Terms]) -> Rates:
+    """The least and the greatest amounts since a reservation on these identities, now that other terms are in force."""
+    out = dict(rates)
+    for id in ids:
+        was, most = before[id].most, now[id].most
+        if was != most:
+            least, greatest = out.get(id, (was, was))
+            out[id] = min(least, most), max(greatest, most)
+    return out
+
+
+def sums(draws: Iterable[Draw]) -> dict[Account, int]:
+    """What the draws come to, by account; a draw of nothing takes nothing."""
+    out: dict[Account, int] = {}
+    for draw in draws:
+        if draw.amount > 0:
+            out[draw.limit, draw.key] = out.get((draw.limit, draw.key), 0) + draw.amount
+    return out
+
+
+def no_room(terms: Mapping[str, Terms], taken: Callable[[str, str], int], wanted: Mapping[Account, int]) -> tuple[Refused, Account] | None:
+    """The first account that has no room for concurrent requests, None where all have. ``taken`` tells how many slots of an account are held."""
+    for (limit, key), amount in wanted.items():
+        most, name = terms[limit].most, terms[limit].name
+        if amount > most:
+            return Refused(name, "never", detail=f"limit {name}: one request takes {amount} slots of {most}"), (limit, key)
+        if taken(limit, key) + amount > most:
+            return Refused(name, "full", detail=f"limit {name}: all {most} slots are held"), (limit, key)
+    return None
+
+
+def shares(terms: Mapping[str, Terms], drawn: Iterable[tuple[str, int]]) -> dict[str, float]:
+    """By limit, the share of it that is drawn; of several accounts the fullest."""
+    out: dict[str, float] = {}
+    for limit, level in drawn:
+        out[limit] = max(out.get(limit, 0.0), level / max(1, terms[limit].most))
+    return out

@@ -1,0 +1,382 @@
+"""The ledger in SQLite: in memory what is this process's own, in a file what processes share. A reservation on both is one transaction.
+
+A limit is stored under its identity (``accounts.identity``). ``synchronous=NORMAL``: killing any process loses nothing, a power cut may lose the
+commits since the last checkpoint (some megabytes of them), never the file. WAL needs a disk of this machine, not a network share.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import sqlite3
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from itertools import count
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from samplegate.core import ledger
+from samplegate.core.ledger import Draw, Refused, Reserved, Terms
+from samplegate.holders import Holder
+from samplegate.limits.accounts import Account, no_room, shares, sums, widened
+from samplegate.limits.backend import LedgerUnavailable, Settlement
+from samplegate.sqlite import Fault, File, Kind, Schema
+
+FILE: Final = "limits.sqlite3"
+MOST_PAGES: Final = 262_144  # 1 GiB: some ten million accounts
+MOST_ACCOUNTS: Final = 1_000_000  # in memory, some 150 MiB; keys come from clients and servers, so there must be an end
+EVERY: Final = 64  # draws after which idle accounts are looked for, at the first draw for a start
+LOOKED_AT: Final = 4  # accounts that are looked at for each draw: more than it can add, so the idle never outnumber the others for long
+WHEN_FULL: Final = 1_000
+FORGOTTEN: Final = 400 * 86_400.0  # seconds after which a file's account of a limit that we do not know is nobody's: longer than any window
+
+_REMEDIES: Final[dict[Kind, str]] = {
+    "busy": "end what holds it",
+    "full": "make room",
+    "read_only": "let this user write it and its folder, or give --state another folder",
+    "damaged": f"move {FILE} away, with its -wal and -shm; all limits then begin anew",
+    "newer": "use that samplegate, or give --state another folder",
+    "foreign": "give --state another folder",
+    "unreachable": "see that the state folder is there and is this user's, or give --state another folder",
+}
+_TABLES: Final = (
+    """CREATE TABLE accounts(limit_name TEXT NOT NULL, key TEXT NOT NULL, level INTEGER NOT NULL, stamp REAL NOT NULL, warned INTEGER NOT NULL,
+    PRIMARY KEY(limit_name, key)) WITHOUT ROWID""",
+    """CREATE TABLE slots(limit_name TEXT NOT NULL, key TEXT NOT NULL, holder TEXT NOT NULL, id TEXT NOT NULL, amount INTEGER NOT NULL,
+    PRIMARY KEY(limit_name, key, holder, id)) WITHOUT ROWID""",
+    "CREATE TABLE sweep(limit_name TEXT NOT NULL, key TEXT NOT NULL)",
+    "INSERT INTO sweep VALUES('', '')",
+    "PRAGMA user_version=1",
+)
+"""``sweep`` says up to where idle accounts were last looked for."""
+
+
+def _make(db: sqlite3.Connection) -> None:
+    for statement in _TABLES:
+        db.execute(statement)
+
+
+SCHEMA: Final = Schema(version=1, select="PRAGMA user_version", table=None, make=_make, contents="balances", another="give --state another folder")
+
+
+class SqliteLedger:
+    """A ``LedgerBackend``. ``terms`` are by identity; ``clock`` is Unix seconds, asked with the accounts locked; ``most``: accounts in memory."""
+
+    def __init__(self, terms: Mapping[str, Terms], state: Path, clock: Callable[[], float], most: int = MOST_ACCOUNTS) -> None:
+        self._terms = terms
+        self._clock = clock
+        self._most = most
+        memory = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
+        _make(memory)
+        self._here = _Rows(memory)
+        self._there = self._here  # the file's, within a transaction that asks it
+        self._file = File(state / FILE, SCHEMA, pragmas=("synchronous=NORMAL",), most_pages=MOST_PAGES)
+        self._until = math.inf
+        self._holder = Holder(state / "holders")
+        self._drawn = {False: EVERY, True: EVERY}
+        self._owed: dict[int, Settlement] = {}
+        self._numbers = count()
+        self._moving: set[str] = set()
+        self._size = 0
+
+    def __len__(self) -> int:
+        """Accounts and slots in memory."""
+        return self._size
+
+    @property
+    def owes(self) -> bool:
+        return bool(self._owed or self._moving)
+
+    def amend(self, terms: Mapping[str, Terms], deadline: float = math.inf) -> None:
+        before, kept = self._terms, {limit: self._terms[limit] for owed in self._owed.values() for limit in owed.limits}
+        self._terms = {**kept, **terms}
+        for number, owed in self._owed.items():
+            self._owed[number] = msgspec.structs.replace(owed, rates=widened(owed.rates, owed.limits, before, self._terms))
+        self._moving = {limit for limit, one in self._terms.items() if one.shared and self._here.has(limit)}
+
+    def reserve(self, id: str, draws: Sequence[Draw], deadline: float) -> Reserved | Refused:
+        slots, counted = sums(filter(self._is_slot, draws)), [draw for draw in draws if not self._is_slot(draw)]
+        shared = any(self._terms[draw.limit].shared for draw in draws)
+        try:
+            with self._transaction(deadline, shared):
+                now = self._clock()
+                self._forget_idle(now, len(draws), shared)
+                refused = self._no_slots(slots)
+                charged = refused or ledger.reserve(self._terms, self._look, counted, now)
+                if not isinstance(charged, Refused):
+                    charged = self._too_many(charged[0], slots, now) or charged
+                if isinstance(charged, Refused):
+                    self._write(ledger.set_back(self._terms, self._look, counted, now))
+                    return charged
+                changes, warned = charged
+                self._write(changes)
+                for account, amount in slots.items():
+                    self._take(account, id, amount)
+                levels = [(limit, account.level) for (limit, _), account in changes.items()]
+                levels += [(limit, self._taken(limit, key)) for limit, key in slots]
+                return Reserved(id, tuple(draws), now, warned, shares(self._terms, levels))
+        except LedgerUnavailable as problem:
+            if not problem.undone:
+                self._owed[next(self._numbers)] = Settlement(Reserved(id, tuple(draws), 0.0), slots_only=True)
+            raise
+
+    def exhausted(self, terms: Mapping[str, Terms], draws: Sequence[Draw]) -> Refused | None:
+        tried = ledger.reserve(terms, self._here.find, draws, self._clock())
+        return tried if isinstance(tried, Refused) else None
+
+    def drawn(self) -> Mapping[Account, int]:
+        now, db = self._clock(), self._here.db
+        accounts = db.execute("SELECT limit_name, key, level, stamp, warned FROM accounts").fetchall()
+        slots = db.execute("SELECT limit_name, key, total(amount) FROM slots GROUP BY limit_name, key").fetchall()
+        known = {(limit, key): ledger.drawn(self._terms[limit], _account(*rest), now) for limit, key, *rest in accounts if limit in self._terms}
+        return known | {(limit, key): int(amount) for limit, key, amount in slots}
+
+    def settle(self, settlement: Settlement, deadline: float) -> None:
+        self._owed[next(self._numbers)] = settlement
+        with self._transaction(deadline, self._is_shared(settlement)):
+            return
+
+    def pay(self, deadline: float) -> None:
+        if self.owes:
+            with self._transaction(deadline, bool(self._moving) or any(map(self._is_shared, self._owed.values()))):
+                return
+
+    def hurry(self, until: float) -> None:
+        self._until = until
+
+    def close(self, deadline: float) -> None:
+        freed = not self._holder.name
+        if self._moving or not freed or any(map(self._is_shared, self._owed.values())):
+            with contextlib.suppress(LedgerUnavailable), self._transaction(deadline, True):
+                self._there.db.execute("DELETE FROM slots WHERE holder = ?", (self._holder.name,))
+                freed = True
+        self._file.close()
+        self._here.db.close()
+        self._holder.close(remove=freed)
+
+    @contextlib.contextmanager
+    def _transaction(self, deadline: float, shared: bool) -> Iterator[None]:
+        """One transaction on memory and, where it is ``shared``, on the file, which is committed first. What is owed is paid at its beginning."""
+        memory = self._here.db
+        try:
+            memory.execute("BEGIN")
+            self._here.begin()
+            with self._locked(deadline) if shared else contextlib.nullcontext(self._here) as self._there:
+                due = [number for number, owed in self._owed.items() if shared or not self._is_shared(owed)]
+                if shared:
+                    self._move()
+                self._pay(due)
+                yield
+            memory.commit()
+        except Fault as problem:
+            memory.rollback()
+            if not problem.undone:
+                for number in self._owed:
+                    self._doubt(number)
+            words = f"limits: {FILE} in the state folder: {problem.problem}; {_REMEDIES[problem.kind]}"
+            raise LedgerUnavailable(problem.kind, words, undone=problem.undone) from problem
+        except BaseException:
+            memory.rollback()
+            raise
+        self._size += self._here.grown
+        for number in due:
+            del self._owed[number]
+        if shared:
+            self._moving.clear()
+
+    @contextlib.contextmanager
+    def _locked(self, deadline: float) -> Iterator[_Rows]:
+        """The file, locked for this process alone."""
+
+        def left() -> float:
+            return min(deadline, self._until) - time.monotonic()
+
+        if left() <= 0:
+            raise Fault("busy", "it was not free in time; another process keeps it locked")
+        with self._file.transaction(left) as db:
+            yield _Rows(db)
+
+    # -- accounts --------------------------------------------------------------------------------------------------------------------------
+
+    def _place(self, limit: str) -> _Rows:
+        return self._there if self._terms[limit].shared else self._here
+
+    def _look(self, limit: str, key: str) -> ledger.Account | None:
+        return self._place(limit).look(limit, key)
+
+    def _write(self, changes: ledger.Changes) -> None:
+        self._here.write({account: one for account, one in changes.items() if not self._terms[account[0]].shared})
+        self._there.write({account: one for account, one in changes.items() if self._terms[account[0]].shared})
+
+    def _too_many(self, changes: ledger.Changes, slots: Mapping[Account, int], now: float) -> Refused | None:
+        """Whether they would be more accounts than memory may have."""
+        new = [account for account in changes if account in self._here.missing]
+        new += [account for account in slots if not self._terms[account[0]].shared]
+        if not new or self._size + self._here.grown + len(new) <= self._most:
+            return None
+        self._here.forget(WHEN_FULL, partial(self._is_idle, now, 0.0))
+        if self._size + self._here.grown + len(new) <= self._most:
+            return None
+        limit = self._terms[new[0][0]].name
+        return Refused(limit, "unavailable", detail=f"limit {limit}: {self._most} accounts are in use; count it by fewer things")
+
+    def _forget_idle(self, now: float, draws: int, shared: bool) -> None:
+        """Look at the accounts after those that were looked at last, by whichever process."""
+        for place, file, after in ((self._here, False, ledger.FORGOTTEN), *([(self._there, True, FORGOTTEN)] if shared else [])):
+            self._drawn[file] += draws
+            if self._drawn[file] >= EVERY:
+                place.forget(self._drawn[file] * LOOKED_AT, partial(self._is_idle, now, after))
+                self._drawn[file] = 0
+
+    def _is_idle(self, now: float, after: float, limit: str, account: ledger.Account) -> bool:
+        terms = self._terms.get(limit)
+        return account.stamp <= now - after if terms is None else ledger.idle(terms, account, now)
+
+    # -- what is owed ----------------------------------------------------------------------------------------------------------------------
+
+    def _is_shared(self, owed: Settlement) -> bool:
+        return any(self._terms[limit].shared for limit in owed.limits)
+
+    def _doubt(self, number: int) -> None:
+        """It may have been done: a charge must not be given back twice."""
+        self._owed[number] = msgspec.structs.replace(self._owed[number], slots_only=True)
+
+    def _pay(self, due: Sequence[int]) -> None:
+        for number in due:
+            try:
+                self._correct(self._owed[number])
+            except (sqlite3.Error, Fault):
+                raise
+            except Exception:  # a fault of ours: it must not stand in the way of everything that comes after
+                self._doubt(number)
+                raise
+
+    def _correct(self, owed: Settlement) -> None:
+        reserved = owed.reserved
+        for limit, key in sums(filter(self._is_slot, reserved.draws)):
+            self._place(limit).free(limit, key, self._holder.name if self._terms[limit].shared else "", reserved.id)
+        counted = tuple(draw for draw in reserved.draws if not self._is_slot(draw))
+        if owed.slots_only or not counted:
+            return
+        actual = [draw for draw in owed.actual if not self._is_slot(draw)]
+        charged = msgspec.structs.replace(reserved, draws=counted)
+        changes = ledger.settle(self._terms, self._look, charged, actual, self._clock(), rates=owed.rates)
+        if owed.undo:
+            for account, one in changes.items():
+                changes[account] = msgspec.structs.replace(one, warned=one.warned and account[0] not in reserved.warned)
+        self._write(changes)
+
+    def _move(self) -> None:
+        """From memory into the file, what belongs there from now on. In doubt it is done again: to charge twice does less harm than not at all."""
+        for limit in self._moving:
+            accounts, slots = self._here.leave(limit)
+            now = self._clock()
+            self._there.write({(limit, key): ledger.merged(self._terms[limit], self._there.find(limit, key), one, now) for key, one in accounts})
+            for key, id, amount in slots:
+                self._take((limit, key), id, amount)
+
+    # -- slots -----------------------------------------------------------------------------------------------------------------------------
+
+    def _is_slot(self, draw: Draw) -> bool:
+        return self._terms[draw.limit].per == "slots"
+
+    def _taken(self, limit: str, key: str) -> int:
+        return self._place(limit).taken(limit, key)
+
+    def _no_slots(self, wanted: Mapping[Account, int]) -> Refused | None:
+        """Whether there is no room, after the slots of dead processes were freed."""
+        while (full := no_room(self._terms, self._taken, wanted)) is not None and full[0].why == "full":
+            if not self._terms[full[1][0]].shared or not self._free_dead(self._there.holders(*full[1])):
+                break
+        return None if full is None else full[0]
+
+    def _take(self, account: Account, id: str, amount: int) -> None:
+        if self._terms[account[0]].shared and not self._holder.name:
+            self._free_dead(self._holder.left_behind())
+            self._holder.register()
+        self._place(account[0]).take(*account, self._holder.name if self._terms[account[0]].shared else "", id, amount)
+
+    def _free_dead(self, names: Sequence[str]) -> int:
+        dead = self._holder.dead(names)
+        self._there.db.executemany("DELETE FROM slots WHERE holder = ?", [(name,) for name in dead])
+        return len(dead)
+
+
+class _Rows:
+    """The rows of one database, within a transaction."""
+
+    def __init__(self, db: sqlite3.Connection) -> None:
+        self.db = db
+        self.begin()
+
+    def begin(self) -> None:
+        """A transaction begins."""
+        self.grown = 0
+        """Rows that it added, less those that it took away."""
+        self.missing: set[Account] = set()
+        """Accounts that were looked for and are not there."""
+
+    def find(self, limit: str, key: str) -> ledger.Account | None:
+        found = self.db.execute("SELECT level, stamp, warned FROM accounts WHERE limit_name = ? AND key = ?", (limit, key)).fetchone()
+        return None if found is None else _account(*found)
+
+    def look(self, limit: str, key: str) -> ledger.Account | None:
+        found = self.find(limit, key)
+        if found is None:
+            self.missing.add((limit, key))
+        return found
+
+    def has(self, limit: str) -> bool:
+        one = "SELECT 1 FROM accounts WHERE limit_name = ?1 UNION ALL SELECT 1 FROM slots WHERE limit_name = ?1 LIMIT 1"
+        return self.db.execute(one, (limit,)).fetchone() is not None
+
+    def write(self, changes: ledger.Changes) -> None:
+        if changes:
+            rows = [(limit, key, one.level, one.stamp, int(one.warned)) for (limit, key), one in changes.items()]
+            self.db.executemany("INSERT OR REPLACE INTO accounts VALUES(?, ?, ?, ?, ?)", rows)
+            self.grown += len(self.missing & changes.keys())
+            self.missing -= changes.keys()
+
+    def forget(self, most: int, is_idle: Callable[[str, ledger.Account], bool]) -> None:
+        """Forget the idle ones among the next accounts."""
+        begin = self.db.execute("SELECT limit_name, key FROM sweep").fetchone() or ("", "")
+        rows = self.db.execute(
+            "SELECT limit_name, key, level, stamp, warned FROM accounts WHERE (limit_name, key) > (?, ?) ORDER BY limit_name, key LIMIT ?",
+            (*begin, most),
+        ).fetchall()
+        idle = [(limit, key) for limit, key, *rest in rows if is_idle(limit, _account(*rest))]
+        self.db.executemany("DELETE FROM accounts WHERE limit_name = ? AND key = ?", idle)
+        self.grown -= len(idle)
+        if len(rows) == most or begin != ("", ""):
+            self.db.execute("UPDATE sweep SET limit_name = ?, key = ?", rows[-1][:2] if len(rows) == most else ("", ""))
+
+    def leave(self, limit: str) -> tuple[list[tuple[str, ledger.Account]], list[tuple[str, str, int]]]:
+        """Take out all that a limit has: accounts by key, slots by key and reservation."""
+        accounts = self.db.execute("SELECT key, level, stamp, warned FROM accounts WHERE limit_name = ?", (limit,)).fetchall()
+        slots = self.db.execute("SELECT key, id, amount FROM slots WHERE limit_name = ?", (limit,)).fetchall()
+        for table in ("accounts", "slots"):
+            self.grown -= self.db.execute(f"DELETE FROM {table} WHERE limit_name = ?", (limit,)).rowcount
+        return [(key, _account(*rest)) for key, *rest in accounts], slots
+
+    def taken(self, limit: str, key: str) -> int:
+        return int(self.db.execute("SELECT total(amount) FROM slots WHERE limit_name = ? AND key = ?", (limit, key)).fetchone()[0])
+
+    def holders(self, limit: str, key: str) -> list[str]:
+        return [name for (name,) in self.db.execute("SELECT DISTINCT holder FROM slots WHERE limit_name = ? AND key = ?", (limit, key)).fetchall()]
+
+    def take(self, limit: str, key: str, holder: str, id: str, amount: int) -> None:
+        self.db.execute("INSERT OR REPLACE INTO slots VALUES(?, ?, ?, ?, ?)", (limit, key, holder, id, amount))
+        self.grown += 1
+
+    def free(self, limit: str, key: str, holder: str, id: str) -> None:
+        which = "DELETE FROM slots WHERE limit_name = ? AND key = ? AND holder = ? AND id = ?"
+        self.grown -= self.db.execute(which, (limit, key, holder, id)).rowcount
+
+
+def _account(level: object, stamp: object, warned: object) -> ledger.Account:
+    if isinstance(level, int) and level >= 0 and isinstance(stamp, float) and math.isfinite(stamp):
+        return ledger.Account(level, stamp, bool(warned))
+    raise Fault("damaged", "it has an account that cannot be read")
