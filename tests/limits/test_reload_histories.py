@@ -73,6 +73,8 @@ class Entry(msgspec.Struct):
     amount: int
     reserved: Reserved | None
     worst: int
+    reloads: int
+    """How many there had been."""
 
 
 class Model:
@@ -82,7 +84,7 @@ class Model:
         self.desk = desk
         self.remembers = remembers
         self.policies: list[Mapping[str, Terms]] = [{}]
-        self.amended: list[tuple[float, Terms | None]] = []
+        self.amended: list[Terms | None] = []
         self.entries: list[Entry] = []
         self.lives: dict[str, int] = {}
 
@@ -107,7 +109,7 @@ class Model:
         for name in self.lives:
             if name not in open and not name == before == after and not self.remembers:
                 self.lives[name] += 1  # nothing is left of it: it may begin anew
-        self.amended.append((self.desk.clock.now, terms))
+        self.amended.append(terms)
         self.policies.append({} if terms is None else {NAME: terms})
         self.desk.admission.amend(self.policies[-1])
 
@@ -124,7 +126,7 @@ class Model:
         was, now = under[NAME], self.terms
         assert (was.quantity, was.by, was.per == "call") == (now.quantity, now.by, now.per == "call")
         life = self.lives.setdefault(identity(self.terms), 0)
-        self.entries.append(Entry(self.terms, life, self.desk.clock.now, draw.amount, got, draw.amount))
+        self.entries.append(Entry(self.terms, life, self.desk.clock.now, draw.amount, got, draw.amount, len(self.amended)))
         self.check(self.terms, life)
 
     async def settle(self, step: Settle) -> None:
@@ -155,7 +157,7 @@ class Model:
         total = 0
         for entry in reversed(mine):
             total += entry.amount
-            rates = [one.most for at, one in self.amended if at > entry.at and one is not None] + [entry.terms.most]
+            rates = [one.most for one in self.amended[entry.reloads :] if one is not None] + [entry.terms.most]
             fastest, slowest = max(rates), min(rates)
             rounding = 1 + -(-fastest // slowest)
             assert total <= terms.most + (now - entry.at) * fastest / terms.period + rounding
