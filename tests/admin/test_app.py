@@ -15,8 +15,7 @@ import msgspec
 import pytest
 import uvicorn
 
-from samplegate.admin.app import MAX_BODY, App, admin_app
-from samplegate.admin.report import ReloadReport
+from samplegate.admin.app import MAX_BODY, AdminApp, ReloadReport
 from samplegate.daemon.joining import Joined
 from samplegate.ports import Unavailable
 
@@ -56,14 +55,14 @@ def app_of(
     log: Events | None = None,
     hosts: Sequence[str] = (),
     metrics: Callable[[str], Awaitable[tuple[bytes, str]]] | None = None,
-) -> App:
+) -> AdminApp:
     async def accepted(accept: str) -> tuple[bytes, str]:
         return f"# {accept}\n".encode(), "text/plain; version=0.0.4"
 
     async def unchanged() -> ReloadReport:
         return UNCHANGED
 
-    return admin_app(
+    return AdminApp(
         metrics=metrics or accepted,
         ready=ready,
         reload=reload or unchanged,
@@ -81,7 +80,9 @@ def answering(report: ReloadReport) -> Callable[[], Any]:
     return reload
 
 
-async def ask(app: App, method: str, path: str, headers: Mapping[str, str] | Sequence[tuple[str, str]] = (), local: str | None = "127.0.0.1") -> Said:
+async def ask(
+    app: AdminApp, method: str, path: str, headers: Mapping[str, str] | Sequence[tuple[str, str]] = (), local: str | None = "127.0.0.1"
+) -> Said:
     """The body is never received: ``receive`` would be a fault."""
     sent: list[Any] = []
 
@@ -377,20 +378,6 @@ async def test_a_report_is_counted_as_one_of_three(report: ReloadReport, result:
 
 
 # --- as a program of ASGI
-
-
-async def test_the_life_of_a_server_is_followed() -> None:
-    messages = [{"type": "lifespan.startup"}, {"type": "lifespan.shutdown"}]
-    sent: list[Any] = []
-
-    async def receive() -> Any:
-        return messages.pop(0)
-
-    async def send(message: Any) -> None:
-        sent.append(message["type"])
-
-    await app_of()({"type": "lifespan"}, receive, send)
-    assert ["lifespan.startup.complete", "lifespan.shutdown.complete"] == sent
 
 
 async def test_over_a_real_socket() -> None:

@@ -13,7 +13,6 @@ from typing import Any, Final, TypeAlias
 
 import msgspec
 
-from samplegate.admin.report import ReloadReport
 from samplegate.ports import Log, Unavailable
 from samplegate.request_headers import RequestHeaders, host_name, is_local_name
 from samplegate.urls import is_loopback
@@ -21,8 +20,6 @@ from samplegate.urls import is_loopback
 Scope: TypeAlias = MutableMapping[str, Any]
 Receive: TypeAlias = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send: TypeAlias = Callable[[MutableMapping[str, Any]], Awaitable[None]]
-App: TypeAlias = Callable[[Scope, Receive, Send], Awaitable[None]]
-Handler: TypeAlias = Callable[["Asked"], Awaitable["Answer"]]
 
 MAX_BODY: Final = 65_536  # bytes that a request may announce; nothing here needs one, and some clients send `{}`
 MAX_LINES: Final = 200  # of one answer; a policy may have more problems than anybody reads at once
@@ -96,120 +93,129 @@ class Answer(msgspec.Struct, frozen=True):
         return [start, {"type": "http.response.body", "body": b"" if asked.method == "HEAD" else self.body}]
 
 
-def admin_app(
-    *,
-    metrics: Callable[[str], Awaitable[tuple[bytes, str]]],
-    ready: Callable[[], Sequence[str]],
-    reload: Callable[[], Awaitable[ReloadReport]],
-    about: Callable[[], Mapping[str, object]],
-    token: Callable[[], bytes | None],
-    log: Log,
-    hosts: Collection[str] = (),
-    unavailable: Callable[[], Sequence[str]] = tuple,
-) -> App:
-    """The application.
+class ReloadReport(msgspec.Struct, frozen=True):
+    """Taken whole, or refused whole: with problems, everything is as it was before."""
 
-    ``metrics``: an Accept header -> a text and its content type. ``ready``: what is not ready, a line each; none: ready. ``reload``: joins those who
-    ask at the same time; raises Unavailable where there can be none now. ``about``: the version, the policy's hash, the start, the servers;
-    plain values, no secret. ``token``: what a reload needs, asked each time; None: there is none. ``hosts``: names besides this machine's own by
-    which a listener on loopback may be called. ``unavailable``: what is not served though the rest is ready, a line each.
-    """
-    routes = _Routes(metrics=metrics, ready=ready, unavailable=unavailable, reload=reload, about=about, token=token, log=log)
-    table: dict[str, tuple[str, Handler]] = {
-        "/metrics": ("GET", routes.metrics),
-        "/healthz": ("GET", routes.healthz),
-        "/readyz": ("GET", routes.readyz),
-        "/version": ("GET", routes.version),
-        "/": ("GET", routes.version),
-        "/reload": ("POST", routes.reload),
-    }
+    policy: str
+    """The hash of the policy that is in force now."""
+    policy_before: str
+    problems: tuple[str, ...] = ()
+    """Why it was refused: all of them, each one line with its ``file:line:column`` where it has one."""
+    warnings: tuple[str, ...] = ()
+    added: tuple[str, ...] = ()
+    """Servers, by name."""
+    changed: tuple[str, ...] = ()
+    removed: tuple[str, ...] = ()
+    settings: tuple[str, ...] = ()
+    """Other settings that are different now, by name."""
+    restart: tuple[str, ...] = ()
+    """Settings that were changed in the file and need a restart to count."""
 
-    async def app(scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "lifespan":
-            await _live(receive, send)
-        elif scope["type"] == "websocket":
-            await send({"type": "websocket.close", "code": 1008})
-        else:
-            asked = Asked.of(scope)
-            for message in (await _answer(asked, table, hosts, log)).messages(asked):
-                await send(message)
+    @property
+    def result(self) -> str:
+        """``changed``, ``unchanged`` or ``refused``: the label of samplegate_reloads_total."""
+        if self.problems:
+            return "refused"
+        other = self.added or self.changed or self.removed or self.settings
+        return "changed" if other or self.policy != self.policy_before else "unchanged"
 
-    return app
+    def lines(self) -> list[str]:
+        """For people, one line each."""
+        warned = [f"warning: {warning}" for warning in self.warnings]
+        if self.problems:
+            return [f"refused: nothing has changed, policy {self.policy} stays in force", *self.problems, *warned]
+        policy = f"policy {self.policy_before} -> {self.policy}" if self.policy != self.policy_before else ""
+        names = {"servers added": self.added, "servers changed": self.changed, "servers removed": self.removed, "settings changed": self.settings}
+        restart = f"need a restart to count: {', '.join(self.restart)}" if self.restart else ""
+        changes = [policy, *(f"{what}: {', '.join(found)}" for what, found in names.items() if found), restart]
+        return [self.result, *filter(None, changes), *warned]
 
 
-async def _answer(asked: Asked, table: Mapping[str, tuple[str, Handler]], hosts: Collection[str], log: Log) -> Answer:
-    """Never raises: a fault is logged whole, and the operator gets a fixed sentence."""
-    if asked.has_forged_host(hosts):
-        return lines(403, ["host: this name is not one of the listener's; use an address, or localhost"])
-    if asked.is_large:
-        return lines(413, [f"body: more than {MAX_BODY} bytes; no request needs a body here"])
-    if asked.path not in table:
-        return lines(404, [f"nothing is here; there are {', '.join(sorted(table))}"])
-    method, handler = table[asked.path]
-    if asked.method != method and (asked.method, method) != ("HEAD", "GET"):
-        allowed = "GET, HEAD" if method == "GET" else method
-        return lines(405, [f"{asked.path} takes {allowed}"], [("allow", allowed)])
-    try:
-        return await handler(asked)
-    except Exception:
-        log.error("admin.failed", path=asked.path, exc_info=True)  # noqa: G201
-        return lines(500, [f"{asked.path}: a fault in the gate; the log has it"])
+class AdminApp(msgspec.Struct, frozen=True, kw_only=True):
+    """The application; called as ASGI does, for http alone."""
 
+    metrics: Callable[[str], Awaitable[tuple[bytes, str]]]
+    """An Accept header -> a text and its content type."""
+    ready: Callable[[], Sequence[str]]
+    """What is not ready, a line each; none: ready."""
+    unavailable: Callable[[], Sequence[str]] = tuple
+    """What is not served though the rest is ready, a line each."""
+    reload: Callable[[], Awaitable[ReloadReport]]
+    """Joins those who ask at the same time; raises Unavailable where there can be none now."""
+    about: Callable[[], Mapping[str, object]]
+    """The version, the policy's hash, the start, the servers; plain values, no secret."""
+    token: Callable[[], bytes | None]
+    """What a reload needs, asked each time; None: there is none."""
+    log: Log
+    hosts: Collection[str] = ()
+    """Names besides this machine's own by which a listener on loopback may be called."""
 
-class _Routes:
-    def __init__(
-        self,
-        *,
-        metrics: Callable[[str], Awaitable[tuple[bytes, str]]],
-        ready: Callable[[], Sequence[str]],
-        unavailable: Callable[[], Sequence[str]],
-        reload: Callable[[], Awaitable[ReloadReport]],
-        about: Callable[[], Mapping[str, object]],
-        token: Callable[[], bytes | None],
-        log: Log,
-    ) -> None:
-        self._metrics = metrics
-        self._ready = ready
-        self._unavailable = unavailable
-        self._reload = reload
-        self._about = about
-        self._token = token
-        self._log = log
+    async def __call__(self, scope: Scope, _receive: Receive, send: Send) -> None:
+        asked = Asked.of(scope)
+        for message in (await self._answer(asked)).messages(asked):
+            await send(message)
 
-    async def metrics(self, asked: Asked) -> Answer:
-        return Answer(200, *await self._metrics(",".join(asked.headers.all(b"accept"))))
+    async def _answer(self, asked: Asked) -> Answer:
+        """Never raises: a fault is logged whole, and the operator gets a fixed sentence."""
+        table: dict[str, tuple[str, Callable[[Asked], Awaitable[Answer]]]] = {
+            "/metrics": ("GET", self._metrics),
+            "/healthz": ("GET", self._healthz),
+            "/readyz": ("GET", self._readyz),
+            "/version": ("GET", self._version),
+            "/": ("GET", self._version),
+            "/reload": ("POST", self._reload),
+        }
+        if asked.has_forged_host(self.hosts):
+            return lines(403, ["host: this name is not one of the listener's; use an address, or localhost"])
+        if asked.is_large:
+            return lines(413, [f"body: more than {MAX_BODY} bytes; no request needs a body here"])
+        if asked.path not in table:
+            return lines(404, [f"nothing is here; there are {', '.join(sorted(table))}"])
+        method, handler = table[asked.path]
+        if asked.method != method and (asked.method, method) != ("HEAD", "GET"):
+            allowed = "GET, HEAD" if method == "GET" else method
+            return lines(405, [f"{asked.path} takes {allowed}"], [("allow", allowed)])
+        try:
+            return await handler(asked)
+        except Exception:
+            self.log.error("admin.failed", path=asked.path, exc_info=True)  # noqa: G201
+            return lines(500, [f"{asked.path}: a fault in the gate; the log has it"])
 
-    async def healthz(self, asked: Asked) -> Answer:
+    async def _metrics(self, asked: Asked) -> Answer:
+        return Answer(200, *await self.metrics(",".join(asked.headers.all(b"accept"))))
+
+    async def _healthz(self, asked: Asked) -> Answer:
         """The event loop turns, or this would not be answered."""
         return json(200, {"alive": True}) if asked.headers.accepts_json() else lines(200, ["alive"])
 
-    async def readyz(self, asked: Asked) -> Answer:
+    async def _readyz(self, asked: Asked) -> Answer:
         """Not ready only for what is missing; servers that are unavailable are listed and leave the status alone."""
-        missing, unavailable = list(self._ready()), list(self._unavailable())
+        missing, unavailable = list(self.ready()), list(self.unavailable())
         status = 503 if missing else 200
         if asked.headers.accepts_json():
             return json(status, {"ready": not missing, "missing": missing, "unavailable": unavailable})
         return lines(status, [*(missing or ["ready"]), *(line for line in unavailable if line not in missing)])
 
-    async def version(self, asked: Asked) -> Answer:
-        return json(200, self._about())
+    async def _version(self, asked: Asked) -> Answer:
+        return json(200, self.about())
 
-    async def reload(self, asked: Asked) -> Answer:
+    async def _reload(self, asked: Asked) -> Answer:
         refused = self._refused(asked)
         if refused is not None:
-            self._log.warning("admin.refused", path=asked.path, status=refused.status)
+            self.log.warning("admin.refused", path=asked.path, status=refused.status)
             return refused
         try:
-            report = await self._reload()
+            report = await self.reload()
         except Unavailable as problem:
             return lines(503, [str(problem)])
         status = 422 if report.problems else 200
-        return json(status, {"result": report.result, **_plain(report)}) if asked.headers.accepts_json() else lines(status, report.lines())
+        plain = {"result": report.result, **msgspec.structs.asdict(report)}
+        return json(status, plain) if asked.headers.accepts_json() else lines(status, report.lines())
 
     def _refused(self, asked: Asked) -> Answer | None:
         """Why this asker sets nothing off."""
         try:
-            wanted, given = self._token(), asked.headers.bearer()
+            wanted, given = self.token(), asked.headers.bearer()
         except Unavailable as problem:
             return lines(503, [f"reload: {problem}"])
         if not wanted:
@@ -220,21 +226,10 @@ class _Routes:
         return None
 
 
-def _plain(report: ReloadReport) -> dict[str, object]:
-    return {name: getattr(report, name) for name in report.__struct_fields__}
-
-
-async def _live(receive: Receive, send: Send) -> None:
-    while True:
-        message = await receive()
-        await send({"type": f"{message['type']}.complete"})
-        if message["type"] == "lifespan.shutdown":
-            return
-
-
 def lines(status: int, found: Sequence[str], headers: Iterable[tuple[str, str]] = ()) -> Answer:
     """Text, each item a line of its own whatever is in it."""
-    shown = [_line(line) for line in found[:MAX_LINES]]
+    cut = (line if len(line) <= LINE else line[: LINE - 1] + "…" for line in found[:MAX_LINES])
+    shown = [line if line.isprintable() else "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in line) for line in cut]
     if len(found) > MAX_LINES:
         shown.append(f"and {len(found) - MAX_LINES} more")
     return Answer(status, "".join(f"{line}\n" for line in shown).encode("utf-8", "backslashreplace"), TEXT, tuple(headers))
@@ -243,8 +238,3 @@ def lines(status: int, found: Sequence[str], headers: Iterable[tuple[str, str]] 
 def json(status: int, value: object) -> Answer:
     """Structs and plain values."""
     return Answer(status, msgspec.json.encode(value) + b"\n", JSON)
-
-
-def _line(text: str) -> str:
-    cut = text if len(text) <= LINE else text[: LINE - 1] + "…"
-    return cut if cut.isprintable() else "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in cut)

@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from samplegate import __version__
-from samplegate.admin.app import App, admin_app
-from samplegate.admin.report import ReloadReport
+from samplegate.admin.app import AdminApp, ReloadReport
 from samplegate.callers.guard import Guard
 from samplegate.daemon.counting import Counting
 from samplegate.daemon.listeners import Listeners
@@ -41,9 +40,9 @@ class Operators:
         self._listeners = listeners
         self._started = started
 
-    def app(self, reload: Callable[[], Awaitable[ReloadReport]]) -> App:
+    def app(self, reload: Callable[[], Awaitable[ReloadReport]]) -> AdminApp:
         """What is served on their listener."""
-        return admin_app(
+        return AdminApp(
             metrics=self._metrics,
             ready=self._missing,
             unavailable=self._unavailable,

@@ -14,7 +14,7 @@ import anyio
 import anyio.to_thread
 import msgspec
 
-from samplegate.admin.report import ReloadReport
+from samplegate.admin.app import ReloadReport
 from samplegate.core import load
 from samplegate.daemon.preparation import Wanted, read_all
 from samplegate.house import House, Rules

@@ -194,6 +194,28 @@ KEY_BYTES: Final = 32
 LARGEST: Final = 4 * 1024 * 1024  # bytes appended at once, but for a longer line
 
 
+class HashKey:
+    """The key of the hashes of a log's contents, in a file of its own. It is read again where the log is another file: that may have another key."""
+
+    def __init__(self, file: Path, content: ContentMode) -> None:
+        self._file = file
+        self._unused = content == "none"
+        self._key = b""
+        self._for: tuple[Path, tuple[int, int] | None] | None = None
+
+    def read(self, log: Path, patience: Patience) -> bytes:
+        """The key for the records in ``log``. Raises OSError."""
+        found = log, identity(log)
+        if self._unused or (found[1] is not None and found == self._for):
+            return self._key
+        if found[1] is not None and not log.is_file():  # a pipe or device: there is no place beside it
+            self._key = self._key or os.urandom(KEY_BYTES)
+        else:
+            self._key = secret(self._file, KEY_BYTES, patience=patience, proposed=self._key)
+        self._for = found
+        return self._key
+
+
 class LogFile:
     """Where lines go. Several processes may share a place; each append is under the file's lock."""
 
@@ -202,13 +224,10 @@ class LogFile:
     ) -> None:
         """``at`` gives the file for a time in unix seconds, ``key`` is where the key of the hashes is kept; the rest is as for ``decision_log``."""
         self._at = at
-        self._key_file = key
         self._content: ContentMode = content
+        self._key = HashKey(key, content)
         self._whole = synced or max_bytes > 0
         self._appender = Appender(synced=synced, max_bytes=max_bytes, keep=keep)
-        self._key = b""
-        self._keyed: tuple[Path, tuple[int, int] | None] | None = None
-        """The file that the key was read for: beside a new one there may be another key, or none."""
         self._tried = (Path(), 1)
 
     def show(self, now: float) -> Path:
@@ -222,11 +241,11 @@ class LogFile:
     def keep(self, records: Sequence[Record], patience: Patience) -> int:
         """Append the lines of the first records, which go to one file; how many. Raises OSError."""
         path, lines, size = self._at(records[0].time), list[bytes](), 0
-        self._read_key(path, patience)
+        key = self._key.read(path, patience)
         for record in records:
             if size > LARGEST or self._at(record.time) != path:
                 break
-            lines.append(to_json(record, content=self._content, key=self._key))
+            lines.append(to_json(record, content=self._content, key=key))
             size += len(lines[-1]) + 1
         self._tried = path, min(size, LARGEST)
         return self._appender.append(path, lines, patience=patience)
@@ -238,18 +257,6 @@ class LogFile:
 
     def close(self) -> None:
         """No file is kept open."""
-
-    def _read_key(self, path: Path, patience: Patience) -> None:
-        if self._content == "none":
-            return
-        found = path, identity(path)
-        if found[1] is not None and found == self._keyed:
-            return
-        if found[1] is not None and not path.is_file():  # a pipe or device: there is no place beside it
-            self._key = self._key or os.urandom(KEY_BYTES)
-        else:
-            self._key = secret(self._key_file, KEY_BYTES, patience=patience, proposed=self._key)
-        self._keyed = found
 
 
 def one_file(path: Path) -> tuple[Callable[[float], Path], Path]:

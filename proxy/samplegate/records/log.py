@@ -269,24 +269,18 @@ def _structlog(lines: _Lines, format: Format) -> Any:
     finally:
         if hidden:
             del sys.modules["rich"]
+    form = FORMS[format]
+
+    def stamped(_logger: object, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+        return {"time": stamp(time.time()), "level": event.pop("level"), "event": event.pop("event"), **event}
+
     return structlog.wrap_logger(
         lines,
-        processors=[structlog.processors.add_log_level, structlog.processors.format_exc_info, _stamped, _formed(FORMS[format])],
+        processors=[structlog.processors.add_log_level, structlog.processors.format_exc_info, stamped, lambda _logger, _method, event: form(event)],
         wrapper_class=structlog.make_filtering_bound_logger(LEVELS["debug"]),
         context_class=dict,
         cache_logger_on_first_use=True,
     )
-
-
-_Event: TypeAlias = MutableMapping[str, Any]
-
-
-def _stamped(_logger: object, _method: str, event: _Event) -> _Event:
-    return {"time": stamp(time.time()), "level": event.pop("level"), "event": event.pop("event"), **event}
-
-
-def _formed(form: Callable[[_Event], str]) -> Callable[[object, str, _Event], str]:
-    return lambda _logger, _method, event: form(event)
 
 
 def _is_terminal(stream: TextIO) -> bool:

@@ -16,8 +16,8 @@ from typing import Any, Final
 from sqlalchemy import BigInteger, Column, Connection, Index, Integer, MetaData, String, Table, Text, delete, insert
 
 from samplegate.core.record import MAX_NAME, ContentMode, Record, timestamp, to_json
-from samplegate.files import SQLITE, Patience, identity, is_sqlite, secret, write_fault
-from samplegate.records.jsonl import KEY_BYTES, LARGEST
+from samplegate.files import SQLITE, Patience, is_sqlite, write_fault
+from samplegate.records.jsonl import LARGEST, HashKey
 from samplegate.sqlite import CoreFile, Fault, Schema, fault_of, read_only
 
 VERSION: Final = 1
@@ -81,8 +81,7 @@ class SqliteLog:
         self._path = path
         self._content: ContentMode = content
         self._file = CoreFile(path, SCHEMA, pragmas=(f"synchronous={'FULL' if synced else 'NORMAL'}",), synced=synced)
-        self._key = b""
-        self._keyed: tuple[int, int] | None = None
+        self._key = HashKey(path.with_name(path.name + ".key"), content)
         self._tried = row_of_nothing(1)
 
     def show(self, now: float) -> str:
@@ -97,12 +96,12 @@ class SqliteLog:
 
     def keep(self, records: Sequence[Record], patience: Patience) -> int:
         """Insert the first of the records; how many. Raises OSError."""
-        self._read_key(patience)
+        key = self._key.read(self._path, patience)
         rows, size = list[dict[str, Any]](), 0
         for record in records:
             if size > LARGEST:
                 break
-            line = to_json(record, content=self._content, key=self._key)
+            line = to_json(record, content=self._content, key=key)
             rows.append(row(record, line))
             size += len(line)
         self._tried = row_of_nothing(min(size, LARGEST))
@@ -130,15 +129,6 @@ class SqliteLog:
             if isinstance(problem.__cause__, OSError):
                 raise problem.__cause__ from problem
             raise TimeoutError(problem.problem) if problem.kind == "busy" else OSError(0, str(problem)) from problem
-
-    def _read_key(self, patience: Patience) -> None:
-        """Beside a new file there may be another key, or none."""
-        if self._content == "none":
-            return
-        found = identity(self._path)
-        if found is None or found != self._keyed:
-            self._key = secret(self._path.with_name(self._path.name + ".key"), KEY_BYTES, patience=patience, proposed=self._key)
-            self._keyed = found
 
 
 def lines(path: Path) -> Iterator[bytes]:

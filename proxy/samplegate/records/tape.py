@@ -31,10 +31,6 @@ _RULES: Final = {
 _PROBE: Final = '- fingerprint: "0000000000000000"\n  fail: error\n'
 
 
-def _silent(_event: str, **_fields: object) -> None:
-    return None
-
-
 class Tape:
     """An open file of cases, locked until it is closed. ``warn`` is a log's ``warning``; it is told once what could not be written."""
 
@@ -56,7 +52,7 @@ class Tape:
         self._warned = False
 
     @classmethod
-    def open(cls, path: Path, *, warn: Callable[..., object] = _silent) -> Tape:
+    def open(cls, path: Path, *, warn: Callable[..., object] = lambda _event, **_fields: None) -> Tape:
         """A tape that does not exist, is empty, or is a file of cases that more can follow. Raises Unavailable for any other file."""
         try:
             make_folder(path.parent)

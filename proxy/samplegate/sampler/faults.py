@@ -143,17 +143,11 @@ def _retry_after(error: BaseException, now: float) -> float | None:
         said = str(headers.get("retry-after", ""))[:64]
     except AttributeError:
         return None
-    seconds = _seconds(said)
-    if seconds is None:
+    try:
+        seconds: float | None = float(said)
+    except ValueError:
         seconds = _until(said, now)
     return seconds if seconds is not None and 0 <= seconds <= LONGEST_RETRY else None
-
-
-def _seconds(said: str) -> float | None:
-    try:
-        return float(said)
-    except ValueError:
-        return None
 
 
 def _until(said: str, now: float) -> float | None:

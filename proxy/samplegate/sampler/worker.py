@@ -59,13 +59,10 @@ class Worker:
             if task is not None:
                 task.cancel()
             return
-        told = telling(partial(self._heard, frame["id"]), asyncio.get_running_loop().time)
+        told = telling(lambda pieces: self._send({"id": frame["id"], "heard": pieces}), asyncio.get_running_loop().time)
         asked = ask(self._litellm, frame, _secrets(frame), told)
         task = self._tasks[frame["id"]] = asyncio.get_running_loop().create_task(asked)
         task.add_done_callback(partial(self._done, frame["id"], frame["name"]))
-
-    def _heard(self, id: int, pieces: int) -> None:
-        self._send({"id": id, "heard": pieces})
 
     def _done(self, id: int, name: str, task: asyncio.Task[Answer]) -> None:
         """Every id is answered once, also where the task was cancelled before its first step or fell over an answer of no known shape."""
