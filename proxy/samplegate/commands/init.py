@@ -1,11 +1,13 @@
-"""``samplegate init``: writes a starter policy with its test. The starter forwards all that a client can answer by itself."""
+"""``samplegate init``: writes a starter policy with its test, from the templates in ``starter/``, which forward all that a client can answer."""
 
 from __future__ import annotations
 
 import argparse
 import json
 import os
+from importlib.resources import files
 from pathlib import Path
+from string import Template
 from typing import Final
 
 from samplegate.commands import FAILED, OK, UNREADABLE
@@ -14,74 +16,9 @@ from samplegate.commands.files import complain, is_test, test_of
 NAME: Final = "samplegate.yaml"
 SUFFIXES: Final = (".yaml", ".yml")
 
-POLICY: Final = """\
-# Which of a server's requests are answered, and by whom. The first rule that matches wins; a request that no rule takes is answered by nobody.
-#   samplegate check {name}      every problem, and what each server is told that it may ask
-#   samplegate test {name}       runs the cases of {test}
-#   samplegate run --policy {name} -- your-server --its-options
-version: 1
-
-{models}
-# What models may cost, all runs together: drop the hashes here and in the rule. One without a price in litellm needs `price: {{input: , output: }}`.
-# limits:
-#   a day: {{usd: 1.00, per: day, tz: UTC}}
-
-{reviewers}
-rules:
-{forms}
-{sampling}
-  # A form may be answered in place of a person, by the operator's own words, for one server and exactly these fields:
-  # - name: my server may go on
-  #   match: {{kind: elicitation, mode: form, server: my-server, fields: [confirm]}}
-  #   effect: answer
-  #   content: {{confirm: true}}
-{last}"""
-
-REVIEWERS: Final = """\
-# People who decide what a rule escalates to them, with `samplegate reviews` or at the page of `samplegate serve`.
-# reviewers:
-#   me: {timeout: 15m}
-"""
-REVIEWERS_HEADLESS: Final = """\
-# The reviewer decides what a rule escalates, with `samplegate reviews` or on the page of `samplegate serve`.
-reviewers:
-  me: {timeout: 15m, late_verdict: 1h}
-"""
-FORMS: Final = """\
-  # Whatever the client can answer it goes on answering. `otherwise: next` is for the client that cannot: the rules below are asked.
-  # Headless agents (claude -p, codex exec) declare forms and then refuse them without a person: for them use `samplegate init --headless`.
-  - name: the client answers what it can
-    effect: forward
-    otherwise: next
-  - name: the client opens links
-    match: {mode: url}                # a rule covers links only if it says so
-    effect: forward
-"""
-FORMS_HEADLESS: Final = """\
-  # Forms are never forwarded: headless agents (claude -p, codex exec) declare forms and then refuse them without a person. A reviewer fills
-  # them in. To answer a form without a reviewer, put a rule like the commented one below above this rule.
-  - name: a reviewer fills in forms
-    match: {kind: elicitation, mode: form}
-    effect: escalate
-    reviewer: me
-
-  # Sampling stays with a client that has a model; `otherwise: next` is for the client that has none.
-  - name: the client samples if it can
-    match: {kind: sampling}
-    effect: forward
-    otherwise: next
-"""
-LAST: Final = """\
-  # Or a person fills it in:
-  # - name: forms wait for me
-  #   match: {kind: elicitation, mode: form}
-  #   effect: escalate
-  #   reviewer: me
-"""
-
 MODELS: Final = """\
 models:
-  - name: {name}
+  - name: main
     model: {model}{key}
 """
 NO_MODELS: Final = """\
@@ -98,52 +35,6 @@ ALLOW: Final = """\
     with: {models: [main], max_tokens: 2000, timeout: 50s}
     # limits: [a day]
 """
-
-TESTS: Final = """\
-# The cases of {name}: samplegate test {name}
-cases:
-  - name: a client that samples does so itself
-    client: [sampling]
-    sampling: Summarize this page
-    expect: {{effect: forward, rule: {samples}}}
-
-  - name: {sampling}
-    sampling: {{text: Summarize this page, maxTokens: 5000}}
-    expect: {expect}
-
-  - name: {shown}
-    client: [elicitation.form]
-    elicitation: {{message: Go on?, fields: {{confirm: boolean}}}}
-    expect: {{{forwarded}}}
-
-  - name: {unshown}
-    elicitation: {{message: Go on?, fields: {{confirm: boolean}}}}
-    expect: {{{unforwarded}}}
-
-  - name: {link}
-    client: [elicitation.url]
-    elicitation: {{message: Sign in, url: "https://login.example.com/"}}
-    expect: {{{opened}}}
-"""
-REVIEWED: Final = "effect: escalate, rule: a reviewer fills in forms, reviewer: me"
-EXPECTED: Final = {
-    "samples": "the client answers what it can",
-    "shown": "a client that shows forms does so itself",
-    "forwarded": "effect: forward, rule: the client answers what it can",
-    "unshown": "a form for a client that shows none is not answered",
-    "unforwarded": "effect: none",
-    "link": "a link goes to a client that opens links",
-    "opened": "effect: forward, rule: the client opens links",
-}
-EXPECTED_HEADLESS: Final = {
-    "samples": "the client samples if it can",
-    "shown": "a form is not forwarded to a client that declares forms",
-    "forwarded": REVIEWED,
-    "unshown": "a form goes to the reviewer",
-    "unforwarded": REVIEWED,
-    "link": "a link is not answered",
-    "opened": "effect: none",
-}
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -199,20 +90,24 @@ def policy_text(name: str, model: str | None, api_key_file: str | None, *, headl
         models, sampling = NO_MODELS, "".join(f"  # {line[2:]}\n" for line in ALLOW.splitlines())
     else:
         key = "" if api_key_file is None else f"\n    api_key_file: {_quoted(api_key_file)}"
-        models, sampling = MODELS.format(name="main", model=_quoted(model), key=key), ALLOW
-    reviewers, forms, last = (REVIEWERS_HEADLESS, FORMS_HEADLESS, "") if headless else (REVIEWERS, FORMS, LAST)
+        models, sampling = MODELS.format(model=_quoted(model), key=key), ALLOW
     test = test_of(Path(name)).name
-    return POLICY.format(name=name, test=test, models=models, sampling=sampling, reviewers=reviewers, forms=forms, last=last)
+    return _starter(headless, "").substitute(name=name, test=test, models=models, sampling=sampling)
 
 
 def tests_text(name: str, model: str | None, *, headless: bool) -> str:
     """The cases of the starter."""
-    expected = EXPECTED_HEADLESS if headless else EXPECTED
     sampling, expect = "without a model in the policy, a client that cannot sample gets no answer", "{effect: none}"
     if model is not None:
         sampling = "for a client that cannot, the model does"
         expect = "{effect: allow, rule: a model answers sampling, model: main, max_tokens: 2000}"
-    return TESTS.format(name=name, sampling=sampling, expect=expect, **expected)
+    return _starter(headless, "_test").substitute(name=name, sampling=sampling, expect=expect)
+
+
+def _starter(headless: bool, suffix: str) -> Template:
+    """A file of ``starter/``."""
+    name = f"{'headless' if headless else 'interactive'}{suffix}.yaml"
+    return Template(files("samplegate.commands").joinpath("starter", name).read_text("utf-8"))
 
 
 def _quoted(text: str) -> str:
