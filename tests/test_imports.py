@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Final
 
 SOURCE: Final = Path(__file__).resolve().parents[1] / "proxy"
+TESTS: Final = Path(__file__).resolve().parent
 PACKAGE: Final = "samplegate"
 
 EDGES: Final = frozenset({"admin", "callers", "limits", "links", "sampler", "review", "records", "store", "web"})
@@ -277,3 +278,34 @@ def test_serving_imports_nothing_at_once_that_only_some_settings_need() -> None:
 
 def test_nothing_imports_the_demo() -> None:
     assert [] == [str(found) for found in IMPORTS if ours(found) and part(found.name) == "demo" and part(found.importer) != "demo"]
+
+
+def private(name: str) -> bool:
+    return any(part.startswith("_") and not part.startswith("__") for part in name.split("."))
+
+
+def library_names(tree: ast.Module) -> Iterator[tuple[int, str, str]]:
+    """What a module imports of others: the line, the name here, and the name there."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from ((node.lineno, alias.asname or alias.name.split(".")[0], alias.name) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            yield from ((node.lineno, alias.asname or alias.name, f"{node.module}.{alias.name}") for alias in node.names)
+
+
+def test_no_private_name_of_a_library_is_used() -> None:
+    """In tests neither. ruff (SLF001) finds in the source what is reached through a value."""
+    wrong: list[str] = []
+    trees = TREES | {str(path.relative_to(TESTS)): ast.parse(path.read_text("utf-8")) for path in TESTS.rglob("*.py") if ".envs" not in path.parts}
+    for where, tree in trees.items():
+        found = [one for one in library_names(tree) if one[2].split(".")[0] not in (PACKAGE, "tests", "bench")]
+        wrong += [f"{where}:{line} imports {name}" for line, _, name in found if private(name)]
+        known = {here for _, here, _ in found} - {"os"}  # os._exit has no other name
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Attribute) and private(node.attr):
+                base: ast.expr = node
+                while isinstance(base, ast.Attribute):
+                    base = base.value
+                if isinstance(base, ast.Name) and base.id in known:
+                    wrong.append(f"{where}:{node.lineno} uses {ast.unparse(node)}")
+    assert [] == wrong, "use what the library offers; the next release may change the rest"

@@ -157,9 +157,9 @@ class Keys:
         self._source = source
         self._clock = clock
         self._told = told
-        self._set: KeySet = () if before is None else before._set
-        self._holds_until: float = float("-inf") if before is None else before._holds_until
-        self._failed: bool = before is None or before._failed
+        self._set: KeySet = () if before is None else before._set  # noqa: SLF001 # of this class
+        self._holds_until: float = float("-inf") if before is None else before._holds_until  # noqa: SLF001 # of this class
+        self._failed: bool = before is None or before._failed  # noqa: SLF001 # of this class
         self._fresh_until = self._asked = self._asked_for_unknown = float("-inf")
         self._tried = False
         self._task: asyncio.Task[None] | None = None

@@ -160,7 +160,7 @@ def read(text: bytes | msgspec.Raw, clean: msgspec.Raw | None = None) -> Object:
     values = _values(text if found is not None else _cleaned(text) if clean is None else clean)
     at = _walk(text, values)
     own = Object(text, {name: msgspec.Raw(text[m.start : m.end]) for name, m in at.items()})
-    own._at = at
+    own._at = at  # noqa: SLF001 # ours
     if found is None:
         own.clean = dict(zip(at, values, strict=True))
     return own
