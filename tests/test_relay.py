@@ -16,7 +16,7 @@ from samplegate.core.frames import Frame
 from samplegate.core.session.rounds import Conclusion, Effect, Note, Release, Reply, Round, Settled, Side
 from samplegate.core.session.session import Session
 from samplegate.flow import MOST_ANSWERS
-from samplegate.links.backlog import Backlog
+from samplegate.links.lines import Backlog
 from samplegate.relay import Relay
 from tests.core.dialogue import DENY, FORWARD, Dialogue, form, modern, request, result
 

@@ -23,8 +23,7 @@ from samplegate.core.session.rounds import Note
 from samplegate.evidence import Witnessed, key_of
 from samplegate.failed_start import answer_first_request
 from samplegate.house import House
-from samplegate.links.failures import CannotStart
-from samplegate.links.stdio import check_own
+from samplegate.links.stdio import CannotStart, check_own
 from samplegate.ports import Unavailable
 from samplegate.preparation import Run, loop_options, prepare, warnings
 from samplegate.records.metrics import Metrics, MetricsFile, MetricsServer, file_path

@@ -19,9 +19,8 @@ import msgspec
 
 from samplegate import heap
 from samplegate.flow import ManyStreams, facing
-from samplegate.links.child import Child, exit_code, start_child
-from samplegate.links.link import LineLink
-from samplegate.links.stdio import open_own
+from samplegate.links.child_process import Child, exit_code, start_child
+from samplegate.links.stdio import LineLink, open_own
 from samplegate.preparation import Run
 from samplegate.relay import InputReceiver, Relay, enforce_timeouts
 from samplegate.say import say
@@ -86,8 +85,7 @@ async def _child(run: Run, relay: Relay) -> AsyncIterator[Side]:
 @asynccontextmanager
 async def _at_url(run: Run, url: str, relay: Relay) -> AsyncIterator[Side]:
     """A server over HTTP, which is sent nothing before the client's first frame."""
-    from samplegate.links.remote.pool import pool
-    from samplegate.links.remote.remote import Remote
+    from samplegate.links.remote.connection import Remote, pool
 
     async with pool() as http:
         link = Remote(url, relay.streams, http=http, headers=run.headers, max_frame=run.settings.max_frame_bytes, note=relay.note)

@@ -14,9 +14,7 @@ from samplegate.core import frames
 from samplegate.core.jsontext import Malformed
 from samplegate.core.session import shapes
 from samplegate.core.session.state import INITIALIZE
-from samplegate.links.failures import CannotStart
-from samplegate.links.link import LineLink
-from samplegate.links.stdio import check_own, open_own
+from samplegate.links.stdio import CannotStart, LineLink, check_own, open_own
 
 FIRST: Final = 5.0  # seconds for the client's first request; clients write it as soon as they have started us
 FALLBACK: Final = 1.0  # seconds for the ``initialize`` of a client that asked ``server/discover`` first

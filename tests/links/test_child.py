@@ -11,11 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from samplegate.links import child as child_module
-from samplegate.links.child import Child, exit_code, start_child
-from samplegate.links.failures import CannotStart
+from samplegate.links import child_process as child_module
+from samplegate.links.child_process import Child, Watcher, exit_code, start_child, watch
 from samplegate.links.lines import MAX_LINE
-from samplegate.links.watcher import Watcher, watch
+from samplegate.links.stdio import CannotStart
 from tests.links.recorder import BOUND, PYTHON, Recorder, members
 
 pytestmark = pytest.mark.anyio

@@ -12,11 +12,9 @@ from itertools import pairwise
 
 import pytest
 
-from samplegate.links.backlog import HIGH_WATER, LOW_WATER
-from samplegate.links.hangup import LOOK, HangUp
-from samplegate.links.lines import HEAD, MAX_LINE
-from samplegate.links.link import LineLink, connect
-from samplegate.links.polled import READ_SIZE
+from samplegate.links.fd_streams import LOOK, READ_SIZE, HangUp
+from samplegate.links.lines import HEAD, HIGH_WATER, LOW_WATER, MAX_LINE
+from samplegate.links.stdio import LineLink, connect
 from tests.links.recorder import BOUND, Recorder
 
 pytestmark = pytest.mark.anyio

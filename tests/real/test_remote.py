@@ -12,8 +12,7 @@ import pytest
 
 from samplegate.core.frames import Frame
 from samplegate.core.session.rounds import Note
-from samplegate.links.remote.pool import pool
-from samplegate.links.remote.remote import Remote
+from samplegate.links.remote.connection import Remote, pool
 from tests.links.remote.server import META, Heard
 from tests.real import http_peers
 

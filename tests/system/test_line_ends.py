@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from samplegate.links.link import connect
+from samplegate.links.stdio import connect
 from tests.daemon.gate import client, serving
 from tests.links.recorder import BOUND, Recorder
 

@@ -7,8 +7,8 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import TYPE_CHECKING, Protocol
 
 from samplegate.flow import ManyStreams, piped
-from samplegate.links.child import start_child
-from samplegate.links.failures import CannotStart
+from samplegate.links.child_process import start_child
+from samplegate.links.stdio import CannotStart
 from samplegate.ports import Log
 from samplegate.relay import Relay
 from samplegate.settings.servers import ServerSettings, headers_of
@@ -82,7 +82,7 @@ class Remote:
     @asynccontextmanager
     async def open(self, relay: Relay) -> AsyncIterator[Ended]:
         """Nothing is sent before the first frame."""
-        from samplegate.links.remote.remote import Remote as Link
+        from samplegate.links.remote.connection import Remote as Link
 
         server = self._server
         assert server.url is not None

@@ -16,7 +16,7 @@ from samplegate.core.frames import Frame
 from samplegate.core.session.rounds import Note
 from samplegate.daemon.behind import Opens
 from samplegate.flow import STANDALONE, ManyLanes, Sink
-from samplegate.links.failures import CannotStart
+from samplegate.links.stdio import CannotStart
 from samplegate.relay import Relay
 from samplegate.wiring import Wires
 

@@ -276,6 +276,6 @@ def _bounds(settings: ServeSettings) -> Bounds:
 
 
 def _pool() -> Any:
-    from samplegate.links.remote.pool import pool
+    from samplegate.links.remote.connection import pool
 
     return pool()

@@ -14,8 +14,8 @@ from typing import Final
 
 import uvicorn
 
-from samplegate.links.failures import CannotStart
 from samplegate.links.front.connection import Connections
+from samplegate.links.stdio import CannotStart
 from samplegate.settings.values import Address
 
 BACKLOG: Final = 2048  # connections that wait to be taken: a burst of clients after a restart

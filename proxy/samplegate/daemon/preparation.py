@@ -15,7 +15,7 @@ from samplegate.core.catalogue import SCRIPTED
 from samplegate.core.matching.match import unnamed
 from samplegate.daemon.people import misfits
 from samplegate.house import Rules
-from samplegate.links.processes import unresolved
+from samplegate.links.child_process import unresolved
 from samplegate.preparation import check_state, read_rules, without_webhooks
 from samplegate.sampler.keys import child_environment
 from samplegate.settings import SettingsError

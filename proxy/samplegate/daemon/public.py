@@ -19,11 +19,11 @@ from samplegate.daemon.places import Places
 from samplegate.daemon.reload import Change, Changes
 from samplegate.daemon.server import Server
 from samplegate.house import House
+from samplegate.links.child_process import unresolved
 from samplegate.links.front.endpoint import App, endpoint
 from samplegate.links.front.replies import Receive, Scope, Send
 from samplegate.links.front.sessions import Sessions
 from samplegate.links.front.told import Access
-from samplegate.links.processes import unresolved
 from samplegate.settings.servers import ServerSettings
 
 if TYPE_CHECKING:

@@ -23,7 +23,7 @@ from samplegate.daemon.operators import admin_token
 from samplegate.daemon.preparation import read_all
 from samplegate.daemon.reload import open_to_all
 from samplegate.daemon.sealing import seal_key
-from samplegate.links.failures import CannotStart
+from samplegate.links.stdio import CannotStart
 from samplegate.ports import Unavailable
 from samplegate.preparation import loop_options, open_decision_log
 from samplegate.records.log import Log

@@ -6,9 +6,8 @@ import asyncio
 import os
 import sys
 
-from samplegate.links.child import start_child
-from samplegate.links.link import LineLink
-from samplegate.links.stdio import check_own, open_own
+from samplegate.links.child_process import start_child
+from samplegate.links.stdio import LineLink, check_own, open_own
 
 
 class Passing:

@@ -6,9 +6,7 @@ import asyncio
 import os
 import sys
 
-from samplegate.links.failures import CannotStart
-from samplegate.links.link import LineLink
-from samplegate.links.stdio import check_own, open_own
+from samplegate.links.stdio import CannotStart, LineLink, check_own, open_own
 
 
 class Echo:

@@ -12,8 +12,7 @@ from typing import Any, Final
 from samplegate.core.frames import Frame
 from samplegate.core.session.rounds import Note
 from samplegate.links import sse
-from samplegate.links.remote.pool import pool
-from samplegate.links.remote.remote import Remote
+from samplegate.links.remote.connection import Remote, pool
 from tests.links.recorder import BOUND
 
 REVISION: Final = "2025-11-25"

@@ -10,9 +10,8 @@ from typing import Any
 
 import pytest
 
-from samplegate.links.remote import remote as remote_module
-from samplegate.links.remote.pool import pool
-from samplegate.links.remote.remote import Remote
+from samplegate.links.remote import connection as remote_module
+from samplegate.links.remote.connection import Remote, pool
 from tests.links.remote.server import Asked, Heard, World, plain, world
 
 pytestmark = pytest.mark.anyio

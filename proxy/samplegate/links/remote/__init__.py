@@ -1,1 +1,1 @@
-"""A server behind HTTP: Streamable HTTP in both eras, as raw frames. ``remote.Remote`` is the link, ``pool`` makes what it sends with."""
+"""A server behind HTTP: Streamable HTTP in both eras, as raw frames. ``connection.Remote`` is the link."""

@@ -1,23 +1,27 @@
 """One request of the client's on its way to a remote server, and the stream that answers it: exactly one answer comes of it, or it was taken back.
 
-Not the order of requests and not their number: ``remote`` keeps those.
+One of the legacy eras waits for what went before it, and its stream is taken up again where it broke off. One of the modern era stands alone, its
+headers mirror it, and a stream that breaks is its end (R71, R95). ``connection`` keeps the order of requests and their number.
 """
 
 from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import Callable
-from typing import ClassVar, Final
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar, Final
 
 import aiohttp
 
+from samplegate.core import frames, http_headers, jsontext
 from samplegate.core.frames import Frame
 from samplegate.core.jsontext import Malformed
 from samplegate.core.session.rounds import Note
-from samplegate.links.remote import faults, reading
-from samplegate.links.remote.faults import Fault, Gone, of_status
-from samplegate.links.remote.streams import Cursor, Shared, is_message
+from samplegate.core.session.state import INITIALIZE
+from samplegate.links.remote import wire
+from samplegate.links.remote.mirror import CALL, LIST, Mirror
+from samplegate.links.remote.streams import MAX_TRIES, SESSION, Cursor, Shared, is_message, taken_up
+from samplegate.links.remote.wire import Fault, Gone, of_status
 from samplegate.links.sse import Event, Oversized
 
 LINGER: Final = 1.0  # seconds that a stream may stay open after its answer; a server ends it at once or never
@@ -56,7 +60,7 @@ class Call(ABC):
         except Malformed as problem:
             self._fail(Fault(f"its answer cannot be read: {problem.fault}", transport="malformed"))
         except (Fault, aiohttp.ClientError, OSError) as error:
-            self._fail(faults.of_error(error))
+            self._fail(wire.of_error(error))
         except Exception:
             self._note("remote.failed", exc_info=True)
             self._fail(Fault("the gate met a fault; its log has it"))
@@ -82,16 +86,16 @@ class Call(ABC):
         """Post it and take what comes; an HTTP error that is an error of JSON-RPC is returned, not handed on. Raises as ``run`` catches."""
         response = await self.shared.wire.post(headers, self.frame.raw, self.was_written)
         try:
-            kind = reading.kind_of(response)
+            kind = wire.kind_of(response)
             if response.status >= 400:
                 return await self._refused(response, kind)
             self._head_came(response)
-            if response.status >= 300 or kind not in (reading.JSON, reading.EVENTS):
+            if response.status >= 300 or kind not in (wire.JSON, wire.EVENTS):
                 raise self._no_answer(response.status, kind)
-            if kind == reading.EVENTS:
+            if kind == wire.EVENTS:
                 await self._stream(response)
             else:
-                self._single(await reading.body(response, self.shared.max_frame, self.shared.flow))
+                self._single(await wire.body(response, self.shared.max_frame, self.shared.flow))
         finally:
             response.close()
         return None
@@ -109,10 +113,10 @@ class Call(ABC):
     async def _refused(self, response: aiohttp.ClientResponse, kind: str) -> Frame:
         """The JSON-RPC error that an HTTP error carries, under the request's own id: some servers write another. Raises Fault."""
         fault = of_status(response.status)
-        if kind != reading.JSON or response.status in _OURS_TO_SAY:
+        if kind != wire.JSON or response.status in _OURS_TO_SAY:
             raise fault
         try:
-            found = reading.read(await reading.body(response, min(reading.MAX_ERROR, self.shared.max_frame), self.shared.flow))
+            found = wire.read(await wire.body(response, min(wire.MAX_ERROR, self.shared.max_frame), self.shared.flow))
         except (Malformed, Fault):
             raise fault from None
         if found.kind != "error":
@@ -121,7 +125,7 @@ class Call(ABC):
 
     def _single(self, text: bytes) -> None:
         """A body that is the answer."""
-        found = reading.read(text)
+        found = wire.read(text)
         if found.kind not in ("result", "error"):
             raise Fault("its answer is a request or notification", transport="malformed")
         if found.id != self.id:
@@ -134,7 +138,7 @@ class Call(ABC):
         """Hand on the events of a stream until it ends; after its answer it is not waited for long."""
         self._close = response.close
         try:
-            await reading.events(response, self.shared.max_frame, self.shared.flow, self._take_event)
+            await wire.events(response, self.shared.max_frame, self.shared.flow, self._take_event)
         except (aiohttp.ClientError, OSError):
             if not self.answered:
                 raise
@@ -159,7 +163,7 @@ class Call(ABC):
     def _take(self, text: bytes) -> None:
         """One frame of a stream."""
         try:
-            found = reading.read(text)
+            found = wire.read(text)
         except Malformed as problem:
             self._unread(text, problem)
             return
@@ -199,7 +203,7 @@ class Call(ABC):
         if not self.answered:
             self.answered = True
             self._note("remote.failed", fault=fault.reason)
-            self._deliver(faults.answer(self.id, fault))
+            self._deliver(wire.fault_answer(self.id, fault))
         if isinstance(fault, Gone):
             self.shared.lost()
 
@@ -209,3 +213,115 @@ class Call(ABC):
 
     def _note(self, event: str, **fields: object) -> None:
         self.shared.note(Note(event, {"side": "server", "origin": self.shared.wire.origin, "method": self.frame.method[:100], **fields}))
+
+
+class LegacyCall(Call):
+    """One legacy request. ``before``: what has to be done before it is posted."""
+
+    modern: ClassVar[bool] = False
+
+    def __init__(self, shared: Shared, lane: int, frame: Frame, before: Sequence[asyncio.Future[Any]]) -> None:
+        super().__init__(shared, lane, frame)
+        self._before = before
+        self._begins = frame.method == INITIALIZE
+        self._sessions: list[str] = []
+
+    async def _exchange(self) -> None:
+        if self._before:
+            await asyncio.wait(self._before)
+        if self.shared.legacy.gone:
+            raise Fault("its session is over", transport="session")
+        refusal = await self._post({} if self._begins else self.shared.legacy.headers())
+        if refusal is not None:
+            self._answer(refusal)
+        await self._take_up()
+
+    async def _take_up(self) -> None:
+        """Take the stream up where it broke off, as long as it can say where that is."""
+        tries = 0
+        while not self.answered and self.cursor.id is not None:
+            if tries >= MAX_TRIES:
+                raise Fault("its stream broke off and could not be taken up again", transport="broken")
+            await asyncio.sleep(self.cursor.pause(tries))
+            self.cursor.moved = False
+            response = await taken_up(self.shared, self.cursor)
+            if response is not None:
+                try:
+                    await self._stream(response)
+                finally:
+                    response.close()
+            tries = 0 if self.cursor.moved else tries + 1
+
+    async def _stream(self, response: aiohttp.ClientResponse) -> None:
+        try:
+            await super()._stream(response)
+        except (aiohttp.ClientError, OSError):
+            if self.cursor.id is None:
+                raise
+
+    def _head_came(self, response: aiohttp.ClientResponse) -> None:
+        """``initialize`` counts only when it is answered: what follows it needs the session."""
+        if self._begins:
+            self._sessions = response.headers.getall(SESSION, [])
+        else:
+            self.accept()
+
+    async def _refused(self, response: aiohttp.ClientResponse, kind: str) -> Frame:
+        if response.status == 404 and self.shared.legacy.id is not None and not self._begins:
+            raise Gone
+        return await super()._refused(response, kind)
+
+    def _final(self, found: Frame) -> Frame:
+        if self._begins:
+            if found.kind == "result":
+                self.shared.legacy.began(self._sessions, found)
+            self.accept()
+        return found
+
+    def _single(self, text: bytes) -> None:
+        """In 2025-03-26 a body may be a batch (R92)."""
+        if frames.is_batch(text):
+            self._batch(text)
+        else:
+            super()._single(text)
+
+    def _unread(self, text: bytes, problem: Malformed) -> None:
+        if frames.is_batch(text):
+            self._batch(text)
+        else:
+            super()._unread(text, problem)
+
+    def _batch(self, text: bytes) -> None:
+        """The session takes a batch apart; here it only counts whether the answer is in it."""
+        line = wire.one_line(text)
+        for element in frames.batch(line):
+            who = frames.whose(element)
+            if who.get("answers") and who.get("id") == self.id:
+                self.answered = True
+        self._deliver(line)
+
+
+class ModernCall(Call):
+    """One modern request."""
+
+    modern: ClassVar[bool] = True
+
+    def __init__(self, shared: Shared, lane: int, frame: Frame, meta: jsontext.Object, mirror: Mirror) -> None:
+        super().__init__(shared, lane, frame)
+        self._meta = meta
+        self._mirror = mirror
+
+    async def _exchange(self) -> None:
+        """Post it; if the server misses headers, look at its tools again and post it once more (R74)."""
+        own = await self._mirror.headers(self.frame, self._meta)
+        refusal = await self._post(own)
+        if refusal is not None and self.frame.method == CALL and refusal.code == http_headers.MISMATCH:
+            fresh = await self._mirror.headers(self.frame, self._meta, afresh=True)
+            if fresh != own:
+                refusal = await self._post(fresh)
+        if refusal is not None:
+            self._answer(refusal)
+
+    def _final(self, found: Frame) -> Frame:
+        """A list of tools goes on without those that must not be used over HTTP."""
+        return self._mirror.learn(found) if self.frame.method == LIST and found.kind == "result" else found

@@ -19,9 +19,8 @@ from samplegate.core.http_headers import Annotations
 from samplegate.core.jsontext import Malformed
 from samplegate.core.session.rounds import Note
 from samplegate.core.session.state import MAX_TOOL
-from samplegate.links.remote import reading
-from samplegate.links.remote.faults import Fault, of_error
-from samplegate.links.remote.wire import Wire
+from samplegate.links.remote import wire
+from samplegate.links.remote.wire import Fault, Wire, of_error
 
 LIST: Final = "tools/list"
 CALL: Final = "tools/call"
@@ -132,7 +131,7 @@ class Mirror:
         line = frames.request(f"sg-tools-{self._asked}", LIST, params)
         response = await self._wire.post(http_headers.standard(LIST, jsontext.read(params), version), line)
         try:
-            found = await reading.answer(response, self._most)
+            found = await wire.answer(response, self._most)
         finally:
             response.close()
         if found.kind != "result" or found.payload is None:

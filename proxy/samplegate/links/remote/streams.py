@@ -1,4 +1,7 @@
-"""Event streams of a legacy server: where one broke off, when it may be taken up again (R95), and the standalone one of a session."""
+"""Event streams of a legacy server: where one broke off, when it may be taken up again (R95), and the standalone one of a session.
+
+What the server gave us to keep is here too: a session id and the negotiated revision, and the headers that say them again (R94).
+"""
 
 from __future__ import annotations
 
@@ -10,14 +13,52 @@ from typing import Final
 import aiohttp
 import msgspec
 
+from samplegate.core import http_headers, jsontext
 from samplegate.core.frames import Frame
 from samplegate.core.jsontext import Malformed
 from samplegate.core.session.rounds import Note
-from samplegate.links.remote import reading
-from samplegate.links.remote.faults import Fault, Gone, of_status
-from samplegate.links.remote.legacy import Legacy
-from samplegate.links.remote.wire import Wire
+from samplegate.links.remote import wire
+from samplegate.links.remote.wire import Fault, Flow, Gone, Wire, of_status
 from samplegate.links.sse import Event, Oversized
+
+SESSION: Final = "Mcp-Session-Id"
+FIRST_WITH_HEADER: Final = "2025-06-18"
+_id: Final = re.compile(r"[!-~]{1,1024}")
+_revision: Final = re.compile(r"[0-9A-Za-z._-]{1,64}")
+
+
+class Legacy:
+    """One session with a legacy server."""
+
+    def __init__(self) -> None:
+        self.id: str | None = None
+        self.revision = ""
+        self.begun = False
+        """Whether an ``initialize`` was answered with a result."""
+        self.gone = False
+        """Whether the server has said that it does not know the session any more."""
+
+    def forget(self) -> None:
+        """Another session is about to begin."""
+        self.id, self.revision, self.begun, self.gone = None, "", False, False
+
+    def headers(self) -> dict[str, str]:
+        """What every request after ``initialize`` carries."""
+        out = {} if self.id is None else {SESSION: self.id}
+        if self.revision >= FIRST_WITH_HEADER and _revision.fullmatch(self.revision):
+            out[http_headers.VERSION] = self.revision
+        return out
+
+    def began(self, session: list[str], answer: Frame) -> None:
+        """``initialize`` was answered with a result, and this many session ids came with it. Raises Fault for one that no header may hold."""
+        if len(session) > 1 or (session and not _id.fullmatch(session[0])):
+            raise Fault("its session id is not one of at most 1024 visible ASCII characters")
+        try:
+            revision = jsontext.string(jsontext.lookup(answer.payload, "protocolVersion"))
+        except Malformed:
+            revision = None
+        self.id, self.revision, self.begun, self.gone = (session[0] if session else None), revision or "", True, False
+
 
 LAST: Final = "Last-Event-ID"
 RETRY: Final = 1.0  # seconds before a stream is taken up again, where the server names no time
@@ -40,7 +81,7 @@ class Shared(msgspec.Struct, eq=False):
     lost: Callable[[], None]
     """The server does not know the session any more."""
     max_frame: int
-    flow: reading.Flow = msgspec.field(default_factory=reading.Flow)
+    flow: Flow = msgspec.field(default_factory=Flow)
     legacy: Legacy = msgspec.field(default_factory=Legacy)
 
 
@@ -83,7 +124,7 @@ async def taken_up(shared: Shared, cursor: Cursor) -> aiohttp.ClientResponse | N
         response = await shared.wire.get(shared.legacy.headers() | cursor.headers)
     except (aiohttp.ClientError, OSError):
         return None
-    if response.status == 200 and reading.kind_of(response) == reading.EVENTS:
+    if response.status == 200 and wire.kind_of(response) == wire.EVENTS:
         return response
     response.close()
     if response.status in _NOW_AND_THEN:
@@ -126,7 +167,7 @@ class Standalone:
             return
         self._was_open = True
         try:
-            await reading.events(response, self._shared.max_frame, self._shared.flow, self._take)
+            await wire.events(response, self._shared.max_frame, self._shared.flow, self._take)
         except (aiohttp.ClientError, OSError):
             return
         finally:
@@ -140,7 +181,7 @@ class Standalone:
         if not is_message(event):
             return
         try:
-            self._shared.received(0, reading.one_line(event.data))
+            self._shared.received(0, wire.one_line(event.data))
         except Malformed as problem:
             self._say("frame.refused", problem.fault)
 

@@ -1,17 +1,198 @@
-"""One HTTP request to one remote server: its own credentials, its bounds, and no way to another origin. Not a reader of answers."""
+"""One HTTP request to one remote server: its own credentials, its bounds, and no way to another origin; its response's body, and what can go wrong.
+
+A body is read no faster than it is taken and no further than its bound. What goes wrong is one sentence for whoever waits: never a URL, a header
+or a word that the server wrote.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import json
+import os
 from collections.abc import Callable, Mapping
-from typing import Final
+from typing import Any, Final
 
 import aiohttp
+import msgspec
 import yarl
 from aiohttp.abc import AbstractStreamWriter
 from multidict import CIMultiDict
 
 from samplegate import __version__
-from samplegate.links.remote.faults import Fault
+from samplegate.core import frames, jsontext
+from samplegate.core.jsontext import MAX_TOLERATED, Malformed
+from samplegate.core.session.shapes import INTERNAL
+from samplegate.links.sse import Event, Oversized, Parser
+
+_STATUS: Final = {
+    400: "it does not take the request",
+    401: "it does not take the gate's credentials",
+    403: "it forbids this to the gate",
+    404: "it has nothing at this address",
+    405: "it takes no POST at this address",
+    406: "it cannot answer as the protocol says",
+    413: "the request is too large for it",
+    415: "it does not take JSON",
+    429: "it has too many requests",
+    431: "the request's headers are too large for it",
+    502: "what stands before it cannot reach it",
+    503: "it is not ready",
+    504: "what stands before it has waited too long",
+}
+
+
+class Fault(Exception):
+    """Why a remote server's answer did not come. ``data`` goes into the error for programs: ``httpStatus``, or ``transport`` and a word."""
+
+    def __init__(self, reason: str, **data: Any) -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.data = data
+
+
+class Gone(Fault):
+    """The server does not know our session any more (R94)."""
+
+    def __init__(self) -> None:
+        super().__init__("HTTP 404: it does not know the session any more", httpStatus=404)
+
+
+def of_status(status: int) -> Fault:
+    """An HTTP answer that is no MCP answer."""
+    why = _STATUS.get(status) or ("it redirects" if 300 <= status < 400 else "it failed" if status >= 500 else "it is not an answer of the protocol")
+    return Fault(f"HTTP {status}: {why}", httpStatus=status)
+
+
+def of_error(error: BaseException) -> Fault:
+    """What the HTTP client ran into."""
+    match error:
+        case Fault():
+            return error
+        case aiohttp.ClientConnectorDNSError():
+            return Fault("its name cannot be resolved", transport="unreachable")
+        case aiohttp.ClientConnectorCertificateError():
+            return Fault("its certificate is not valid", transport="tls")
+        case aiohttp.ClientSSLError() | aiohttp.ServerFingerprintMismatch():
+            return Fault("no TLS connection can be made", transport="tls")
+        case aiohttp.ClientConnectorError():
+            return Fault(f"it cannot be reached{_said(error)}", transport="unreachable")
+        case TimeoutError():
+            return Fault("no connection was made in time", transport="unreachable")
+        case aiohttp.ClientPayloadError():
+            return Fault("its answer broke off", transport="broken")
+        case aiohttp.ClientResponseError():
+            return Fault("its answer is not HTTP, or its headers are too large", transport="broken")
+        case _:
+            return Fault("it closed the connection before it had answered", transport="broken")
+
+
+def _said(error: OSError) -> str:
+    """The system's own words, which come from a number: a text of an exception may hold an address."""
+    return f": {os.strerror(error.errno).lower()}" if error.errno is not None and error.errno > 0 else ""
+
+
+def fault_answer(id: frames.FrameId, fault: Fault) -> bytes:
+    """The fault as the answer of the request it concerns."""
+    return frames.error(id, INTERNAL, f"the remote server did not answer: {fault.reason}", jsontext.dump(fault.data) if fault.data else None)
+
+
+MAX_ERROR: Final = 1024 * 1024  # bytes of the body of an HTTP error that is looked at
+JSON: Final = "application/json"
+EVENTS: Final = "text/event-stream"
+
+
+class Flow:
+    """Whether responses are read: while nobody has paused it."""
+
+    def __init__(self) -> None:
+        self._open = asyncio.Event()
+        self._open.set()
+
+    def pause(self) -> None:
+        """Read no further; what one read has brought is still delivered."""
+        self._open.clear()
+
+    def resume(self) -> None:
+        """Go on."""
+        self._open.set()
+
+    async def clear(self) -> None:
+        """Wait while it is paused."""
+        if not self._open.is_set():
+            await self._open.wait()
+
+
+def kind_of(response: aiohttp.ClientResponse) -> str:
+    """The content type, without parameters and in lower case; empty if there is none. Raises Fault for a body that is compressed."""
+    if response.headers.get("Content-Encoding", "identity").strip().lower() not in ("identity", ""):
+        raise Fault("its answer is compressed, which it was not asked for")
+    return response.headers.get("Content-Type", "").partition(";")[0].strip().lower()
+
+
+async def body(response: aiohttp.ClientResponse, most: int, flow: Flow) -> bytes:
+    """The whole body. Raises Fault if it is larger than ``most`` bytes, and what aiohttp raises."""
+    length = response.content_length
+    if length is not None and length > most:
+        raise Fault(f"its answer has {length} bytes, more than {most}")
+    chunks, size = [], 0
+    while chunk := await response.content.readany():
+        await flow.clear()
+        chunks.append(chunk)
+        size += len(chunk)
+        if size > most:
+            raise Fault(f"its answer has more than {most} bytes")
+    return chunks[0] if len(chunks) == 1 else b"".join(chunks)
+
+
+async def events(response: aiohttp.ClientResponse, most: int, flow: Flow, take: Callable[[Event | Oversized], None]) -> None:
+    """Hand on every event until the stream ends. Raises what aiohttp raises when it breaks."""
+    parser = Parser(most)
+    while chunk := await response.content.readany():
+        await flow.clear()
+        for event in parser.feed(chunk):
+            take(event)
+
+
+async def answer(response: aiohttp.ClientResponse, most: int) -> frames.Frame:
+    """The answer alone, of a request that is our own: what else comes on its stream is dropped. Raises Fault, Malformed and what aiohttp raises."""
+    kind = kind_of(response)
+    if response.status != 200 or kind not in (JSON, EVENTS):
+        raise of_status(response.status)
+    if kind == JSON:
+        return read(await body(response, most, Flow()))
+    parser = Parser(most)
+    while chunk := await response.content.readany():
+        for event in parser.feed(chunk):
+            if isinstance(event, Event) and event.data and (frame := read(event.data)).kind in ("result", "error"):
+                return frame
+    raise Fault("its stream ended without an answer", transport="broken")
+
+
+def one_line(text: bytes) -> bytes:
+    """JSON as one line, since frames are lines elsewhere. Raises Malformed where a line end stands in a string: it would become another text."""
+    text = text.strip(b" \t\r\n")
+    if b"\n" not in text and b"\r" not in text:
+        return text
+    try:
+        msgspec.json.decode(text, type=msgspec.Raw)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        _tolerant(text)
+    return text.replace(b"\r", b" ").replace(b"\n", b" ")
+
+
+def _tolerant(text: bytes) -> None:
+    try:
+        if len(text) > MAX_TOLERATED:
+            raise ValueError
+        json.loads(text)
+    except (ValueError, RecursionError):
+        raise Malformed("it is not JSON") from None
+
+
+def read(text: bytes) -> frames.Frame:
+    """A body or an event's data as a frame. Raises Malformed."""
+    return frames.read(one_line(text))
+
 
 CONNECT: Final = 10.0  # seconds for a connection, the wait for a place in the pool included
 MAX_HOPS: Final = 3

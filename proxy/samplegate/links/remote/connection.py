@@ -1,12 +1,14 @@
 """The link to one remote server: frames go in, each finds its era, its order and its stream; what comes back is handed on with the stream's number.
 
-Not a session and not a judge of frames: whatever comes of a failure is one JSON-RPC error for the request it concerns.
+Whatever comes of a failure is one JSON-RPC error for the request it concerns. Notifications and answers go one after the other, because HTTP keeps
+no order; requests wait for them. All remote servers of a process share one pool of connections, without cookies, proxies from the environment
+or redirects.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from typing import Any, Final, Protocol
 
@@ -19,17 +21,102 @@ from samplegate.core.jsontext import Malformed
 from samplegate.core.session.capabilities import modern_meta
 from samplegate.core.session.rounds import Note
 from samplegate.core.session.state import INITIALIZE
-from samplegate.links.backlog import Backlog
-from samplegate.links.lines import MAX_LINE
-from samplegate.links.remote import faults
-from samplegate.links.remote.calls import Call
-from samplegate.links.remote.faults import Fault
-from samplegate.links.remote.legacycall import LegacyCall
+from samplegate.links.lines import MAX_LINE, Backlog
+from samplegate.links.remote import wire
+from samplegate.links.remote.calls import Call, LegacyCall, ModernCall
 from samplegate.links.remote.mirror import Mirror
-from samplegate.links.remote.modern import ModernCall
 from samplegate.links.remote.streams import Shared, Standalone
-from samplegate.links.remote.telling import Tells
-from samplegate.links.remote.wire import Wire
+from samplegate.links.remote.wire import Fault, Wire, of_error, of_status
+
+MAX_CONNECTIONS: Final = 2_000  # open streams hold one each; a process may mostly have 1,024 to 65,536 descriptors
+IDLE: Final = 4.0  # seconds; common servers close after 5, and a call must not be sent into a connection that is being closed
+MAX_HEADER: Final = 16_384  # bytes of one line of a response's head
+
+
+def pool(*, connections: int = MAX_CONNECTIONS, per_host: int = 0, ssl: aiohttp.Fingerprint | bool = True) -> aiohttp.ClientSession:
+    """A pool; whoever made it closes it. Only within a running loop."""
+    return aiohttp.ClientSession(
+        connector=aiohttp.TCPConnector(limit=connections, limit_per_host=per_host, keepalive_timeout=IDLE, ssl=ssl),
+        cookie_jar=aiohttp.DummyCookieJar(),
+        auto_decompress=False,  # a few bytes could become many; compressed answers are refused
+        trust_env=False,
+        max_line_size=MAX_HEADER,
+        max_field_size=MAX_HEADER,
+    )
+
+
+TIME: Final = 10.0  # seconds for one: a server says 202 at once, and what follows waits for it
+GRACE: Final = 0.25
+"""Seconds that a notification waits for requests before it: a server that answers in one piece says nothing until it has the answer."""
+MAX_WAITING: Final = 1_000
+
+
+class Tells:
+    """The order of what needs no answer. ``told`` is called with each frame that the server has accepted."""
+
+    def __init__(self, shared: Shared, told: Callable[[Frame], None]) -> None:
+        self._shared = shared
+        self._told = told
+        self._waiting: set[asyncio.Task[None]] = set()
+        self.last: asyncio.Task[None] | None = None
+        """What the next frame has to wait for, None if nothing is on its way."""
+
+    def tell(
+        self, frame: Frame, own: Callable[[], Mapping[str, str]], *, before: Iterable[asyncio.Future[Any]], requests: Iterable[asyncio.Future[Any]]
+    ) -> bool:
+        """Send one frame after those told before it and ``before``, and if they do not take long ``requests``. False if too many wait."""
+        if len(self._waiting) >= MAX_WAITING:
+            self._say(frame, Fault(f"{MAX_WAITING} others wait already"))
+            return False
+        after = [*before, *([] if self.last is None else [self.last])]
+        task = asyncio.get_running_loop().create_task(self._send(frame, own, after, [one for one in requests if not one.done()]))
+        self.last = task
+        self._waiting.add(task)
+        task.add_done_callback(self._over)
+        return True
+
+    def close(self) -> list[asyncio.Task[None]]:
+        """Send nothing any more; the tasks that end of it."""
+        tasks = list(self._waiting)
+        for task in tasks:
+            task.cancel()
+        return tasks
+
+    def _over(self, task: asyncio.Task[None]) -> None:
+        self._waiting.discard(task)
+        if self.last is task:
+            self.last = None
+
+    async def _send(
+        self, frame: Frame, own: Callable[[], Mapping[str, str]], after: list[asyncio.Future[Any]], requests: list[asyncio.Future[Any]]
+    ) -> None:
+        if after:
+            await asyncio.wait(after)
+        if requests:
+            await asyncio.wait(requests, timeout=GRACE)
+        try:
+            async with asyncio.timeout(TIME):
+                await self._post(frame, own())
+        except (Fault, aiohttp.ClientError, OSError) as error:
+            self._say(frame, of_error(error))
+        except Exception:
+            self._shared.note(Note("remote.failed", {"origin": self._shared.wire.origin, "exc_info": True}))
+
+    async def _post(self, frame: Frame, own: Mapping[str, str]) -> None:
+        if self._shared.legacy.gone:
+            raise Fault("its session is over")
+        response = await self._shared.wire.post(own, frame.raw)
+        response.close()
+        if response.status == 404 and self._shared.legacy.id is not None:
+            self._shared.lost()
+        if response.status >= 300:
+            raise of_status(response.status)
+        self._told(frame)
+
+    def _say(self, frame: Frame, fault: Fault) -> None:
+        what = frame.method[:100] or frame.kind
+        self._shared.note(Note("remote.untold", {"origin": self._shared.wire.origin, "method": what, "fault": fault.reason}))
+
 
 MAX_CALLS: Final = 1_000  # requests in flight; each holds a connection
 MAX_UNSENT: Final = 64 * 1024 * 1024  # bytes that wait for a server that does not take them
@@ -227,7 +314,7 @@ class Remote:
     def _answer_soon(self, lane: int, id: FrameId, fault: Fault) -> None:
         """Not from within ``send``: the relay is in the middle of something then."""
         self._note(Note("remote.failed", {"origin": self._shared.wire.origin, "fault": fault.reason}))
-        asyncio.get_running_loop().call_soon(self._received, lane, faults.answer(id, fault))
+        asyncio.get_running_loop().call_soon(self._received, lane, wire.fault_answer(id, fault))
 
     # -- the legacy session ----------------------------------------------------------------------------------------------------------------
 
