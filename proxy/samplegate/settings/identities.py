@@ -185,7 +185,7 @@ def _with_file(
         for key, why in entry.faults():
             part.problem(("tokens", index, key), why)
     file = part.file(("tokens_file",), tokens_file)
-    found = [*tokens]
+    found = [token for token in tokens if _digest.match(token.sha256) is not None]
     if file is not None:
         found += _tokens_in(file, token_in, part.problems)
     if len(found) > MAX_TOKENS:
