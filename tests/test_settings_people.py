@@ -10,7 +10,6 @@ import pytest
 from samplegate.settings import SettingsError, load
 from samplegate.settings.identities import PeopleSettings, PersonToken
 from samplegate.settings.serving import LoadedServe, load_serve
-from samplegate.settings.values import Address
 
 A, B, C = "ab" * 32, "cd" * 32, "12" * 32
 BASE = "policy: p\nservers: {docs: {command: x}}\n"
@@ -55,9 +54,9 @@ def test_nobody_is_named_by_default(tmp_path: Path) -> None:
 
 def test_a_variable_holds_the_whole_section(tmp_path: Path) -> None:
     found = loaded("", tmp_path, {"SAMPLEGATE_PEOPLE": ANN, "SAMPLEGATE_REVIEWS_LISTEN": "127.0.0.1:8090"})
-    assert (["ann"], Address("127.0.0.1", 8090), ()) == (
+    assert (["ann"], "127.0.0.1:8090", ()) == (
         [each.name for each in found.settings.people.tokens],
-        found.settings.reviews_at,
+        found.settings.reviews_listen,
         found.warnings,
     )
 

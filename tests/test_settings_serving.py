@@ -60,7 +60,7 @@ def test_the_quick_form_needs_no_file(tmp_path: Path) -> None:
 def test_a_file_says_everything(tmp_path: Path) -> None:
     found = loaded(WHOLE, tmp_path)
     assert (tmp_path / "rules.yaml", f"sqlite:{tmp_path / 'log.db'}") == (found.settings.policy, found.settings.decision_log)
-    assert (Address("0.0.0.0", 8443), Address("::1", 9000)) == (found.settings.listens_at, found.settings.admin_at)
+    assert (Address("0.0.0.0", 8443), "[::1]:9000") == (found.settings.listens_at, found.settings.admin_listen)
     assert (("gate.example.com", "gate.internal:*"), False, 5) == (found.settings.allowed_hosts, found.settings.watch, found.settings.drain_timeout)
     assert (["docs"], ["ci"]) == (list(found.settings.servers), [token.name for token in found.settings.callers.tokens])
     assert (tmp_path / "s.yaml", tmp_path / "rules.yaml") == found.files

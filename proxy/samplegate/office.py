@@ -25,13 +25,7 @@ if TYPE_CHECKING:
     from samplegate.core.review.views import Clean
     from samplegate.store.threads import KeptReviews
 
-FILE: Final = "reviews.db"
 DAY: Final = 86_400.0
-
-
-def store_url(settings: ProcessSettings) -> str:
-    """Where the reviews of a process are kept, as ``store`` says it."""
-    return settings.store or f"sqlite:{settings.state / FILE}"
 
 
 class Office:
@@ -69,7 +63,7 @@ class Office:
         if self._kept is None:
             from samplegate.store.threads import KeptReviews
 
-            self._kept = KeptReviews(store_url(self._settings))
+            self._kept = KeptReviews(self._settings.reviews)
             self._needed.set()
         return self._kept
 
@@ -126,7 +120,7 @@ class Office:
         """Whether there may be messages of an earlier process: then the outbox begins before anybody asks."""
         reviewers = self._house.rules.policy.policy.reviewers.values()
         told = any(reviewer.webhook is not None or reviewer.command is not None for reviewer in reviewers)
-        return told and Path(store_url(self._settings).partition(":")[2]).exists()
+        return told and Path(self._settings.reviews.partition(":")[2]).exists()
 
     def _clean(self, show: Show) -> Clean | None:
         """What takes secrets out of what webhooks are told: the detector's patterns and the policy's own."""

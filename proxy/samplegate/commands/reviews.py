@@ -34,12 +34,11 @@ from samplegate.core.review.states import Conflict
 from samplegate.core.review.verdicts import MAX_DEPTH, MOST_BYTES, read
 from samplegate.core.review.views import choices, span, told, withdrawn_for
 from samplegate.ports import Unavailable
-from samplegate.settings.definition import SETTINGS
+from samplegate.settings.definition import SETTINGS, ProcessSettings
 from samplegate.settings.serving import SERVE_SETTINGS
 from samplegate.settings.sources import NO_STATE, gather
 from samplegate.store.reviews import Reviews
 
-FILE: Final = "reviews.db"  # in the state folder, as for the gate itself
 MOST_MEANT: Final = 5
 MOST_NAME: Final = 100
 NOTHING: Final = "nothing is pending"
@@ -135,7 +134,7 @@ def _store(args: argparse.Namespace) -> Reviews:
         problems.append(NO_STATE)
     if problems:
         raise Unreadable("\nsamplegate: ".join(problems))
-    return Reviews(found.values.get("store") or f"sqlite:{found.values['state'] / FILE}", make=False)
+    return Reviews(ProcessSettings(state=found.values["state"], store=found.values.get("store")).reviews, make=False)
 
 
 def _meant(kept: Reviews, typed: str) -> Review:

@@ -8,9 +8,10 @@ import secrets
 import sys
 from typing import Final
 
-from samplegate.settings.identities import CALLER_NAME, PERSON_NAME
+from samplegate.settings.identities import PersonToken, Token
 
 BYTES: Final = 32  # of randomness: nobody guesses it, so a plain hash of it is enough
+_NO_HASH: Final = "0" * 64
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -38,12 +39,10 @@ def command(args: argparse.Namespace) -> int:
 
 def _wrong(name: str, role: str | None, reviewers: str | None) -> str | None:
     """Why there is no token for these, None if there is."""
-    if role is None:
-        if reviewers is not None:
-            return "--reviewers is for people; give --role too"
-        return None if CALLER_NAME.match(name) else f"{name!r} is no name of a caller; use at most 64 letters, digits and . _ @ -, but not local"
-    if PERSON_NAME.match(name) is None:
-        return f"{name!r} is no name of a person; use at most 64 letters, digits and . _ @ -"
+    if role is None and reviewers is not None:
+        return "--reviewers is for people; give --role too"
+    for _, why in (Token(name, _NO_HASH) if role is None else PersonToken(name, "viewer", _NO_HASH)).faults():
+        return f"{name!r} {why}"
     if reviewers is not None and role == "admin":
         return "--reviewers stands beside --role admin, which is for all reviewers; leave it out, or give another role"
     if reviewers is not None and (not all(reviewers.split(",")) or reviewers.split() != [reviewers]):

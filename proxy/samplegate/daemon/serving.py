@@ -29,6 +29,7 @@ from samplegate.preparation import loop_options, open_decision_log
 from samplegate.records.log import Log
 from samplegate.settings import SettingsError
 from samplegate.settings.serving import ServeSettings
+from samplegate.settings.values import address
 
 FAILED: Final = 1
 """A fault of the gate ended it."""
@@ -69,8 +70,7 @@ def _listeners(settings: ServeSettings) -> Listeners:
     why = open_to_all(bound(sockets["public"]), settings)
     if why is not None:  # a name that is another address than it should be
         raise Unavailable(why)
-    if settings.admin_at is not None:
-        sockets["admin"] = bind("admin_listen", settings.admin_at)
-    if settings.reviews_at is not None:
-        sockets["reviews"] = bind("reviews_listen", settings.reviews_at)
+    for name, text in (("admin", settings.admin_listen), ("reviews", settings.reviews_listen)):
+        if text is not None:
+            sockets[name] = bind(f"{name}_listen", address(text))
     return Listeners(sockets)

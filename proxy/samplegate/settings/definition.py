@@ -88,6 +88,11 @@ class ProcessSettings(msgspec.Struct, frozen=True, kw_only=True):
         Meta(description="Variables for the policy and the models, for clients that start the gate with a bare environment."),
     ] = None
 
+    @property
+    def reviews(self) -> str:
+        """The store of reviews: ``store``, or the file in the state folder."""
+        return self.store or f"sqlite:{self.state / 'reviews.db'}"
+
 
 class RunSettings(ProcessSettings, frozen=True, kw_only=True):
     """The settings of ``samplegate run``, which wraps one server."""

@@ -85,16 +85,6 @@ class ServeSettings(ProcessSettings, frozen=True, kw_only=True):
         """``listen``, taken apart."""
         return address(self.listen)
 
-    @property
-    def admin_at(self) -> Address | None:
-        """``admin_listen``, taken apart."""
-        return None if self.admin_listen is None else address(self.admin_listen)
-
-    @property
-    def reviews_at(self) -> Address | None:
-        """``reviews_listen``, taken apart."""
-        return None if self.reviews_listen is None else address(self.reviews_listen)
-
 
 SERVE_SETTINGS: Final = settings_of(ServeSettings)
 
