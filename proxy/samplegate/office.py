@@ -98,9 +98,8 @@ class Office:
             self._house.log.error("review.not_withdrawn", problem=str(problem))
 
     async def _outbox(self) -> None:
-        from samplegate.review.addresses import networks_of
         from samplegate.review.outbox import Outbox, World
-        from samplegate.review.webhooks import Place, Way
+        from samplegate.review.webhooks import Place, Way, networks_of
 
         world = World(
             store=self.store(),

@@ -14,9 +14,8 @@ from standardwebhooks.webhooks import Webhook as Signer
 
 from samplegate.core.policy import Reviewer, Webhook
 from samplegate.core.review.review import Delivery, Review
-from samplegate.review.addresses import networks_of
 from samplegate.review.outbox import Outbox, World
-from samplegate.review.webhooks import Bounds, Place, Way
+from samplegate.review.webhooks import Bounds, Place, Way, networks_of
 from tests.core.review.made import NOW, review
 from tests.review.endpoint import LOOPBACK, Endpoint
 from tests.review_store import MemoryReviews

@@ -11,8 +11,21 @@ from typing import Any, Final
 import pytest
 from yarl import URL
 
-from samplegate.review.addresses import networks_of
-from samplegate.review.webhooks import Again, Answered, Bounds, Delivered, Gone, Message, Refused, Said, Way, holds_verdict, proxy_of, send
+from samplegate.review.webhooks import (
+    Again,
+    Answered,
+    Bounds,
+    Delivered,
+    Gone,
+    Message,
+    Refused,
+    Said,
+    Way,
+    holds_verdict,
+    networks_of,
+    proxy_of,
+    send,
+)
 from tests.review.endpoint import LOOPBACK, Behave, answer, connect_proxy, contexts, endpoint, ok
 
 pytestmark = pytest.mark.anyio

@@ -7,7 +7,7 @@ from typing import Any
 from samplegate.core.decisions import Allowed
 from samplegate.core.policy import AllowRule
 from samplegate.core.requests import SamplingRequest
-from samplegate.core.review.unsent import MOST_BYTES, MOST_UNKNOWN, unsent
+from samplegate.core.review.create import MOST_BYTES, MOST_UNKNOWN, unsent
 from tests.core.asking import book, origin
 
 

@@ -1,24 +1,63 @@
-"""A new review and what its verdict is bound to: a digest of who asked, during what, and what will be acted on (T13). Pure."""
+"""A new review: what its verdict is bound to, and what of the request no model is sent. Pure.
+
+A verdict is bound to a digest of who asked, during what, and what will be acted on (T13). A reviewer sees model preferences, includeContext,
+metadata and params of no known meaning as the server sent them, with what the gate makes of each.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
 
+from samplegate.core import model_choice
 from samplegate.core.decide import Rulebook, worst_of
 from samplegate.core.decisions import Allowed, Decision, Escalated
+from samplegate.core.matching.facts import Facts
 from samplegate.core.parsing.strictjson import Fault, decode
 from samplegate.core.policy import AllowRule, EscalateRule, ModelRule, Policy, Prepend, seconds
-from samplegate.core.prompt import most_tokens
+from samplegate.core.prompt import BOUND, most_tokens
 from samplegate.core.requests import Call, Request
-from samplegate.core.review.review import Bounds, Review
-from samplegate.core.review.unsent import unsent
+from samplegate.core.review.review import Bounds, Review, Unsent
 from samplegate.core.session.request_state import params_digest
 from samplegate.core.session.rounds import Round
+
+MOST_BYTES: Final = 64 * 1024  # of all values together, as JSON
+MOST_UNKNOWN: Final = 20
+_KNOWN: Final = ("modelPreferences", "includeContext", "metadata")
+_SENT: Final = frozenset({"messages", "_meta", "task", *BOUND})
+"""What models are sent, and what belongs to the protocol."""
+
+
+def unsent(book: Rulebook, rule: ModelRule, allowed: Allowed | None, request: Request) -> tuple[Unsent, ...]:
+    """Nothing for an elicitation. ``allowed``: what a model is asked, None where none can be."""
+    return tuple(_unsent(book, rule, allowed, request)) if request.kind == "sampling" else ()
+
+
+def _unsent(book: Rulebook, rule: ModelRule, allowed: Allowed | None, request: Request) -> Iterator[Unsent]:
+    params = request.params
+    unknown = sorted(params.keys() - _SENT - {*_KNOWN})
+    left = MOST_BYTES
+    for param in [name for name in _KNOWN if name in params] + unknown[:MOST_UNKNOWN]:
+        size = len(param) + len(json.dumps(params[param]))
+        value: Any = params[param] if size <= left else f"[{size} bytes: too large to show]"
+        left -= size if size <= left else 0
+        yield Unsent(param[:200], value, "not used: no model can be asked" if allowed is None else _effect_of(book, rule, allowed, request, param))
+    if len(unknown) > MOST_UNKNOWN:
+        yield Unsent(f"{len(unknown) - MOST_UNKNOWN} more", None, "not sent to the model")
+
+
+def _effect_of(book: Rulebook, rule: ModelRule, allowed: Allowed, request: Request, param: str) -> str:
+    match param:
+        case "modelPreferences":
+            return f"not sent to the model; the gate chose {allowed.models[0]}: {model_choice.choose(book, rule, Facts(request)).why}"
+        case "includeContext" if request.params[param] != "none":  # R18
+            return "not followed: the gate has no context to include"
+        case _:
+            return "not sent to the model"
 
 
 def digest(

@@ -26,7 +26,6 @@ from samplegate.core.ledger import SCALE
 from samplegate.core.matching.secrecy import secret_fields, without_secrets
 from samplegate.core.policy import Show
 from samplegate.core.review.review import DECIDED, Event, Review, Verdict, cleared
-from samplegate.core.review.unsent import as_json
 from samplegate.urls import ShownUrl, shown_url
 
 _UNITS: Final = (("d", 86_400), ("h", 3_600), ("min", 60))
@@ -288,6 +287,8 @@ def _json(value: Any) -> str:
 
 MOST_BYTES: Final = 256 * 1024
 """A good ``most`` for webhooks and commands."""
+_PLAIN: Final = ("id", "digest", "state", "stage", "reviewer", "rule", "server", "caller", "era", "kind", "mode", "method")
+_MOMENTS: Final = ("created", "expires", "answers_until", "decided", "used")
 _FORM: Final = ("message", "requestedSchema")
 _URL: Final = ("message", "url")
 
@@ -314,24 +315,9 @@ def told(review: Review, *, show: Show, now: float, url: str | None, clean: Clea
 def _outline(review: Review, now: float, url: str | None) -> dict[str, Any]:
     """Who, what, when, where: no content and no names of fields."""
     return {
-        "id": review.id,
-        "digest": review.digest,
-        "state": review.state,
-        "stage": review.stage,
-        "reviewer": review.reviewer,
-        "rule": review.rule,
-        "server": review.server,
-        "caller": review.caller,
-        "era": review.era,
-        "kind": review.kind,
-        "mode": review.mode,
-        "method": review.method,
+        **{name: getattr(review, name) for name in _PLAIN},
         "during": [{"method": call.method, "tool": call.tool} for call in review.calls],
-        "created": moment(review.created),
-        "expires": moment(review.expires),
-        "answers_until": moment(review.answers_until),
-        "decided": moment(review.decided),
-        "used": moment(review.used),
+        **{name: moment(getattr(review, name)) for name in _MOMENTS},
         "seconds_left": max(0, int(review.expires - now)) if review.state == "pending" else 0,
         "late_seconds": int(review.late),
         "link": None if url is None else f"{url}/reviews/{review.id}",
@@ -376,7 +362,7 @@ def _content(review: Review, show: Show, clean: Clean | None) -> dict[str, Any]:
         "bounds": None if review.bounds is None else _plain(review.bounds),
         "why": review.why,
         "changed": list(review.changed),
-        "unsent": [dict(as_json(each)) for each in review.unsent],
+        "unsent": [msgspec.structs.asdict(each) for each in review.unsent],
         "answer": review.answer,
     }
     if review.verdict is not None:
