@@ -135,52 +135,34 @@ class Record:
     """The result's JSON as released; likewise."""
 
 
+_MEMBERS: Final = (
+    "decision_id time server caller era revision door round key kind mode calls effect rule reason detail tried changed shadows model input_tokens "
+    "output_tokens attempts cost_usd reserved_usd limits refused_by redacted review reviewer reviewed_by review_door reviewed_ms revokes duration_ms "
+    "outcome action decided_by fits policy_hash"
+).split()
+"""Of a line, in their order."""
+
+
 def to_json(record: Record, *, content: ContentMode = "none", key: bytes = b"") -> bytes:
     """One line of UTF-8 JSON without its line end. ``hash`` needs the ``key``; ``full`` is without secret-looking form values (R39)."""
-    line: dict[str, Any] = {
-        "decision_id": record.decision_id,
+    line: dict[str, Any] = {name: getattr(record, name, None) for name in _MEMBERS}
+    line |= {name: _clipped(line[name], MAX_NAME) for name in ("server", "caller", "revision", "round", "key", "model", "reviewed_by")}
+    line |= {name: None if line[name] is None else round(line[name], 3) for name in ("reviewed_ms", "duration_ms")}
+    line |= {
         "time": timestamp(record.time),
-        "server": _clipped(record.server, MAX_NAME),
-        "caller": _clipped(record.caller, MAX_NAME),
-        "era": record.era,
-        "revision": _clipped(record.revision, MAX_NAME),
-        "door": record.door,
-        "round": _clipped(record.round, MAX_NAME),
-        "key": _clipped(record.key, MAX_NAME),
-        "kind": record.kind,
-        "mode": record.mode,
         "calls": [_call(call) for call in record.calls[:MAX_CALLS]],
-        "effect": record.effect,
-        "rule": record.rule,
         "reason": str(record.reason),
         "detail": _clipped(record.detail, MAX_DETAIL),
         "tried": [_clipped(one, MAX_DETAIL) for one in record.tried[:MAX_CALLS]],
-        "changed": list(record.changed),
         "shadows": [{"rule": shadow.rule, "effect": shadow.effect} for shadow in record.shadows],
-        "model": _clipped(record.model, MAX_NAME),
-        "input_tokens": record.input_tokens,
-        "output_tokens": record.output_tokens,
         "attempts": [_attempt(one) for one in record.attempts[:MAX_ATTEMPTS]],
         "cost_usd": _dollars(record.usd),
         "reserved_usd": _dollars(record.reserved_usd),
-        "limits": list(record.limits),
-        "refused_by": record.refused_by,
         "redacted": dict(record.redacted) or None,
-        "review": record.review,
-        "reviewer": record.reviewer,
-        "reviewed_by": _clipped(record.reviewed_by, MAX_NAME),
-        "review_door": record.review_door,
-        "reviewed_ms": None if record.reviewed_ms is None else round(record.reviewed_ms, 3),
         "revokes": record.revokes or None,
-        "duration_ms": None if record.duration_ms is None else round(record.duration_ms, 3),
-        "outcome": record.outcome,
-        "action": record.action,
-        "decided_by": record.decided_by,
-        "fits": record.fits,
-        "policy_hash": record.policy_hash,
         **_contents(record, content, key),
     }
-    return _dump({name: value for name, value in line.items() if value is not None and value not in ("", [])})
+    return _dump({name: value for name, value in line.items() if value is not None and value not in ("", [], ())})
 
 
 def comes_again(outcome: str, door: str) -> bool:
@@ -260,13 +242,6 @@ FULL: Final = 250  # characters: a name this long may have been shortened (``MAX
 _time: Final = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]{1,9})?Z\Z")
 
 
-class During(msgspec.Struct, frozen=True):
-    """A call of the client's during which it was asked."""
-
-    method: str
-    tool: str | None = None
-
-
 class Try(msgspec.Struct, frozen=True):
     """One call of one model."""
 
@@ -294,7 +269,7 @@ class Line(msgspec.Struct, frozen=True):
     reason: str
     outcome: str
     mode: Literal["form", "url"] | None = None
-    calls: tuple[During, ...] = ()
+    calls: tuple[Call, ...] = ()
     rule: str | None = None
     tried: tuple[str, ...] = ()
     model: str | None = None

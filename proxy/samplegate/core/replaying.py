@@ -23,7 +23,7 @@ from samplegate.core.matching.secrecy import REMOVED, secret_fields, without_sec
 from samplegate.core.parsing.strictjson import Fault, decode
 from samplegate.core.policy import AllowRule, AnswerRule, DenyRule, EscalateRule, ForwardRule, Rule
 from samplegate.core.record import FULL, MAX_CALLS, Line
-from samplegate.core.requests import ELICITATION, SAMPLING, BadRequest, Call, ClientCapabilities, Origin, Request, parse
+from samplegate.core.requests import ELICITATION, SAMPLING, BadRequest, ClientCapabilities, Origin, Request, parse
 
 NO_CONTENTS: Final = "the record has no contents, and the rules that may take it look at them; record with `record_content: full`"
 NO_CLIENT: Final = "it depends on what the client had declared, which no record says; give --client"
@@ -166,7 +166,7 @@ def _requests(line: Line) -> list[Request] | str:
     if not isinstance(params, dict):
         return UNREADABLE
     method = SAMPLING if line.kind == "sampling" else ELICITATION
-    origin = Origin(line.server, line.caller, line.era, line.revision, _calls(line))
+    origin = Origin(line.server, line.caller, line.era, line.revision, line.calls)
     parsed = [parse(method, json.dumps(one, separators=(",", ":"), ensure_ascii=False).encode(), origin) for one in _mended(params)]
     found = [one for one in parsed if not isinstance(one, BadRequest)]
     return found if len(found) == len(parsed) else UNREADABLE
@@ -177,10 +177,6 @@ def _decoded(raw: msgspec.Raw) -> Any:
         return decode(bytes(raw))
     except Fault:
         return None
-
-
-def _calls(line: Line) -> tuple[Call, ...]:
-    return tuple(Call(call.method, call.tool) for call in line.calls)
 
 
 def _mended(params: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
@@ -230,7 +226,7 @@ def _possible(book: Rulebook, line: Line, client: ClientCapabilities | None) -> 
 
 
 def _known(line: Line) -> Known:
-    calls: Calls = _calls(line)
+    calls: Calls = line.calls
     facts: dict[str, object] = {row.fact: getattr(line, row.fact) for row in TABLE.values() if row.logged}
     mode = ABSENT if line.kind == "sampling" else line.mode or UNKNOWN
     is_url: object = UNKNOWN if mode is UNKNOWN else mode == "url"

@@ -21,7 +21,7 @@ class Call(msgspec.Struct, frozen=True):
     """A client request in flight during which a server may ask: tools/call, prompts/get or resources/read."""
 
     method: str
-    tool: str | None
+    tool: str | None = None
     """The tool's name for tools/call, else None."""
 
 
