@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from samplegate.core.windows import Window, after, start, zone
+from samplegate.core.ledger import Window, window_end, window_start, zone
 
 ZONES: Final = (
     "UTC",
@@ -25,8 +25,8 @@ ZONES: Final = (
 
 
 def test_utc_needs_no_database(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("samplegate.core.windows.ZoneInfo", None)
-    assert 1_779_926_400.0 == start("day", "UTC", 1_780_000_000.0)
+    monkeypatch.setattr("samplegate.core.ledger.ZoneInfo", None)
+    assert 1_779_926_400.0 == window_start("day", "UTC", 1_780_000_000.0)
 
 
 @pytest.mark.parametrize("name", ["Nowhere/Town", "Europe", "", "../etc/passwd", "/etc/localtime", "a\0b", "ü" * 400])
@@ -47,21 +47,21 @@ def test_a_name_that_is_no_zone_is_a_value_error(name: str) -> None:
 )
 def test_a_day_begins_with_its_first_second_whatever_that_is_called(tz: str, noon: tuple[int, int, int, int], hours: int, begins: str) -> None:
     here = datetime(*noon, tzinfo=ZoneInfo(tz)).timestamp()
-    assert begins == datetime.fromtimestamp(start("day", tz, here), ZoneInfo(tz)).isoformat()
-    assert hours * 3600 == after("day", tz, here) - start("day", tz, here)
+    assert begins == datetime.fromtimestamp(window_start("day", tz, here), ZoneInfo(tz)).isoformat()
+    assert hours * 3600 == window_end("day", tz, here) - window_start("day", tz, here)
 
 
 @settings(max_examples=500)
 @given(st.sampled_from(ZONES), st.sampled_from(["day", "month"]), st.floats(1_000_000_000, 2_500_000_000))
 def test_every_moment_is_in_one_window_and_windows_follow_one_another(tz: str, window: Window, now: float) -> None:
-    begin, end = start(window, tz, now), after(window, tz, now)
+    begin, end = window_start(window, tz, now), window_end(window, tz, now)
     assert begin <= now < end
-    assert (begin, end) == (start(window, tz, begin), after(window, tz, begin))
-    assert end == start(window, tz, end)
-    assert begin == start(window, tz, max(begin, end - 1.0))
+    assert (begin, end) == (window_start(window, tz, begin), window_end(window, tz, begin))
+    assert end == window_start(window, tz, end)
+    assert begin == window_start(window, tz, max(begin, end - 1.0))
 
 
 def test_clocks_set_back_over_midnight_do_not_bring_yesterday_back() -> None:
     """At one past midnight it became 23:01 once more."""
     midnight = datetime(2010, 11, 7, tzinfo=ZoneInfo("America/St_Johns")).timestamp()
-    assert midnight == start("day", "America/St_Johns", midnight + 30) == start("day", "America/St_Johns", midnight + 120)
+    assert midnight == window_start("day", "America/St_Johns", midnight + 30) == window_start("day", "America/St_Johns", midnight + 120)

@@ -16,8 +16,7 @@ import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from samplegate.core.ledger import Draw, Reserved, Terms
-from samplegate.core.windows import start
+from samplegate.core.ledger import Draw, Reserved, Terms, window_start
 from samplegate.limits.accounts import identity
 from tests.limits.desk import Desk
 
@@ -149,7 +148,7 @@ class Model:
             self.check_bucket(terms, mine, now)
             return
         if terms.per == "day":
-            mine = [entry for entry in mine if entry.at >= start("day", terms.tz, now)]
+            mine = [entry for entry in mine if entry.at >= window_start("day", terms.tz, now)]
         total = sum(entry.amount for entry in mine)
         assert total <= terms.most, f"{total} of {terms.most}"
 

@@ -1,7 +1,7 @@
 """Limits and what is drawn on them: reserve the worst case, settle the true figure, never let more through than the limit. Pure: time is passed in.
 
 Amounts are whole numbers of small units (``SCALE``), so that nothing is lost by rounding. All times are Unix seconds (wall clock). Not the
-store (``store/``), not what a request draws (``claims.py``), not the calendar (``windows.py``), not the slots of ``concurrent``.
+store (``store/``), not what a request draws (``claims.py``), not the slots of ``concurrent``.
 
 An account is one limit for one key (what its ``by`` comes to). Every draw is charged at its worst case when it is reserved, and that charge is
 what a crash leaves behind. Settling corrects it: an overrun is booked (the account may go beyond its limit: overdraft), a rest is given back as
@@ -11,19 +11,65 @@ later one. So what is admitted never exceeds ``most`` within a window of a calen
 **The clock going back** frees nothing. By at most ``SKEW`` it is a process that read the time before another one wrote: the account keeps its time.
 By more, the account takes the earlier time, so that a clock that was wrong for a while blocks nobody for years; a window that had begun by the wrong
 time begins again by the right one.
+
+Days and months are those of a calendar in any time zone, as Unix seconds: a day has 23 to 25 hours where clocks are changed, and begins with the
+change where there is no midnight.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import UTC, date, datetime, timedelta, tzinfo
 from decimal import Decimal
 from math import ceil, inf
 from types import MappingProxyType
 from typing import Final, Literal, TypeAlias
+from zoneinfo import ZoneInfo
 
 import msgspec
 
-from samplegate.core.windows import after, start
+Window: TypeAlias = Literal["day", "month"]
+
+
+def zone(name: str) -> tzinfo:
+    """The time zone of that IANA name; ``UTC`` needs no database. Raises ValueError, with the name, for one that is not known here."""
+    if name == "UTC":
+        return UTC
+    try:
+        return ZoneInfo(name)
+    except (KeyError, ValueError, OSError):  # not there; no name at all; a folder of the database
+        raise ValueError(name) from None
+
+
+def window_start(window: Window, tz: str, now: float) -> float:
+    """When the day or month that holds ``now`` began."""
+    return _around(window, tz, now)[0]
+
+
+def window_end(window: Window, tz: str, now: float) -> float:
+    """When the next day or month begins."""
+    return _around(window, tz, now)[1]
+
+
+def _around(window: Window, tz: str, now: float) -> tuple[float, float]:
+    here = zone(tz)
+    first = datetime.fromtimestamp(now, here).date()
+    if window == "month":
+        first = first.replace(day=1)
+    second = _next(window, first)
+    if (edge := _begins(second, here)) <= now:  # clocks set back over midnight show the old date once more
+        return edge, _begins(_next(window, second), here)
+    return _begins(first, here), edge
+
+
+def _next(window: Window, first: date) -> date:
+    return first + timedelta(days=1) if window == "day" else (first + timedelta(days=31)).replace(day=1)
+
+
+def _begins(day: date, here: tzinfo) -> float:
+    """Midnight: the first of two, and the change itself where clocks skip it (what ``fold=0`` means)."""
+    return datetime(day.year, day.month, day.day, tzinfo=here).timestamp()
+
 
 Quantity: TypeAlias = Literal["requests", "input_tokens", "output_tokens", "usd", "concurrent"]
 SCALE: Final[dict[Quantity, int]] = {"requests": 10**6, "input_tokens": 10**6, "output_tokens": 10**6, "usd": 10**12, "concurrent": 1}
@@ -236,7 +282,7 @@ def _at(limit: Terms, account: Account | None, now: float) -> Account:
 
 
 def _in_window(per: Literal["day", "month"], limit: Terms, account: Account | None, now: float) -> Account:
-    begin = start(per, limit.tz, now)
+    begin = window_start(per, limit.tz, now)
     if account is None or begin > account.stamp:
         return Account(0, begin)
     if begin == account.stamp or account.stamp - now <= SKEW:
@@ -269,7 +315,7 @@ def _returned(limit: Terms, account: Account, rest: int, at: float, latest: floa
             drained = elapsed * most // _period(limit) + short if elapsed or least != most else 0
             return max(0, rest - drained)
         case "day" | "month":
-            return rest if start(limit.per, limit.tz, at) == account.stamp else 0
+            return rest if window_start(limit.per, limit.tz, at) == account.stamp else 0
         case _:
             return rest
 
@@ -288,7 +334,7 @@ def _wait(limit: Terms, account: Account, want: int, now: float) -> float | None
             needed = _ceil((account.level + want - limit.most) * _period(limit), limit.most)
             return _time(_ticks(account.stamp) + needed + 1) - now  # one tick more: what is added to `now` is rounded
         case "day" | "month":
-            return after(limit.per, limit.tz, account.stamp) - now
+            return window_end(limit.per, limit.tz, account.stamp) - now
         case _:
             return None
 

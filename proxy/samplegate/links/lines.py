@@ -66,6 +66,26 @@ class Backlog:
                 waiter.set_result(None)
 
 
+class Backlogged:
+    """A link, as far as it tells what its peer has not yet taken."""
+
+    _backlog: Backlog
+
+    @property
+    def pressure(self) -> Callable[[bool], None]:
+        """Called with True when the peer leaves over HIGH_WATER bytes untaken (from within ``send``), with False when it has caught up or gone."""
+        return self._backlog.pressure
+
+    @pressure.setter
+    def pressure(self, call: Callable[[bool], None]) -> None:
+        self._backlog.pressure = call
+
+    @property
+    def buffered(self) -> int:
+        """Bytes that the system has not yet taken from us."""
+        return self._backlog.size
+
+
 MAX_LINE: Final = 256 << 20
 """Longest line taken, in bytes: well over the tens of MiB that real results reach, well under what would fill a small machine."""
 

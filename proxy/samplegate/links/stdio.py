@@ -17,7 +17,7 @@ from contextlib import suppress
 from typing import Protocol
 
 from samplegate.links.fd_streams import LOOK, PIPE_SIZE, PolledReader, PolledWriter, ThreadedReader, ThreadedWriter
-from samplegate.links.lines import MAX_LINE, Backlog, Lines, Receiver
+from samplegate.links.lines import MAX_LINE, Backlog, Backlogged, Lines, Receiver
 
 
 class CannotStart(Exception):
@@ -44,7 +44,7 @@ class _Writer(Protocol):
     def abort(self) -> None: ...
 
 
-class LineLink:
+class LineLink(Backlogged):
     """A stream of lines each way. Everything but ``drained`` returns at once; all of it belongs to the event loop's thread."""
 
     def __init__(self, reader: _Reader, writer: _Writer, lines: Lines, backlog: Backlog) -> None:
@@ -54,20 +54,6 @@ class LineLink:
         self._backlog = backlog
         self.send: Callable[[bytes], None] = writer.send
         """Queue one line, to which the line end is added. A line for a peer that has gone, or after ``close_writing``, is dropped and counted."""
-
-    @property
-    def pressure(self) -> Callable[[bool], None]:
-        """Called with True when the peer leaves over HIGH_WATER bytes untaken (from within ``send``), with False when it has caught up or gone."""
-        return self._backlog.pressure
-
-    @pressure.setter
-    def pressure(self, call: Callable[[bool], None]) -> None:
-        self._backlog.pressure = call
-
-    @property
-    def buffered(self) -> int:
-        """Bytes that the system has not yet taken from us."""
-        return self._backlog.size
 
     @property
     def dropped(self) -> int:

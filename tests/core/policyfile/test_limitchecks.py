@@ -114,7 +114,7 @@ def test_a_machine_without_time_zones_is_told_what_to_install_and_knows_utc(monk
     def gone(_name: str) -> Any:
         raise zoneinfo.ZoneInfoNotFoundError
 
-    monkeypatch.setattr("samplegate.core.windows.ZoneInfo", gone)
+    monkeypatch.setattr("samplegate.core.ledger.ZoneInfo", gone)
     monkeypatch.setattr(zoneinfo, "available_timezones", set)
     read = draft("{requests: 1, per: day, tz: Europe/Berlin}", ANY)
     limitchecks.check(read)

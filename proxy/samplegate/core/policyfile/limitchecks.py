@@ -12,7 +12,7 @@ from typing import Final, TypeAlias, TypeGuard
 from samplegate.core import costs
 from samplegate.core.catalogue import Catalogue, ModelFacts
 from samplegate.core.claims import amounts, units
-from samplegate.core.ledger import MOST, SCALE
+from samplegate.core.ledger import MOST, SCALE, Window, zone
 from samplegate.core.policy import AllowRule, AnswerRule, EscalateRule, ForwardRule, Limit, Model, ModelRule, Rule
 from samplegate.core.policyfile import timeouts
 from samplegate.core.policyfile.draft import Draft
@@ -20,7 +20,6 @@ from samplegate.core.policyfile.reviewer_checks import asks_no_model
 from samplegate.core.policyfile.tree import Path, quoted
 from samplegate.core.policyfile.validate import did_you_mean
 from samplegate.core.prompt import most_tokens
-from samplegate.core.windows import Window, zone
 
 Drawing: TypeAlias = AllowRule | AnswerRule | ForwardRule | EscalateRule
 

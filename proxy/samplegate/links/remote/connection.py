@@ -21,7 +21,7 @@ from samplegate.core.jsontext import Malformed
 from samplegate.core.session.capabilities import modern_meta
 from samplegate.core.session.rounds import Note
 from samplegate.core.session.state import INITIALIZE
-from samplegate.links.lines import MAX_LINE, Backlog
+from samplegate.links.lines import MAX_LINE, Backlog, Backlogged
 from samplegate.links.remote import wire
 from samplegate.links.remote.calls import Call, LegacyCall, ModernCall
 from samplegate.links.remote.mirror import Mirror
@@ -139,7 +139,7 @@ class RemoteReceiver(Protocol):
         """Learn that the server has ended the session for good. Called once; requests in flight have their error, or get it."""
 
 
-class Remote:
+class Remote(Backlogged):
     """One client's way to one remote server, or that of one caller's modern requests. All of it belongs to the event loop's thread.
 
     ``headers`` are our own credentials for this server; those that the protocol sets are left out of them. ``max_frame`` in bytes.
@@ -172,20 +172,6 @@ class Remote:
         """Of the last modern request, for a notification that names none."""
         self._closed = False
         self._told_end = False
-
-    @property
-    def pressure(self) -> Callable[[bool], None]:
-        """As of ``LineLink``: whether the server leaves too many bytes untaken."""
-        return self._backlog.pressure
-
-    @pressure.setter
-    def pressure(self, call: Callable[[bool], None]) -> None:
-        self._backlog.pressure = call
-
-    @property
-    def buffered(self) -> int:
-        """Bytes of requests that the system has not yet taken from us."""
-        return self._backlog.size
 
     def pause_reading(self) -> None:
         """Read no stream any further; what one read has brought is still delivered."""
