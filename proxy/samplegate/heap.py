@@ -8,7 +8,6 @@ or the whole heap is trimmed once no large frame has come for a while. The first
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
 from contextlib import suppress
 from typing import Final, NoReturn
 
@@ -37,13 +36,9 @@ def bound() -> None:
 
 
 class Trimmer:
-    """Trims the heap of this process after large frames, and again after the requests that they opened have ended.
+    """Trims the heap of this process after large frames."""
 
-    ``held``: how many bytes of open requests the session remembers.
-    """
-
-    def __init__(self, held: Callable[[], int]) -> None:
-        self._held = held
+    def __init__(self) -> None:
         self._came = anyio.Event()
 
     def came(self) -> None:
@@ -51,16 +46,13 @@ class Trimmer:
         self._came.set()
 
     async def watch(self) -> NoReturn:
-        """Trim the heap each time that no more large frames come, and when what is held has become less since."""
+        """Trim the heap each time that large frames have come and no more do."""
         while True:
             await self._came.wait()
-            held = sys.maxsize
-            while self._came.is_set() or held > KEPT:
+            while self._came.is_set():
                 self._came = anyio.Event()
                 await anyio.sleep(CALM)
-                if not self._came.is_set() and (now := self._held()) < held:
-                    held = now
-                    _trim()
+            _trim()
 
 
 def _trim() -> None:

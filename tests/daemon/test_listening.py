@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from samplegate.daemon.listening import listener
-from samplegate.links.front.bounds import Bounds
+from samplegate.daemon.listeners import listener
 from samplegate.links.front.connection import Connections
+from samplegate.links.front.http import Bounds
 
 pytestmark = pytest.mark.anyio
 BOUND = 20.0

@@ -34,13 +34,12 @@ from samplegate.daemon.reviewers import Reviewers
 from samplegate.daemon.server import Server
 from samplegate.daemon.watch import watching
 from samplegate.house import House
-from samplegate.links.front.bounds import Bounds
-from samplegate.links.front.replies import Receive, Scope, Send
+from samplegate.links.front.http import Bounds, Receive, Scope, Send
 from samplegate.links.front.sessions import Sessions
 from samplegate.ports import Unavailable
 from samplegate.records.decisions import DecisionLog
 from samplegate.records.log import Log
-from samplegate.records.metrics import Metrics, metrics_file
+from samplegate.records.metrics import Metrics
 from samplegate.settings.serving import ServeSettings
 
 LINGER: Final = 3.0  # seconds that sessions and connections outlive the last answer of a drain: clients list tools right after it
@@ -137,9 +136,9 @@ class Daemon:
             await self._listen(group)
             group.start_soon(lag.measure, lambda late: self.house.metrics.observe("samplegate_event_loop_lag_seconds", late))
             group.start_soon(self._notify.feed)
-            metrics = metrics_file(self.house.metrics, self._settings.metrics_file, "serve")
+            metrics = self.operators.metrics_file()
             if metrics is not None and self._settings.metrics_interval:
-                group.start_soon(metrics.keep, self._settings.metrics_interval, self._log)
+                group.start_soon(metrics.keep, self._settings.metrics_interval, self.operators.complain)
             group.start_soon(self.guard.warm)
             self.operators.unready = None
             for event, line, fields in self.operators.hello():

@@ -21,9 +21,8 @@ from samplegate.daemon.server import Server
 from samplegate.house import House
 from samplegate.links.child_process import unresolved
 from samplegate.links.front.endpoint import App, endpoint
-from samplegate.links.front.replies import Receive, Scope, Send
+from samplegate.links.front.http import Access, Receive, Scope, Send
 from samplegate.links.front.sessions import Sessions
-from samplegate.links.front.told import Access
 from samplegate.settings.servers import ServerSettings
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from samplegate.daemon.listeners import Listeners
 from samplegate.daemon.people import People
 from samplegate.daemon.preparation import Wanted
 from samplegate.house import House
-from samplegate.links.front.bounds import Bounds
+from samplegate.links.front.http import Bounds
 from samplegate.office import Office
 from samplegate.settings.serving import ServeSettings
 

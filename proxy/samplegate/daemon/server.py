@@ -29,7 +29,7 @@ from samplegate.daemon.places import Places
 from samplegate.evidence import Witnessed, key_of
 from samplegate.flow import Sink
 from samplegate.house import House
-from samplegate.links.front.served import Refused
+from samplegate.links.front.http import Refused
 from samplegate.relay import enforce_timeouts
 from samplegate.settings.servers import ServerSettings
 from samplegate.wiring import Wires

@@ -16,8 +16,7 @@ from samplegate import heap
 from samplegate.core import load
 from samplegate.daemon.announcements import announce, hear_libraries, refuse_start
 from samplegate.daemon.daemon import Daemon
-from samplegate.daemon.listeners import Listeners
-from samplegate.daemon.listening import bind, bound
+from samplegate.daemon.listeners import Listeners, bind, bound
 from samplegate.daemon.notify import Notify
 from samplegate.daemon.operators import admin_token
 from samplegate.daemon.preparation import read_all

@@ -129,12 +129,10 @@ def _text(value: object) -> str:
     return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode()
 
 
-def metrics_file(metrics: Metrics, template: str | None, server: str) -> MetricsFile | None:
-    """The file of the setting, with ``{server}`` and ``{pid}`` filled in; other braces stay."""
-    if template is None:
-        return None
+def file_path(template: str, server: str, pid: int) -> Path:
+    """``--metrics-file`` with ``{server}`` and ``{pid}`` filled in; other braces stay."""
     safe = "".join(character if character.isalnum() or character in "._-" else "_" for character in server)
-    return MetricsFile(metrics, Path(template.replace("{server}", safe).replace("{pid}", str(os.getpid()))))
+    return Path(template.replace("{server}", safe).replace("{pid}", str(pid)))
 
 
 class MetricsFile:
@@ -166,10 +164,10 @@ class MetricsFile:
     async def keep(
         self,
         seconds: float,
-        log: Log,
+        failed: Callable[[str], object],
         sleep: Callable[[float], Awaitable[object]] = anyio.sleep,
     ) -> None:
-        """Write it every so many seconds, in a thread, until cancelled. Of several failures in a row, the first is logged."""
+        """Write it every so many seconds, in a thread, until cancelled. ``failed`` hears of the first of several failures in a row."""
         told = False
         while True:
             await sleep(seconds)
@@ -177,7 +175,7 @@ class MetricsFile:
                 await to_thread.run_sync(self.write, abandon_on_cancel=True)
             except Unavailable as problem:
                 if not told:
-                    log.warning("metrics.unwritten", problem=str(problem))
+                    failed(str(problem))
                 told = True
             else:
                 told = False

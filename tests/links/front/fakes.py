@@ -12,12 +12,9 @@ from samplegate.core import frames
 from samplegate.core.frames import Frame, FrameId
 from samplegate.core.session.rounds import Note
 from samplegate.links import sse
-from samplegate.links.front.bounds import Bounds
 from samplegate.links.front.endpoint import App, endpoint
-from samplegate.links.front.replies import Message
-from samplegate.links.front.served import Lane, Refused
+from samplegate.links.front.http import Access, Bounds, Lane, Message, Refused
 from samplegate.links.front.sessions import Sessions
-from samplegate.links.front.told import Access
 
 LEGACY = "2025-11-25"
 MODERN = "2026-07-28"

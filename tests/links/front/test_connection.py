@@ -12,10 +12,10 @@ import aiohttp
 import pytest
 from uvicorn.server import ServerState
 
-from samplegate.daemon.listening import listener
+from samplegate.daemon.listeners import listener
 from samplegate.links.front import connection
-from samplegate.links.front.bounds import Bounds
 from samplegate.links.front.connection import Connections
+from samplegate.links.front.http import Bounds
 from tests.links.front.fakes import META, MODERN, Front, Served, initialize, note, result, silent
 
 pytestmark = pytest.mark.anyio

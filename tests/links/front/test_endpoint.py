@@ -6,8 +6,7 @@ import json
 
 import pytest
 
-from samplegate.links.front.bounds import Bounds
-from samplegate.links.front.told import METHODS, REASONS
+from samplegate.links.front.http import METHODS, REASONS, Bounds
 from tests.links.front.fakes import Call, Front, Served, initialize
 
 pytestmark = pytest.mark.anyio

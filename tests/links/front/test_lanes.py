@@ -8,7 +8,7 @@ import json
 import pytest
 
 from samplegate.core.frames import Frame
-from samplegate.links.front.bounds import Bounds
+from samplegate.links.front.http import Bounds
 from tests.links.front.fakes import LEGACY, Conversation, Front, Legacy, Served, initialize, note, result, silent
 
 pytestmark = pytest.mark.anyio

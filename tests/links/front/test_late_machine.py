@@ -9,8 +9,8 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from samplegate.links.front.bounds import Bounds
-from samplegate.links.front.session import Session
+from samplegate.links.front.http import Bounds
+from samplegate.links.front.sessions import Session
 from samplegate.links.front.stream import GONE, Held, Reader, Stream
 from tests.links.front.fakes import Conversation, note, result, silent
 

@@ -9,8 +9,7 @@ import string
 import pytest
 
 from samplegate.core.frames import Frame
-from samplegate.links.front.bounds import Bounds
-from samplegate.links.front.served import Refused
+from samplegate.links.front.http import Bounds, Refused
 from tests.links.front.fakes import LEGACY, Conversation, Front, Served, agrees, error, initialize, note, result, silent
 
 pytestmark = pytest.mark.anyio

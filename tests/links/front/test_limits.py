@@ -7,7 +7,7 @@ import json
 
 import pytest
 
-from samplegate.links.front.bounds import Bounds
+from samplegate.links.front.http import Bounds
 from samplegate.links.front.stream import SLOW, Held, Reader, Stream
 from tests.links.front.fakes import Call, Front, Served, initialize, note, result, silent
 

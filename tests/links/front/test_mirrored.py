@@ -8,8 +8,8 @@ from collections.abc import Mapping
 import pytest
 
 from samplegate.core.frames import Frame
-from samplegate.links.front import mirrored
-from samplegate.links.front.mirrored import Mirrored
+from samplegate.links.front import modern as mirrored
+from samplegate.links.front.modern import Mirrored
 from tests.links.front.fakes import Conversation, Front, Served, echoes, note, result
 
 pytestmark = pytest.mark.anyio

@@ -10,8 +10,7 @@ import pytest
 
 from samplegate.core.frames import Frame
 from samplegate.links.front.answering import GRACE
-from samplegate.links.front.bounds import Bounds
-from samplegate.links.front.served import Refused
+from samplegate.links.front.http import Bounds, Refused
 from tests.links.front.fakes import META, MODERN, Call, Conversation, Front, Served, error, note, result, silent
 
 pytestmark = pytest.mark.anyio

@@ -10,10 +10,8 @@ from collections.abc import Callable
 from typing import Final, TypeAlias
 
 from samplegate.links import sse
-from samplegate.links.front.bounds import Bounds
-from samplegate.links.front.replies import Headers
+from samplegate.links.front.http import Bounds, Headers, Ticks
 from samplegate.links.front.stream import CLOSING, DISPLACED, SLOW, Reader
-from samplegate.links.front.ticks import Ticks
 from samplegate.links.front.visit import Visit
 from samplegate.links.lines import one_line
 

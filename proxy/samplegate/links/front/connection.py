@@ -18,8 +18,7 @@ from typing import Any, Final, Literal, cast
 import httptools  # type: ignore[import-untyped]
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from samplegate.links.front.bounds import Bounds
-from samplegate.links.front.replies import Receive, Scope, Send
+from samplegate.links.front.http import Bounds, Receive, Scope, Send
 from samplegate.links.front.visit import CONNECTION
 
 _LINGER: Final = 1.0  # seconds for a client that is turned away to read why: closed at once, it could lose the answer

@@ -1,10 +1,11 @@
-"""MCP over HTTP at one server's path: an ASGI application for both eras. Which era and which kind of request; the rest is theirs.
+"""MCP over HTTP at one server's path: an ASGI application for both eras. It reads the body of a POST and tells the era; the rest is theirs.
 
 Not who may call (an application around this one has put the caller into the scope), and no Host or Origin (R96).
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Final, TypeAlias
 
@@ -14,13 +15,59 @@ from samplegate.core import frames, jsontext
 from samplegate.core.frames import Frame
 from samplegate.core.jsontext import Malformed
 from samplegate.core.session.rounds import Note
-from samplegate.links.front import body, heading, legacy, modern
-from samplegate.links.front.mirrored import Mirrored
-from samplegate.links.front.replies import INTERNAL, PARSE_ERROR, Receive, Reply, Scope, Send, not_allowed, refusal
-from samplegate.links.front.served import Served
+from samplegate.links.front import heading, legacy, modern
+from samplegate.links.front.heading import Found
+from samplegate.links.front.http import INTERNAL, PARSE_ERROR, Access, Receive, Reply, Scope, Send, Served, method_label, not_allowed, refusal
+from samplegate.links.front.modern import Mirrored
 from samplegate.links.front.sessions import Sessions
-from samplegate.links.front.told import Access, method_label
 from samplegate.links.front.visit import Visit
+from samplegate.links.lines import one_line
+
+_CLOSE: Final = ((b"connection", b"close"),)
+"""What is still to come of such a request is not read."""
+
+
+async def read_body(receive: Receive, found: Found, most: int, seconds: float, *, there: bool = False) -> bytes | Reply | None:
+    """The body as one line, the refusal, or None where the client went away before it was complete. ``there``: it need not be waited for."""
+    announced = found.get(b"content-length", b"0")
+    if not announced.isdigit() or len(announced) > 18 or int(announced) > most:
+        return _too_large(most)
+    if there:
+        whole = await _whole(receive, most)
+    else:
+        try:
+            async with asyncio.timeout(seconds):
+                whole = await _whole(receive, most)
+        except TimeoutError:
+            return refusal(408, "body_time", f"the body was not complete after {seconds:g} seconds", code=INTERNAL, extra=_CLOSE)
+    return one_line(whole) if isinstance(whole, bytes) else whole
+
+
+async def _whole(receive: Receive, most: int) -> bytes | Reply | None:
+    message = await receive()
+    if message["type"] != "http.request":
+        return None
+    first: bytes = message.get("body", b"")
+    if message.get("more_body"):
+        return await _rest(receive, first, most)
+    return _too_large(most) if len(first) > most else first
+
+
+async def _rest(receive: Receive, first: bytes, most: int) -> bytes | Reply | None:
+    whole = bytearray(first)
+    more = True
+    while more and len(whole) <= most:
+        message = await receive()
+        if message["type"] != "http.request":
+            return None
+        whole += message.get("body", b"")
+        more = message.get("more_body", False)
+    return _too_large(most) if len(whole) > most else bytes(whole)
+
+
+def _too_large(most: int) -> Reply:
+    return refusal(413, "body_size", f"the body is larger than {most} bytes", extra=_CLOSE)
+
 
 App: TypeAlias = Callable[[Scope, Receive, Send], Awaitable[None]]
 _any: Final = msgspec.json.Decoder(msgspec.Raw)
@@ -82,7 +129,7 @@ async def _posted(visit: Visit, served: Served, sessions: Sessions, mirrored: Mi
     if fault is not None:
         return fault
     bounds = sessions.bounds
-    line = await body.read(visit.receive, visit.found, bounds.body, bounds.body_time, there=visit.complete())
+    line = await read_body(visit.receive, visit.found, bounds.body, bounds.body_time, there=visit.complete())
     if not isinstance(line, bytes):
         visit.end = "" if line is not None else "gone"
         return line

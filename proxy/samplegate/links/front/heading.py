@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import Final, TypeAlias
 
-from samplegate.links.front.replies import Reply, refusal
+from samplegate.links.front.http import Reply, refusal
 
 Found: TypeAlias = dict[bytes, bytes]
 

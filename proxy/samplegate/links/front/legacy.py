@@ -1,25 +1,91 @@
-"""A legacy session over HTTP, 2025-03-26 to 2025-11-25: gone on with by POSTs, heard by GETs, ended by a DELETE (R93 to R95).
+"""A legacy session over HTTP, 2025-03-26 to 2025-11-25: begun by an initialize, continued by POSTs, heard by GETs, ended by a DELETE (R93 to R95).
 
-A disconnect is no cancel (T35): what comes later is kept for a GET with Last-Event-ID. Not how it
-begins (opening), and not the sessions' bounds (sessions).
+A disconnect is no cancel (T35): what comes later is kept for a GET with Last-Event-ID. ``sessions`` bounds the sessions.
 """
 
 from __future__ import annotations
 
+import asyncio
 from typing import Final
 
-from samplegate.core import frames
+from samplegate.core import frames, jsontext
 from samplegate.core.eras import LEGACY, MODERN, has_batches, has_modes
 from samplegate.core.frames import Frame, FrameId
 from samplegate.core.jsontext import Malformed
 from samplegate.links import sse
-from samplegate.links.front import answering, heading, opening
-from samplegate.links.front.replies import JSON, Reply, busy, not_allowed, refusal
-from samplegate.links.front.served import Served
-from samplegate.links.front.session import STANDALONE, Session
-from samplegate.links.front.sessions import AGAIN, Sessions
+from samplegate.links.front import answering, heading
+from samplegate.links.front.http import INTERNAL, JSON, Headers, Refused, Reply, Served, busy, not_allowed, refusal, refused
+from samplegate.links.front.sessions import AGAIN, STANDALONE, Session, Sessions
 from samplegate.links.front.stream import CLOSING, DISPLACED, GONE, Reader, Stream
 from samplegate.links.front.visit import Visit
+
+
+async def begin(visit: Visit, served: Served, sessions: Sessions, id: FrameId | None) -> Reply | None:
+    """Serve an ``initialize`` without a session. None: it was answered by a stream, or the client has gone."""
+    if sessions.draining(served.name):
+        return busy(503, "draining", "this server is about to end", id, AGAIN)
+    full = sessions.reserve(visit.caller, id)
+    if full is not None:
+        return full
+    try:
+        conversation = await served.begin(visit.caller)
+    except BaseException as problem:
+        sessions.release(visit.caller)
+        if isinstance(problem, Refused):
+            return refused(problem, id)
+        raise
+    session = sessions.made(visit.caller, served.name, conversation)
+    visit.session, visit.waits = session.tag, True
+    stream = session.asked(1, visit.trace)
+    reader = visit.reader = Reader(stream)
+    try:
+        return await _opened(visit, sessions, session, id, reader)
+    finally:
+        reader.leave()
+        if stream.ended:
+            session.left(stream, sessions.clock())
+        stream.free()
+        if sessions.find(session.id, session.server, session.caller) is None:
+            sessions.end(session)
+
+
+async def _opened(visit: Visit, sessions: Sessions, session: Session, id: FrameId | None, reader: Reader) -> Reply | None:
+    """The server's answer decides whether there is a session: its id goes out with a result only."""
+    bounds, stream = sessions.bounds, reader.stream
+    session.conversation.received(stream.lane, visit.handed_over())
+    visit.watch(reader)
+    deadline = asyncio.get_running_loop().time() + bounds.opening
+    while not (stream.ended or reader.stopped):
+        left = deadline - asyncio.get_running_loop().time()
+        reader.given = stream.seq  # what comes before the answer is kept for it
+        if left <= 0 or not await reader.more(left):
+            return refusal(504, "opening", f"the server has not answered after {bounds.opening:g} seconds", id, code=INTERNAL)
+    reader.given = 0
+    if reader.stopped:
+        visit.end = reader.stopped
+        return busy(503, "draining", "this server is about to end", id, AGAIN) if reader.stopped == CLOSING else None
+    revision = _revision(stream)
+    extra: Headers = ()
+    if revision is not None:
+        session.revision = revision
+        sessions.enter(session)
+        extra = ((heading.SESSION, session.id.encode()),)
+    line = answering.whole(reader)
+    if line is not None:
+        return Reply(200, (JSON, *extra), line)
+    await answering.stream(visit, reader, bounds, answering.plain, headers=extra)
+    return None
+
+
+def _revision(stream: Stream) -> str | None:
+    """What was negotiated, None where the answer is no result."""
+    if not stream.events:
+        return None
+    answer = frames.read(stream.events[-1][1])
+    if answer.kind != "result":
+        return None
+    return jsontext.string(jsontext.lookup(answer.payload, "protocolVersion")) or LEGACY[1]
+
 
 INITIALIZE: Final = "initialize"
 REQUEST_CANCELLED: Final = -32800
@@ -35,7 +101,7 @@ async def post(visit: Visit, served: Served, sessions: Sessions) -> Reply | None
     id, method = frame.id, frame.method
     if heading.SESSION not in visit.found and method == INITIALIZE and frame.kind == "request":
         del frame
-        return await opening.begin(visit, served, sessions, id)
+        return await begin(visit, served, sessions, id)
     session = _session(visit, sessions, frame.id if frame.kind == "request" else None)
     if isinstance(session, Reply):
         return session

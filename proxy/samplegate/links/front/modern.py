@@ -1,31 +1,173 @@
-"""A POST of 2026-07-28: checked by its own envelope and headers, answered on its own lane, cancelled by its disconnect (R49, R71 to R76, T35).
+"""Requests of 2026-07-28 over HTTP: what is wrong with one by its envelope and headers (R49, R54, R71 to R76), and how it is answered.
 
-Not a reader of what is asked: a method that a server does not know is the server's to say.
+Nothing is decided by a header's value (R75).
 """
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable
 from typing import Final, NamedTuple
 
-from samplegate.core import frames, jsontext
-from samplegate.core.eras import LEGACY, META, MODERN
+from samplegate.core import frames, http_headers, jsontext
+from samplegate.core.eras import LEGACY, META, META_CAPABILITIES, META_VERSION, MODERN
 from samplegate.core.frames import Frame, FrameId
+from samplegate.core.http_headers import Annotations
+from samplegate.core.jsontext import Malformed
 from samplegate.core.session.capabilities import modern_meta
+from samplegate.core.session.server_requests import may_say
 from samplegate.links import sse
-from samplegate.links.front import answering, envelope, heading
-from samplegate.links.front.mirrored import Mirrored
-from samplegate.links.front.replies import (
+from samplegate.links.front import answering, heading
+from samplegate.links.front.http import (
+    BAD_PARAMS,
     JSON,
+    METHOD_NOT_FOUND,
+    UNSUPPORTED_VERSION,
+    Conversation,
+    Refused,
     Reply,
+    Served,
     busy,
     refusal,
     refused,
     status_of,
 )
-from samplegate.links.front.served import Conversation, Refused, Served
 from samplegate.links.front.sessions import AGAIN, Sessions
 from samplegate.links.front.stream import CLOSING, GONE, Reader, Stream
 from samplegate.links.front.visit import Visit
+
+MAX_LIST: Final = 4 * 1024 * 1024  # bytes of a list that is read; a thousand tools take one
+MAX_TOOLS: Final = 1000  # of one caller, those with annotations only
+MAX_CALLERS: Final = 1000
+MAX_SIZE: Final = 1024 * 1024  # bytes of what is remembered for one caller
+MAX_ALL_SIZE: Final = 16 * 1024 * 1024  # and for all of them: the one that listed its tools longest ago gives way
+_KEY: Final = http_headers.KEY.encode()
+
+
+class Mirrored:
+    """What one server's callers have been told of its tools: each what it was told itself."""
+
+    def __init__(self) -> None:
+        self._of: dict[str, dict[str, Annotations]] = {}
+        self._sizes: dict[str, int] = {}
+
+    def learn(self, caller: str, line: bytes) -> None:
+        """Read an answer to a tools/list along. One that cannot be read says nothing."""
+        known = self._of.get(caller)
+        if len(line) > MAX_LIST or (known is None and not may_say(line, _KEY)):
+            return
+        try:
+            answer = frames.read(line)
+            if answer.kind != "result":
+                return
+            tools = http_headers.listed(answer.payload or b"").tools
+        except Malformed:
+            return
+        known = {**self._of.pop(caller, {}), **tools}  # the last in the order of callers now
+        self._sizes.pop(caller, None)
+        kept = {name: wanted for name, wanted in list(known.items())[-MAX_TOOLS:] if wanted}
+        sizes = {name: http_headers.size(name, wanted) for name, wanted in kept.items()}
+        total = sum(sizes.values())
+        while total > MAX_SIZE:
+            name = next(iter(kept))
+            del kept[name]
+            total -= sizes[name]
+        if kept:
+            self._of[caller], self._sizes[caller] = kept, total
+        while len(self._of) > MAX_CALLERS or sum(self._sizes.values()) > MAX_ALL_SIZE:
+            oldest = next(iter(self._of))
+            del self._of[oldest], self._sizes[oldest]
+
+    def knows(self, caller: str) -> bool:
+        """Whether any tool of a caller's has annotations: most have none."""
+        return caller in self._of
+
+    def fault(self, caller: str, tool: str | None, headers: Iterable[tuple[bytes, bytes]], arguments: bytes | None) -> str | None:
+        """Why a call's headers do not mirror its arguments, None if they do or nothing is known of the tool."""
+        wanted = self._of.get(caller, {}).get(tool or "")
+        return None if wanted is None else http_headers.check_params(headers, wanted, arguments)
+
+
+_plain: Final = re.compile(rb"[!#-\[\]-~]{1,256}")
+
+
+def envelope_fault(visit: Visit, frame: Frame, mirrored: Mirrored) -> Reply | None:
+    """Why a request or notification is refused before anybody reads what it asks, None if it is not."""
+    if frame.envelope.clean is not None:  # the session takes what is not quite JSON; headers are not compared with it
+        return refusal(400, "parse", "refused: its params cannot be read", frame.id)
+    try:
+        params, meta = frame.object, frame.meta
+        trace = jsontext.string(meta.raw("traceparent"))
+    except Malformed as problem:
+        return refusal(400, "parse", f"refused: {problem.fault}", frame.id)
+    if trace:
+        visit.trace = heading.traceparent(trace) or visit.trace
+    if frame.kind == "notification":
+        return _unsupported(visit, frame, meta) or _checked(visit, frame)
+    found = _envelope(frame, meta) or _mismatch(visit, frame, params, meta) or _unsupported(visit, frame, meta)
+    return found or _removed(frame) or _unmirrored(visit, frame, params, mirrored)
+
+
+def _begins(raw: bytes | None, sign: bytes) -> bool:
+    return raw is not None and raw[:1] == sign
+
+
+def _envelope(frame: Frame, meta: jsontext.Object) -> Reply | None:
+    """What every request must declare (R49)."""
+    if not _begins(meta.raw(META_VERSION), b'"'):
+        return refusal(400, "meta", f"params._meta has no {META_VERSION}", frame.id, code=BAD_PARAMS)
+    if not _begins(meta.raw(META_CAPABILITIES), b"{"):
+        return refusal(400, "meta", f"params._meta has no {META_CAPABILITIES}", frame.id, code=BAD_PARAMS)
+    return None
+
+
+def _mismatch(visit: Visit, frame: Frame, params: jsontext.Object, meta: jsontext.Object) -> Reply | None:
+    """Headers that do not mirror the body (R73). What matches byte for byte is seen without taking every header apart."""
+    found = visit.found
+    member = http_headers.NAMED.get(frame.method)
+    if (
+        not visit.twice
+        and found.get(heading.METHOD) == frame.method.encode()
+        and _says(meta.raw(META_VERSION), found.get(heading.VERSION))
+        and (member is None or _says(params.raw(member), found.get(heading.NAME)))
+    ):
+        return None
+    return _checked(visit, frame)
+
+
+def _says(raw: bytes | None, value: bytes | None) -> bool:
+    """Whether a raw JSON string is a header's value, where both can be written in one way only."""
+    return value is not None and _plain.fullmatch(value) is not None and raw == b'"' + value + b'"' and not value.startswith(b"=?")
+
+
+def _checked(visit: Visit, frame: Frame) -> Reply | None:
+    problem = http_headers.check(visit.scope["headers"], frame)
+    return None if problem is None else refusal(400, "mismatch", problem, frame.id, code=http_headers.MISMATCH)
+
+
+def _unmirrored(visit: Visit, frame: Frame, params: jsontext.Object, mirrored: Mirrored) -> Reply | None:
+    """Arguments of a tool that their headers do not mirror (R74)."""
+    if frame.method != "tools/call" or not mirrored.knows(visit.caller):
+        return None
+    problem = mirrored.fault(visit.caller, jsontext.string(params.raw("name")), visit.scope["headers"], params.raw("arguments"))
+    return None if problem is None else refusal(400, "mismatch", problem, frame.id, code=http_headers.MISMATCH)
+
+
+def _unsupported(visit: Visit, frame: Frame, meta: jsontext.Object) -> Reply | None:
+    """A revision that is none of ours (R54)."""
+    requested = jsontext.string(meta.raw(META_VERSION)) or heading.text(visit.found.get(heading.VERSION)) or ""
+    if requested in MODERN:
+        return None
+    data = jsontext.dump({"supported": MODERN, "requested": requested[:100]})
+    return refusal(400, "version", "the protocol version is not supported", frame.id, code=UNSUPPORTED_VERSION, data=data)
+
+
+def _removed(frame: Frame) -> Reply | None:
+    """The handshake does not exist here (R58), and must not reach a conversation that others share."""
+    if frame.method != "initialize":
+        return None
+    return refusal(404, "method", "method not found: initialize", frame.id, code=METHOD_NOT_FOUND)
+
 
 LISTEN: Final = "subscriptions/listen"
 _LEGACY: Final = frozenset(revision.encode() for revision in LEGACY)
@@ -56,7 +198,7 @@ async def post(visit: Visit, served: Served, sessions: Sessions, mirrored: Mirro
     id, method = frame.id, frame.method
     if frame.kind not in ("request", "notification"):
         return refusal(400, "method", "a client sends no answers in this revision")
-    fault = envelope.fault(visit, frame, mirrored)
+    fault = envelope_fault(visit, frame, mirrored)
     if fault is not None:
         return fault
     if frame.kind == "notification":

@@ -12,8 +12,7 @@ from itertools import islice
 from typing import Final, Protocol
 
 from samplegate.core.frames import FrameId
-from samplegate.links.front.bounds import Bounds
-from samplegate.links.front.ticks import Ticks
+from samplegate.links.front.http import Bounds, Ticks
 
 OVERHEAD: Final = 128  # bytes that an event costs beside its own: a flood of empty ones is one too
 CHUNK: Final = 256 * 1024  # bytes handed over at a time; a larger event comes alone
@@ -57,7 +56,7 @@ class Ways(Protocol):
 
 
 class Stream:
-    """A lane to the client (``served.Lane``), which one connection at a time reads."""
+    """A lane to the client (``http.Lane``), which one connection at a time reads."""
 
     __slots__ = (
         "_asks", "_bounds", "_held", "_ways", "awaited", "dropped", "elsewhere", "ended", "events", "given", "keep", "lane", "number", "on_end",

@@ -8,9 +8,8 @@ from typing import Final
 
 from samplegate.core.frames import Frame
 from samplegate.links.front.heading import Found
-from samplegate.links.front.replies import Message, Receive, Reply, Scope, Send, deliver
+from samplegate.links.front.http import Access, Message, Reason, Receive, Reply, Scope, Send, deliver
 from samplegate.links.front.stream import GONE, SLOW, Reader
-from samplegate.links.front.told import Access, Reason
 
 CALLER: Final = "samplegate.caller"
 CONNECTION: Final = "samplegate.connection"
