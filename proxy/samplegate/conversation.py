@@ -56,7 +56,7 @@ async def converse(run: Run, relay: Relay, hurry: Callable[[float], None]) -> in
             own = await open_own(client, max_line=run.settings.max_frame_bytes)
             server.connect(own)
             ends = [partial(end, own) for end in server.ends]
-            trimmer = heap.Trimmer()
+            trimmer = heap.Trimmer(lambda: relay.session.state.held)
             input_ends = partial(_input_ends, relay, client, own, run.settings.end_of_input_timeout)
             relay.on_large = trimmer.came
             code = await _first(input_ends, *ends, lambda: _signalled(relay), lambda: _silent(run, relay), trimmer.watch)

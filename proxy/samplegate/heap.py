@@ -8,6 +8,7 @@ or the whole heap is trimmed once no large frame has come for a while. The first
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Final, NoReturn
 
@@ -36,9 +37,13 @@ def bound() -> None:
 
 
 class Trimmer:
-    """Trims the heap of this process after large frames."""
+    """Trims the heap of this process after large frames, and again after the requests that they opened have ended.
 
-    def __init__(self) -> None:
+    ``held``: how many bytes of open requests the session remembers.
+    """
+
+    def __init__(self, held: Callable[[], int]) -> None:
+        self._held = held
         self._came = anyio.Event()
 
     def came(self) -> None:
@@ -46,13 +51,16 @@ class Trimmer:
         self._came.set()
 
     async def watch(self) -> NoReturn:
-        """Trim the heap each time that large frames have come and no more do."""
+        """Trim the heap each time that no more large frames come, and when what is held has become less since."""
         while True:
             await self._came.wait()
-            while self._came.is_set():
+            held = sys.maxsize
+            while self._came.is_set() or held > KEPT:
                 self._came = anyio.Event()
                 await anyio.sleep(CALM)
-            _trim()
+                if not self._came.is_set() and (now := self._held()) < held:
+                    held = now
+                    _trim()
 
 
 def _trim() -> None:
