@@ -24,7 +24,7 @@ from samplegate import sqlite
 from samplegate.core.ledger import Refused, Reserved
 from samplegate.limits import state as state_module
 from samplegate.limits.sqlite_ledger import FILE
-from tests.limits.desk import Clock, Desk, daily, one, slot, slots
+from tests.limits.desk import Clock, Desk, daily, one, per, slot, slots
 
 pytestmark = pytest.mark.anyio
 
@@ -281,6 +281,21 @@ async def test_a_settlement_that_fails_is_made_up_for(tmp_path: Path) -> None:
     assert 3 == await other.room(slot("s"))
     for each in (ours, other):
         await each.admission.aclose()
+
+
+async def test_what_asks_no_file_says_nothing_of_it(tmp_path: Path) -> None:
+    terms = daily("d", 3, shared=True), per("process", "p", 3)
+    ours = Desk(*terms, state=tmp_path)
+    await ours.settle(await ours.taken(one("d")))
+    with locked(tmp_path):
+        await ours.refused(one("d"))
+        await ours.settle(await ours.taken(one("p")))
+        ours.amend(*terms, daily("e", 1, shared=True))
+        await ours.taken(one("p"))
+        assert ["limits.unavailable"] == ours.log.names
+    await ours.taken(one("d"))
+    assert ["limits.unavailable", "limits.recovered"] == ours.log.names
+    await ours.admission.aclose()
 
 
 async def test_the_next_call_makes_up_for_a_settlement_that_failed(tmp_path: Path) -> None:

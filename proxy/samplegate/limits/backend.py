@@ -75,11 +75,16 @@ class LedgerBackend(Protocol):
         """How many units are drawn at this moment on each account of this process alone, or how many slots are held. Waits for nothing."""
         ...
 
-    def settle(self, settlement: Settlement, deadline: float) -> None:
-        """Correct what was charged, and free the slots. What fails is owed: each later call tries it again, and never corrects twice."""
+    def settle(self, settlement: Settlement, deadline: float) -> bool:
+        """Correct what was charged, and free the slots; whether the shared accounts were asked.
 
-    def pay(self, deadline: float) -> None:
-        """Write what is owed."""
+        What fails is owed: each later call tries it again, and never corrects twice.
+        """
+        ...
+
+    def pay(self, deadline: float) -> bool:
+        """Write what is owed; whether the shared accounts were asked."""
+        ...
 
     def hurry(self, until: float) -> None:
         """No call waits beyond ``until``, of ``time.monotonic``. From any thread."""

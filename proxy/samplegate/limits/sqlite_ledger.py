@@ -10,6 +10,7 @@ import contextlib
 import math
 import sqlite3
 import time
+import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import count
@@ -70,6 +71,7 @@ class SqliteLedger:
         self._clock = clock
         self._most = most
         memory = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
+        weakref.finalize(self, memory.close)
         _make(memory)
         self._here = _Rows(memory)
         self._there = self._here  # the file's, within a transaction that asks it
@@ -134,15 +136,16 @@ class SqliteLedger:
         known = {(limit, key): ledger.drawn(self._terms[limit], _account(*rest), now) for limit, key, *rest in accounts if limit in self._terms}
         return known | {(limit, key): int(amount) for limit, key, amount in slots}
 
-    def settle(self, settlement: Settlement, deadline: float) -> None:
+    def settle(self, settlement: Settlement, deadline: float) -> bool:
         self._owed[next(self._numbers)] = settlement
-        with self._transaction(deadline, self._is_shared(settlement)):
-            return
+        shared = self._is_shared(settlement)
+        with self._transaction(deadline, shared):
+            return shared
 
-    def pay(self, deadline: float) -> None:
-        if self.owes:
-            with self._transaction(deadline, bool(self._moving) or any(map(self._is_shared, self._owed.values()))):
-                return
+    def pay(self, deadline: float) -> bool:
+        shared = bool(self._moving) or any(map(self._is_shared, self._owed.values()))
+        with self._transaction(deadline, shared):
+            return shared
 
     def hurry(self, until: float) -> None:
         self._until = until
@@ -154,7 +157,6 @@ class SqliteLedger:
                 self._there.db.execute("DELETE FROM slots WHERE holder = ?", (self._holder.name,))
                 freed = True
         self._file.close()
-        self._here.db.close()
         self._holder.close(remove=freed)
 
     @contextlib.contextmanager

@@ -174,17 +174,17 @@ class State:
             self._threads = ThreadPoolExecutor(1, "samplegate-limits")
         return self._threads.submit(partial(work, *arguments, self._deadline))
 
-    def _carry_out(self, work: Callable[..., None], *arguments: Any) -> asyncio.Future[None]:
-        """What is done whether or not somebody waits for it."""
+    def _carry_out(self, work: Callable[..., bool], *arguments: Any) -> asyncio.Future[bool]:
+        """What is done whether or not somebody waits for it; ``work`` tells whether the shared accounts were asked."""
         done = asyncio.wrap_future(self._give(work, *arguments))
         done.add_done_callback(self._done)
         return done
 
-    def _done(self, done: asyncio.Future[None]) -> None:
+    def _done(self, done: asyncio.Future[bool]) -> None:
         problem = None if done.cancelled() else done.exception()
         if isinstance(problem, Exception):
             self._fails(problem)
-        else:
+        elif not done.cancelled() and done.result():
             self._works()
 
     def _take_back(self, given: Future[Reserved | Refused], rates: Rates) -> None:
@@ -192,9 +192,9 @@ class State:
         if not given.cancel() and not self._closed:
             self._carry_out(self._undo_what_came_of, given, rates)
 
-    def _undo_what_came_of(self, given: Future[Reserved | Refused], rates: Rates, deadline: float) -> None:
-        if given.exception() is None and isinstance(got := given.result(), Reserved):
-            self._ledger.settle(Settlement(got, undo=True, rates=rates), deadline)
+    def _undo_what_came_of(self, given: Future[Reserved | Refused], rates: Rates, deadline: float) -> bool:
+        got = None if given.exception() else given.result()
+        return isinstance(got, Reserved) and self._ledger.settle(Settlement(got, undo=True, rates=rates), deadline)
 
     def _fails(self, problem: Exception) -> str:
         """What the log says of a kind of fault, once until something works again. What is owed is tried again after a while."""
