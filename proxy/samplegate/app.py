@@ -7,8 +7,7 @@ Everything that can be wrong is found before the server is started (``preparatio
 from __future__ import annotations
 
 import argparse
-import os
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Final
@@ -19,14 +18,13 @@ from samplegate import settings as process
 from samplegate.conversation import OK, converse
 from samplegate.core import load
 from samplegate.core.bridge.negotiation import Opening
-from samplegate.core.session.rounds import Note
 from samplegate.evidence import Witnessed, key_of
 from samplegate.failed_start import answer_first_request
 from samplegate.house import House
 from samplegate.links.stdio import CannotStart, check_own
 from samplegate.ports import Unavailable
 from samplegate.preparation import Run, loop_options, prepare, warnings
-from samplegate.records.metrics import Metrics, MetricsFile, MetricsServer, file_path
+from samplegate.records.metrics import Metrics, MetricsFile, MetricsServer, metrics_file
 from samplegate.say import escaped, say
 from samplegate.wiring import Wires, realm_of
 
@@ -80,17 +78,17 @@ async def _main(run: Run) -> int:
         realm=realm_of(run.settings.server, run.command, run.url),
         streams=run.url is not None,
         session=partial(Opening, protocol=protocol, prefers_legacy=witnessed is not None and witnessed.evidence.prefers_legacy),
-        observe=_unobserved if witnessed is None else witnessed.take,
+        observe=(lambda _note: None) if witnessed is None else witnessed.take,
     )
-    metrics_file = _metrics_file(run, wires)
+    file = metrics_file(metrics, run.settings.metrics_file, run.settings.server)
     codes: list[int] = []
     failed: list[CannotStart] = []
 
     async def conversation() -> None:
         if office is not None:
             wires.relay.start(office.run)
-        if metrics_file is not None and run.settings.metrics_interval:
-            wires.relay.start(metrics_file.keep, run.settings.metrics_interval, _complain(run))
+        if file is not None and run.settings.metrics_interval:
+            wires.relay.start(file.keep, run.settings.metrics_interval, run.log)
         try:
             codes.append(await converse(run, wires.relay, house.admission.hurry))
             for call in wires.relay.left:
@@ -105,7 +103,7 @@ async def _main(run: Run) -> int:
         await house.aclose()
     for problem in failed:
         raise problem
-    return _finish(run, wires, metrics_file, *codes)
+    return _finish(run, wires, file, *codes)
 
 
 def _witnessed(run: Run) -> Witnessed | None:
@@ -117,10 +115,6 @@ def _witnessed(run: Run) -> Witnessed | None:
     return Witnessed(settings.server, key, state=settings.state, setting="--protocol legacy", log=run.log)
 
 
-def _unobserved(_note: Note) -> None:
-    pass
-
-
 def _office(run: Run, house: House) -> Office | None:
     """The way to people, for a policy that names any."""
     if not run.rules.policy.policy.reviewers:
@@ -128,11 +122,6 @@ def _office(run: Run, house: House) -> Office | None:
     from samplegate.office import Office
 
     return Office(house, run.settings, folder=run.folder, environment=run.environment)
-
-
-def _metrics_file(run: Run, wires: Wires) -> MetricsFile | None:
-    template = run.settings.metrics_file
-    return None if template is None else MetricsFile(wires.house.metrics, file_path(template, run.settings.server, os.getpid()))
 
 
 @asynccontextmanager
@@ -147,10 +136,6 @@ async def _metrics_port(run: Run, house: House) -> AsyncIterator[None]:
         yield
     finally:
         await server.aclose()
-
-
-def _complain(run: Run) -> Callable[[str], object]:
-    return lambda problem: run.log.warning("metrics.unwritten", problem=problem)
 
 
 def _finish(run: Run, wires: Wires, metrics: MetricsFile | None, code: int) -> int:

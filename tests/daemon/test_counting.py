@@ -75,10 +75,11 @@ def test_requests_are_counted_by_server_era_class_and_status_and_timed() -> None
     for told in (CALL, CALL, msgspec.structs.replace(CALL, era="modern"), msgspec.structs.replace(CALL, status=503)):
         world.counting.access(told)
     world.counting.access(msgspec.structs.replace(CALL, method="answer", status=202))
+    world.counting.access(msgspec.structs.replace(CALL, server=None, era="", method="", http="GET", status=404))
     counts = [value(world.metrics, REQUESTS, era=era, method=method, status=status) for era, method, status in (
-        ("legacy", "call", "2xx"), ("modern", "call", "2xx"), ("legacy", "call", "5xx"), ("legacy", "message", "2xx"),
+        ("legacy", "call", "2xx"), ("modern", "call", "2xx"), ("legacy", "call", "5xx"), ("legacy", "message", "2xx"), (None, "stream", "4xx"),
     )]  # fmt: skip
-    assert ([2, 1, 1, 1], 5, 3) == (counts, value(world.metrics, SECONDS), value(world.metrics, SECONDS, era="legacy", method="call"))
+    assert ([2, 1, 1, 1, 1], 5, 3) == (counts, value(world.metrics, SECONDS), value(world.metrics, SECONDS, era="legacy", method="call"))
 
 
 def test_a_request_to_a_server_that_was_removed_meanwhile_is_counted_from_one_again() -> None:

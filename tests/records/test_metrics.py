@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import re
 import stat
@@ -17,7 +18,8 @@ import pytest
 from samplegate.core.decisions import Reason
 from samplegate.ports import Unavailable
 from samplegate.records.definitions import METRICS, Metric
-from samplegate.records.metrics import Metrics, MetricsFile, file_path
+from samplegate.records.log import Log
+from samplegate.records.metrics import Metrics, MetricsFile, metrics_file
 from tests.metered import value
 
 LANES = "samplegate_lanes_open"
@@ -94,10 +96,11 @@ def test_the_file_is_prometheus_text_with_cumulative_buckets(tmp_path: Path) -> 
     metrics.count("samplegate_rounds_total", server="db", door="push")
     for seconds in (0.2, 0.3, 2000):
         metrics.observe("samplegate_model_call_duration_seconds", seconds, model="cheap")
-    path = file_path(str(tmp_path / "new" / "{server}-{pid}-{x}.prom"), "a/b", 7)
-    MetricsFile(metrics, path).write()
+    file, path = metrics_file(metrics, str(tmp_path / "new" / "{server}-{pid}-{x}.prom"), "a/b"), tmp_path / "new" / f"a_b-{os.getpid()}-{{x}}.prom"
+    assert file is not None
+    file.write()
     content = path.read_text()
-    assert ("a_b-7-{x}.prom", [path]) == (path.name, list(path.parent.iterdir()))
+    assert [path] == list(path.parent.iterdir())
     assert 'samplegate_rounds_total{door="push",server="db"} 1.0' in content
     buckets = re.findall(r'bucket\{le="(0\.1|0\.5|900\.0|\+Inf)",model="cheap"\} (\S+)', content)
     assert [("0.1", "0.0"), ("0.5", "2.0"), ("900.0", "2.0"), ("+Inf", "3.0")] == buckets
@@ -172,10 +175,10 @@ class Turns:
 
 @pytest.mark.anyio
 async def test_the_file_is_written_now_and_then_and_a_fault_is_told_once(tmp_path: Path) -> None:
-    metrics, turns, told = Metrics(), Turns(), list[str]()
+    metrics, turns, told = Metrics(), Turns(), io.StringIO()
     path = tmp_path / "folder" / "x.prom"
     async with anyio.create_task_group() as group:
-        group.start_soon(MetricsFile(metrics, path).keep, 15.0, told.append, turns.sleep)
+        group.start_soon(MetricsFile(metrics, path).keep, 15.0, Log(stream=told), turns.sleep)
         metrics.count("samplegate_records_failed_total", server="a")
         await turns.next()
         assert 'samplegate_records_failed_total{server="a"} 1.0' in path.read_text()
@@ -184,7 +187,7 @@ async def test_the_file_is_written_now_and_then_and_a_fault_is_told_once(tmp_pat
         path.parent.write_text("in the way")
         for _ in range(3):
             await turns.next()
-        assert 1 == len(told)
+        assert 1 == told.getvalue().count('"metrics.unwritten"')
         path.parent.unlink()
         metrics.count("samplegate_records_failed_total", server="a")
         await turns.next()

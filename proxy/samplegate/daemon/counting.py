@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Mapping
-from typing import Final, cast
+from typing import Final
 
 from samplegate import __version__
-from samplegate.core.eras import Era
 from samplegate.daemon.public import Public
 from samplegate.house import House
 from samplegate.links.front.http import Access
 from samplegate.records.log import AccessLog
-from samplegate.records.observers import Refusal, Traffic
+from samplegate.records.observers import method_class, status_class
 
-REASONS: Final[dict[str, Refusal]] = {
+REASONS: Final[dict[str, str]] = {
     "accept": "headers",
     "content_type": "headers",
     "header": "headers",
@@ -43,25 +42,21 @@ class Counting:
 
     def __init__(self, house: House) -> None:
         self._house = house
-        self._traffic = Traffic(house.metrics)
         self._lines = AccessLog(house.log)
         house.metrics.only("samplegate_build_info", version=__version__, python=platform.python_version())
 
     def access(self, told: Access) -> None:
         """One HTTP request is over: its metrics, and its line in the access log."""
-        server = told.server
-        self._traffic.answered(
-            server=server,
-            era=cast("Era | None", told.era or None),
-            http=told.http,
-            method=told.method if told.method != "answer" else None,
-            status=told.status or None,
-            seconds=told.seconds,
-        )
+        metrics, server = self._house.metrics, told.server
+        method = method_class(told.http, told.method if told.method != "answer" else None)
+        labels = {"server": server, "era": told.era or None, "method": method}
+        metrics.count("samplegate_http_requests_total", **labels, status=status_class(told.status or None))
+        if method != "stream":  # a stream lasts as long as its client
+            metrics.observe("samplegate_http_request_duration_seconds", told.seconds, **labels)
         if told.reason in REASONS:
-            self._traffic.refused(server, REASONS[told.reason])
+            metrics.count("samplegate_http_refused_total", server=server, reason=REASONS[told.reason])
         if told.end == "slow":
-            self._house.metrics.count("samplegate_streams_dropped_total", server=server)
+            metrics.count("samplegate_streams_dropped_total", server=server)
         if self._lines.wanted:
             fields = {name: value for name in _SHOWN if (value := getattr(told, name)) != ""}
             fields["seconds"] = round(told.seconds, 6)
@@ -69,7 +64,7 @@ class Counting:
 
     def crowded(self) -> None:
         """A connection was one too many, and asked for no server yet."""
-        self._traffic.refused(None, "busy")
+        self._house.metrics.count("samplegate_http_refused_total", server=None, reason="busy")
 
     def refresh(self, public: Public, connections: Mapping[str, int]) -> None:
         """The gauges, as they stand now; ``connections`` by listener."""

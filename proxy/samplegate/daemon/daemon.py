@@ -39,7 +39,7 @@ from samplegate.links.front.sessions import Sessions
 from samplegate.ports import Unavailable
 from samplegate.records.decisions import DecisionLog
 from samplegate.records.log import Log
-from samplegate.records.metrics import Metrics
+from samplegate.records.metrics import Metrics, metrics_file
 from samplegate.settings.serving import ServeSettings
 
 LINGER: Final = 3.0  # seconds that sessions and connections outlive the last answer of a drain: clients list tools right after it
@@ -136,9 +136,9 @@ class Daemon:
             await self._listen(group)
             group.start_soon(lag.measure, lambda late: self.house.metrics.observe("samplegate_event_loop_lag_seconds", late))
             group.start_soon(self._notify.feed)
-            metrics = self.operators.metrics_file()
+            metrics = metrics_file(self.house.metrics, self._settings.metrics_file, "serve")
             if metrics is not None and self._settings.metrics_interval:
-                group.start_soon(metrics.keep, self._settings.metrics_interval, self.operators.complain)
+                group.start_soon(metrics.keep, self._settings.metrics_interval, self._log)
             group.start_soon(self.guard.warm)
             self.operators.unready = None
             for event, line, fields in self.operators.hello():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Final
@@ -16,7 +15,6 @@ from samplegate.daemon.public import Public, path_of
 from samplegate.house import House
 from samplegate.links.front.http import Bounds
 from samplegate.ports import Unavailable
-from samplegate.records.metrics import MetricsFile, file_path
 from samplegate.settings.serving import ServeSettings
 
 BOUNDS: Final = Bounds(connections=64, head=16 * 1024, head_time=5.0, stalled=10.0)
@@ -52,15 +50,6 @@ class Operators:
             log=self._house.log,
             hosts=self._settings.allowed_hosts,
         )
-
-    def metrics_file(self) -> MetricsFile | None:
-        """The file that the settings name."""
-        template = self._settings.metrics_file
-        return None if template is None else MetricsFile(self._house.metrics, file_path(template, "serve", os.getpid()))
-
-    def complain(self, problem: str) -> None:
-        """The metrics' file cannot be written."""
-        self._house.log.warning("metrics.unwritten", problem=problem)
 
     def hello(self) -> list[tuple[str, str, dict[str, str]]]:
         """What is said once it listens: events, sentences, and fields."""

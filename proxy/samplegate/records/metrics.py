@@ -129,10 +129,12 @@ def _text(value: object) -> str:
     return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode()
 
 
-def file_path(template: str, server: str, pid: int) -> Path:
-    """``--metrics-file`` with ``{server}`` and ``{pid}`` filled in; other braces stay."""
+def metrics_file(metrics: Metrics, template: str | None, server: str) -> MetricsFile | None:
+    """The file of the setting, with ``{server}`` and ``{pid}`` filled in; other braces stay."""
+    if template is None:
+        return None
     safe = "".join(character if character.isalnum() or character in "._-" else "_" for character in server)
-    return Path(template.replace("{server}", safe).replace("{pid}", str(pid)))
+    return MetricsFile(metrics, Path(template.replace("{server}", safe).replace("{pid}", str(os.getpid()))))
 
 
 class MetricsFile:
@@ -164,10 +166,10 @@ class MetricsFile:
     async def keep(
         self,
         seconds: float,
-        failed: Callable[[str], object],
+        log: Log,
         sleep: Callable[[float], Awaitable[object]] = anyio.sleep,
     ) -> None:
-        """Write it every so many seconds, in a thread, until cancelled. ``failed`` hears of the first of several failures in a row."""
+        """Write it every so many seconds, in a thread, until cancelled. Of several failures in a row, the first is logged."""
         told = False
         while True:
             await sleep(seconds)
@@ -175,7 +177,7 @@ class MetricsFile:
                 await to_thread.run_sync(self.write, abandon_on_cancel=True)
             except Unavailable as problem:
                 if not told:
-                    failed(str(problem))
+                    log.warning("metrics.unwritten", problem=str(problem))
                 told = True
             else:
                 told = False

@@ -10,37 +10,17 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from itertools import pairwise
-from typing import Final, Literal, TypeAlias
+from typing import Final
 
-from samplegate.core.eras import CALLS, Era
+from samplegate.core.eras import CALLS
 from samplegate.core.ledger import SCALE, Draw, Refused, Reserved, Terms
 from samplegate.core.record import Record, Released, comes_again, may_be_revoked
 from samplegate.core.session.rounds import Note
 from samplegate.ports import Log
 from samplegate.records.metrics import Metrics
 
-Refusal: TypeAlias = Literal["auth", "origin", "host", "headers", "body", "session", "busy"]
-
 _BEGIN: Final = frozenset({"initialize", "server/discover"})
 _LISTEN: Final = "subscriptions/listen"
-
-
-class Traffic:
-    """Counts for the HTTP front. A server is None where the request named none that there is."""
-
-    def __init__(self, metrics: Metrics) -> None:
-        self._metrics = metrics
-
-    def answered(self, *, server: str | None, era: Era | None, http: str, method: str | None, status: int | None, seconds: float) -> None:
-        """A request is over. ``method`` is that of the JSON-RPC frame in it; ``status`` is None where the client left before there was one."""
-        labels = {"server": server, "era": era, "method": method_class(http, method)}
-        self._metrics.count("samplegate_http_requests_total", **labels, status=status_class(status))
-        if labels["method"] != "stream":  # a stream lasts as long as its client
-            self._metrics.observe("samplegate_http_request_duration_seconds", seconds, **labels)
-
-    def refused(self, server: str | None, reason: Refusal) -> None:
-        """A request was not let in; ``answered`` counts it too."""
-        self._metrics.count("samplegate_http_refused_total", server=server, reason=reason)
 
 
 def method_class(http: str, method: str | None) -> str:
