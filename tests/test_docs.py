@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from samplegate import cli
-from samplegate.core import policy, scripted
+from samplegate.core import policy, script
 from samplegate.core.load import json_schema, load
 from samplegate.core.policyfile.tree import compose, plain
 from samplegate.policytest import load as cases
@@ -49,7 +49,7 @@ TABLES: Final[dict[str, tuple[str, ...]]] = {
     "Client and servers": ("Peer", "Server"),
 }
 OTHER_TABLES: Final[dict[str, tuple[type[msgspec.Struct], ...]]] = {
-    "A model": (scripted.Case,),
+    "A model": (script.Case,),
     "A test file": (suite.Suite,),
     "A case": (suite.Case, suite.Step),
     "What is expected": (suite.Expect,),
@@ -166,7 +166,7 @@ def test_every_example_loads(sort: str, text: str, tmp_path: Path) -> None:
         case "tests":
             assert cases.load_cases(text, file="example").cases
         case "script":
-            assert scripted.parse(text, file="example").size
+            assert script.parse(text, file="example").size
         case "settings":
             (tmp_path / "tokens").write_text(f"ci {'0' * 64}\n")
             (tmp_path / "serve.yaml").write_text(text)

@@ -10,7 +10,7 @@ from samplegate.core.answers import answer, can_answer, fits
 from samplegate.core.matching.facts import Facts
 from samplegate.core.policy import AnswerRule
 from samplegate.core.requests import Request
-from samplegate.core.scripted import parse
+from samplegate.core.script import parse
 from tests.core.asking import form, sampling, text, url
 
 IMAGE = {"type": "image", "data": "", "mimeType": "image/png"}

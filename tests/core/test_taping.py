@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from samplegate.core.prompt import Sampled, SampleFailed
-from samplegate.core.scripted import Reply, parse, pick, reply
+from samplegate.core.script import Reply, parse, pick, reply
 from samplegate.core.taping import EXCERPT, HEADER, answered, failed
 from tests.core.asking import form, sampling, url
 

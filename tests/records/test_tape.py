@@ -12,9 +12,8 @@ from typing import Any
 
 import pytest
 
-from samplegate.core.fingerprint import fingerprint
 from samplegate.core.prompt import Sampled, SampleFailed
-from samplegate.core.scripted import Picked, Reply, parse, pick, reply
+from samplegate.core.script import Picked, Reply, fingerprint, parse, pick, reply
 from samplegate.ports import Unavailable
 from samplegate.records.tape import MAX_REPEATS, Tape
 from tests.core.asking import form, sampling, text, url

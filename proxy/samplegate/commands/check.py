@@ -15,7 +15,7 @@ import msgspec
 from samplegate.book import load_policy
 from samplegate.commands import FAILED, OK, UNREADABLE
 from samplegate.commands.files import Sort, Unreadable, complain, count, environment, read, sort_of
-from samplegate.core import claims, scripted
+from samplegate.core import claims
 from samplegate.core.capabilities import Asker, Coverage, describe_offer, first_to_forward_forms
 from samplegate.core.decide import Rulebook, compile_policy
 from samplegate.core.eras import LEGACY, MODERN, Era
@@ -25,6 +25,7 @@ from samplegate.core.policy import AnswerRule, Match, Names, Policy
 from samplegate.core.policyfile.timeouts import Wait, waits
 from samplegate.core.policyfile.tree import Mark, compose, dotted, find
 from samplegate.core.policyfile.tree import Path as Place
+from samplegate.core.script import parse as parse_script
 from samplegate.policytest.load import load_cases
 
 ANY: Final = "any server"
@@ -94,7 +95,7 @@ def _check(path: Path, variables: Mapping[str, str]) -> Checked:
             case "tests":
                 load_cases(text, file=str(path))
             case "script":
-                scripted.parse(text, file=str(path))
+                parse_script(text, file=str(path))
             case "policy":
                 _check_policy(checked, text, variables)
     except Unreadable as problem:
@@ -136,7 +137,7 @@ def _script_problems(policy: Path, text: str, place: Place, name: str) -> tuple[
     """Those of the script that a scripted model or an answer names, or that it cannot be read: the place in the policy is then the one to mend."""
     script = policy.parent / name
     try:
-        scripted.parse(read(script), file=str(script))
+        parse_script(read(script), file=str(script))
     except Unreadable as problem:
         node = find(compose(text)[0], place)
         mark = Mark(1, 1) if node is None else node.mark

@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Final, Literal, TypeAlias, get_args
 
 from samplegate.commands import FAILED, UNREADABLE
-from samplegate.core.casefile import MAX_BYTES, MAX_VALUES
 from samplegate.core.load import PolicyError
 from samplegate.core.matching.conditions import shown
 from samplegate.core.policyfile import envfile, tree
 from samplegate.core.policyfile.tree import compose
+from samplegate.core.script import MAX_BYTES, MAX_VALUES
 from samplegate.policytest.suite import Declared
 
 Sort: TypeAlias = Literal["policy", "tests", "script"]

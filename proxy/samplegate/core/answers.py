@@ -10,8 +10,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final
 
-from samplegate.core import names, scripted
-from samplegate.core.casefile import Script
+from samplegate.core import names
 from samplegate.core.eras import has_modes
 from samplegate.core.matching.elicitation_schema import MISSING, Field, Form, NotFlat, check, read_form
 from samplegate.core.matching.facts import Facts
@@ -20,6 +19,7 @@ from samplegate.core.policy import AnswerRule, Kind
 from samplegate.core.policyfile import variables
 from samplegate.core.prompt import SampleFailed
 from samplegate.core.requests import ElicitationRequest, Request, SamplingRequest
+from samplegate.core.script import Script, pick, reply
 from samplegate.core.session import shapes
 
 Environment = Mapping[str, str]
@@ -65,7 +65,7 @@ def _sampled(rule: AnswerRule, request: SamplingRequest, environment: Environmen
 
 
 def _played(rule: AnswerRule, request: SamplingRequest, script: Script) -> Mapping[str, Any] | str:
-    said = scripted.pick(script, rule.name, request.params, called=f"samplegate/{rule.name}").result
+    said = pick(script, rule.name, request.params, called=f"samplegate/{rule.name}").result
     if isinstance(said, SampleFailed):
         return "no case of its file fits" if said.failure == "no_case" else f"the case that fits says fail: {said.failure}"
     return _fitting(request, {"role": "assistant", "content": list(said.content), "model": said.model, "stopReason": said.stop_reason})
@@ -101,7 +101,7 @@ def _list(value: Any) -> list[Any]:
 
 def _replied(facts: Facts, script: Script) -> Mapping[str, Any] | str:
     """What a file of cases says to an elicitation, which what it accepts must fit like any other content."""
-    said = scripted.reply(script, facts.request.params)
+    said = reply(script, facts.request.params)
     if said is None:
         return "no case of its file fits"
     if said.action != "accept":

@@ -13,11 +13,10 @@ from typing import Any, Final, get_args
 
 import msgspec
 
-from samplegate.core.casefile import BLOCKS, parse
-from samplegate.core.fingerprint import fingerprint
 from samplegate.core.matching.secrecy import looks_secret, secret_fields
 from samplegate.core.policyfile.tree import PolicyError
 from samplegate.core.prompt import Failure
+from samplegate.core.script import BLOCKS, fingerprint, parse
 
 HEADER: Final = "cases:\n"
 EXCERPT: Final = 60

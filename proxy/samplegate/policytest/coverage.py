@@ -23,7 +23,6 @@ from samplegate.core.matching.match import Entry, Matcher, Negation, Rulebook
 from samplegate.core.policy import DenyRule, EscalateRule, Match
 from samplegate.core.policyfile import tree
 from samplegate.policytest.compare import Walk
-from samplegate.policytest.load import mark
 
 _ALTERNATIVES: Final = names(lambda row: row.compared in ("names", "parts"))
 
@@ -95,9 +94,9 @@ def coverage(book: Rulebook, walks: Iterable[Walk], root: tree.Node) -> Coverage
         arms, arms_reached = arms + len(found), arms_reached + len(found) - len(open_arms)
         if any(way.took(place, entry) for way in ways):
             rules_reached += 1
-            missing += [Missing(mark(root, (*path, *arm.path)).line, entry.rule.name, arm.missing) for arm in open_arms]
+            missing += [Missing(tree.mark(root, (*path, *arm.path)).line, entry.rule.name, arm.missing) for arm in open_arms]
         else:
-            missing.append(Missing(mark(root, path).line, entry.rule.name, _untaken(entry, len(open_arms))))
+            missing.append(Missing(tree.mark(root, path).line, entry.rule.name, _untaken(entry, len(open_arms))))
     return Coverage(len(book.entries), rules_reached, arms, arms_reached, tuple(missing), tuple(_uncounted(book.entries, root)))
 
 
@@ -111,7 +110,7 @@ def _uncounted(entries: Sequence[Entry], root: tree.Node) -> Iterator[Missing]:
         on_timeout = getattr(entry.rule, "on_timeout", "unanswered")
         if on_timeout != "unanswered" and not entry.rule.shadow and not isinstance(entry.rule, EscalateRule):
             what = f"on_timeout: {on_timeout} is not counted: no case takes time"
-            yield Missing(mark(root, ("rules", place, "on_timeout")).line, entry.rule.name, what)
+            yield Missing(tree.mark(root, ("rules", place, "on_timeout")).line, entry.rule.name, what)
 
 
 def _arms(place: int, entry: Entry) -> Iterator[_Arm]:

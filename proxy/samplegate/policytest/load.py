@@ -67,21 +67,21 @@ def _placed(suite: Suite, root: tree.Node) -> Iterator[Placed]:
     for index, written in enumerate(suite.cases):
         case = _over(written, suite.defaults)
         path: tree.Path = ("cases", index)
-        line = mark(root, path).line
+        line = tree.mark(root, path).line
         yield Placed(case, line, tuple(_moments(case, root, path)))
 
 
 def _moments(case: Case, root: tree.Node, path: tree.Path) -> Iterator[Moment]:
     if case.steps is None:
         shared = {name: getattr(case, name) for name in Asked.__struct_fields__}
-        yield Moment(Step(**shared), mark(root, path).line)
+        yield Moment(Step(**shared), tree.mark(root, path).line)
         return
     asked = {name: getattr(case, name) for name in REQUESTS}
     for number, written in enumerate(case.steps):
         step = _over(written, case)
         if all(getattr(step, name) is None for name in REQUESTS):
             step = msgspec.structs.replace(step, **asked)
-        yield Moment(step, mark(root, (*path, "steps", number)).line, f"steps.{number}")
+        yield Moment(step, tree.mark(root, (*path, "steps", number)).line, f"steps.{number}")
 
 
 def _over(written: S, defaults: Scene) -> S:
@@ -92,12 +92,12 @@ def _over(written: S, defaults: Scene) -> S:
 def _contradictions(cases: Sequence[Case], steps: Sequence[Sequence[Step]], root: tree.Node) -> Iterator[tree.Fault]:
     """Every contradiction with its place. The cases have the file's defaults, the steps those of their case."""
     if not cases:
-        yield _fault(root, ("cases",), "there is no case; give at least one")
+        yield tree.fault_at(root, ("cases",), "there is no case; give at least one")
     yield from _twins(cases, root)
     for index, (case, moments) in enumerate(zip(cases, steps, strict=True)):
         path: tree.Path = ("cases", index)
         if (what := _start_fault(case)) is not None:
-            yield _fault(root, (*path, "start"), what)
+            yield tree.fault_at(root, (*path, "start"), what)
         if case.steps is None:
             yield from _of_one(case, root, path)
         else:
@@ -107,10 +107,10 @@ def _contradictions(cases: Sequence[Case], steps: Sequence[Sequence[Step]], root
 def _twins(cases: Sequence[Case], root: tree.Node) -> Iterator[tree.Fault]:
     first: dict[str, int] = {}
     for index, case in enumerate(cases):
-        line = mark(root, ("cases", index)).line
+        line = tree.mark(root, ("cases", index)).line
         if case.name in first:
             twice = f"{tree.quoted(case.name)} is the name of the case in line {first[case.name]} too; give each its own"
-            yield _fault(root, ("cases", index, "name"), twice)
+            yield tree.fault_at(root, ("cases", index, "name"), twice)
         first.setdefault(case.name, line)
 
 
@@ -130,42 +130,47 @@ def _start_fault(case: Case) -> str | None:
 
 
 def _of_one(case: Case, root: tree.Node, path: tree.Path) -> Iterator[tree.Fault]:
-    yield from (_fault(root, (*path, *key), what) for key, what in _faults_of(case, "a case"))
+    yield from (tree.fault_at(root, (*path, *key), what) for key, what in _faults_of(case, "a case"))
     if case.expect is None:
-        yield _fault(root, (*path, "expect"), "the key is missing; give a mapping")
+        yield tree.fault_at(root, (*path, "expect"), "the key is missing; give a mapping")
 
 
 def _of_steps(case: Case, steps: Sequence[Step], root: tree.Node, path: tree.Path) -> Iterator[tree.Fault]:
     for name in OF_STEPS:
         if getattr(case, name) is not None:
-            yield _fault(root, (*path, name), "the key belongs to the steps of this case; write it there")
+            yield tree.fault_at(root, (*path, name), "the key belongs to the steps of this case; write it there")
     if not steps:
-        yield _fault(root, (*path, "steps"), "there is no step; give at least one")
+        yield tree.fault_at(root, (*path, "steps"), "there is no step; give at least one")
     elif all(step.expect is None for step in steps):
-        yield _fault(root, (*path, "steps"), "no step has an expect, so the case would pass whatever happens; give at least one")
+        yield tree.fault_at(root, (*path, "steps"), "no step has an expect, so the case would pass whatever happens; give at least one")
     before = 0.0
     for number, step in enumerate(steps):
         here = (*path, "steps", number)
-        yield from (_fault(root, (*here, *key), what) for key, what in _faults_of(step, "a step"))
+        yield from (tree.fault_at(root, (*here, *key), what) for key, what in _faults_of(step, "a step"))
         moment = before if step.at is None else seconds(step.at)
         if moment < before:
-            yield _fault(root, (*here, "at"), f"{step.at} is before the {before:g}s of the step before; time does not go backwards")
+            yield tree.fault_at(root, (*here, "at"), f"{step.at} is before the {before:g}s of the step before; time does not go backwards")
         before = max(before, moment)
 
 
 def _faults_of(asked: Asked, what: str) -> Iterator[tuple[tree.Path, str]]:
     """Of one request; each with its key, empty where it is about several."""
-    found: tuple[tuple[tree.Path, str | None], ...] = (
-        ((), scene_fault(asked)),
-        ((), _request_fault(asked, what)),
-        (("call",), _call_fault(asked)),
-        (("hold",), _hold_fault(asked)),
-        (("usage",), _usage_fault(asked)),
-        (("verdict",), _verdict_fault(asked)),
-        (("at",), _span_fault(asked.at)),
-        (("hold",), _span_fault(asked.hold)),
-    )
-    yield from ((key, fault) for key, fault in found if fault is not None)
+    yield from (((), why) for why in (scene_fault(asked), _request_fault(asked, what)) if why is not None)
+    if asked.call is not None:
+        names, calls = [asked.call] if isinstance(asked.call, str) else asked.call, origin(asked).calls
+        if not calls:
+            yield ("call",), "no call is in flight that could have a name; give a tool or a method"
+        elif len(names) != len(calls):
+            yield ("call",), f"{len(calls)} calls are in flight, and the number of names is {len(names)}; name each of them, in their order"
+    if asked.hold is True and (asked.usage is not None or asked.fails is not None):
+        yield ("hold",), "a request that stays open has no usage and no failure; give a duration after which it has, or leave them out"
+    if asked.fails in FREE and asked.usage is not None:
+        yield ("usage",), f"a request that fails as {asked.fails} is not charged, so it has no usage; leave one of them out"
+    if isinstance(asked.verdict, Said) and (asked.verdict.answer is None) == (asked.verdict.edits is None):
+        yield ("verdict",), "a verdict has one of answer and edits, or is one of approve, reject, accept, decline, cancel and none"
+    for key, span in (("at", asked.at), ("hold", asked.hold)):
+        if isinstance(span, str) and seconds(span) > _LONGEST:
+            yield (key,), f"{tree.quoted(span)} is more than a year, and no limit remembers that long; give at most 8784h"
 
 
 def _request_fault(asked: Asked, what: str) -> str | None:
@@ -182,53 +187,6 @@ def _request_fault(asked: Asked, what: str) -> str | None:
             return "elicitation has one of url and fields"
         case _:
             return None
-
-
-def _call_fault(asked: Asked) -> str | None:
-    if asked.call is None:
-        return None
-    names, calls = [asked.call] if isinstance(asked.call, str) else asked.call, origin(asked).calls
-    if not calls:
-        return "no call is in flight that could have a name; give a tool or a method"
-    if len(names) != len(calls):
-        return f"{len(calls)} calls are in flight, and the number of names is {len(names)}; name each of them, in their order"
-    return None
-
-
-def _hold_fault(asked: Asked) -> str | None:
-    if asked.hold is True and (asked.usage is not None or asked.fails is not None):
-        return "a request that stays open has no usage and no failure; give a duration after which it has, or leave them out"
-    return None
-
-
-def _usage_fault(asked: Asked) -> str | None:
-    if asked.fails in FREE and asked.usage is not None:
-        return f"a request that fails as {asked.fails} is not charged, so it has no usage; leave one of them out"
-    return None
-
-
-def _verdict_fault(asked: Asked) -> str | None:
-    if isinstance(asked.verdict, Said) and (asked.verdict.answer is None) == (asked.verdict.edits is None):
-        return "a verdict has one of answer and edits, or is one of approve, reject, accept, decline, cancel and none"
-    return None
-
-
-def _span_fault(span: str | bool | None) -> str | None:
-    if isinstance(span, str) and seconds(span) > _LONGEST:
-        return f"{tree.quoted(span)} is more than a year, and no limit remembers that long; give at most 8784h"
-    return None
-
-
-def _fault(root: tree.Node, path: tree.Path, what: str) -> tree.Fault:
-    """Something wrong at a place of the file."""
-    return tree.Fault(mark(root, path), path, what)
-
-
-def mark(root: tree.Node, path: tree.Path) -> tree.Mark:
-    """Where a place of the file stands; that of the nearest above it, where it is not written out."""
-    while (node := tree.find(root, path)) is None and path:
-        path = path[:-1]
-    return tree.Mark(1, 1) if node is None else node.mark
 
 
 def json_schema() -> dict[str, Any]:

@@ -13,10 +13,10 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from samplegate.core.casefile import MAX_BYTES, Script, parse
 from samplegate.core.load import PolicyError
 from samplegate.core.parsing.strictjson import Fault, decode
 from samplegate.core.record import Record
+from samplegate.core.script import MAX_BYTES, Script, parse
 from samplegate.core.taping import HEADER, Taped, answered, failed
 from samplegate.files import lock, make_folder, unlock
 from samplegate.ports import Unavailable

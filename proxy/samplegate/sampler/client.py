@@ -19,7 +19,7 @@ import anyio
 from samplegate.core.catalogue import SCRIPTED
 from samplegate.core.policy import Model
 from samplegate.core.prompt import Failure, SampleFailed, SampleRequest, SampleResult
-from samplegate.core.scripted import Script, pick
+from samplegate.core.script import Script, pick
 from samplegate.sampler.faults import sentence
 from samplegate.sampler.keys import NoKey, key, problem, withheld
 from samplegate.sampler.process import COMMAND, MAX_FRAME, Child, Gone, Reply, Supervisor, TooLarge

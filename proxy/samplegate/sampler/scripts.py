@@ -1,14 +1,14 @@
-"""Reads the case files that a policy names, for ``scripted`` models and ``answer`` rules. What stands in them is ``core/casefile.py``'s."""
+"""Reads the case files that a policy names, for ``scripted`` models and ``answer`` rules. What stands in them is ``core/script.py``'s."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from samplegate.core.casefile import MAX_BYTES, Script, parse
 from samplegate.core.catalogue import SCRIPTED
 from samplegate.core.load import PolicyError, Problem
 from samplegate.core.policy import AnswerRule, Model, Policy
+from samplegate.core.script import MAX_BYTES, Script, parse
 
 
 def load_scripts(models: Sequence[Model], *, folder: Path) -> dict[str, Script]:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from samplegate.core.matching.facts import UNKNOWN, Facts, Known
+from samplegate.core.matching.conditions import TABLE, absent
+from samplegate.core.matching.facts import ABSENT, UNKNOWN, Facts, Known
 from samplegate.core.matching.match import compile_match
 from samplegate.core.policy import Match, Range
 from samplegate.core.requests import Request
@@ -266,3 +267,16 @@ def test_the_complaint_is_empty_exactly_where_a_grant_matches(match: Match, requ
     said = matcher.complaint(Facts(request))
     assert (said == "") is (matcher.holds(Facts(request), True) is True)
     assert len(said) < 600
+
+
+def test_every_condition_of_a_match_has_its_row_and_every_row_its_fact() -> None:
+    assert {*Match.__struct_fields__} - {"not_"} == {*TABLE}
+    assert [] == [row.name for row in TABLE.values() if not hasattr(Facts, row.fact) and not hasattr(Facts(sampling()), row.fact)]
+
+
+@pytest.mark.parametrize(("kind", "request_"), [("sampling", sampling()), ("form", ASKED), ("url", url("https://a.example/"))])
+def test_a_fact_is_absent_where_the_table_says_so_and_nowhere_else(kind: Literal["sampling", "form", "url"], request_: Request) -> None:
+    facts = Facts(sampling(maxTokens=5) if kind == "sampling" else request_)
+    given = {row.fact for row in TABLE.values() if row.kind != "any" and getattr(facts, row.fact) is not ABSENT}
+    assert given.isdisjoint(absent(kind))
+    assert {row.fact for row in TABLE.values() if row.kind != "any"} == given | absent(kind).keys()

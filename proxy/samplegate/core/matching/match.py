@@ -23,7 +23,7 @@ from samplegate.core.redaction import Redactor, redactor
 from samplegate.core.requests import Call
 
 if TYPE_CHECKING:
-    from samplegate.core.scripted import Script
+    from samplegate.core.script import Script
 
 
 __all__ = ["NO_CALL_NAME", "Entry", "Matcher", "Negation", "Rulebook", "compile_match", "compile_policy"]

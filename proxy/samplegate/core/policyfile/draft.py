@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from samplegate.core.catalogue import Catalogue
 from samplegate.core.policy import Policy
-from samplegate.core.policyfile.tree import Fault, Mapping, Mark, Node, Path, find
+from samplegate.core.policyfile.tree import Fault, Mapping, Mark, Node, Path, find, mark
 
 
 class Draft:
@@ -41,9 +41,7 @@ class Draft:
             parent = find(self.root, path[:-1])
             if isinstance(parent, Mapping) and path[-1] in parent.entries:
                 return parent.entries[str(path[-1])].mark
-        while (node := find(self.root, path)) is None:
-            path = path[:-1]
-        return node.mark
+        return mark(self.root, path)
 
     def line(self, path: Path) -> int:
         """The line of ``path``, for a message about another place."""

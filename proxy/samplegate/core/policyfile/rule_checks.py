@@ -11,7 +11,6 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from samplegate.core.casefile import bad_block, bad_value
 from samplegate.core.eras import CALLS
 from samplegate.core.matching.conditions import NO_CALL_NAME, TABLE, globs, is_glob, listed, names
 from samplegate.core.matching.secrecy import looks_secret
@@ -34,6 +33,7 @@ from samplegate.core.policy import (
 from samplegate.core.policyfile import modelchecks, timeouts, variables
 from samplegate.core.policyfile.draft import Draft
 from samplegate.core.policyfile.tree import Path, quoted
+from samplegate.core.script import bad_block, bad_value
 
 SAMPLING_ONLY: Final = names(lambda row: row.kind == "sampling")
 FORM_ONLY: Final = names(lambda row: row.kind == "form")

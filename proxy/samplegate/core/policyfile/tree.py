@@ -136,6 +136,18 @@ def find(root: Node, path: Path) -> Node | None:
     return root
 
 
+def mark(root: Node, path: Path) -> Mark:
+    """Where a place of the file stands; that of the nearest above it, where it is not written out."""
+    while (node := find(root, path)) is None:
+        path = path[:-1]
+    return node.mark
+
+
+def fault_at(root: Node, path: Path, what: str) -> Fault:
+    """Something wrong at a place of the file."""
+    return Fault(mark(root, path), path, what)
+
+
 def dotted(path: Path) -> str:
     """A path as it stands in messages: ``rules.2.match.not.kind``; a key that is no plain word is quoted."""
     return ".".join(str(step) if isinstance(step, int) or re.fullmatch(r"[\w-]{1,60}", step) else quoted(step) for step in path)

@@ -6,10 +6,9 @@ from typing import Any
 
 import pytest
 
-from samplegate.core.fingerprint import fingerprint
 from samplegate.core.load import PolicyError
 from samplegate.core.prompt import Sampled, SampleFailed, SampleResult
-from samplegate.core.scripted import Reply, Script, parse, pick, reply
+from samplegate.core.script import Reply, Script, fingerprint, parse, pick, reply
 
 FILE = """
 cases:
