@@ -24,7 +24,7 @@ class Joined(Generic[T]):
         """What the act returns or raises. CancelledError after ``aclose``."""
         if self._next is None:
             self._next = asyncio.create_task(self._turn(self._running))
-            self._next.add_done_callback(_seen)
+            self._next.add_done_callback(lambda done: done.cancelled() or done.exception())  # so that asyncio does not complain of it
         return await asyncio.shield(self._next)
 
     async def aclose(self) -> None:
@@ -40,9 +40,3 @@ class Joined(Generic[T]):
             await asyncio.wait([before])
         self._running, self._next = self._next, None
         return await self._act()
-
-
-def _seen(task: asyncio.Task[T]) -> None:
-    """A fault that every asker has left behind is not complained of at the end of the loop: the act has logged it."""
-    if not task.cancelled():
-        task.exception()

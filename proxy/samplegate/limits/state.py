@@ -82,7 +82,7 @@ class State:
                 return Refused(draws[0].limit, "unavailable", detail=self._fails(full))
         given = self._give(self._ledger.reserve, id, draws)
         answer = asyncio.wrap_future(given)
-        answer.add_done_callback(_seen)
+        answer.add_done_callback(lambda done: done.cancelled() or done.exception())  # so that asyncio does not complain of it
         try:
             await self._answered(answer)
         except asyncio.CancelledError:
@@ -139,7 +139,7 @@ class State:
             self._patience = LAST_TRY if self._hurried else min(self._patience, LAST_PATIENCE)
             self._ledger.hurry(time.monotonic() + self._patience)
             closed = asyncio.wrap_future(self._give(self._ledger.close))
-            closed.add_done_callback(_seen)
+            closed.add_done_callback(lambda done: done.cancelled() or done.exception())  # so that asyncio does not complain of it
             await asyncio.wait([closed], timeout=self._patience + (LAST_GRACE if self._hurried else GRACE))
         self._threads.shutdown(wait=False)
         self._threads = None
@@ -225,9 +225,3 @@ class State:
 def _over(end: asyncio.Future[None]) -> None:
     if not end.done():
         end.set_result(None)
-
-
-def _seen(done: asyncio.Future[Any]) -> None:
-    """Its exception, if any, is known; asyncio need not tell of it."""
-    if not done.cancelled():
-        done.exception()

@@ -71,7 +71,7 @@ class Batches(Generic[T]):
         done: Future[None] = Future()
         self._give(Entry(item, done))
         answer = asyncio.wrap_future(done)
-        answer.add_done_callback(_seen)
+        answer.add_done_callback(lambda done: done.cancelled() or done.exception())  # so that asyncio does not complain of it
         cancelled: asyncio.CancelledError | None = None
         try:
             await asyncio.wait([answer], timeout=seconds)
@@ -150,12 +150,6 @@ def _told(done: Future[None], what: Callable[[], object]) -> None:
         what()
     finally:
         done.set_result(None)
-
-
-def _seen(done: asyncio.Future[Any]) -> None:
-    """Its exception, if any, is known; asyncio need not tell of it."""
-    if not done.cancelled():
-        done.exception()
 
 
 QUEUE: Final = 10.0  # seconds that a record waits for the earlier ones of this process
