@@ -16,7 +16,7 @@ import pytest
 import uvicorn
 
 from samplegate.admin.app import MAX_BODY, AdminApp, ReloadReport
-from samplegate.daemon.joining import Joined
+from samplegate.daemon.reload import Joined
 from samplegate.ports import Unavailable
 
 pytestmark = pytest.mark.anyio

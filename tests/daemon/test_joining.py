@@ -7,7 +7,7 @@ import asyncio
 import anyio
 import pytest
 
-from samplegate.daemon.joining import Joined
+from samplegate.daemon.reload import Joined
 
 pytestmark = pytest.mark.anyio
 

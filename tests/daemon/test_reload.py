@@ -13,9 +13,8 @@ from typing import Any
 
 import pytest
 
-from samplegate.daemon.preparation import Wanted, read_all
+from samplegate.daemon.preparation import LEAST, MOST, Wanted, read_all, seal_key
 from samplegate.daemon.reload import Change, Changes, Reloads
-from samplegate.daemon.sealing import LEAST, MOST, seal_key
 from samplegate.house import House
 from samplegate.ports import Unavailable
 from samplegate.records.decisions import NoDecisionLog

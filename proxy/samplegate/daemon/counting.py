@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from samplegate import __version__
-from samplegate.daemon.public import Public
+from samplegate.daemon.servers import Public
 from samplegate.house import House
 from samplegate.links.front.http import Access
 from samplegate.records.log import AccessLog

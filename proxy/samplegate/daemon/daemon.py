@@ -23,15 +23,13 @@ from samplegate.core.session.rounds import Note
 from samplegate.daemon import lag, operators
 from samplegate.daemon.announcements import announce
 from samplegate.daemon.counting import Counting
-from samplegate.daemon.joining import Joined
 from samplegate.daemon.listeners import Listeners
 from samplegate.daemon.notify import Notify
 from samplegate.daemon.operators import Operators
 from samplegate.daemon.preparation import Wanted
-from samplegate.daemon.public import Public
-from samplegate.daemon.reload import Change, Reloads, tell_policy
+from samplegate.daemon.reload import Change, Joined, Reloads, tell_policy
 from samplegate.daemon.reviewers import Reviewers
-from samplegate.daemon.server import Server
+from samplegate.daemon.servers import Public, Server
 from samplegate.daemon.watch import watching
 from samplegate.house import House
 from samplegate.links.front.http import Bounds, Receive, Scope, Send

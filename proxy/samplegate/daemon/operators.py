@@ -11,7 +11,7 @@ from samplegate.admin.app import AdminApp, ReloadReport
 from samplegate.callers.guard import Guard
 from samplegate.daemon.counting import Counting
 from samplegate.daemon.listeners import Listeners
-from samplegate.daemon.public import Public, path_of
+from samplegate.daemon.servers import Public, path_of
 from samplegate.house import House
 from samplegate.links.front.http import Bounds
 from samplegate.ports import Unavailable

@@ -19,9 +19,8 @@ from samplegate.daemon.daemon import Daemon
 from samplegate.daemon.listeners import Listeners, bind, bound
 from samplegate.daemon.notify import Notify
 from samplegate.daemon.operators import admin_token
-from samplegate.daemon.preparation import read_all
+from samplegate.daemon.preparation import read_all, seal_key
 from samplegate.daemon.reload import open_to_all
-from samplegate.daemon.sealing import seal_key
 from samplegate.links.stdio import CannotStart
 from samplegate.ports import Unavailable
 from samplegate.preparation import loop_options, open_decision_log

@@ -1,18 +1,22 @@
-"""One server of the settings, as the HTTP front sees it: conversations are begun for legacy sessions and shared by a caller's modern requests.
+"""The servers of the daemon: all of them by path, each with its conversations, how many processes there may be, and when one is started again.
 
-Not the front and not the frames. A process that died is started again by the next request, after a pause that grows with each early death.
+A path finds a server of the settings, or nothing: nothing of a request ever chooses what is started. A process that died is started again by the
+next request, after a pause that grows with each early death. No frame is read here.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from math import ceil
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import anyio
 import anyio.abc
 import anyio.lowlevel
+import msgspec
 
 from samplegate.core.bridge.era_detection import Eras
 from samplegate.core.bridge.negotiation import Opening
@@ -22,17 +26,75 @@ from samplegate.core.jsontext import Malformed
 from samplegate.core.session import capabilities
 from samplegate.core.session.rounds import Note
 from samplegate.core.session.state import DISCOVER
-from samplegate.daemon.backoff import Backoff
-from samplegate.daemon.behind import Opens
+from samplegate.daemon.behind import Opens, Process, Remote
 from samplegate.daemon.conversation import Conversation
-from samplegate.daemon.places import Places
+from samplegate.daemon.reload import Change, Changes
 from samplegate.evidence import Witnessed, key_of
 from samplegate.flow import Sink
 from samplegate.house import House
-from samplegate.links.front.http import Refused
+from samplegate.links.child_process import unresolved
+from samplegate.links.front.endpoint import App, endpoint
+from samplegate.links.front.http import Access, Receive, Refused, Scope, Send
+from samplegate.links.front.sessions import Sessions
 from samplegate.relay import enforce_timeouts
 from samplegate.settings.servers import ServerSettings
 from samplegate.wiring import Wires
+
+if TYPE_CHECKING:
+    import aiohttp
+
+
+FIRST: Final = 0.5  # seconds
+LONGEST: Final = 30.0  # seconds: an operator who mended the cause waits no longer than this
+STEADY: Final = 60.0  # seconds: what lived this long came up well, and its death is a first one again
+
+
+class Backoff(msgspec.Struct, frozen=True):
+    """What is known of one server's deaths; a new one knows none."""
+
+    deaths: int = 0
+    """In a row, each before its process was steady."""
+
+    def died(self, started: float, now: float) -> Backoff:
+        """What is known after a death; both times are monotonic seconds."""
+        return Backoff(1 if now - started >= STEADY else self.deaths + 1)
+
+    @property
+    def wait(self) -> float:
+        """Seconds from the latest death to the next start."""
+        if self.deaths <= 1:
+            return 0.0
+        return min(LONGEST, FIRST * 2.0 ** min(self.deaths - 2, 32))
+
+
+LOCAL: Final = "local"
+"""Who calls where nobody needs a token: then there is nobody to share with."""
+
+
+class Places:
+    """``most`` of them, taken and given back. One of several callers gets three quarters at most, so that none can keep the others out."""
+
+    def __init__(self, most: int) -> None:
+        self.most = most
+        self.taken = 0
+        self._of: Counter[str] = Counter()
+
+    def take(self, caller: str) -> bool:
+        """Take one; False where there is none, or the caller has its share."""
+        share = self.most if caller == LOCAL else max(1, self.most * 3 // 4)
+        if self.taken >= self.most or self._of[caller] >= share:
+            return False
+        self.taken += 1
+        self._of[caller] += 1
+        return True
+
+    def give_back(self, caller: str) -> None:
+        """One is free again."""
+        self.taken -= 1
+        self._of[caller] -= 1
+        if not self._of[caller]:
+            del self._of[caller]
+
 
 EVERYBODY: Final = ""  # the key of the conversation that all callers share
 KEPT: Final = 300.0  # seconds that the eras of a server at a URL are remembered
@@ -339,3 +401,126 @@ def _died_probing(conversation: Conversation) -> bool:
     """Whether its server ended when it was asked which eras it speaks: some do, at a request that they do not know."""
     session = conversation.wires.relay.session
     return isinstance(session, Opening) and session.died_probing
+
+
+ALONE: Final = "/mcp"
+
+
+def path_of(name: str) -> str:
+    """Where a server is served."""
+    return f"/servers/{name}/mcp"
+
+
+class Place(msgspec.Struct, frozen=True, eq=False):
+    """A server and its endpoint."""
+
+    server: Server
+    app: App
+
+
+class Public:
+    """All servers. ``http`` makes the pool that those over HTTP are reached with, once there is one."""
+
+    def __init__(
+        self,
+        house: House,
+        sessions: Sessions,
+        *,
+        group: anyio.abc.TaskGroup,
+        http: Callable[[], aiohttp.ClientSession],
+        tell: Callable[[Access], None],
+        max_frame: int,
+        most: int,
+        idle: float,
+    ) -> None:
+        self.places = Places(most)
+        self._house = house
+        self._sessions = sessions
+        self._group = group
+        self._make_http = http
+        self._http: aiohttp.ClientSession | None = None
+        self._tell = tell
+        self._max_frame = max_frame
+        self._idle = idle
+        self._environment: Mapping[str, str] = {}
+        self._by_name: dict[str, Place] = {}
+        self._by_path: dict[str, Place] = {}
+
+    @property
+    def servers(self) -> dict[str, Server]:
+        """By name."""
+        return {name: place.server for name, place in self._by_name.items()}
+
+    def unresolved(self) -> dict[str, str]:
+        """Why servers cannot be started now, by name: their programs are looked for at each call."""
+        found = {name: server.settings for name, server in self.servers.items() if server.settings.url is None}
+        problems = {name: unresolved(each.argv, env={**self._environment, **each.env}, cwd=each.cwd) for name, each in found.items()}
+        return {name: str(problem) for name, problem in problems.items() if problem is not None}
+
+    def at(self, path: str) -> ServerSettings | None:
+        """The server at a path."""
+        place = self._by_path.get(path)
+        return None if place is None else place.server.settings
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """One request, of a caller who may use the server at its path."""
+        place = self._by_path.get(scope["path"])
+        if place is None:  # removed while its caller was found out
+            await send({"type": "http.response.start", "status": 404, "headers": [(b"content-length", b"0")]})
+            await send({"type": "http.response.body"})
+            return
+        await place.app(scope, receive, send)
+
+    def prepared(self, servers: Mapping[str, ServerSettings], environment: Mapping[str, str]) -> Change:
+        """What serves these and no others: built, and not in force yet. ``environment`` is that of all processes that start from then on."""
+        kept = {name: place for name, place in self._by_name.items() if servers.get(name) == place.server.settings}
+        gone = [place.server for name, place in self._by_name.items() if name not in kept]
+        changes = Changes(
+            added=tuple(name for name in servers if name not in self._by_name),
+            changed=tuple(server.name for server in gone if server.name in servers),
+            removed=tuple(server.name for server in gone if server.name not in servers),
+        )
+        by_name = {name: kept.get(name) or self._made(settings) for name, settings in servers.items()}
+        by_path = {path_of(name): place for name, place in by_name.items()}
+        if len(servers) == 1:
+            by_path[ALONE] = next(iter(by_name.values()))
+
+        def put() -> None:
+            self._by_name, self._by_path, self._environment = by_name, by_path, environment
+
+        return Change(changes, put, partial(self._end, gone, changes.removed))
+
+    async def _end(self, gone: Sequence[Server], removed: Sequence[str]) -> None:
+        """End the conversations of servers that are gone; nobody else's are touched."""
+        async with anyio.create_task_group() as group:
+            for server in gone:
+                group.start_soon(server.aclose)
+        for name in removed:
+            self._house.metrics.forget(server=name)
+
+    def _made(self, settings: ServerSettings) -> Place:
+        server = Server(
+            settings,
+            self._house,
+            self._behind(settings),
+            group=self._group,
+            clock=time.monotonic,
+            places=self.places,
+            idle=self._idle,
+        )
+        return Place(server, endpoint(server, self._sessions, tell=self._tell))
+
+    def _behind(self, settings: ServerSettings) -> Opens:
+        if settings.url is None:
+            return Process(settings, lambda: self._environment, self._max_frame, self._house.log)
+        if self._http is None:
+            self._http = self._make_http()
+        return Remote(settings, self._http, self._max_frame)
+
+    async def aclose(self) -> None:
+        """End every conversation, then the pool."""
+        async with anyio.create_task_group() as group:
+            for server in self.servers.values():
+                group.start_soon(server.aclose)
+        if self._http is not None:
+            await self._http.close()
