@@ -52,6 +52,21 @@ def test_decisions_are_kept_in_a_database(run: Wrapped, durability: str) -> None
     assert 2 == reported(place)
 
 
+TRACE = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+
+
+def test_a_decision_is_recorded_with_the_trace_context_of_its_call(run: Wrapped) -> None:
+    """As the reference of the log promises; the context is in the `_meta` of the client's call (R83)."""
+    client = run()
+    client.initialize()
+    asked = {"ask": {"method": "sampling/createMessage", "params": SAMPLE}}
+    client.write(id=7, method="tools/call", params={"name": "t", "arguments": asked, "_meta": {"traceparent": TRACE}})
+    assert 7 == client.read()["id"]
+    client.ask("sampling/createMessage", SAMPLE)
+    assert 0 == client.end()[0]
+    assert [TRACE, None] == [json.loads(line).get("traceparent") for line in run.log.read_text().splitlines()]
+
+
 def test_decisions_are_kept_in_files_that_are_turned_over(run: Wrapped) -> None:
     client = run(environment={"SAMPLEGATE_DECISION_LOG_MAX_BYTES": "1500"})
     client.initialize()

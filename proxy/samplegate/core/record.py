@@ -138,7 +138,7 @@ class Record:
 _MEMBERS: Final = (
     "decision_id time server caller era revision door round key kind mode calls effect rule reason detail tried changed shadows model input_tokens "
     "output_tokens attempts cost_usd reserved_usd limits refused_by redacted review reviewer reviewed_by review_door reviewed_ms revokes duration_ms "
-    "outcome action decided_by fits policy_hash"
+    "outcome action decided_by fits policy_hash traceparent"
 ).split()
 """Of a line, in their order."""
 
