@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from functools import cache
 from typing import Any, Final
@@ -18,12 +19,19 @@ ISSUER: Final = "https://login.example.com"
 AUDIENCE: Final = "https://gate.example.com"
 
 
-@cache
+_CURVES: Final[dict[str, Callable[[], ec.EllipticCurve]]] = {"ES256": ec.SECP256R1, "ES384": ec.SECP384R1, "ES512": ec.SECP521R1}
+
+
 def private(name: str, algorithm: str) -> Any:
-    """The private key of that name; made once, since RSA takes its time."""
-    if algorithm.startswith(("RS", "PS")):
+    """The private key of that name, one for all algorithms of RSA; made once, since RSA takes its time."""
+    return _private(name, "RSA" if algorithm.startswith(("RS", "PS")) else algorithm)
+
+
+@cache
+def _private(name: str, kind: str) -> Any:
+    if kind == "RSA":
         return rsa.generate_private_key(65_537, 2_048)
-    return ec.generate_private_key(ec.SECP256R1()) if algorithm == "ES256" else ed25519.Ed25519PrivateKey.generate()
+    return ec.generate_private_key(_CURVES[kind]()) if kind in _CURVES else ed25519.Ed25519PrivateKey.generate()
 
 
 def public(name: str, algorithm: str, **more: Any) -> dict[str, Any]:
@@ -55,10 +63,14 @@ class Endpoint:
         self.answers: dict[str, tuple[int, bytes]] = {}
         self.headers: dict[str, str] = {}
         self.asked: list[str] = []
+        self.open = asyncio.Event()
+        """While it is clear, answers are decided but not sent."""
+        self.open.set()
 
     async def _answer(self, request: web.Request) -> web.Response:
         self.asked.append(request.path)
         status, body = self.answers.get(request.path, (404, b""))
+        await self.open.wait()
         return web.Response(status=status, body=body, headers=self.headers)
 
     @asynccontextmanager
