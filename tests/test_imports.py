@@ -84,11 +84,12 @@ SLOW: Final = frozenset(
     "prometheus_client pydantic pydantic_settings rich sqlalchemy starlette uvicorn watchfiles".split()
 )
 """Each costs tens of milliseconds or of MiB: a wrapped server that needs none of them must not wait for them."""
-SERVING: Final = frozenset({"uvicorn"})
+PYDANTIC: Final = frozenset({"pydantic", "pydantic_settings"})
+SERVING: Final = PYDANTIC | {"uvicorn"}
 """Those of them that `serve` needs whatever its settings are."""
 MCP: Final = frozenset({"callers", "demo"})
 DAEMONS: Final = frozenset(
-    {"admin", "callers", "daemon", f"{PACKAGE}.settings.serving", f"{PACKAGE}.settings.servers", f"{PACKAGE}.settings.identities"}
+    {"admin", "callers", "daemon", *(f"{PACKAGE}.settings.{name}" for name in ("serving", "serve_definition", "servers", "identities"))}
 )
 """What `run` never needs, by part or module."""
 
@@ -266,6 +267,12 @@ def test_wrapping_a_server_imports_nothing_slow_at_once() -> None:
 def test_wrapping_a_server_imports_nothing_of_the_daemon_at_once() -> None:
     on_the_way = {module for start in ("__main__", "cli", "app") for module in reached_at_once(f"{PACKAGE}.{start}")}
     assert set() == {module for module in on_the_way if module in DAEMONS or part(module) in DAEMONS}, "import it in the function that needs it"
+
+
+def test_reviews_reads_the_settings_of_serve_without_pydantic() -> None:
+    on_the_way = reached_at_once(f"{PACKAGE}.commands.reviews")
+    assert f"{PACKAGE}.settings.serve_definition" in on_the_way
+    assert [] == [str(found) for found in IMPORTS if found.importer in on_the_way and found.at_once and is_any(found.name, PYDANTIC)]
 
 
 def test_serving_imports_nothing_at_once_that_only_some_settings_need() -> None:

@@ -12,7 +12,8 @@ from samplegate.settings import RunSettings, SettingsError, load
 from samplegate.settings.definition import MIB
 from samplegate.settings.identities import CallerSettings
 from samplegate.settings.servers import ServerSettings
-from samplegate.settings.serving import SERVE_SETTINGS, LoadedServe, ServeSettings, load_serve
+from samplegate.settings.serving import SERVE_SETTINGS, LoadedServe, ServeSettings, ServeTree, load_serve
+from samplegate.settings.sources import gather
 from samplegate.settings.values import Address
 
 HOME = {"HOME": "/srv/u"}
@@ -43,6 +44,13 @@ def problems(text: str | None, folder: Path, environ: dict[str, str] | None = No
     with pytest.raises(SettingsError) as refused:
         loaded(text, folder, environ, **more)
     return [problem.replace(f"{folder}/", "") for problem in refused.value.problems]
+
+
+def outcome(environ: dict[str, str], **more: Any) -> ServeSettings | list[str]:
+    try:
+        return load_serve(environ, **more).settings
+    except SettingsError as refused:
+        return refused.problems
 
 
 QUICK: dict[str, Any] = {"command": ["python", "server.py"], "given": {"policy": Path("p.yaml")}}
@@ -196,6 +204,42 @@ def test_the_line_and_the_settings_do_not_both_name_servers(tmp_path: Path) -> N
 def test_a_database_for_the_decisions_has_a_path(text: str, expected: str, tmp_path: Path) -> None:
     assert [f"s.yaml:2:1: decision_log: {expected}"] == problems(f"policy: p\ndecision_log: '{text}'\n", tmp_path, command=["x"])
     assert "sqlite:/x/log.db" == load(HOME, given={"decision_log": "sqlite:/x/log.db"}).settings.decision_log
+
+
+WRITTEN = (
+    "x|''|0|7|7.0|-1|99999999999|'7'|true|'true'|none|json|[]|[a]|[1]|[a, b]|{a: 1}|'sqlite:'|'sqlite:x'|127.0.0.1:1|[10.0.0.0/8]|~no-such-user/x"
+)
+PLAIN = [name for name, setting in SERVE_SETTINGS.items() if not setting.section]
+BESIDE_OTHERS = {"reviews_listen", "servers_file"}  # right by themselves, and refused beside what else the test gives
+
+
+@pytest.mark.parametrize("name", PLAIN)
+def test_serve_reads_a_value_as_the_commands_do_that_import_no_pydantic(name: str, tmp_path: Path) -> None:
+    file = tmp_path / "s.yaml"
+    for text in WRITTEN.split("|"):
+        file.write_text(f"{name}: {text}\n")
+        told: list[str] = []
+        values, _ = gather(SERVE_SETTINGS, HOME, file, {"policy": "p"} if name != "policy" else {}, told)
+        found = outcome(HOME, file=file, given={"policy": "p"} if name != "policy" else {}, command=["x"])
+        if isinstance(found, list):
+            assert told == found[: len(told)], text
+            assert told or name in BESIDE_OTHERS, text
+        else:
+            assert ([], values[name]) == (told, getattr(found, name)), text
+
+
+def test_the_daemons_model_has_the_fields_and_the_defaults_of_the_definition() -> None:
+    fields = {name: field.get_default(call_default_factory=True) for name, field in ServeTree.model_fields.items()}
+    assert {name: getattr(ServeSettings(), name) for name in PLAIN} == {name: fields[name] for name in PLAIN}
+    assert {*SERVE_SETTINGS, "reading"} == fields.keys()
+
+
+def test_the_daemons_model_reads_no_variable_of_the_process_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    for prefix in ("", "SAMPLEGATE_"):
+        monkeypatch.setenv(f"{prefix}MAX_SESSIONS", "7")
+        monkeypatch.setenv(f"{prefix}WATCH", "maybe")
+    found = load_serve(HOME, **QUICK).settings
+    assert (2_000, True) == (found.max_sessions, found.watch)
 
 
 def test_every_setting_of_the_daemon_says_what_it_is() -> None:

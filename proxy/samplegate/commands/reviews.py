@@ -35,7 +35,7 @@ from samplegate.core.review.verdicts import MAX_DEPTH, MOST_BYTES, read
 from samplegate.core.review.views import choices, span, told, withdrawn_for
 from samplegate.ports import Unavailable
 from samplegate.settings.definition import SETTINGS, ProcessSettings
-from samplegate.settings.serving import SERVE_SETTINGS
+from samplegate.settings.serve_definition import SERVE_SETTINGS
 from samplegate.settings.sources import NO_STATE, gather
 from samplegate.store.reviews import Reviews
 
@@ -129,12 +129,12 @@ def command(args: argparse.Namespace) -> int:
 def _store(args: argparse.Namespace) -> Reviews:
     """The store of the line, the variables or the settings file, which may be that of `run` or of `serve`. It must be there. Raises Unreadable."""
     problems: list[str] = []
-    found = gather({**SERVE_SETTINGS, **SETTINGS}, os.environ, args.settings, {"state": args.state, "store": args.store}, problems)
-    if "store" not in found.values and found.values["state"] == Path():
+    values, _ = gather({**SERVE_SETTINGS, **SETTINGS}, os.environ, args.settings, {"state": args.state, "store": args.store}, problems)
+    if "store" not in values and "state" not in values:
         problems.append(NO_STATE)
     if problems:
         raise Unreadable("\nsamplegate: ".join(problems))
-    return Reviews(ProcessSettings(state=found.values["state"], store=found.values.get("store")).reviews, make=False)
+    return Reviews(ProcessSettings(state=values.get("state", Path()), store=values.get("store")).reviews, make=False)
 
 
 def _meant(kept: Reviews, typed: str) -> Review:

@@ -38,7 +38,7 @@ class Loaded(msgspec.Struct, frozen=True):
 def load(environ: Mapping[str, str], *, file: Path | None = None, given: Mapping[str, object] | None = None) -> Loaded:
     """Read the settings of `run`. ``given`` is the command line: None for what it does not say. Raises SettingsError with every problem."""
     problems: list[str] = []
-    found = gather(SETTINGS, environ, file, given or {}, problems)
+    values, environment = gather(SETTINGS, environ, file, given or {}, problems)
     if problems:
         raise SettingsError(problems)
-    return Loaded(RunSettings(**found.values), found.environment)
+    return Loaded(RunSettings(**values), environment)

@@ -137,10 +137,9 @@ class PeopleSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 AnyToken = TypeVar("AnyToken", bound=Token | PersonToken)
 
 
-def callers_of(part: Part) -> CallerSettings:
+def callers_of(part: Part | None) -> CallerSettings:
     """The section of callers with the tokens of its file, and every problem told."""
-    callers = part.value(CallerSettings)
-    if callers is None:
+    if part is None or (callers := part.value(CallerSettings)) is None:
         return CallerSettings()
     if not callers.required:
         part.problem((), "says of no caller how it is known; give tokens, tokens_file or jwt")
@@ -152,10 +151,9 @@ def callers_of(part: Part) -> CallerSettings:
     return CallerSettings(tokens, file, jwt, None if callers.resource is None else callers.resource.rstrip("/"))
 
 
-def people_of(part: Part) -> PeopleSettings:
+def people_of(part: Part | None) -> PeopleSettings:
     """The section of people with the tokens of its file, and every problem told."""
-    people = part.value(PeopleSettings)
-    if people is None:
+    if part is None or (people := part.value(PeopleSettings)) is None:
         return PeopleSettings()
     if not people.tokens and people.tokens_file is None:
         part.problem((), "names nobody; give tokens or tokens_file")

@@ -8,8 +8,8 @@ import msgspec
 
 from samplegate.settings.definition import Setting
 from samplegate.settings.identities import CallerSettings, PeopleSettings
+from samplegate.settings.serve_definition import SERVE_SETTINGS
 from samplegate.settings.servers import NAME, ServerEntry
-from samplegate.settings.serving import SERVE_SETTINGS
 
 _DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
@@ -12,10 +12,11 @@ from msgspec import Meta
 
 from samplegate.core.eras import Protocol
 from samplegate.core.policyfile import variables
+from samplegate.core.policyfile.tree import Mapping as Tree
 from samplegate.core.policyfile.tree import Path as Steps
 from samplegate.core.policyfile.tree import Scalar, find, quoted
 from samplegate.settings.definition import CALL_TIMEOUT, START_TIMEOUT
-from samplegate.settings.sources import Part, unreadable
+from samplegate.settings.sources import Part, Reading, tree_of, unreadable
 from samplegate.urls import is_open, url_error
 
 NAME: Final = re.compile(r"(?!\.{1,2}\Z)[A-Za-z0-9._-]{1,64}\Z")
@@ -109,17 +110,41 @@ def _secret(path: Path, name: str) -> str:
     return value
 
 
-def server_of(part: Part, environment: Mapping[str, str], warnings: list[str], named: set[str]) -> ServerSettings | None:
-    """One entry of the map; None where it is disabled, or wrong and every problem told.
+def servers_of(part: Part | None, clients_file: Path | None, reading: Reading) -> dict[str, ServerSettings]:
+    """The servers of the section and of the client's file that the settings may name."""
+    servers: dict[str, ServerSettings] = {}
+    for entries in (part, None if clients_file is None else _of_client(clients_file, reading.problems)):
+        for name, entry in entries.entries().items() if entries is not None else ():
+            server = _server(entry, reading)
+            if name in reading.places:
+                entry.problem((), "is a server of the settings too; rename one of both")
+            reading.places[name] = entry.place(("command",))
+            if server is not None:
+                servers[name] = server
+    if not servers and not reading.problems:
+        reading.problems.append("servers: there is none; put one behind --, give --url, or write servers: into the settings file")
+    return servers
 
-    ``named`` gets the variables of its ``env``, ``url`` and ``headers``, which are this server's alone.
-    """
+
+def _of_client(file: Path, problems: list[str]) -> Part | None:
+    """The servers in a client's file: what stands beside them there is the client's own."""
+    root = tree_of(file, problems)
+    entry = root.entries.get("mcpServers") or root.entries.get("servers") if isinstance(root, Tree) else None
+    if entry is not None:
+        return Part(str(file), entry.node, ("mcpServers",), file.parent, problems)
+    if root is not None:
+        problems.append(f"{file}:1:1: has no mcpServers; name a client's file that has them")
+    return None
+
+
+def _server(part: Part, reading: Reading) -> ServerSettings | None:
+    """One entry of the map; None where it is disabled, or wrong and every problem told."""
     before = len(part.problems)
     name = str(part.path[-1])
     if NAME.match(name) is None:
         part.problem((), NO_NAME)
     if _is_sse(part):
-        warnings.append(
+        reading.warnings.append(
             f"{part.place(('type',))}: 'sse', the transport of 2024-11-05, is not supported, so this server is left out; "
             "give the url of its Streamable HTTP endpoint with type: http"
         )
@@ -131,14 +156,14 @@ def server_of(part: Part, environment: Mapping[str, str], warnings: list[str], n
     def filled(below: Steps, text: object) -> str:
         """The text with its variables; a problem, at its place and without the value, where one is not set."""
         if isinstance(text, str) and below[0] in _SECRET:
-            named.update(variables.names(text))
+            reading.named.update(variables.names(text))
         why = variables.fault(text) if isinstance(text, str) else "is no text; put it in quotes"
-        missing = [] if why else [name for name in variables.names(str(text)) if name not in environment]
+        missing = [] if why else [name for name in variables.names(str(text)) if name not in reading.environment]
         if missing:
             why = f"${{{missing[0]}}} is not set in the environment; set it, or write $${{ for the text itself"
         if why is not None:
             part.problem(below, why)
-        return "" if why is not None else variables.fill(str(text), environment)
+        return "" if why is not None else variables.fill(str(text), reading.environment)
 
     _check_kind(part, entry)
     server = ServerSettings(
@@ -158,7 +183,7 @@ def server_of(part: Part, environment: Mapping[str, str], warnings: list[str], n
         }
     )
     if len(part.problems) == before:
-        _check(part, server, entry, warnings)
+        _check(part, server, entry, reading.warnings)
     return None if entry.disabled or len(part.problems) != before else server
 
 

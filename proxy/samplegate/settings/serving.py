@@ -1,92 +1,103 @@
-"""The settings of `samplegate serve`, the daemon: what `run` has, and its listeners, servers, callers and bounds. Never imported by `run`."""
+"""The settings of `samplegate serve` as a pydantic-settings model with one source for each origin. Never imported by `run`.
+
+The model is derived from ``serve_definition``, which `reviews` reads without pydantic. A value keeps its place (file, line and column, variable or
+flag) until its field is validated. Sections are validated by the walk that reads policies. Every problem is reported at once, at its place.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated, Any, Final, get_args, get_origin
 
 import msgspec
-from msgspec import Meta
+from pydantic import Field, PlainValidator, ValidationError, ValidationInfo, ValidatorFunctionWrapHandler, create_model, field_validator
+from pydantic.fields import FieldInfo
+from pydantic_settings import BaseSettings, InitSettingsSource, PydanticBaseSettingsSource, SettingsConfigDict
 
 from samplegate.core.eras import Protocol
-from samplegate.core.policyfile.tree import Mapping as Tree
 from samplegate.settings import SettingsError
-from samplegate.settings.definition import MIB, ProcessSettings, settings_of
+from samplegate.settings.definition import Setting, wrong
 from samplegate.settings.identities import CallerSettings, PeopleSettings, callers_of, people_of, shared_with
-from samplegate.settings.servers import NAME, NO_NAME, ServerSettings, at_url, server_of
-from samplegate.settings.sources import NO_STATE, PREFIX, Gathered, Part, gather, tree_of
-from samplegate.settings.values import Address, address, check_hosts, check_origins
+from samplegate.settings.serve_definition import SERVE_SETTINGS, ServeSettings
+from samplegate.settings.servers import NAME, NO_NAME, ServerSettings, at_url, servers_of
+from samplegate.settings.sources import NO_STATE, PREFIX, Layer, Part, Reading, Said, accepted, read_layers
+from samplegate.settings.values import address
 from samplegate.urls import is_open
 
-_SECTION: Final = {"section": True}
-_ADDRESS: Final = {"check": address}
+
+class OriginSource(PydanticBaseSettingsSource):
+    """The values of one origin with their places: of the command line, the environment, the settings file or the platform."""
+
+    def __init__(self, settings_cls: type[BaseSettings], layer: Layer) -> None:
+        super().__init__(settings_cls)
+        self.layer = layer
+
+    def get_field_value(self, field: FieldInfo, field_name: str) -> tuple[Any, str, bool]:
+        return self.layer.get(field_name), field_name, False
+
+    def __call__(self) -> dict[str, Any]:
+        return dict(self.layer)
 
 
-class ServeSettings(ProcessSettings, frozen=True, kw_only=True):
-    """What the daemon is told. Sizes in bytes, times in seconds."""
+class OriginSettings(BaseSettings):
+    """Settings that are read from the layers of a reading, each value in the way of its origin."""
 
-    policy: Annotated[Path | None, Meta(description="The rules.")] = None
-    listen: Annotated[
-        str, Meta(description="HOST:PORT of the clients' listener; only this machine's own unless callers need a token.", extra=_ADDRESS)
-    ] = "127.0.0.1:8080"
-    servers: Annotated[dict[str, ServerSettings], Meta(description="The servers by name, in the shape of clients' mcpServers.", extra=_SECTION)] = (
-        msgspec.field(default_factory=dict)
-    )
-    servers_file: Annotated[Path | None, Meta(description="A client's JSON file whose mcpServers are added.")] = None
-    callers: Annotated[CallerSettings, Meta(description="How callers are known: tokens, JWTs of an issuer.", extra=_SECTION)] = CallerSettings()
-    allowed_hosts: Annotated[
-        tuple[str, ...],
-        Meta(
-            description="Host headers that are taken, `NAME:*` with any port; this machine's names by default, any where tokens are needed.",
-            extra={"check": check_hosts},
-        ),
-    ] = ()
-    allowed_origins: Annotated[
-        tuple[str, ...],
-        Meta(
-            description="Origin headers that are taken, `https://NAME:*` with any port; by default those of this machine.",
-            extra={"check": check_origins},
-        ),
-    ] = ()
-    max_body_bytes: Annotated[int, Meta(ge=1024, le=1024 * MIB, description="The largest body of a request.")] = 16 * MIB
-    max_header_bytes: Annotated[int, Meta(ge=4096, le=MIB, description="The longest request line and headers together.")] = 32 * 1024
-    max_connections: Annotated[int, Meta(ge=1, le=100_000, description="Connections of clients at a time.")] = 2_000
-    max_sessions: Annotated[int, Meta(ge=1, le=100_000, description="Sessions of clients of the legacy eras at a time.")] = 2_000
-    max_sessions_per_caller: Annotated[int, Meta(ge=1, le=100_000, description="The same for one caller.")] = 256
-    session_idle: Annotated[int, Meta(ge=1, le=604_800, description="Seconds after which a session without a word is ended.")] = 1_800
-    body_timeout: Annotated[int, Meta(ge=1, le=3_600, description="Seconds that a client has to send its request.")] = 30
-    max_children: Annotated[int, Meta(ge=1, le=100_000, description="Processes of servers at a time.")] = 256
-    admin_listen: Annotated[
-        str | None, Meta(description="HOST:PORT of the operators' listener, for metrics, health and reload; none by default.", extra=_ADDRESS)
-    ] = None
-    admin_token_file: Annotated[Path | None, Meta(description="The file with the token that a reload over HTTP needs.")] = None
-    reviews_listen: Annotated[
-        str | None,
-        Meta(description="HOST:PORT of the reviewers' listener, for the page and the API; none by default. It needs `people`.", extra=_ADDRESS),
-    ] = None
-    people: Annotated[PeopleSettings, Meta(description="Who may look at reviews and decide them: tokens, and what they are for.", extra=_SECTION)] = (
-        PeopleSettings()
-    )
-    seal_key_file: Annotated[
-        Path | None,
-        Meta(
-            description="A file of 32 bytes or more that seals what modern clients take along, so that it holds at other gates and after a restart."
-        ),
-    ] = None
-    watch: Annotated[bool, Meta(description="Whether a change of the files is a reload.")] = True
-    drain_delay: Annotated[
-        int, Meta(ge=0, le=3_600, description="Seconds at a shutdown during which the gate is not ready but still accepts traffic.")
-    ] = 5
-    drain_timeout: Annotated[int, Meta(ge=0, le=3_600, description="Seconds that what is under way has to end at a shutdown.")] = 30
+    model_config = SettingsConfigDict(strict=True, extra="forbid", arbitrary_types_allowed=True, validate_default=False, hide_input_in_errors=True)
+    reading: Reading = Field(repr=False)
 
-    @property
-    def listens_at(self) -> Address:
-        """``listen``, taken apart."""
-        return address(self.listen)
+    @classmethod
+    def settings_customise_sources(
+        cls, settings_cls: type[BaseSettings], init_settings: PydanticBaseSettingsSource, *_: Any, **__: Any
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        assert isinstance(init_settings, InitSettingsSource)
+        return init_settings, *(OriginSource(settings_cls, layer) for layer in init_settings.init_kwargs["reading"].layers)
+
+    @field_validator("*", mode="wrap")
+    @classmethod
+    def _value(cls, value: Any, convert: ValidatorFunctionWrapHandler, info: ValidationInfo) -> Any:
+        if not isinstance(value, Said):
+            return convert(value)
+        setting = SERVE_SETTINGS[str(info.field_name)]
+        return convert(info.data["reading"].section(value)) if setting.section else accepted(setting, value, convert)
 
 
-SERVE_SETTINGS: Final = settings_of(ServeSettings)
+def _servers(value: Part | Mapping[str, ServerSettings] | None, info: ValidationInfo) -> Mapping[str, ServerSettings]:
+    """The server of the command line, or those of the section and of the client's file."""
+    return value if isinstance(value, Mapping) else servers_of(value, info.data["servers_file"], info.data["reading"])
+
+
+def _value_field(setting: Setting) -> Any:
+    """The type, default and bounds of a setting for pydantic. Paths and tuples are not strict, because they are made of text and lists."""
+    lax = setting.path or get_origin(setting.kind) is tuple
+    meta = setting.meta
+    bounds = Field(getattr(_defaults, setting.name), ge=meta.ge, le=meta.le, strict=False if lax else None, description=meta.description)
+    return get_args(setting.type)[0], bounds
+
+
+_defaults: Final = ServeSettings()
+_values: Final[dict[str, Any]] = {name: _value_field(setting) for name, setting in SERVE_SETTINGS.items() if not setting.section}
+_sections: Final[dict[str, Any]] = {
+    "servers": (Annotated[dict[str, ServerSettings], PlainValidator(_servers)], Field(None, validate_default=True)),
+    "callers": (Annotated[CallerSettings, PlainValidator(callers_of)], CallerSettings()),
+    "people": (Annotated[PeopleSettings, PlainValidator(people_of)], PeopleSettings()),
+}
+ServeValues: Final = create_model("ServeValues", __base__=OriginSettings, **_values)
+ServeTree: Final = create_model("ServeTree", __base__=ServeValues, **_sections)
+
+
+def _without_wrong(layer: Layer, reading: Reading) -> Layer:
+    """A layer without its wrong values. Each is reported, also where another origin overrides it. Sections stay as they are."""
+    try:
+        values = {name: said for name, said in layer.items() if not SERVE_SETTINGS[name].section}
+        ServeValues(reading=msgspec.structs.replace(reading, layers=[values]))
+    except ValidationError as refused:
+        errors = {str(error["loc"][0]): error for error in refused.errors()}
+        for name in (name for name in layer if name in errors):
+            why = errors[name].get("ctx", {}).get("error") or wrong(SERVE_SETTINGS[name], layer[name].value)
+            reading.problems.append(f"{layer[name].where}: {why}")
+        return {name: said for name, said in layer.items() if name not in errors}
+    return layer
 
 
 class LoadedServe(msgspec.Struct, frozen=True):
@@ -122,36 +133,33 @@ def load_serve(
     ``command`` or ``url`` is the one server of the quick form, under ``name`` and with ``protocol``; ``headers_from``: NAME=FILE, of that at a URL.
     """
     problems: list[str] = []
-    warnings: list[str] = []
-    found = gather(SERVE_SETTINGS, environ, file, given or {}, problems)
-    values = dict(found.values)
-    if values["state"] == Path() and "decision_log" not in values:
+    reading = read_layers(SERVE_SETTINGS, environ, file, given or {}, problems)
+    layers = [_without_wrong(layer, reading) for layer in reading.layers]
+    if not any(name in layer for layer in layers for name in ("state", "decision_log")):
         problems.append(NO_STATE)
-    named: set[str] = set()
-    places: dict[str, str] = {}
+    said = reading.said
     if command or url is not None:
-        server = _of_line(command, url, headers_from, name=name, problems=problems, warnings=warnings)
-        values["servers"] = {name: server if protocol is None else msgspec.structs.replace(server, protocol=protocol)}
-        beside = [found.said[key].where for key in ("servers", "servers_file") if key in found.said]
+        server = _of_line(command, url, headers_from, name=name, problems=problems, warnings=reading.warnings)
+        server = server if protocol is None else msgspec.structs.replace(server, protocol=protocol)
+        beside = [said[key].where for key in ("servers", "servers_file") if key in said]
         problems += [f"{where}: names servers, and the command line has one; give one of both" for where in beside]
-    else:
-        if protocol is not None:
-            what = "applies to a server of the command line, and there is none; write protocol under the server in the settings"
-            problems.append(f"--protocol: {what}")
-        values["servers"] = _servers(found, warnings, named, places)
-    callers, people = found.section("callers"), found.section("people")
-    values["callers"] = CallerSettings() if callers is None else callers_of(callers)
-    values["people"] = PeopleSettings() if people is None else people_of(people)
-    if callers is not None and values["callers"].jwt is not None and values["callers"].resource is None:
-        warnings.append(f"{callers.where}: callers: has jwt without resource, so a client without a token is not told where to get one")
-    problems += shared_with(values["people"], values["callers"].tokens)
-    _check(found, warnings)
+        layers.insert(0, {"servers": Said("--", {name: server}, Path())})
+    elif protocol is not None:
+        what = "applies to a server of the command line, and there is none; write protocol under the server in the settings"
+        problems.append(f"--protocol: {what}")
+    tree = ServeTree(reading=msgspec.structs.replace(reading, layers=layers))
+    settings = ServeSettings(**{name: getattr(tree, name) for name in SERVE_SETTINGS})
+    if settings.callers.jwt is not None and settings.callers.resource is None:
+        part = said["callers"].value
+        where = part.where if isinstance(part, Part) else said["callers"].where
+        reading.warnings.append(f"{where}: callers: has jwt without resource, so a client without a token is not told where to get one")
+    problems += shared_with(settings.people, settings.callers.tokens)
+    _check(settings, reading)
     if problems:
         raise SettingsError(problems)
-    settings = ServeSettings(**values)
     files = [file, settings.policy, settings.servers_file, settings.env_file, *settings.callers.files, settings.people.tokens_file]
-    read = tuple(dict.fromkeys(path for path in files if path is not None))
-    return LoadedServe(settings, found.environment, tuple(warnings), read, places, frozenset(named))
+    watched = tuple(dict.fromkeys(path for path in files if path is not None))
+    return LoadedServe(settings, reading.environment, tuple(reading.warnings), watched, reading.places, frozenset(reading.named))
 
 
 def _of_line(
@@ -167,47 +175,17 @@ def _of_line(
     return at_url(name, url, headers_from, problems, warnings)[0]
 
 
-def _servers(found: Gathered, warnings: list[str], named: set[str], places: dict[str, str]) -> dict[str, ServerSettings]:
-    """The servers of the section and of the file that the settings may name."""
-    servers: dict[str, ServerSettings] = {}
-    for part in (found.section("servers"), _of_client(found)):
-        for name, entry in part.entries().items() if part is not None else ():
-            server = server_of(entry, found.environment, warnings, named)
-            if name in places:
-                entry.problem((), "is a server of the settings too; rename one of both")
-            places[name] = entry.place(("command",))
-            if server is not None:
-                servers[name] = server
-    if not servers and not found.problems:
-        found.problems.append("servers: there is none; put one behind --, give --url, or write servers: into the settings file")
-    return servers
-
-
-def _of_client(found: Gathered) -> Part | None:
-    """The servers in a client's file: what stands beside them there is the client's own."""
-    file: Path | None = found.values.get("servers_file")
-    root = None if file is None else tree_of(file, found.problems)
-    if file is None or root is None:
-        return None
-    entry = root.entries.get("mcpServers") or root.entries.get("servers") if isinstance(root, Tree) else None
-    if entry is None:
-        found.problems.append(f"{file}:1:1: has no mcpServers; name a client's file that has them")
-        return None
-    return Part(str(file), entry.node, ("mcpServers",), file.parent, found.problems)
-
-
-def _check(found: Gathered, warnings: list[str]) -> None:
+def _check(settings: ServeSettings, reading: Reading) -> None:
     """What no single setting can tell: who can reach the listeners, and whether anybody can sign in."""
-    said, problems = found.said, found.problems
+    said, problems, warnings = reading.said, reading.problems, reading.warnings
     if "policy" not in said:
         problems.append(f"policy: none is named; give --policy FILE, {PREFIX}POLICY, or policy: in the settings file")
-    listen = None if "listen" not in found.values else address(found.values["listen"])
-    if listen is not None and not listen.is_loopback and "callers" not in said:
+    if not settings.listens_at.is_loopback and "callers" not in said:
         what = "can be reached from other machines, and nobody needs a token; write `callers:`, or listen on"
-        problems.append(f"{said['listen'].where}: {found.values['listen']} {what} 127.0.0.1:{listen.port}")
+        problems.append(f"{said['listen'].where}: {settings.listen} {what} 127.0.0.1:{settings.listens_at.port}")
     if "people" in said and "reviews_listen" not in said:
         warnings.append(f"{said['people'].where}: nobody can sign in, since there is no reviews_listen")
-    reviews, url = found.values.get("reviews_listen"), found.values.get("reviews_url")
+    reviews, url = settings.reviews_listen, settings.reviews_url
     if reviews is None:
         return
     where = said["reviews_listen"].where
@@ -221,4 +199,4 @@ def _check(found: Gathered, warnings: list[str]) -> None:
         warnings.append(f"{said['reviews_url'].where}: {what}")
 
 
-__all__ = ["SERVE_SETTINGS", "LoadedServe", "ServeSettings", "load_serve"]
+__all__ = ["SERVE_SETTINGS", "LoadedServe", "ServeSettings", "ServeTree", "load_serve"]
