@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -323,6 +324,41 @@ def test_too_many_accounts_in_memory_are_refused_until_some_are_idle(book: Open)
     kept.taken(slot("s", '["new"]'))
     kept.clock.now += 60 + SKEW
     kept.taken(one("a", '["new"]'))
+
+
+def test_an_idle_account_that_is_drawn_on_counts_among_the_most(tmp_path: Path) -> None:
+    """It may be the one that is forgotten to make room for the other account of the same request."""
+    kept = Book(tmp_path, bucket("idle", 10, seconds=1), per("process", "ever", 10**6), shared=False, most=20)
+    for number in range(200):
+        kept.clock.now += 100
+        kept.reserve(one("idle", '["i"]'), one("ever", f'["{number}"]'))
+        kept.reserve(one("idle", '["i"]'))
+    assert 20 >= len(kept.ledger.drawn())
+
+
+def test_the_event_loop_reads_while_the_thread_reserves(tmp_path: Path) -> None:
+    """Each gets the account that it asked for, on every version of Python."""
+    book = Book(tmp_path, per("process", "full", 1), per("process", "busy", 10**9), shared=False)
+    book.taken(one("full"))
+    asked, granted = book.on([one("full")]), 0
+    terms = {identity(each): each for each in book.terms.values()}
+    ended = threading.Event()
+
+    def reserve() -> None:
+        nonlocal granted
+        while not ended.is_set():
+            granted += isinstance(book.reserve(one("busy")), Reserved)
+
+    thread = threading.Thread(target=reserve)
+    thread.start()
+    try:
+        found = {isinstance(book.ledger.exhausted(terms, asked), Refused) for _ in range(5_000)}
+    finally:
+        ended.set()
+        thread.join()
+    assert {True} == found
+    full, busy = (draw.limit for draw in book.on([one("full"), one("busy")]))
+    assert {(full, "[]"): ONE, (busy, "[]"): granted * ONE} == book.ledger.drawn()
 
 
 def test_an_account_that_was_forgotten_can_be_settled(book: Open) -> None:

@@ -70,7 +70,9 @@ class SqliteLedger:
         self._terms = terms
         self._clock = clock
         self._most = most
-        memory = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
+        # The event loop reads (`exhausted`, `drawn`) while the limits' thread works. From Python 3.12 on, two threads that run
+        # the same SQL share one cached statement and may get each other's parameters, so that no statement is cached.
+        memory = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False, cached_statements=0)
         weakref.finalize(self, memory.close)
         _make(memory)
         self._here = _Rows(memory)
@@ -215,14 +217,17 @@ class SqliteLedger:
 
     def _too_many(self, changes: ledger.Changes, slots: Mapping[Account, int], now: float) -> Refused | None:
         """Whether they would be more accounts than memory may have."""
-        new = [account for account in changes if account in self._here.missing]
-        new += [account for account in slots if not self._terms[account[0]].shared]
-        if not new or self._size + self._here.grown + len(new) <= self._most:
+
+        def new() -> list[Account]:
+            missing = [account for account in changes if account in self._here.missing]
+            return missing + [account for account in slots if not self._terms[account[0]].shared]
+
+        if not new() or self._size + self._here.grown + len(new()) <= self._most:
             return None
         self._here.forget(WHEN_FULL, partial(self._is_idle, now, 0.0))
-        if self._size + self._here.grown + len(new) <= self._most:
+        if self._size + self._here.grown + len(new()) <= self._most:
             return None
-        limit = self._terms[new[0][0]].name
+        limit = self._terms[new()[0][0]].name
         return Refused(limit, "unavailable", detail=f"limit {limit}: {self._most} accounts are in use; count it by fewer things")
 
     def _forget_idle(self, now: float, draws: int, shared: bool) -> None:
@@ -352,6 +357,7 @@ class _Rows:
         idle = [(limit, key) for limit, key, *rest in rows if is_idle(limit, _account(*rest))]
         self.db.executemany("DELETE FROM accounts WHERE limit_name = ? AND key = ?", idle)
         self.grown -= len(idle)
+        self.missing.update(idle)  # one of them may be about to be written again
         if len(rows) == most or begin != ("", ""):
             self.db.execute("UPDATE sweep SET limit_name = ?, key = ?", rows[-1][:2] if len(rows) == most else ("", ""))
 
