@@ -270,3 +270,27 @@ async def test_connections_without_a_request_make_room() -> None:
 async def test_a_connection_that_asks_no_more_is_ended(pieces: list[bytes]) -> None:
     async with listening(App(), Bounds(head_time=1), keep_alive=1) as port:
         assert [202] == (await exchanged(port, pieces))[0]
+
+
+async def test_a_connection_whose_body_ends_after_its_answer_is_ended() -> None:
+    """Silent connections would otherwise take all places of a listener."""
+    async with listening(App(), Bounds(connection_idle=0.4)) as port:
+        assert [202] == (await exchanged(port, [post(target=b"/unread")[:-1], b"}"], pause=0.2))[0]
+
+
+async def test_a_connection_that_asks_again_in_time_goes_on() -> None:
+    pieces = [part for _ in range(8) for part in (post()[:20], post()[20:])]
+    async with listening(App(), Bounds(connection_idle=1), keep_alive=1) as port:
+        assert [202] * 9 == (await exchanged(port, [*pieces, END], pause=0.2))[0]
+
+
+TARGETS = [b"http://127.0.0.1:99999/", b"http://127.0.0.1", b"/\xc3\xa9"]
+
+
+@pytest.mark.parametrize("target", TARGETS)
+async def test_a_target_that_cannot_be_read_is_not_answered_in_place_of_an_earlier_request(target: bytes) -> None:
+    host = target.removeprefix(b"http://").rstrip(b"/") if target.startswith(b"http") else b"x"
+    bad = b"GET %s HTTP/1.1\r\nHost: %s\r\n\r\n" % (target, host)
+    async with listening(App(), Bounds()) as port:
+        assert [400] == (await exchanged(port, [bad]))[0]
+        assert 400 not in (await exchanged(port, [post() + bad]))[0]

@@ -173,8 +173,10 @@ class Connection(asyncio.Protocol):
         """Bytes that the client had not taken when that was last looked at."""
         self._moved = 0.0
         """When it was last seen to take some."""
-        self._waiting: float | None = None
-        """Since when a head is awaited, or the rest of a body that is answered already."""
+        self._awaited: Literal["head", "body", "request"] | None = None
+        """What the client owes: the rest of a head, or of a body that is answered already, or another request."""
+        self._waiting = 0.0
+        """Since when."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         self.transport = transport
@@ -218,6 +220,8 @@ class Connection(asyncio.Protocol):
             elif self.in_hand > self._its.bounds.pipelined:
                 self.writer.close()
             elif self._state == "head":
+                if not self._held:
+                    self.inner.data_received(b"")  # stops uvicorn's timer for idle connections
                 self._held += data
             else:
                 self._pass_on(data)
@@ -261,7 +265,7 @@ class Connection(asyncio.Protocol):
             raise ValueError("a target that others may read as another")
         if not self.in_hand:
             self.writer.used = False
-        self._state, self._size, self._waiting, self._asked = "body", 0, None, True
+        self._state, self._size, self._awaited, self._asked = "body", 0, None, True
         self.in_hand += 1
         self.heads.append(len(self._headers))
         self._headers = []
@@ -289,16 +293,21 @@ class Connection(asyncio.Protocol):
         if left and now - self._moved >= bounds.stalled:
             self.stalled = True
             self.cut()
-        if self._state == "body":
-            awaited, most = not self.in_hand, bounds.body_time
-        else:
-            awaited, most = self._state == "head" or not (self.in_hand or (self._asked and not self._size)), bounds.head_time
-        if not awaited:
-            self._waiting = None
-        elif self._waiting is None:
-            self._waiting = now
-        elif now - self._waiting >= most:
+        awaited = self._owed()
+        if awaited != self._awaited:
+            self._awaited, self._waiting = awaited, now
+        most = {"head": bounds.head_time, "body": bounds.body_time, "request": bounds.connection_idle}
+        if awaited is not None and now - self._waiting >= most[awaited]:
             self.cut()
+
+    def _owed(self) -> Literal["head", "body", "request"] | None:
+        if self._state == "head":
+            return "head"
+        if self.in_hand:
+            return None
+        if self._state == "body":
+            return "body"
+        return "request" if self._asked and not self._size else "head"
 
     def unsent(self) -> int:
         """Bytes that the client has not taken yet."""
@@ -326,7 +335,11 @@ def _is_plain(url: bytes, headers: list[tuple[bytes, bytes]]) -> bool:
         hosts = [value.lower() for name, value in headers if name.lower() == b"host"]
         if scheme.lower() not in (b"http", b"https") or [rest.partition(b"/")[0].lower()] != hosts:
             return False
-    return b"%" not in url.partition(b"?")[0] and b"#" not in url
+    try:
+        path = httptools.parse_url(url).path
+    except httptools.HttpParserInvalidURLError:
+        return False  # uvicorn would refuse it, with an answer that may be taken for that of an earlier request
+    return bool(path) and path.isascii() and b"%" not in path and b"#" not in url
 
 
 def _parser(connection: Connection) -> Any:

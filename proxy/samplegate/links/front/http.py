@@ -31,6 +31,8 @@ class Bounds(msgspec.Struct, frozen=True, kw_only=True):
     """Of one POST: as a line over stdio."""
     body_time: float = 30.0
     """From a request's headers to the end of its body."""
+    connection_idle: float = 90.0
+    """From a connection's last answer to its next request. uvicorn ends it sooner, unless a body ended after its answer."""
     commit: float = 5.0
     """A call that takes longer is answered by a stream: the first byte is out before an intermediary gives up (some after 10), a client of
     2025-11-25 can resume, and hardly an error that needs a status of its own comes later."""
