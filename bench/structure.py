@@ -1,4 +1,4 @@
-"""The shape of the code and what a request costs in files: modules, lines, files entered, start-up, memory.
+"""The shape of the code and its costs: modules, lines, files that a request enters, start-up, memory.
 
     python bench/structure.py                  this checkout
     python bench/structure.py --tree DIR       another checkout, with this interpreter's packages
@@ -82,7 +82,7 @@ def shape(tree: Path) -> dict[str, Any]:
 
 @contextmanager
 def compiled(tree: Path) -> Iterator[Path]:
-    """A copy of the checkout's package whose modules are compiled: a start that compiles them measures something else."""
+    """A copy of the checkout's package with compiled modules, so that no start compiles them."""
     with tempfile.TemporaryDirectory() as folder:
         copy = Path(folder) / "proxy" / PACKAGE
         shutil.copytree(tree / "proxy" / PACKAGE, copy, ignore=shutil.ignore_patterns("__pycache__"))
@@ -203,7 +203,7 @@ def start_of_run(tree: Path) -> dict[str, float]:
 
 
 def start_of_serve(tree: Path) -> dict[str, float]:
-    """CPU seconds and MiB of `serve` with one stdio server and reviews, from its start to the first 200 of /readyz; medians."""
+    """CPU seconds and MiB of `serve` with one stdio server, from its start to the first 200 of /readyz; medians."""
     figures = []
     for _ in range(STARTS + 1):
         with tempfile.TemporaryDirectory() as name:

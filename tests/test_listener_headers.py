@@ -1,4 +1,5 @@
-"""What the three listeners make of the same headers: clients', operators' and reviewers'. They read alike; whom they trust is each one's own."""
+"""The same headers at the listeners for clients, operators and reviewers. They read alike; each has its own rules of
+trust."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The settings file: it means what the variables mean, it is read strictly, and `run` reads it without pydantic."""
+"""The settings file: the same meaning as the variables, strict reading, and no pydantic in `run`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The files of tokens: what is wrong with one is told alike for callers and for people, at the line, without what stands there."""
+"""Token files: problems are reported alike for callers and people, at their line, without its content."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""What the command line says about wrong settings: every problem at once, at its place, and no secret. The table is in settings_messages.yaml."""
+"""Messages about wrong settings: every problem at once, at its place, and no secret. The table is in
+settings_messages.yaml."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which source of a setting holds: the command line before variables, these before the env file's, and these before the settings file."""
+"""Precedence of a setting's sources: the command line, variables, the env file's variables, the settings file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the three SQLite files answer to what goes wrong with them: the ledger of limits, the store of reviews, the decision log."""
+"""Faults of the three SQLite files and their messages: the ledger of limits, the store of reviews, the decision log."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ FILES: Final[dict[str, tuple[Opened, str]]] = {
 
 
 def answer(opened: Opened, folder: Path, seconds: float = 0.0, raised: BaseException | None = None) -> str:
-    """The exception that comes of it, and its words without the file's path."""
+    """The exception that it raises, and its message without the file's path."""
     try:
         with opened(folder, seconds) as execute:
             if raised is not None:
@@ -211,7 +211,7 @@ SAID: Final = {
         "FileNotFoundError: [Errno 2] No such file or directory",
     ),
 }
-"""By what SQLite or the system says, the answers of the ledger, the store of reviews and the decision log."""
+"""The messages of the ledger, the store of reviews and the decision log, by the error of SQLite or the system."""
 FOUND: Final = {
     "a folder": (
         "it cannot be opened (SQLITE_CANTOPEN); see that the state folder is there and is this user's, or give --state another folder",
@@ -239,7 +239,7 @@ FOUND: Final = {
         "OSError: [Errno 0] its decisions are of version 7, this samplegate knows 1; use that samplegate, or name another file",
     ),
 }
-"""By what is found in the place of the file."""
+"""The messages by the file that is found."""
 PREFIX: Final = {
     "ledger": "LedgerUnavailable: limits: limits.sqlite3 in the state folder: ",
     "reviews": "Unavailable: store of reviews F/reviews.db: ",

@@ -1,4 +1,4 @@
-"""What each reader of URLs makes of the same ones: a request's check, a rule's `host`, settings, webhooks, models, and a person's eyes."""
+"""The same URLs for each of their readers: a request's check, a rule's `host`, settings, webhooks, models, and people."""
 
 from __future__ import annotations
 

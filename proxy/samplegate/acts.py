@@ -106,7 +106,7 @@ async def _ask_client(pending: PendingRequest, decision: Decision, forwarded: Fo
 
 
 async def _client_result(pending: PendingRequest, decision: Decision, forwarded: Forwarded) -> bytes | Outcome:
-    """The client's answer as it came, or what follows where it gave none.
+    """The client's answer as received, or the outcome if it gave none.
 
     A forwarded request has no limit of ours unless its rule gives one: the peers' own clocks and cancels apply.
     """

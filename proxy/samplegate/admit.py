@@ -58,9 +58,9 @@ class Hold:
         self._asked = True
 
     async def next_try(self, decision: Decision, round: Round) -> tuple[str, str | None] | None:
-        """Reserve what the decision's model comes to; what the request holds already is not drawn twice.
+        """Reserve the max cost of the decision's model; what the request already holds is not drawn twice.
 
-        Where it cannot be reserved: why, and the limit that has no room for it.
+        If it cannot be reserved: the reason, and the limit without room.
         """
         draws = draws_of(self._book, decision, claimant(round))
         if isinstance(draws, str):
@@ -161,7 +161,7 @@ async def admit(
 
 
 def claimant(round: Round) -> Claimant:
-    """On whose accounts the requests of a round draw."""
+    """The accounts that the requests of a round draw on."""
     return Claimant(round.origin, round.call_ids, round.session, "")
 
 

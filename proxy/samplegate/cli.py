@@ -1,4 +1,4 @@
-"""The command line: which commands there are, how each is called and how it ends. Their arguments are in their own modules.
+"""The command line: the commands, their dispatch and their exit codes. Each module has its command's arguments.
 
 Nothing but argparse is imported here, and a command only once it is called: `samplegate run` starts with every session of a client.
 """
@@ -117,7 +117,7 @@ def _call(args: argparse.Namespace) -> int:
 
 
 def _parser(chosen: str) -> argparse.ArgumentParser:
-    """The parser of the whole line; of the commands, only the chosen one has its arguments."""
+    """The parser of the command line; only the chosen command has its arguments."""
     parser = _Parser(
         prog="samplegate",
         allow_abbrev=False,

@@ -47,7 +47,7 @@ _OPEN: Final = re.compile(r"(?<!\\)\((?!\?)")
 def known() -> Mapping[str, str]:
     """RE2 patterns by names such as ``aws-access-key`` or ``github-token``, which stay the same from run to run: the package's and ours.
 
-    The first call imports the package, about a tenth of a second. A pattern that RE2 does not take is left out.
+    The first call imports the package, about a tenth of a second. A pattern that RE2 cannot compile is left out.
     """
     theirs = {name: pattern for name, expression in _theirs() if (pattern := _as_re2(name, expression)) is not None}
     return {name: pattern for name, pattern in {**theirs, **OURS}.items() if name not in LEFT_OUT}

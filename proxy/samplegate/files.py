@@ -1,6 +1,6 @@
 """Files of this machine: folders for the owner alone, locked files and shared secrets, whether a file can be written, identity, syncing to the disk.
 
-A lock on a file goes with the file when that is put aside: a process that waited for it looks again which file has the name.
+A lock stays with a file that is moved: a process that waited for it checks again which file has the name.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Final, TypeAlias
 
 PATIENCE: Final = 5.0  # seconds for a lock: others hold it for less than a millisecond, or for some where they sync
 SQLITE: Final = "sqlite:"
-"""What stands before the path of a database in a setting."""
+"""The prefix of a database's path in a setting."""
 _MAGIC: Final = b"SQLite format 3\0"
 _FAR: Final = 0x7FFF0000  # Windows locks ranges, and a locked range cannot be read: lock a byte that no file of ours reaches
 

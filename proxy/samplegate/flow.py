@@ -1,8 +1,8 @@
-"""The two ends that a relay writes to, and backpressure between them: a side is read only as fast as the other takes it.
+"""The two ends that a relay writes to, and backpressure: a side is read only as fast as the other side reads.
 
-On the client's side there is one lane or many, on the server's one pipe or a stream for each request. The links have the queues and say when a
-peer falls behind. What the other side sent is paid for by not reading that one, so it never holds the side that it is for: a server that writes
-before it reads on would wait for us, and we for it.
+On the client's side there is one lane or many, on the server's one pipe or a stream for each request. The links have
+the queues and report a peer that falls behind. What the other side sent is paid for by not reading that one, so it
+never holds the side that it is for: a server that writes before it reads on would wait for us, and we for it.
 """
 
 from __future__ import annotations

@@ -79,7 +79,7 @@ class Gate:
     # -- decide ----------------------------------------------------------------------------------------------------------------------------
 
     def _pending(self, round: Round, key: str) -> PendingRequest:
-        """A request that is not decided yet. One that returns keeps its name in the decision log."""
+        """A request that is not decided yet. A retry keeps its decision_id."""
         known = None if round.returned is None else round.returned.ids.get(key)
         decision_id = self.ports.random(12).hex() if known is None else known
         undecided = left_open(Reason.ERROR, "withdrawn before it was decided")

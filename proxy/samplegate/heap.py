@@ -37,9 +37,8 @@ def bound() -> None:
 
 
 class Trimmer:
-    """Trims the heap of this process after large frames, and again after the requests that they opened have ended.
-
-    ``held``: how many bytes of open requests the session remembers.
+    """Trims this process's heap after large frames, and again after the requests that they opened. ``held``: bytes of
+    open requests in the session.
     """
 
     def __init__(self, held: Callable[[], int]) -> None:
@@ -51,7 +50,7 @@ class Trimmer:
         self._came.set()
 
     async def watch(self) -> NoReturn:
-        """Trim the heap each time that no more large frames come, and when what is held has become less since."""
+        """Trim the heap whenever large frames stop, and again when less is held than then."""
         while True:
             await self._came.wait()
             held = sys.maxsize

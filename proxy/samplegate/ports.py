@@ -66,8 +66,8 @@ class Ports(msgspec.Struct, frozen=True):
 class ReviewTransactions(Protocol):
     """The reviews that all processes naming the same store share. Each method is one transaction and may raise Unavailable.
 
-    ``now`` is unix seconds. A waiter is the name of one wait in one process; its first 32 hexadecimal digits are the process's. What a waiter holds
-    becomes free when ``held_until`` is over, or once its process has ended.
+    ``now`` is unix seconds. A waiter is the name of one wait in one process; its first 32 hexadecimal digits are the
+    process's. A waiter's verdict becomes free at ``held_until``, or once its process has ended.
     """
 
     def seek(self, lookup: str, *, stage: Stage, waiter: str, now: float, seconds: float, until: float | None = 0.0, own: str = "") -> Review | None:
@@ -107,15 +107,15 @@ class ReviewTransactions(Protocol):
         ...
 
     def expire(self, now: float) -> Sequence[Review]:
-        """Pending reviews whose time is over become ``expired``; which."""
+        """Pending reviews whose time is over become ``expired``; returns them."""
         ...
 
     def purge(self, before: float) -> int:
-        """Delete reviews that ended before, with their history and deliveries; how many."""
+        """Delete reviews that ended before this time, with their history and deliveries; returns how many."""
         ...
 
     def key(self) -> bytes:
-        """32 random bytes, created with the store, for what its processes sign."""
+        """The store's key: 32 random bytes, with which its processes sign."""
         ...
 
     def get(self, id: str) -> Review | None: ...

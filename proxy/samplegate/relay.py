@@ -386,8 +386,8 @@ SOONEST: Final = 0.01  # seconds between two looks at what is in flight
 async def enforce_timeouts(start: float, call: float, silent: Callable[[], None], relay: Relay) -> None:
     """Enforce a server's timeouts, in seconds, until its side ends: ``start`` for its first answer, ``call`` for each later one (0: no limit).
 
-    What is in flight is looked at now and then. A request that arrives after a look cannot time out before the next one, so no frame has to
-    set a timer. ``silent`` is called once, before the server is given up for its ``start``.
+    Requests in flight are checked periodically. A request that arrives after a look cannot time out before the next
+    one, so no frame has to set a timer. ``silent`` is called once, before the server is given up for its ``start``.
     """
     while not relay.server_gone.is_set():
         state, now = relay.session.state, relay.clock()

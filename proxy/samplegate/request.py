@@ -1,4 +1,4 @@
-"""One request of a round, from its decision to its release, and what one request means for its siblings. Nothing is decided or done here."""
+"""One request of a round, from its decision to its release, and its effect on the others. It decides and does nothing."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ class PendingRequest(msgspec.Struct, eq=False):
     decision_id: str
     """Its name in the decision log."""
     started: float
-    """When its round came to the gate, by the ports' clock."""
+    """When its round arrived at the gate, by the ports' clock."""
     decision: Decision
-    """What is to be done about it. What was done may be a later rule's: ``Done.decision``."""
+    """What is to be done about it. The act may be a later rule's: ``Done.decision``."""
     refused_by: str | None = None
-    """The limit that had no room for it, if any had none."""
+    """The limit without room for it, if any."""
     tried: tuple[str, ...] = ()
-    """Rules before the decision's whose limits had no room, each with why."""
+    """Earlier rules whose limits had no room, each with the reason."""
     waited: float = 0.0
-    """Seconds that were spent waiting for room under a limit."""
+    """Seconds of waiting for room in a limit."""
     begun: bool = False
     """It was acted on: what it drew counts."""
     hold: Hold | None = None
@@ -57,7 +57,7 @@ class PendingRequest(msgspec.Struct, eq=False):
     missed: Outcome | None = None
     """Why there is none."""
     reviewed: float = 0.0
-    """Seconds that were spent waiting for people."""
+    """Seconds of waiting for reviewers."""
     held: list[Review] = msgspec.field(default_factory=list)
     """Verdicts that nobody else may use as long as we do not give them back."""
     comes_back: bool = False

@@ -1,4 +1,5 @@
-"""Pure. Headers of an HTTP request, as every listener reads them: Host, Origin, bearer token, length, media type. Each listener trusts for itself."""
+"""Pure. Headers of an HTTP request, as every listener reads them: Host, Origin, bearer token, length, media type. Each
+listener has its own rules of trust."""
 
 from __future__ import annotations
 
@@ -19,7 +20,7 @@ class RequestHeaders:
             self._values.setdefault(name, []).append(value)
 
     def has(self, name: bytes) -> bool:
-        """Whether the header is there, with whatever value."""
+        """Whether the header is there, with any value."""
         return name in self._values
 
     def all(self, name: bytes) -> list[str]:
@@ -32,7 +33,8 @@ class RequestHeaders:
         return found[0] if len(found) == 1 else None
 
     def is_doubled(self, name: bytes) -> bool:
-        """Whether the header is there more than once: of Host, Origin or Authorization, another reader could take another one."""
+        """Whether the header is there more than once. Of two Host, Origin or Authorization headers, another reader
+        could use the other one."""
         return len(self._values.get(name, ())) > 1
 
     def bearer(self) -> str | None:
@@ -42,7 +44,7 @@ class RequestHeaders:
         return token if scheme.lower() == "bearer" and 0 < len(token) <= MAX_TOKEN else None
 
     def length(self) -> int | None:
-        """The bytes of body that it announces, 0 for none; None for two lengths, or one that is no number."""
+        """The announced bytes of the body, 0 for none; None for two lengths, or one that is not a number."""
         found = self.one(b"content-length") if self.has(b"content-length") else "0"
         return int(found) if found is not None and found.isascii() and found.isdigit() and len(found) < 19 else None
 
@@ -53,7 +55,7 @@ class RequestHeaders:
         return name.strip() if charsets <= {"utf-8", "utf8"} else ""
 
     def accepts_json(self) -> bool:
-        """Whether its Accept header names JSON, and not below text."""
+        """Whether its Accept header accepts JSON, with at least the quality of text."""
         json = plain = 0.0
         for part in ",".join(self.all(b"accept")).split(","):
             kind, _, rest = part.partition(";")
@@ -65,7 +67,8 @@ class RequestHeaders:
 
 
 def host_name(host: str) -> str:
-    """The name of a Host header in lower case, without port, brackets and a dot at its end; "" for brackets that hold no address alone."""
+    """The name of a Host header in lower case, without port, brackets and a dot at its end; "" if its brackets are not
+    closed, or more than a port follows."""
     if host.startswith("["):
         name, end, rest = host[1:].partition("]")
         return name.lower() if end and rest[:1] in ("", ":") else ""
@@ -73,7 +76,7 @@ def host_name(host: str) -> str:
 
 
 def is_local_name(name: str) -> bool:
-    """Whether a host name cannot be one that a web page's owner made to lead here (DNS rebinding, R96): `localhost` or an address."""
+    """Whether a host name is safe from DNS rebinding (R96): `localhost` or an address."""
     return name == "localhost" or address_of(name) is not None
 
 

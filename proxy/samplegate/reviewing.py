@@ -1,8 +1,10 @@
-"""A person decides: a review is opened or joined, its verdict waited for as long as the peers do, and carried out. Keeping it is a port.
+"""Human review of a request: opens or joins a review, waits for its verdict as long as the peers wait, and carries it
+out. The store is a port.
 
-A verdict is bound to exactly what it was given for (``core.review.binding``, T13), is used once, and holds also if it came after its request had
-ended: then it answers the next same request. Whoever holds one uses it, or gives it back (``PendingRequest.held``). What a person changed is decided
-again by the rule's bounds and limits: no edit exceeds them.
+A verdict is bound to exactly what it was given for (``core.review.binding``, T13), is used once, and holds also if it
+came after its request had ended: then it answers the next same request. A request that holds one uses it, or gives it
+back (``PendingRequest.held``). What a person changed is decided again by the rule's bounds and limits: no edit exceeds
+them.
 """
 
 from __future__ import annotations
@@ -160,7 +162,8 @@ def _port(pending: PendingRequest) -> Reviews:
 
 
 async def ask(pending: PendingRequest, wanted: Review, reviewer: str, timeout: float, *, comes_back: bool = False) -> Outcome | None:
-    """Take an earlier verdict on the same, or wait for one as long as the peers do; ``pending.verdict`` is how the review stands then."""
+    """Take an earlier verdict on the same, or wait for one as long as the peers do; ``pending.verdict`` is then the
+    review's state."""
     started, seconds = pending.ports.clock(), pending.seconds_left(timeout)
     try:
         reviews = _port(pending)
@@ -308,7 +311,8 @@ def _rejected(review: Review) -> Denied:
 
 
 def _answered(pending: PendingRequest, review: Review, result: Mapping[str, Any] | None) -> Outcome:
-    """A person's own answer, or a model's that they let pass, held against the request once more: only what fits is released (R36)."""
+    """A person's own answer, or a model's that they approved, checked against the request once more: only a fitting one
+    is released (R36)."""
     outcome = shaped(pending, dict(result or {}), _whose(review))
     problem = answers.fits(pending.request, strictjson.decode(outcome.result)) if isinstance(outcome, Answered) else None
     if isinstance(outcome, Answered) and problem is None:

@@ -1,8 +1,9 @@
 """SQLite files: opening one, transactions that wait for other processes, the version of its tables, and errors in words for the operator.
 
-A file is made for its owner alone, gets its name once its tables are complete, and is kept in WAL. It is opened by its first transaction, and
-anew after a fault or once it was moved away or replaced. A step from an older version is one transaction: a kill leaves the old tables or the
-new ones. What is empty, newer, damaged or somebody else's is refused and left as it is.
+A file is created for its owner only, gets its name once its tables are complete, and uses WAL. The first transaction
+opens it, and the next one reopens it after a fault or if it was moved away or replaced. A step from an older version is
+one transaction: a kill leaves the old tables or the new ones. An empty, newer, damaged or foreign file is refused and
+left unchanged.
 """
 
 from __future__ import annotations
@@ -50,7 +51,8 @@ _ERRORS: Final[dict[str, tuple[Kind, str, str]]] = {
 
 
 class Fault(Exception):
-    """A file could not be used, in words to stand after its name; never a statement or a value. ``undone``: certainly nothing was changed."""
+    """A file could not be used: the text that follows its name, without statements or values. ``undone``: certainly
+    nothing was changed."""
 
     def __init__(self, kind: Kind, problem: str, remedy: str = "", code: str = "") -> None:
         said = "; ".join(filter(None, (problem, remedy)))
@@ -63,7 +65,7 @@ class Fault(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Schema:
-    """The tables of one kind of file, and how they are made."""
+    """The tables of one kind of file, and how to create them."""
 
     version: int | str
     select: str
@@ -146,7 +148,7 @@ class File:
             raise
 
     def checkpoint(self) -> None:
-        """Leave nothing of what was overwritten or deleted in the WAL, as far as nobody reads at this moment. Never raises."""
+        """Remove overwritten and deleted content from the WAL, unless another connection reads now. Never raises."""
         if self._db is not None:
             with contextlib.suppress(sqlite3.Error):
                 self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
@@ -181,12 +183,12 @@ class File:
             sync_folder(self.path.parent)
 
     def _fill(self, draft: Path) -> None:
-        """Make the tables where no other process sees them yet."""
+        """Create the tables where no other process sees them yet."""
         with contextlib.closing(self._opened(draft)) as db:
             self._make_tables(db, new=True)
 
     def _make_tables(self, db: sqlite3.Connection, *, new: bool = False) -> None:
-        """In one transaction: of two processes the second finds what the first has made."""
+        """Migrate in one transaction: of two processes, the second finds the tables of the first."""
         db.execute("BEGIN IMMEDIATE")
         try:
             if new or not self._schema.is_current(db):
@@ -271,7 +273,7 @@ def read_only(path: Path) -> sqlite3.Connection:
 def pausing(what: Callable[[], T], left: Callable[[], float]) -> T:
     """What comes of it, tried at least once and again as long as the file is locked and seconds are ``left``. Raises what it raises.
 
-    SQLite's own waiting does not cover the switch to WAL, and nothing can end it.
+    SQLite's own busy timeout does not cover the switch to WAL, and cannot be interrupted.
     """
     while True:
         try:

@@ -1,4 +1,4 @@
-"""Pure. URLs: their hosts where all readers agree on one, what is wrong with them, and what a person should see of them.
+"""Pure. URLs: the host that all readers agree on, problems of a URL, and what a person should see of it.
 
 A rule's ``host`` is matched here and a person's browser opens the URL, so nothing counts as read that RFC 3986 and the browsers'
 standard could take to two hosts (R41): user names, backslashes, blanks, percent signs, numbers for addresses, trailing dots, IDNA 2003
@@ -79,7 +79,7 @@ def is_open(url: str) -> bool:
 
 
 def is_web(url: str) -> bool:
-    """Whether a URL is by http or https, which every reader sees alike even where its host has two readings."""
+    """Whether a URL is http or https, on which every reader agrees even if its host has two readings."""
     scheme = _scheme.match(url)
     return scheme is not None and scheme[1].lower() in ("http", "https")
 
@@ -150,7 +150,8 @@ def _is_plain(character: str) -> bool:
 
 
 def requested_url_error(url: str) -> str | None:
-    """Why a URL that a person is asked to open is no absolute URL with one reading (R40, RFC 3986), None if it is one. http and https need a host."""
+    """Why a URL for a person to open is not an absolute URL with one reading (R40, RFC 3986), None if it is. http and
+    https need a host."""
     if len(url) > MAX_REQUESTED:
         return f"is longer than {MAX_REQUESTED} characters"
     if _ambiguous.search(url):
@@ -172,7 +173,8 @@ def requested_url_error(url: str) -> str | None:
 
 
 def url_error(url: str, *, query: bool = False, secure: bool = False) -> str | None:
-    """Why a text of the settings is no http(s) URL that can be used, None if it is one; it is not in the words, since parts of it may be secret.
+    """Why a text of the settings is not a usable http(s) URL, None if it is. The text is not repeated, because parts of
+    it may be secret.
 
     ``query``: whether it may have one. ``secure``: whether plain http is only accepted to this machine.
     """

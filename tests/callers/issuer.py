@@ -23,7 +23,7 @@ _CURVES: Final[dict[str, Callable[[], ec.EllipticCurve]]] = {"ES256": ec.SECP256
 
 
 def private(name: str, algorithm: str) -> Any:
-    """The private key of that name, one for all algorithms of RSA; made once, since RSA takes its time."""
+    """The private key of that name, one for all RSA algorithms; generated once, because RSA keys are slow to generate."""
     return _private(name, "RSA" if algorithm.startswith(("RS", "PS")) else algorithm)
 
 

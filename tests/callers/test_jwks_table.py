@@ -1,4 +1,4 @@
-"""A table of what callers with JWTs get over the life of an issuer's keys, through the guard and by real HTTP."""
+"""Results of callers with JWTs over the life of an issuer's keys, through the guard and over real HTTP."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""What every case file of the repository comes to, expectation by expectation: a table of the answers, written out in ``answers.json``.
+"""Results of every case file of the repository, expectation by expectation; ``answers.json`` has the table.
 
-Every expectation is asked for and none is met, so that whatever `samplegate test` finds is told, with its messages and its coverage. To write the
-table anew: ``python -m tests.cases.test_table``.
+Every expectation is set and none is met, so that `samplegate test` prints all its findings, with messages and coverage.
+To write the table anew: ``python -m tests.cases.test_table``.
 """
 
 from __future__ import annotations
@@ -38,11 +38,12 @@ WRONG: Final[dict[str, Any]] = {
     "waits": "1ms",
     "cost": 0.123456789,
 }
-"""Every member of ``expect``; effect, reason, outcome, declared, wire and ``as`` have few values, and are told where they are another."""
+"""Every member of ``expect``; effect, reason, outcome, declared, wire and ``as`` have few values, and are printed if
+they differ."""
 
 
 def asked_for_all(tests: Path) -> dict[str, Any]:
-    """The file with every expectation replaced by all that there are, a case for each step."""
+    """The file with every expectation replaced by all possible ones, a case for each step."""
     suite = yaml.safe_load(tests.read_text("utf-8"))
     limits = yaml.safe_load(beside(tests).read_text("utf-8")).get("limits") or {}
     wrong = WRONG | {"limits": dict.fromkeys(limits, 0.123456789)}
@@ -58,7 +59,7 @@ def asked_for_all(tests: Path) -> dict[str, Any]:
 
 
 def told(tests: Path, folder: Path) -> dict[str, Any]:
-    """What `samplegate test --json --coverage` says of it, without paths and without what was expected."""
+    """The output of `samplegate test --json --coverage` for it, without paths and expected values."""
     file = folder / tests.name
     file.write_text(json.dumps(asked_for_all(tests)), "utf-8")
     args = argparse.Namespace(policies=[file], json=True, coverage=True, fail_under=None, require_tests=False)

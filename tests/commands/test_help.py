@@ -1,4 +1,4 @@
-"""The help of every command, word for word: what users, their scripts and the READMEs have learned."""
+"""The help of every command, word for word, because users, scripts and READMEs rely on it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `samplegate reviews` prints of one store at one moment, word for word."""
+"""The output of `samplegate reviews` for one store at one moment, word for word."""
 
 from __future__ import annotations
 

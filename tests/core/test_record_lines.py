@@ -1,4 +1,4 @@
-"""Every field of a record as its line in the decision log, to the byte, and read back: what 0.1.0 wrote stays what is written."""
+"""Every field of a record in its line of the decision log, to the byte, and read back: lines are those of 0.1.0."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What in a client's answer could be read in two ways, beyond the table in tests/system/test_pushed_readings.py."""
+"""Parts of a client's answer with two readings, beyond the table in tests/system/test_pushed_readings.py."""
 
 from __future__ import annotations
 

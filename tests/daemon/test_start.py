@@ -1,4 +1,4 @@
-"""What `serve` imports until it is ready: nothing that its settings do not need."""
+"""Imports of `serve` until it is ready: nothing that its settings do not need."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ SLOW: Final = frozenset("aiohttp alembic cryptography detect_secrets jinja2 json
 
 
 def imported(folder: Path) -> set[str]:
-    """The packages that a daemon has imported when it is ready."""
+    """The packages that the daemon imports from its start to its end."""
     (folder / "policy.yaml").write_text("version: 1\nrules: [{name: never, effect: deny}]\n")
     wanted = {"policy": "policy.yaml", "listen": "127.0.0.1:0", "drain_delay": 0, "servers": {"one": {"command": "cat"}}}
     (folder / "serve.yaml").write_text(json.dumps(wanted))

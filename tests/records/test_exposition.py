@@ -34,7 +34,7 @@ def touched() -> Metrics:
 
 
 def read_whole(found: Iterable[Any]) -> dict[str, Any]:
-    """Names, types, helps and samples, without an order."""
+    """Names, types, helps and samples, in any order."""
     return {
         family.name: (family.type, family.documentation, {(sample.name, *sorted(sample.labels.items())): sample.value for sample in family.samples})
         for family in found

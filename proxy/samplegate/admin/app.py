@@ -132,7 +132,7 @@ class ReloadReport(msgspec.Struct, frozen=True):
 
 
 class AdminApp(msgspec.Struct, frozen=True, kw_only=True):
-    """The application; called as ASGI does, for http alone."""
+    """The ASGI application, for HTTP only."""
 
     metrics: Callable[[str], Awaitable[tuple[bytes, str]]]
     """An Accept header -> a text and its content type."""

@@ -38,7 +38,7 @@ ServerAt: TypeAlias = Callable[[str], ServerSettings | None]
 
 
 def preload(settings: ServeSettings) -> None:
-    """Import what these settings need, some 0.8 s where callers have JWTs; may run in a thread."""
+    """Import what these settings need: about 0.8 s if callers have JWTs. May run in a thread."""
     if settings.callers.jwt is not None:
         import mcp.server.auth.handlers.metadata
         import mcp.server.auth.routes  # noqa: F401
@@ -47,7 +47,7 @@ def preload(settings: ServeSettings) -> None:
 
 
 class Telling:
-    """Refused requests and fetches of the issuer's keys: counted each time, logged now and then. Nothing that a caller sent.
+    """Refused requests and fetches of the issuer's keys: each is counted, some are logged. Nothing that a caller sent.
 
     ``count`` takes a metric's name and labels, ``clock`` is monotonic seconds.
     """
@@ -61,7 +61,7 @@ class Telling:
         self._failing = False
 
     def refused(self, kind: Kind, reason: str, status: int, *, server: str, peer: str) -> None:
-        """A request was not let in: by which check, why, for which server of ours (empty where there is none) and from which address."""
+        """A refused request: the check, the reason, the server (empty if none) and the client's address."""
         self._count("samplegate_http_refused_total", server=server or None, reason=kind)
         now = self._clock()
         if now - self._told.get(reason, float("-inf")) < SECONDS:
@@ -159,7 +159,7 @@ class Guard:
         return _Rules(settings, bearers, resources, host_policy(settings, self._bound))
 
     def _keys_of(self, settings: JwtSettings | None) -> tuple[JwtSettings, Keys] | None:
-        """Keys that are fetched before the next of the issuer's tokens is taken; where the issuer was the same, its old ones hold meanwhile."""
+        """Keys to fetch before the issuer's next token is accepted; keys of the same issuer stay valid meanwhile."""
         if settings is None:
             return None
         from samplegate.callers.jwt import Keys, source_of

@@ -1,4 +1,5 @@
-"""HTTP of authorization: refusals that say what a client needs (RFC 6750), CORS, and the metadata of protected resources (RFC 9728, 8707)."""
+"""Authorization over HTTP: refusals with what the client needs (RFC 6750), CORS, and protected-resource metadata (RFC
+9728, 8707)."""
 
 from __future__ import annotations
 

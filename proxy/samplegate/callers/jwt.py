@@ -59,7 +59,7 @@ UNKNOWN: Final = 60.0
 RETRY: Final = 10.0
 """Seconds between two attempts at an issuer that failed."""
 ANSWER: Final = 5.0
-"""Seconds that one answer of an issuer may take, from the name's look-up to its last byte."""
+"""Seconds for one response of an issuer, from the DNS lookup to the last byte."""
 MISSING: Final = "the issuer's keys are not to be had"
 
 KeySet: TypeAlias = tuple[jwt.PyJWK, ...]
@@ -78,7 +78,7 @@ class JwtTokens:
     async def caller_of(self, token: str) -> Caller | None:
         """Whose token it is: None for what is no JWT. Raises NotTaken, and Unavailable without keys.
 
-        Where no audience is set, the caller has the token's, and whoever knows the resource compares.
+        If no audience is set, the caller has the token's audiences, and ``guard.py`` compares them with the resource.
         """
         if token.count(".") != 2:
             return None
@@ -150,7 +150,8 @@ def _scopes(claims: Mapping[str, Any]) -> set[str]:
 class Keys:
     """The keys of one issuer. ``source`` gets them, ``clock`` is monotonic seconds, ``told`` hears how each fetch went: None, or what was wrong.
 
-    The first answer waits for the first fetch. ``before``: keys of this issuer that may have changed; they hold on where that fetch fails.
+    The first answer waits for the first fetch. ``before``: keys of this issuer that may have changed; they stay valid
+    if that fetch fails.
     """
 
     def __init__(self, source: Source, *, clock: Callable[[], float], told: Callable[[str | None], None], before: Keys | None = None) -> None:
@@ -252,9 +253,10 @@ class _Set(msgspec.Struct):
 
 
 def parse(text: bytes) -> KeySet:
-    """The usable keys of a JSON Web Key Set; what is for something else, too weak or not understood is left out. Raises ValueError for none.
+    """The usable keys of a JSON Web Key Set, without those for other uses, weak ones and unknown ones. Raises
+    ValueError for none.
 
-    PyJWT's own reader takes a key for one algorithm only, and a set with one key that it cannot read not at all.
+    PyJWT's own reader accepts a key for one algorithm only, and rejects the whole set for one key that it cannot read.
     """
     if len(text) > MAX_BYTES:
         raise ValueError(f"the key set is larger than {MAX_BYTES} bytes")
@@ -271,7 +273,8 @@ def parse(text: bytes) -> KeySet:
 
 
 def _algorithms(written: Mapping[str, Any]) -> list[str]:
-    """What a key may be used with; nothing for a private or shared key: whoever published it has published it to everybody."""
+    """The algorithms that a key may be used with; none for a private or shared key, since a published one is known to
+    everybody."""
     kid, operations = written.get("kid"), written.get("key_ops", ["verify"])
     if "d" in written or "k" in written or not (kid is None or (isinstance(kid, str) and len(kid) <= MAX_KID)):
         return []

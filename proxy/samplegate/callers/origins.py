@@ -1,4 +1,4 @@
-"""Host and Origin headers that the clients' listener accepts (R96): against web pages that reach the daemon through a name of their own."""
+"""Host and Origin headers that the clients' listener accepts (R96), against DNS rebinding by web pages."""
 
 from __future__ import annotations
 
@@ -28,7 +28,8 @@ class HostPolicy:
         self._origins = [origin.lower().rstrip("/") for origin in origins]
 
     def refusal(self, host: str | None, origin: str | None) -> Reply | None:
-        """Why a request is not accepted, None if it is: 421 for its Host, 403 for its Origin. What was sent is not repeated."""
+        """The refusal of a request, None if it is accepted: 421 for its Host, 403 for its Origin. It does not repeat
+        the header."""
         host, origin = (host or "").lower(), None if origin is None else origin.lower()
         if _host.fullmatch(host) is None or not (self._any or _is_listed(host, self._hosts)):
             return Reply(421, (), b"Invalid Host header")

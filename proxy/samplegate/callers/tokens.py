@@ -1,4 +1,4 @@
-"""Bearer tokens: who a caller is by its token, and which servers take it. No token is kept."""
+"""Bearer tokens: the caller of a token, and the servers open to it. No token is stored."""
 
 from __future__ import annotations
 
@@ -47,7 +47,8 @@ class NotEnough(NotTaken):
 
 
 Verifier: TypeAlias = Callable[[str], Awaitable[Caller | None]]
-"""Whose token it is, None for one of another kind. Raises NotTaken, and Unavailable where that cannot be told now."""
+"""The caller of the token, None for a token of another kind. Raises NotTaken, and Unavailable where that cannot be told
+now."""
 
 
 class StaticTokens:
@@ -69,7 +70,7 @@ class StaticTokens:
 
 
 class Bearers:
-    """Static tokens, then a verifier for all others, whose answers are kept for a while.
+    """Static tokens, then a verifier for all others, with a cache of its answers.
 
     ``wall`` is Unix seconds, ``leeway`` seconds that the clocks may differ.
     """

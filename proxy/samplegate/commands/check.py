@@ -61,7 +61,7 @@ class Checked:
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    """Add what the command line takes."""
+    """Add the command's arguments."""
     parser.add_argument("policies", type=Path, nargs="+", metavar="POLICY", help="a policy; a *_test.yaml is checked as what it is")
     parser.add_argument("--env-file", type=Path, metavar="FILE", help="NAME=value lines: values for ${VAR} in the policy")
     parser.add_argument("--json", action="store_true", help="print one JSON object")

@@ -1,4 +1,4 @@
-"""What the commands are given: files, which sort they are of and which test belongs to which policy; the environment; ``--client``."""
+"""The commands' inputs: files with their kind, and the tests of each policy; the environment; ``--client``."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def count(number: int, noun: str) -> str:
 
 
 def plain(word: str) -> str:
-    """A name that a peer may have chosen, or a word of a log that anybody may have written, fit for a terminal."""
+    """Untrusted text (a peer's name, a word of a log), made safe for a terminal."""
     return word if word.isascii() and word.isprintable() and len(word) <= WIDEST else shown(word)
 
 

@@ -1,4 +1,5 @@
-"""``samplegate init``: writes a starter policy with its test, from the templates in ``starter/``, which forward all that a client can answer."""
+"""``samplegate init``: writes a starter policy and its test from the templates in ``starter/``, which forward whatever
+the client can answer."""
 
 from __future__ import annotations
 
@@ -38,7 +39,7 @@ ALLOW: Final = """\
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    """Add what the command line takes."""
+    """Add the command's arguments."""
     parser.add_argument("path", type=Path, nargs="?", default=Path(), metavar="DIR|FILE", help="where (default: samplegate.yaml in this folder)")
     parser.add_argument("--model", metavar="M", help="the model that answers sampling, as litellm names it, such as openai/gpt-5-mini")
     parser.add_argument("--api-key-file", metavar="F", help="the file that holds its key")

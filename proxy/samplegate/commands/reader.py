@@ -1,4 +1,5 @@
-"""Reader of decision logs: the files, folders, globs and databases that a name means, and their records one at a time, however large a log is."""
+"""Reader of decision logs: finds a name's files, folders, globs and databases, and yields their records one by one, so
+a log of any size fits."""
 
 from __future__ import annotations
 

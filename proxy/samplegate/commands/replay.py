@@ -75,7 +75,7 @@ class Replayed:
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    """Add what the command line takes."""
+    """Add the command's arguments."""
     parser.add_argument("--log", nargs="+", required=True, metavar="LOG", help="decision logs: files, folders of them, globs")
     parser.add_argument("--policy", type=Path, required=True, metavar="FILE")
     parser.add_argument("--client", metavar="LIST", help="what the clients had declared, as for explain; without it that cannot always be told")

@@ -1,6 +1,7 @@
-"""Reviews on a terminal: a table, one with all that a person needs to decide it, and the words of servers and models made harmless.
+"""Reviews on a terminal: the list, and one review with everything a reviewer needs. Text of servers and models is made
+harmless.
 
-Content is shown to whoever may read the store. Nothing in it drives the terminal, hides, or passes for a line of ours.
+Content is shown to every user who may read the store. It cannot control the terminal, hide, or pass for a line of ours.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ def as_json(value: Any) -> Iterator[str]:
 
 
 def content(found: Any) -> Iterator[str]:
-    """A message's content, one block or several: a text as it reads, all else as JSON."""
+    """A message's content, one block or several: text as it is, other blocks as JSON."""
     for one in found if isinstance(found, list) else [found]:
         if isinstance(one, dict) and one.get("type") == "text" and isinstance(one.get("text"), str) and one.keys() <= {"type", "text"}:
             yield from quoted(one["text"])

@@ -51,7 +51,7 @@ _words: Final = {"true": True, "yes": True, "false": False, "no": False}
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    """Add what the command line takes, for each of what can be done."""
+    """Add the arguments of each subcommand."""
     whats = parser.add_subparsers(dest="what", metavar="WHAT", required=True)
     for name, (_, summary) in _COMMANDS.items():
         description, formatter = f"{summary[0].upper()}{summary[1:]}.", argparse.RawDescriptionHelpFormatter
@@ -241,7 +241,7 @@ def _follows(review: Review, now: float) -> str:
 
 
 def _given(args: argparse.Namespace, review: Review) -> dict[str, Any]:
-    """What was typed, as a verdict in the one form that all doors share. Raises Unreadable."""
+    """The typed decision as the JSON verdict that the page and the API also send. Raises Unreadable."""
     if args.what == "approve":
         edits = {
             "model": args.model,

@@ -1,4 +1,5 @@
-"""`samplegate run`: its arguments. They are read before anything of the gate is imported, since every session of a client starts with them."""
+"""`samplegate run`: its arguments. They are parsed before the gate is imported, because every session of a client
+starts here."""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ PROTOCOL = "protocol version for the server of the command line: 2025-11-25 and 
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    """Add what the command line takes."""
+    """Add the command's arguments."""
     parser.usage = (
         "samplegate run --policy FILE [--server NAME] [--settings FILE] [--env-file FILE] [--state DIR]\n"
         "                      [--decision-log PATH|sqlite:PATH|none] [--metrics-file PATH] [--metrics-port PORT]\n"

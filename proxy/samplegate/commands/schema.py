@@ -11,7 +11,7 @@ from samplegate.policytest import load as cases
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    """Add what the command line takes."""
+    """Add the command's arguments."""
     parser.add_argument("--tests", action="store_true", help="of the *_test.yaml file instead")
     parser.add_argument("--settings", action="store_true", help="of the settings of serve instead")
 

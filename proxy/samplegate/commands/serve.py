@@ -1,4 +1,4 @@
-"""`samplegate serve`: its arguments. They are read before anything of the daemon is imported."""
+"""`samplegate serve`: its arguments. They are parsed before the daemon is imported."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from samplegate.commands.run import HEADER_FROM, PROTOCOL, PROTOCOLS
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    """Add what the command line takes."""
+    """Add the command's arguments."""
     parser.usage = (
         "samplegate serve [--settings FILE] [--policy FILE] [--listen HOST:PORT] [--admin-listen HOST:PORT] [--server NAME]\n"
         "                        [--env-file FILE] [--state DIR] [--decision-log PATH|sqlite:PATH|none]\n"

@@ -1,6 +1,6 @@
 """``samplegate test``: puts the cases of ``NAME_test.yaml`` to ``NAME.yaml``, says which fail and why, and what none of them reaches.
 
-Playing the cases is ``policytest/play.py``'s, and counting what they reach ``policytest/coverage.py``'s.
+``policytest/play.py`` runs the cases, and ``policytest/coverage.py`` counts what they reach.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Outcome:
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    """Add what the command line takes."""
+    """Add the command's arguments."""
     parser.add_argument("policies", type=Path, nargs="+", metavar="POLICY", help="a policy, or a *_test.yaml itself")
     parser.add_argument("--require-tests", action="store_true", help="a policy without a test file fails")
     parser.add_argument("--coverage", action="store_true", help="name the rules of each policy, and the arms of them, that no case reaches")

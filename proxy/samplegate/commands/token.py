@@ -15,7 +15,7 @@ _NO_HASH: Final = "0" * 64
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    """Add what the command line takes."""
+    """Add the command's arguments."""
     parser.add_argument("caller", metavar="NAME", help="what the rules and the limits call the caller, or histories the person")
     parser.add_argument("--role", choices=["viewer", "reviewer", "admin"], help="for a person of the reviews: what they may do there")
     parser.add_argument("--reviewers", metavar="NAME,NAME", help="the policy's reviewers in whose name the person acts; all by default")

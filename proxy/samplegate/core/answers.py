@@ -1,4 +1,5 @@
-"""The operator's own words as the result of a request; whether any result fits what was asked, and whether all parsers read it alike.
+"""Answers: a rule's fixed content as a result, whether a result fits its request, and whether all parsers read it
+alike.
 
 Functions that build give the result, or a sentence why there is none. The sentences name fields, never values.
 """

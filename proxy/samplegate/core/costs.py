@@ -1,9 +1,11 @@
-"""Costs: what one call of a model may come to at most, before it is made, and what it did come to. The limits it is held to are in ``claims.py``.
+"""Costs of a call: the max cost before it is made, and the actual cost after it. The limits that it draws on are in
+``claims.py``.
 
-A server chooses what is read, so the bound is by what tokenizers can do, not by what they usually do: each writes at most one token for a byte of
-UTF-8. What is not text is counted as said at each constant; a model's ``margin`` is for what nobody counts, and an overrun is booked by the ledger.
-A tool's schema counts as large as it becomes where its references are written out, as is done for some providers: a dozen definitions that refer to
-each other twice are gigabytes. A schema over ``MOST`` is not sent.
+A server chooses what is read, so the bound is by what tokenizers can do, not by what they usually do: each writes at
+most one token for a byte of UTF-8. What is not text is counted as said at each constant; a model's ``margin`` is for
+what nobody counts, and an overrun is booked by the ledger. A tool's schema counts with its references expanded, as some
+providers get it: a dozen definitions that refer to each other twice expand to gigabytes. A schema over ``MOST`` is not
+sent.
 """
 
 from __future__ import annotations

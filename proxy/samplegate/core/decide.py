@@ -1,4 +1,5 @@
-"""The decision: a request, a policy and a situation in, a Decision out, with what it asks of a model and draws on limits. Nothing is acted on.
+"""The decision: a pure function from request, policy and situation to a Decision, with its model request and its draws
+on limits.
 
 The first rule that matches and can be carried out wins; no rule, no answer. What was not declared to the server is only ever denied, by the rule
 that denies it, or left unanswered. A ``detail`` names rules, fields and types, never content.

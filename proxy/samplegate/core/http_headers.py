@@ -1,7 +1,8 @@
-"""HTTP headers that mirror a frame of 2026-07-28: what they are, how values are written in them, and whether they fit the body (R71 to R74).
+"""HTTP headers that mirror a frame of 2026-07-28: their names, their encoding, and whether they match the body (R71 to
+R74).
 
-Nothing is decided by them: policy reads the body alone (R75). The ``Mcp-Param`` headers mirror arguments of a tool, as its ``x-mcp-header``
-annotations say; of an ``inputSchema`` only these annotations are read, and no ``$ref`` is followed.
+They decide nothing: the policy reads only the body (R75). The ``Mcp-Param`` headers mirror arguments of a tool, as its
+``x-mcp-header`` annotations say; of an ``inputSchema`` only these annotations are read, and no ``$ref`` is followed.
 """
 
 from __future__ import annotations

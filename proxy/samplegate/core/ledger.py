@@ -227,7 +227,7 @@ def set_back(terms: Mapping[str, Terms], look: Look, draws: Sequence[Draw], now:
 
 
 def drawn(terms: Terms, account: Account, now: float) -> int:
-    """How many units of it are drawn at ``now``, and have not drained."""
+    """The units that are drawn at ``now`` and have not drained."""
     return _at(terms, account, now).level
 
 

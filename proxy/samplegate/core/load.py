@@ -1,6 +1,7 @@
 """The policy's text -> a Policy, or every problem of it at once with file, line and column. Reads no file and no environment by itself.
 
-The way: ``tree.py`` makes a tree of the text, ``validate.py`` holds it against the structs of ``policy.py``, ``checks.py`` sees to the rest.
+The way: ``tree.py`` parses the text, ``validate.py`` checks it against the structs of ``policy.py``, and ``checks.py``
+does the rest.
 """
 
 from __future__ import annotations

@@ -1,6 +1,8 @@
-"""Models that may answer a request, best first: the rule's list, what each can take, the server's hints, then the weights. Calls no model.
+"""Model choice: the models that may answer a request, best first, by the rule's list, their abilities, the server's
+hints and the weights. Calls no model.
 
-Hints only order what a rule allows (R19, R21), and rank above the weights. What the chosen one is asked is in ``prompt.py``.
+Hints only order what a rule allows (R19, R21), and rank above the weights. The request to the chosen model is in
+``prompt.py``.
 """
 
 from __future__ import annotations

@@ -47,7 +47,7 @@ def resembling(names: Collection[str], known: frozenset[str]) -> str | None:
 
 
 def resembling_field(names: Collection[str], fields: frozenset[str]) -> str | None:
-    """The same for names that a peer has chosen, such as the fields of a form."""
+    """The same for a peer's own names, such as the fields of a form."""
     loose = frozenset(map(_loosely, fields))
     return next((name for name in names if name not in fields and _loosely(name) in loose), None)
 

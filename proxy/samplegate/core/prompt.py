@@ -1,7 +1,8 @@
-"""The request that a model gets: within the rule's bounds, the model's and what is known of it; and the values on both sides of the sampler port.
+"""The request that a model gets, within the bounds of the rule and the model; and the values on both sides of the
+sampler port.
 
-Only what a model needs is passed on: no metadata and no ``_meta``, and of a tool only its name, description and schema (T25). Which model it is
-decides ``model_choice.py``.
+Only what a model needs is passed on: no metadata and no ``_meta``, and of a tool only its name, description and schema
+(T25). ``model_choice.py`` chooses the model.
 """
 
 from __future__ import annotations

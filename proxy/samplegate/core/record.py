@@ -1,4 +1,5 @@
-"""Records of the decision log: what is kept about one request, its line of JSON, and the line read back. The files are ``records/``'s.
+"""Records of the decision log: the facts about one request, its line of JSON, and the line read back. ``records/``
+writes the files.
 
 Content is not kept unless asked for. The default is a keyed hash (HMAC-SHA256 with a random key that stays beside the log): it shows
 that two contents were the same, or what one was to whoever has it and the key. A plain hash of a short answer is guessed in no time.

@@ -1,8 +1,10 @@
-"""Requests of a server: one for sampling or elicitation, read from its params and checked, with where it came from. Nothing is decided here.
+"""Requests of a server: sampling or elicitation, read from its params and checked, with its origin. Nothing is decided
+here.
 
-The same values come from a pushed request, from a key of an ``input_required`` result and from a -32042 error (T3). Checked is what the rest may
-then rely on: types, counts, the revision's shapes, the balance of tool results. Unknown members are kept (R109), and a ``requestedSchema`` outside
-the flat subset is no fault here (T16): it may be forwarded, only never answered by the gate.
+The same values come from a pushed request, from a key of an ``input_required`` result and from a -32042 error (T3).
+Other code relies on these checks: types, counts, the revision's shapes, the balance of tool results. Unknown members
+are kept (R109), and a ``requestedSchema`` outside the flat subset is no fault here (T16): it may be forwarded, only
+never answered by the gate.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Scripts: the file of cases that the ``scripted`` model and ``answer`` rules answer from, and what it says to a request. Pure.
+"""Scripts: the file of cases of the ``scripted`` model and of ``answer`` rules, and its answer to a request. Pure.
 
     cases:                                    # in order; the first that fits answers
       - name: risk                            # for messages; optional
@@ -24,8 +24,9 @@
 All conditions of a case must hold. A policy names the model ``{name: trial, model: scripted, cases: FILE}``, FILE relative to the policy. An answer
 is cut to the request's maxTokens, words counting as tokens, and then stops with ``maxTokens`` (R3).
 
-A fingerprint says what is the same request: messages, system prompt and tools, or an elicitation's message and form. What two runs do differently
-with the same question does not count: ``_meta``, ``metadata``, bounds, priorities, and the ids of tool uses, which count by their place.
+A fingerprint identifies a request: messages, system prompt and tools, or an elicitation's message and form. Differences
+between two runs of the same question do not count: ``_meta``, ``metadata``, bounds, priorities, and the ids of tool
+uses, which count by their place.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""The daemon's listeners: each a socket that is bound before anything is started, uvicorn on it, and its end.
+"""The daemon's listeners: sockets that are bound before anything starts, uvicorn on each, and their shutdown.
 
-uvicorn's own signal handlers, lifespan and logs are left out: the daemon ends by its own word, and logs what it does itself.
+uvicorn's signal handlers, lifespan and logs are off: the daemon controls its own shutdown and writes its own log.
 """
 
 from __future__ import annotations

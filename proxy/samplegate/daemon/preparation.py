@@ -1,4 +1,5 @@
-"""What `serve` is told, read and found right before anything is started, and again at each reload; and the key that seals rounds. Starts nothing."""
+"""Preparation of `serve`: reads and checks its inputs before anything starts and again at each reload; and the key that
+seals rounds. Starts nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""A reload: the files are read again, everything that can fail is built, and only then is it put in force; one at a time. It reads no frame.
+"""A reload: reads the files again, builds everything that can fail, and only then puts it in force; one at a time. It
+reads no frame.
 
 A file that is wrong leaves all as it was. Listeners, folders and bounds are the process's: a change of those is told, and needs a restart.
 """

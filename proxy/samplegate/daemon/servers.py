@@ -1,4 +1,4 @@
-"""The servers of the daemon: all of them by path, each with its conversations, how many processes there may be, and when one is started again.
+"""The servers of the daemon by path: their conversations, the number of their processes, and restarts.
 
 A path finds a server of the settings, or nothing: nothing of a request ever chooses what is started. A process that died is started again by the
 next request, after a pause that grows with each early death. No frame is read here.

@@ -1,8 +1,9 @@
-"""Requests for a reload: a watched file changed, or SIGHUP came. One stream of them; it reads and reloads nothing.
+"""Requests for a reload: a watched file changed, or SIGHUP came. It reads and reloads nothing.
 
-watchfiles watches the *folders* of each path and of the file that it leads to: watching a file misses its second atomic replacement. Whether a file
-changed is seen from the file itself, so nothing else in its folder matters, no change during a reload is lost, and what is not told (on a network's
-file system, or of a link between the two folders) only takes longer: until the next look.
+watchfiles watches the *folders* of each path and of the file that it leads to: watching a file misses its second atomic
+replacement. A change is detected from the file itself, so nothing else in its folder matters and no change during a
+reload is lost. A change without a notification (on a network file system, or of a link between the two folders) is
+found at the next look.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ POLL: Final = 2.0  # the same where folders cannot be watched
 COARSE: Final = 0.02  # seconds by which the clock of a file system may be behind ours
 
 Mark: TypeAlias = tuple[int, int, int, int, int]
-"""Device, inode, size and the two times in nanoseconds of a file: another, and it has changed or is another one."""
+"""Device, inode, size and both times of a file, in nanoseconds; if they differ, the file has changed."""
 
 
 class Wish(msgspec.Struct, frozen=True):

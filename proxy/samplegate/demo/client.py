@@ -25,7 +25,7 @@ PATIENCE: Final = 40.0
 """Seconds for a whole connection: a cold start of three Python processes on a slow disk takes ten."""
 
 REVIEWED_WITHIN: Final = 1_800.0
-"""Seconds for a call over HTTP: people take their time, and whoever started it ends it."""
+"""Seconds for a call over HTTP: long, because a person answers, and the caller of the demo can end it."""
 
 MODES: Final[dict[Era, str]] = {"legacy": "legacy", "modern": "2026-07-28"}
 """How the SDK's client is told the era: by handshake, or pinned to the stateless revision."""

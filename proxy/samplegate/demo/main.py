@@ -1,4 +1,5 @@
-"""`samplegate demo`: a server's tool called without and through the real gate, all that was told of it checked, and what happened."""
+"""`samplegate demo`: calls a server's tool without and through the real gate, checks all records of it, and prints what
+happened."""
 
 from __future__ import annotations
 
@@ -136,7 +137,7 @@ confirm it by a form, and a model for an audit entry. Its client, a real MCP cli
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    """Add what the command line takes."""
+    """Add the command's arguments."""
     parser.add_argument("--era", choices=("legacy", "modern"), help="of the protocol (default: both, one after the other)")
 
 

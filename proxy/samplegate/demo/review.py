@@ -36,7 +36,7 @@ SIGNALS: Final = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "
 
 
 class Failed(Exception):
-    """The demo could not be shown, the gate did not start, or its API answered with an error; the message is for whoever started it."""
+    """The demo failed: the gate did not start, or its API answered with an error. The message is for the user."""
 
 
 class Leaving:

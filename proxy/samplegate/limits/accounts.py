@@ -1,7 +1,8 @@
-"""Pure. Accounts of limits: which one a draw is charged to, a reservation as it is tried and as it is held, and room for concurrent requests.
+"""Pure. Accounts of limits: the account of a draw, reservations to try and to hold, and room for concurrent requests.
 
-An account is that of a limit by what its numbers mean: its name, quantity, period, time zone and ``by``. Its amount is not part of that, so an
-account keeps what was drawn when the amount changes, and no settlement ever meets an account of another meaning.
+An account belongs to a limit's identity, which gives its numbers their meaning: name, quantity, period, time zone and
+``by``. Its amount is not part of that, so an account keeps what was drawn when the amount changes, and no settlement
+ever meets an account of another meaning.
 """
 
 from __future__ import annotations
@@ -35,12 +36,13 @@ class LimitVersions(msgspec.Struct, frozen=True, eq=False):
     """The limits in force, and those before them on which something is still reserved."""
 
     ids: Mapping[str, str]
-    """The identities of those in force, by name."""
+    """The identities of the limits in force, by name."""
     terms: Mapping[str, Terms]
     """By identity."""
 
     def amended(self, wanted: Mapping[str, Terms], used: Iterable[str]) -> LimitVersions:
-        """With others in force; of these, the ``used`` identities are kept. What is shared stays so while the process runs: others may have drawn."""
+        """The versions after a change of the limits in force; of the old ones, the ``used`` identities are kept. A
+        shared limit stays shared while the process runs: others may have drawn on it."""
         terms = {id: self.terms[id] for id in used}
         ids = {name: identity(one) for name, one in wanted.items()}
         for name, id in ids.items():
@@ -50,7 +52,7 @@ class LimitVersions(msgspec.Struct, frozen=True, eq=False):
 
 
 class ReservationRequest(msgspec.Struct, frozen=True):
-    """A reservation as it is tried, any number of times."""
+    """A reservation to try, any number of times."""
 
     id: str
     number: int
@@ -58,7 +60,7 @@ class ReservationRequest(msgspec.Struct, frozen=True):
     draws: tuple[Draw, ...]
     """As they came."""
     charged: tuple[Draw, ...]
-    """On identities, with keys that can be stored."""
+    """The draws on identities, with keys that can be stored."""
     limits: LimitVersions
     """Those in force when it was made ready."""
     under: Mapping[str, Terms]
@@ -71,16 +73,16 @@ class ReservationRequest(msgspec.Struct, frozen=True):
 
 
 class Reservation(msgspec.Struct):
-    """What was charged, or is being charged, and is not settled yet."""
+    """A reservation that was charged, or is being charged, and is not settled yet."""
 
     ids: Mapping[str, str]
-    """The identities that it is charged to, by the names of their limits."""
+    """The charged identities, by the names of their limits."""
     reserved: Reserved
     rates: Rates = {}
-    """By identity whose amount was changed since, the least and the greatest."""
+    """The least and the greatest amount by identity, if it changed since."""
 
     def part(self, draws: Iterable[Draw]) -> Reserved:
-        """Those of these draws, as they came, that are held; they are held no longer."""
+        """Releases and returns those of these draws that are held."""
         found, left = [], list(self.reserved.draws)
         for draw in (placed(draw, self.ids[draw.limit]) for draw in draws if draw.limit in self.ids):
             if draw in left:
@@ -92,7 +94,7 @@ class Reservation(msgspec.Struct):
 
 
 def ready(draws: Sequence[Draw], under: Mapping[str, Terms], limits: LimitVersions, number: int, id: str) -> ReservationRequest | Refused:
-    """A reservation that can be tried; refused where what was measured cannot be drawn on what is in force."""
+    """A reservation to try; Refused if the measured draws do not fit the limits in force."""
     for draw in draws:
         if draw.limit not in limits.ids:
             return Refused(draw.limit, "unavailable", detail=f"limit {draw.limit}: the policy has none of this name")
@@ -105,12 +107,12 @@ def ready(draws: Sequence[Draw], under: Mapping[str, Terms], limits: LimitVersio
 
 
 def placed(draw: Draw, id: str) -> Draw:
-    """On an identity, with a key that can be stored."""
+    """The draw on an identity, with a key that can be stored."""
     return Draw(id, bounded(draw.key, LONGEST_KEY), draw.amount)
 
 
 def widened(rates: Rates, ids: Iterable[str], before: Mapping[str, Terms], now: Mapping[str, Terms]) -> Rates:
-    """The least and the greatest amounts since a reservation on these identities, now that other terms are in force."""
+    """The least and the greatest amounts since a reservation on these identities, updated for new terms."""
     out = dict(rates)
     for id in ids:
         was, most = before[id].most, now[id].most
@@ -130,7 +132,8 @@ def sums(draws: Iterable[Draw]) -> dict[Account, int]:
 
 
 def no_room(terms: Mapping[str, Terms], taken: Callable[[str, str], int], wanted: Mapping[Account, int]) -> tuple[Refused, Account] | None:
-    """The first account that has no room for concurrent requests, None where all have. ``taken`` tells how many slots of an account are held."""
+    """The first account without room for concurrent requests, None if all have room. ``taken`` tells how many slots of
+    an account are held."""
     for (limit, key), amount in wanted.items():
         most, name = terms[limit].most, terms[limit].name
         if amount > most:

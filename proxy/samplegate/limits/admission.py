@@ -1,4 +1,5 @@
-"""The limiter: the ports ``reserve`` and ``settle``, what is reserved on which limits, and the order of those who wait for room."""
+"""The limiter: the ports ``reserve`` and ``settle``, the reservations on each limit, and the order of requests that
+wait for room."""
 
 from __future__ import annotations
 
@@ -56,7 +57,8 @@ class Admission:
     def amend(self, terms: Mapping[str, Terms]) -> None:
         """Another policy is in force, from now on and for all that wait. Never raises, and returns at once; to be called from the event loop.
 
-        A limit goes on where it stands as long as it counts the same (its amount may change), else it begins anew (``accounts.py``).
+        A limit keeps its balance as long as its identity is the same (its amount may change), otherwise it starts anew
+        (``accounts.py``).
         """
         try:
             before = self._limits
@@ -94,7 +96,7 @@ class Admission:
             self._log.error("limits.failed", exc_info=True)
 
     async def drawn(self) -> Callable[[str, str], int]:
-        """How many units of a limit, by its name, are drawn for a key at this moment; of limits that are not shared with other processes."""
+        """The units drawn now on a limit for a key, for limits that are not shared with other processes."""
         ids, drawn = self._limits.ids, self._ledger.drawn()
         return lambda limit, key: drawn.get((ids[limit], bounded(key, LONGEST_KEY)), 0)
 
@@ -232,7 +234,7 @@ class Admission:
             self._line.wake([(draw.limit, draw.key) for draw in part.draws])
 
     def _backend(self, terms: Mapping[str, Terms]) -> LedgerBackend:
-        """Made by the first draw: until then SQLite is not imported."""
+        """Created by the first draw, because it imports SQLite."""
         from samplegate.limits.sqlite_ledger import SqliteLedger
 
         return SqliteLedger(terms, self._folder, self._clock)

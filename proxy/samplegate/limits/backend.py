@@ -1,4 +1,5 @@
-"""The ledger's backend: what keeps the accounts of limits and the slots of concurrent requests, as a protocol with its guarantees.
+"""The ledger's backend: the protocol of a store for accounts of limits and slots of concurrent requests, with its
+guarantees.
 
 Draws name limits by their identity (``accounts.identity``) and amounts are whole units (``core.ledger.SCALE``). The rules are those of
 ``core.ledger``: a backend reads accounts, asks the rules, and writes what they say, in one transaction.
@@ -16,7 +17,8 @@ from samplegate.limits.accounts import Account
 
 
 class LedgerUnavailable(Exception):
-    """The accounts cannot be asked. The message has a remedy and no path: a server may be shown it. ``undone``: certainly nothing was changed."""
+    """The accounts are not available. The message has a remedy and no path, because a server may see it. ``undone``:
+    certainly nothing was changed."""
 
     def __init__(self, kind: str, words: str, *, undone: bool = True) -> None:
         super().__init__(words)
@@ -25,11 +27,11 @@ class LedgerUnavailable(Exception):
 
 
 class Settlement(msgspec.Struct, frozen=True):
-    """What a reservation came to."""
+    """The settlement of a reservation: its actual draws."""
 
     reserved: Reserved
     actual: tuple[Draw, ...] = ()
-    """An account without an actual draw: nothing was drawn on it."""
+    """Accounts that are missing here had no actual draw."""
     undo: bool = False
     """As if it had never been: a warning that nobody got is due again."""
     slots_only: bool = False
@@ -43,51 +45,56 @@ class Settlement(msgspec.Struct, frozen=True):
 
 
 class LedgerBackend(Protocol):
-    """Accounts and slots. Blocking; for one thread at a time, but for ``hurry``, ``exhausted`` and ``drawn``.
+    """Accounts and slots. Blocking; for one thread at a time, except ``hurry``, ``exhausted`` and ``drawn``.
 
-    ``deadline`` is of ``time.monotonic``, and bounds all that a call waits for; after it the call raises LedgerUnavailable. A killed process
-    loses nothing that a call has returned, and what it held is free for others: slots at once, reservations stay at their worst case.
+    ``deadline``, by ``time.monotonic``, bounds all waiting of a call; after it the call raises LedgerUnavailable. A
+    killed process loses nothing that a call has returned. Its slots are free at once; its reservations stay charged at
+    their max cost.
     """
 
     @property
     def owes(self) -> bool:
-        """Whether something is still to be written that could not be written yet."""
+        """Whether corrections are still to be written."""
         ...
 
     def amend(self, terms: Mapping[str, Terms], deadline: float) -> None:
-        """Other limits, by identity: those in force, and those that something is still reserved on. Asks nothing that could fail.
+        """Replace the limits, by identity: those in force, and those with open reservations. It never fails.
 
-        An account of an identity that is known stays as it is; one of a limit that is shared from now on is moved by the next call that can.
+        An account of a known identity stays as it is; that of a limit which is now shared is moved by the next call
+        that can.
         """
 
     def reserve(self, id: str, draws: Sequence[Draw], deadline: float) -> Reserved | Refused:
-        """Charge all of the draws, or none, at once for all who share the accounts. ``warned`` and ``fill`` are by identity.
+        """Charge all of the draws, or none, in one step for all processes that share the accounts. ``warned`` and
+        ``fill`` are by identity.
 
-        Raising LedgerUnavailable that is not ``undone``, it may have charged them: that stays, and slots are freed by a later call.
+        If it raises LedgerUnavailable that is not ``undone``, it may have charged them: charges stay, and a later call
+        frees slots.
         """
         ...
 
     def exhausted(self, terms: Mapping[str, Terms], draws: Sequence[Draw]) -> Refused | None:
-        """Why draws on limits of a call or of this process have no room, which no waiting changes. Waits for nothing."""
+        """Why draws on limits of a call or of this process have no room, where waiting does not help. Waits for
+        nothing."""
         ...
 
     def drawn(self) -> Mapping[Account, int]:
-        """How many units are drawn at this moment on each account of this process alone, or how many slots are held. Waits for nothing."""
+        """The units drawn now on each account of this process alone, or the slots held. Waits for nothing."""
         ...
 
     def settle(self, settlement: Settlement, deadline: float) -> bool:
-        """Correct what was charged, and free the slots; whether the shared accounts were asked.
+        """Correct the charges and free the slots; returns whether the shared accounts were asked.
 
-        What fails is owed: each later call tries it again, and never corrects twice.
+        A failed correction is owed: each later call tries it again, and never corrects twice.
         """
         ...
 
     def pay(self, deadline: float) -> bool:
-        """Write what is owed; whether the shared accounts were asked."""
+        """Write what is owed; returns whether the shared accounts were asked."""
         ...
 
     def hurry(self, until: float) -> None:
-        """No call waits beyond ``until``, of ``time.monotonic``. From any thread."""
+        """No call waits beyond ``until``, by ``time.monotonic``. From any thread."""
 
     def close(self, deadline: float) -> None:
         """Write what is owed, free what this process holds, close. Raises nothing."""

@@ -1,7 +1,9 @@
-"""The ledger in SQLite: in memory what is this process's own, in a file what processes share. A reservation on both is one transaction.
+"""The ledger in SQLite: this process's own accounts in memory, shared ones in a file. A reservation on both is one
+transaction.
 
-A limit is stored under its identity (``accounts.identity``). ``synchronous=NORMAL``: killing any process loses nothing, a power cut may lose the
-commits since the last checkpoint (some megabytes of them), never the file. WAL needs a disk of this machine, not a network share.
+Each limit is stored under its identity (``accounts.identity``). ``synchronous=NORMAL``: killing any process loses
+nothing, a power cut may lose the commits since the last checkpoint (some megabytes of them), never the file. WAL needs
+a disk of this machine, not a network share.
 """
 
 from __future__ import annotations
@@ -64,7 +66,8 @@ SCHEMA: Final = Schema(version=1, select="PRAGMA user_version", table=None, make
 
 
 class SqliteLedger:
-    """A ``LedgerBackend``. ``terms`` are by identity; ``clock`` is Unix seconds, asked with the accounts locked; ``most``: accounts in memory."""
+    """A ``LedgerBackend``. ``terms`` are by identity; ``clock`` returns Unix seconds and is read with the accounts
+    locked; ``most``: accounts in memory."""
 
     def __init__(self, terms: Mapping[str, Terms], state: Path, clock: Callable[[], float], most: int = MOST_ACCOUNTS) -> None:
         self._terms = terms
@@ -163,7 +166,8 @@ class SqliteLedger:
 
     @contextlib.contextmanager
     def _transaction(self, deadline: float, shared: bool) -> Iterator[None]:
-        """One transaction on memory and, where it is ``shared``, on the file, which is committed first. What is owed is paid at its beginning."""
+        """One transaction on memory and, if ``shared``, on the file, which is committed first. It begins with the owed
+        corrections."""
         memory = self._here.db
         try:
             memory.execute("BEGIN")
@@ -193,7 +197,7 @@ class SqliteLedger:
 
     @contextlib.contextmanager
     def _locked(self, deadline: float) -> Iterator[_Rows]:
-        """The file, locked for this process alone."""
+        """The file, locked for this process."""
 
         def left() -> float:
             return min(deadline, self._until) - time.monotonic()
@@ -216,7 +220,7 @@ class SqliteLedger:
         self._there.write({account: one for account, one in changes.items() if self._terms[account[0]].shared})
 
     def _too_many(self, changes: ledger.Changes, slots: Mapping[Account, int], now: float) -> Refused | None:
-        """Whether they would be more accounts than memory may have."""
+        """Whether memory would exceed its number of accounts."""
 
         def new() -> list[Account]:
             missing = [account for account in changes if account in self._here.missing]
@@ -277,7 +281,8 @@ class SqliteLedger:
         self._write(changes)
 
     def _move(self) -> None:
-        """From memory into the file, what belongs there from now on. In doubt it is done again: to charge twice does less harm than not at all."""
+        """Move accounts of newly shared limits from memory into the file. In doubt they are moved again: charging twice
+        does less harm than not at all."""
         for limit in self._moving:
             accounts, slots = self._here.leave(limit)
             now = self._clock()
@@ -320,11 +325,11 @@ class _Rows:
         self.begin()
 
     def begin(self) -> None:
-        """A transaction begins."""
+        """Called when a transaction begins."""
         self.grown = 0
-        """Rows that it added, less those that it took away."""
+        """Rows added minus rows removed."""
         self.missing: set[Account] = set()
-        """Accounts that were looked for and are not there."""
+        """Accounts that were looked up and do not exist."""
 
     def find(self, limit: str, key: str) -> ledger.Account | None:
         found = self.db.execute("SELECT level, stamp, warned FROM accounts WHERE limit_name = ? AND key = ?", (limit, key)).fetchone()
@@ -348,7 +353,7 @@ class _Rows:
             self.missing -= changes.keys()
 
     def forget(self, most: int, is_idle: Callable[[str, ledger.Account], bool]) -> None:
-        """Forget the idle ones among the next accounts."""
+        """Delete the idle ones among the next accounts."""
         begin = self.db.execute("SELECT limit_name, key FROM sweep").fetchone() or ("", "")
         rows = self.db.execute(
             "SELECT limit_name, key, level, stamp, warned FROM accounts WHERE (limit_name, key) > (?, ?) ORDER BY limit_name, key LIMIT ?",
@@ -362,7 +367,7 @@ class _Rows:
             self.db.execute("UPDATE sweep SET limit_name = ?, key = ?", rows[-1][:2] if len(rows) == most else ("", ""))
 
     def leave(self, limit: str) -> tuple[list[tuple[str, ledger.Account]], list[tuple[str, str, int]]]:
-        """Take out all that a limit has: accounts by key, slots by key and reservation."""
+        """Remove and return everything of a limit: accounts by key, slots by key and reservation."""
         accounts = self.db.execute("SELECT key, level, stamp, warned FROM accounts WHERE limit_name = ?", (limit,)).fetchall()
         slots = self.db.execute("SELECT key, id, amount FROM slots WHERE limit_name = ?", (limit,)).fetchall()
         for table in ("accounts", "slots"):

@@ -1,7 +1,9 @@
-"""The ledger, asked from the event loop: within a bounded time, with every fault told once. Not the transactions: ``backend.py``.
+"""The ledger for the event loop: every call ends within a bounded time, and every fault is reported once. Not the
+transactions: ``backend.py``.
 
-What is this process's own is asked at once, as long as nothing is shared; from the first draw on a shared limit on, one thread asks everything.
-A caller that is cancelled while its reservation is being made gets it undone behind its back; a settlement, once asked for, is carried out.
+As long as no limit is shared, calls are made in place; from the first draw on a shared limit, one thread makes them
+all. A caller that is cancelled while its reservation is being made gets it undone behind its back; a settlement, once
+asked for, is carried out.
 """
 
 from __future__ import annotations
@@ -38,7 +40,8 @@ PATIENCE: Final = 5.0
 
 
 class State:
-    """One backend, made by ``make`` for the first draw. No method raises for what the backend cannot do. ``path`` is for the log."""
+    """One backend, created by ``make`` for the first draw. No method raises if the backend fails. ``path`` is for the
+    log."""
 
     def __init__(
         self, make: Callable[[Mapping[str, Terms]], LedgerBackend], path: Path, log: Log, *, patience: float | None = None, later: Later | None = None
@@ -59,7 +62,7 @@ class State:
         self._end: asyncio.Future[None] | None = None
 
     def amend(self, terms: Mapping[str, Terms]) -> None:
-        """Other limits, by identity, for all that is asked from here on. Returns at once."""
+        """Replace the limits, by identity, for all later calls. Returns at once."""
         self._terms = terms
         if self._closed or self._backend is None:
             return
@@ -100,11 +103,11 @@ class State:
         return answer.result()
 
     def exhausted(self, draws: Sequence[Draw]) -> Refused | None:
-        """Why draws on limits of a call or of this process have no room, which no waiting changes."""
+        """Why draws on limits of a call or of this process have no room, where waiting does not help."""
         return self._ledger.exhausted(self._terms, draws) if draws and not self._closed else None
 
     def drawn(self) -> Mapping[Account, int]:
-        """What is drawn on the accounts of this process."""
+        """The units drawn on the accounts of this process."""
         return self._ledger.drawn()
 
     async def settle(self, settlement: Settlement) -> None:
@@ -175,7 +178,7 @@ class State:
         return self._threads.submit(partial(work, *arguments, self._deadline))
 
     def _carry_out(self, work: Callable[..., bool], *arguments: Any) -> asyncio.Future[bool]:
-        """What is done whether or not somebody waits for it; ``work`` tells whether the shared accounts were asked."""
+        """What is done whether or not somebody waits for it; ``work`` returns whether the shared accounts were asked."""
         done = asyncio.wrap_future(self._give(work, *arguments))
         done.add_done_callback(self._done)
         return done

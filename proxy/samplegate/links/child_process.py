@@ -1,11 +1,13 @@
-"""A server as our child process: its start, its link, its end, and the end we give it (R90) with everything it has started.
+"""A server as our child process: its start, its link, its exit, and its termination (R90) with everything it has
+started.
 
 It is never started again here. asyncio's subprocess is not used: its child watchers differ by loop and version, and it would wrap the pipes in
 transports. On Windows the group is not ended, only the child, and nothing of it is tested.
 
-A tiny watcher process kills the child's group when this process is killed, so that SIGKILL leaves no server behind. It waits on a pipe that only
-this process holds: a word on it disarms, its end without the word means that we are gone. It guards neither against descendants that leave the
-group, nor against us exiting in the millisecond before it was started. Linux and macOS only; where there is no /bin/sh, there is no watcher.
+A tiny watcher process kills the child's group when this process is killed, so that SIGKILL leaves no server behind. It
+waits on a pipe that only this process holds: a word on it disarms, its end without the word means that we are gone. It
+does not cover descendants that leave the group, or our own end in the millisecond before it starts. Linux and macOS
+only; where there is no /bin/sh, there is no watcher.
 """
 
 from __future__ import annotations

@@ -1,14 +1,15 @@
-"""Lines over file descriptors: polled by the event loop where that can be, in a thread each where it cannot.
+"""Lines over file descriptors: polled by the event loop where possible, otherwise in one thread each.
 
-Polled are pipes and sockets on Linux and macOS, the fast path. asyncio's pipe transports are not used: reading and writing the descriptors
-ourselves on ``add_reader`` and ``add_writer`` costs the same on uvloop and half on asyncio (whose 256 KiB reads are mapped and unmapped each time),
-and it is safe where stdin and stdout are one socket: both loops' write transports also read, and would take the peer's frames for its going.
+Polled are pipes and sockets on Linux and macOS, the fast path. asyncio's pipe transports are not used: reading and
+writing the descriptors ourselves on ``add_reader`` and ``add_writer`` costs the same on uvloop and half on asyncio
+(whose 256 KiB reads are mapped and unmapped each time), and it is safe if stdin and stdout are one socket: both loops'
+write transports also read, and would take the peer's frames for its hang-up.
 
 Threads serve files, terminals, ``/dev/null``, and everything on Windows (untested there). Blocking mode is left as it is, so a terminal shared with
 a shell stays as the shell wants it. The threads are daemons: one that blocks in a read for ever does not keep the process.
 
-That a peer has gone while its descriptor is not read is noticed by a look now and then, because no event loop reports a going without reporting
-what can be read too. On Windows nothing is noticed.
+A hang-up while the descriptor is not read is found by a periodic check, because no event loop reports a hang-up without
+reporting readable data too. On Windows it is not found.
 """
 
 from __future__ import annotations

@@ -1,7 +1,9 @@
-"""Lines of a stream: chunks of bytes in, whole lines out, in one pass over the bytes; and how much a peer has not yet taken.
+"""Lines of a stream: chunks of bytes in, whole lines out, in one pass over the bytes; and how much a peer has not read
+yet.
 
-What a line says is not read here: bytes that are no UTF-8 and no JSON come out as they came in (R89 is the session's to judge). The writers
-hold the bytes that wait; ``Backlog`` holds their count, for the side that feeds a peer and for whoever waits until it is empty.
+What a line says is not read here: bytes that are no UTF-8 and no JSON come out as they came in (R89 is the session's to
+judge). The writers hold the bytes that wait; ``Backlog`` holds their count, for the side that feeds a peer and for
+tasks that wait until it is empty.
 """
 
 from __future__ import annotations
@@ -67,7 +69,7 @@ class Backlog:
 
 
 class Backlogged:
-    """A link, as far as it tells what its peer has not yet taken."""
+    """A link's count of bytes that its peer has not read yet."""
 
     _backlog: Backlog
 

@@ -1,8 +1,7 @@
-"""The link on this process' own stdin and stdout, and a link over any two descriptors as the relay sees it.
-
-A link has lines out, lines in through its receiver, and tells who is too slow. From ``open`` on stdin and stdout belong to the link alone: file
-descriptor 1 is pointed at stderr and 0 at the null device, so a stray ``print`` or a library that reads cannot break the protocol. Untested on
-Windows, where both sides run in threads.
+"""The link on this process's own stdin and stdout, and a link over any two descriptors. A link writes lines, passes
+lines to its receiver, and reports a slow peer. From ``open`` on stdin and stdout belong to the link alone: file
+descriptor 1 is pointed at stderr and 0 at the null device, so a stray ``print`` or a library that reads cannot break
+the protocol. Untested on Windows, where both sides run in threads.
 """
 
 from __future__ import annotations

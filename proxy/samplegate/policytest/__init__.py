@@ -1,1 +1,2 @@
-"""`samplegate test`: the cases of a ``*_test.yaml`` file, played on the real gate over virtual time. Begin with ``suite.py``."""
+"""`samplegate test`: runs the cases of a ``*_test.yaml`` file through the real gate in virtual time. Begin with
+``suite.py``."""

@@ -1,7 +1,7 @@
-"""Pure. What came of a case's requests, told by the names of ``expect``, and where it is not as expected.
+"""Pure. Results of a case's requests, by the names of ``expect``, and the differences from what the case expects.
 
-The gate's record says what came of a request. Which rules it went past on the way, and why, is asked of ``core.decide`` once more, for the record
-names only those that were tried.
+The gate's record has the result of a request. The rules that it passed, and why, come from another call of
+``core.decide``, because the record names only those that were tried.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from samplegate.policytest.suite import Asked, Case, Expect
 
 Object: TypeAlias = dict[str, Any]
 End: TypeAlias = Literal["taken", "timeout", "otherwise", "limit", "none"]
-"""``timeout``: taken, and no verdict or no answer came in time."""
+"""``timeout``: a rule took it, but no verdict or answer came in time."""
 
 _EXACT: Final = 1e-6  # of the amount: what is lost where amounts are whole numbers of small units
 _DECIMALS: Final = 9  # of a dollar: a thousandth of what one token costs at the least
@@ -56,7 +56,7 @@ class Walk(msgspec.Struct, frozen=True):
 
 
 class Scenery(msgspec.Struct, frozen=True):
-    """A step's request as the gate gets it, read once however often it is repeated."""
+    """A step's request as the gate gets it, parsed once for all repetitions."""
 
     asked: Asked
     book: Rulebook
@@ -66,7 +66,7 @@ class Scenery(msgspec.Struct, frozen=True):
 
     @property
     def situation(self) -> Situation:
-        """What the gate knows beside the request, where it can be read."""
+        """The gate's other inputs for the request, None if the request cannot be read."""
         return Situation(not isinstance(self.item.request, BadRequest) and can_forward(self.item.request, self.client), self.item.offered)
 
 
@@ -76,20 +76,20 @@ class Played(msgspec.Struct):
     scene: Scenery
     record: Record | None = None
     verdict: Verdict | None = None
-    """What the person said of the request."""
+    """The person's decision on the request."""
     misread: str | None = None
-    """Why the case's verdict is none on it."""
+    """Why the case's verdict does not apply to it."""
     consulted: bool = False
     """Whether a person was asked about the request."""
     sampled: bool = False
     """Whether a model was asked."""
     waits: float | None = None
     drawn: Callable[[str, str], int] = lambda _limit, _key: 0
-    """Units of a limit that were drawn for a key right after it."""
+    """Units of a limit that are drawn for a key right after the request."""
 
 
 class Came(msgspec.Struct, frozen=True):
-    """What came of a request. ``wire`` is what the server gets, as ``shapes.wire_answer`` says it."""
+    """The result of a request. ``wire`` is what the server gets, by ``shapes.wire_answer``."""
 
     decision: Decision
     got: Object
@@ -119,7 +119,7 @@ class Trial(msgspec.Struct, frozen=True):
     line: int
     mismatches: tuple[Mismatch, ...]
     came: Came
-    """What came of the first request that was not as expected, else of the last."""
+    """The result of the first request that was not as expected, else of the last."""
     walks: tuple[Walk, ...] = ()
     """Every way that its requests went along the rules, each once."""
 
@@ -146,7 +146,7 @@ def _claimant(asked: Asked, origin: Origin) -> Claimant:
 
 
 def came(played: Played) -> Came:
-    """What came of a request that is over."""
+    """The result of a request that has ended."""
     scene, record = played.scene, played.record
     assert record is not None, "the gate records every request"
     request = scene.item.request
@@ -178,7 +178,7 @@ def came(played: Played) -> Came:
 
 
 def _end(played: Played, record: Record, decision: Decision, left: str | None) -> tuple[End, str]:
-    """How a walk ended; why, where a limit had no room. ``left`` is what the record says of a rule that was left."""
+    """How a walk ended, with the reason if a limit had no room. ``left`` is the record's reason for leaving a rule."""
     if left is not None:
         why = left.removeprefix(f"{decision.rule}: ")
         return ("limit", why) if why.startswith("limit ") else ("timeout", "")
@@ -190,7 +190,7 @@ def _end(played: Played, record: Record, decision: Decision, left: str | None) -
 
 
 def _edited(played: Played, decision: Decision) -> Decision | str | None:
-    """The decision on the request as a person has edited it, or why there is none; None where nobody has."""
+    """The decision on the request as edited by a person, or why there is none; None where nobody has."""
     if played.verdict is None or played.verdict.edits is None or not isinstance(decision.act, Escalated):
         return None
     request = played.scene.item.request
@@ -200,7 +200,7 @@ def _edited(played: Played, decision: Decision) -> Decision | str | None:
 
 
 def _told(played: Played, record: Record, decision: Decision, edited: Decision | str | None, end: End) -> str:
-    """What a person made of it, as a clause; empty where nobody was asked, or the case does not say."""
+    """The person's decision as a clause; empty if no person was asked, or the case does not say."""
     if not isinstance(decision.act, Escalated) or not played.consulted or played.scene.asked.verdict is None or played.misread is not None:
         return f"the model took too long; on_timeout: {decision.on_timeout}" if end == "timeout" else ""
     if played.verdict is None:
@@ -245,7 +245,7 @@ def _got(played: Played, record: Record, decision: Decision, cost: int | None) -
 
 
 def _reviewed(played: Played, record: Record, decision: Decision) -> Object:
-    """What came of the verdict on an escalated request."""
+    """The result of the verdict on an escalated request."""
     verdict, kind, era = played.verdict, played.scene.item.kind, played.scene.who.origin.era
     reason = Reason.RULE if record.reason in _OF_MODELS else record.reason
     if played.sampled and decision.allowed is not None and decision.allowed.review_answer is not None and reason is not Reason.TIMEOUT:
@@ -263,7 +263,7 @@ def _reviewed(played: Played, record: Record, decision: Decision) -> Object:
 
 
 def compare(placed: Placed, played: Iterable[tuple[Moment, int, Played]]) -> Trial:
-    """A case beside what came of its requests, each with its step and its number of the step's repetitions."""
+    """Compare a case with the results of its requests, each with its step and the number of its repetition."""
     mismatches: list[Mismatch] = []
     walks: dict[tuple[int, int, int, str, int], Walk] = {}
     told, differs = None, None
@@ -283,7 +283,7 @@ def compare(placed: Placed, played: Iterable[tuple[Moment, int, Played]]) -> Tri
 
 
 def _differences(expect: Expect, played: Played, found: Came, *, last: bool) -> Iterator[Mismatch]:
-    """What was expected otherwise; what is drawn on limits only after the last repetition."""
+    """The differences from ``expect``; draws on limits are compared after the last repetition only."""
     if (misread := _misread(played, found)) is not None:
         yield Mismatch("verdict", msgspec.to_builtins(played.scene.asked.verdict), misread)
     for what, expected in msgspec.to_builtins(expect).items():
@@ -307,14 +307,15 @@ def _differences(expect: Expect, played: Played, found: Came, *, last: bool) -> 
 
 
 def _misread(played: Played, found: Came) -> str | None:
-    """Why the case's verdict is none on the request, None if it is one."""
+    """Why the case's verdict does not apply to the request, None if it does."""
     if played.scene.asked.verdict is None or played.consulted:
         return played.misread
     return f"nobody is asked for one: the effect is {found.decision.effect}"
 
 
 def _drawn(played: Played, found: Came, limit: str) -> float | str:
-    """How much of a limit is drawn for whoever asked, in its unit; of several candidate calls the most. Text where there is nothing to tell."""
+    """How much of a limit is drawn for the request's keys, in its unit; of several candidate calls the most. Text where
+    there is nothing to tell."""
     terms = played.scene.book.terms
     if limit not in terms:
         return "no limit of that name in the policy"

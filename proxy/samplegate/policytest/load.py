@@ -1,6 +1,7 @@
 """Pure. The cases of a ``*_test.yaml`` file's text, or every problem of it at once with its place; and the file's JSON Schema, for editors.
 
-What a file may say is in ``suite.py``. Here is what its types leave open: two requests in one case, time that runs backwards, a name twice.
+What a file may say is in ``suite.py``. This module checks what the types cannot: two requests in one case, time that
+runs backwards, a name twice.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Cases played on the real gate: its ports answer what a case says, its limits are kept in memory, and time is what ``at`` says.
+"""Cases run through the real gate: its ports answer from the case, its limits are in memory, and ``at`` sets the time.
 
-The event loop's own clock stands still, so that no timeout of the gate depends on the machine. A request that is held open ends when the case's
-time has come to that moment, before the requests behind it are put.
+The event loop's own clock is stopped, so that no timeout of the gate depends on the machine. A request that is held
+open ends when the case's time reaches its end, before the next requests are sent.
 """
 
 from __future__ import annotations
@@ -51,14 +51,14 @@ def run(cases: Sequence[Placed], policy: Policy | Rulebook) -> list[Trial]:
 
 
 class _StandingLoop(asyncio.SelectorEventLoop):
-    """An event loop whose clock stands still."""
+    """An event loop with a stopped clock."""
 
     def time(self) -> float:
         return 0.0
 
 
 async def _play(placed: Placed, book: Rulebook) -> list[tuple[Moment, int, Played]]:
-    """Every request of a case, with what came of it."""
+    """Every request of a case, with its result."""
     found: list[tuple[Moment, int, Played]] = []
     start, at = datetime.fromisoformat(placed.case.start or START).timestamp(), 0.0
     async with _stage(book, start) as stage:
@@ -75,7 +75,7 @@ async def _play(placed: Placed, book: Rulebook) -> list[tuple[Moment, int, Playe
 
 @asynccontextmanager
 async def _stage(book: Rulebook, now: float) -> AsyncIterator[_Stage]:
-    """A case's own time, limits and brakes. What is still held open ends with it."""
+    """A case's own time, limits and brakes. Requests that are still held open end with it."""
     async with anyio.create_task_group() as group:
         stage = _Stage(book, now, group)
         yield stage
@@ -95,7 +95,7 @@ class _Stage:
         self._held: list[_Actor] = []
 
     async def until(self, now: float) -> None:
-        """Let what is held no longer end, each at its own time."""
+        """End the requests whose ``hold`` is over, each at its own time."""
         for actor in sorted(self._held, key=lambda actor: actor.ends):
             if actor.ends > now:
                 break
@@ -106,7 +106,8 @@ class _Stage:
         self.now = self.now if now == inf else now
 
     async def put(self, scene: Scenery, *, measured: bool) -> Played:
-        """Put one request to the gate, until it is over or held open; ``measured``: with what is drawn on limits then."""
+        """Send one request through the gate, until it ends or is held open; ``measured``: with the draws on limits at
+        that time."""
         actor, who, asked = _Actor(self, scene), scene.who, scene.asked
         gate = Gate(scene.book, "", actor.ports, self._brakes)
         round = Round("case", "push", who.origin, scene.client, {"": scene.item}, None, None, call_ids=who.call_ids, session=who.session)
@@ -123,7 +124,7 @@ class _Stage:
 
 
 class _Actor:
-    """The other side of the gate's ports for one request: model, client and person do what its step says."""
+    """The gate's ports for one request: model, client and person do what its step says."""
 
     def __init__(self, stage: _Stage, scene: Scenery) -> None:
         self._stage, self._asked = stage, scene.asked
@@ -157,13 +158,13 @@ class _Actor:
         return self._stage.now
 
     async def _hold(self) -> None:
-        """Until the step's ``hold`` is over, where it has one."""
+        """Wait for the end of the step's ``hold``, if it has one."""
         if self._asked.hold:
             self.standing.set()
             await self.release.wait()
 
     async def _reserve(self, draws: Sequence[Draw], wait: float | None) -> Reserved | Refused:
-        """A case waits for no room: ``waits`` says how long a run would."""
+        """A case does not wait for room: ``waits`` has the time that a run would wait."""
         answer = await self._stage.limits.reserve(draws, None)
         self.played.waits = answer.retry_after if isinstance(answer, Refused) and wait is not None else None
         return answer
@@ -190,14 +191,15 @@ class _Actor:
     # -- the person ------------------------------------------------------------------------------------------------------------------------
 
     async def find(self, lookup: str, *, stage: Stage, until: float | None = 0.0, own: str = "") -> None:
-        """Nobody has decided the same before."""
+        """No earlier decision on the same request exists."""
 
     async def open(self, review: Review, *, announce: bool) -> Review:
-        """Nobody is told: the verdict is the case's."""
+        """No reviewer is notified: the case has the verdict."""
         return msgspec.structs.replace(review, id="case", waiter="case", held_until=inf)
 
     async def wait(self, review: Review, seconds: float, *, comes_back: bool = False, gone: Callable[[], str | None] = lambda: None) -> Review:
-        """The case's verdict on the request; where it says nothing, and on a model's answer, whatever lets it go on."""
+        """The case's verdict on the request. Without one, and on a model's answer, the verdict that lets the request
+        continue."""
         given = self._asked.verdict if review.stage == "request" else None
         self.played.consulted = self.played.consulted or review.stage == "request"
         if given == "none":
@@ -214,7 +216,7 @@ class _Actor:
         return decided
 
     async def use(self, spent: Sequence[tuple[Review, str]]) -> bool:
-        """Nobody else has used it."""
+        """No other process has used it."""
         return True
 
     async def give_back(self, review: Review) -> None:
@@ -222,7 +224,7 @@ class _Actor:
 
 
 class _Log:
-    """Where the gate tells of faults in itself: a case does not hide them."""
+    """The log, which gets the gate's own faults: a case does not hide them."""
 
     def error(self, event: str, **fields: object) -> None:
         raise RuntimeError(f"{event}: {fields}")
@@ -231,7 +233,7 @@ class _Log:
 
 
 def _ignore(*_: object) -> None:
-    """A note, or progress: a case is told neither."""
+    """A note, or progress: a case uses neither."""
 
 
 def _written(given: Given, kind: Kind) -> Mapping[str, Any]:

@@ -1,4 +1,5 @@
-"""Pure. What a ``*_test.yaml`` file may say: its cases, steps, short forms and scenes, each key with its sentence for editors.
+"""Pure. The structs of a ``*_test.yaml`` file: cases, steps, short forms and scenes, each key with its description for
+editors.
 
 The file's text is read by ``load.py``, which also refuses contradictions. The tables of policies/README.md have the same sentences.
 """

@@ -1,8 +1,10 @@
-"""The decision log: every request and what came of it, on record before the outcome is released; its queue, batches and deadlines.
+"""The decision log: every request with its outcome, recorded before the outcome is released; the log's queue, batches
+and deadlines.
 
-What comes while a batch is written is the next batch, so that many waiting writers share one commit. A record that could not be written in time is
-Unavailable to the gate, which then releases nothing. Where the outcome of a write is unknown the record may stand all the same: it says what was
-intended, so that more is on record than was released, never less.
+Records that arrive while a batch is written form the next batch, so that many waiting writers share one commit. A
+record that could not be written in time is Unavailable to the gate, which then releases nothing. If the outcome of a
+write is unknown, the record may still be in the log. It states the intention, so the log may have more than was
+released, never less.
 """
 
 from __future__ import annotations

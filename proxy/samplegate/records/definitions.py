@@ -17,7 +17,7 @@ QUICK: Final = (0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0
 
 
 class Metric(msgspec.Struct, frozen=True):
-    """A metric as it is in the text and in the documentation."""
+    """A metric, as the exposition and the documentation have it."""
 
     name: str
     type: Literal["counter", "gauge", "histogram"]

@@ -195,7 +195,8 @@ LARGEST: Final = 4 * 1024 * 1024  # bytes appended at once, but for a longer lin
 
 
 class HashKey:
-    """The key of the hashes of a log's contents, in a file of its own. It is read again where the log is another file: that may have another key."""
+    """The key of the hashes of a log's contents, in a file of its own. It is read again when the log is another file,
+    which may have another key."""
 
     def __init__(self, file: Path, content: ContentMode) -> None:
         self._file = file

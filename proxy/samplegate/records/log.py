@@ -1,8 +1,9 @@
 """The log: events on stderr, JSON lines for programs and plain lines for a terminal. Only the fields given are logged.
 
-structlog makes an event's line, imported by the first event: a quiet start pays nothing. The access log has a line for every call, made
-without structlog and collected. Nothing in a line that a stranger chose ends it, drives a terminal or is long. No write waits for a reader: what
-cannot be written now is kept, up to a bound, and more is dropped and counted. stdout is never written.
+structlog makes an event's line, imported by the first event: a quiet start pays nothing. The access log has a line for
+every call, made without structlog and collected. Untrusted text in a line cannot end the line, control a terminal or be
+long. No write waits for a reader: lines are kept up to a bound, and more are dropped and counted. stdout is never
+written.
 """
 
 from __future__ import annotations
@@ -116,7 +117,7 @@ class Outlet:
         self._count: Callable[[int], object] | None = None
 
     def count_dropped(self, count: Callable[[int], object]) -> None:
-        """Report the number of dropped lines there too, at once and from now on."""
+        """Also report the number of dropped lines to this function, now and later."""
         with self._lock:
             count(self.dropped)
             self._count = count

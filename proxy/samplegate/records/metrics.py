@@ -112,7 +112,7 @@ class Metrics:
 
 
 class _Unread:
-    """A series that nothing reads."""
+    """A series that is never read."""
 
     def inc(self, amount: float) -> None:
         """Count nothing."""

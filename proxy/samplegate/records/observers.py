@@ -1,7 +1,8 @@
-"""Observers of what happens, for metrics, the log and the summary: HTTP requests, notes of sessions, reservations on limits, records.
+"""Observers that feed the metrics, the log and the summary: HTTP requests, notes of sessions, reservations on limits,
+records.
 
-A peer chooses how often something happens and what it is called: metrics have classes of it, and the log has the first of a kind and
-then a count now and then.
+A peer chooses how often something happens and its name, so metrics have classes of names, and the log has the first
+event of a kind and then counts.
 """
 
 from __future__ import annotations

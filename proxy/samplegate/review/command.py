@@ -1,7 +1,8 @@
 """One run of a reviewer's command: the review as JSON on standard input, its verdict on standard output; and the reading of such verdicts.
 
-No shell reads the command, none of the gate's secrets are in its environment, and its stderr is discarded, since it may hold content. Nothing of its
-process group outlives the run. Not tested on Windows, where only the program itself is ended.
+No shell reads the command, its environment has none of the gate's secrets, and its stderr is discarded, because it may
+contain content. Nothing of its process group outlives the run. Not tested on Windows, where only the program itself is
+ended.
 """
 
 from __future__ import annotations

@@ -1,6 +1,8 @@
-"""The gate's side of reviews: opens them, waits for verdicts, holds each verdict until it is used, and counts what came of them.
+"""The desk, the gate's side of reviews: opens them, waits for verdicts, holds each verdict until it is used, and counts
+their outcomes.
 
-What a process holds is its own by a lease that it renews; a killed process renews nothing, and the next same request takes the verdict.
+A process holds verdicts by a lease that it renews; a killed process renews nothing, and the next identical request gets
+the verdict.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """The outbox: takes due deliveries from the store, carries each out by webhook or command, and lets reviews expire.
 
-At least once: a delivery is held for a while only, so what a killed process had taken is taken again; a message keeps its id, so that the receiver
-recognizes it. Every process with the store open may run one; they share the work.
+Delivery is at least once: a delivery is leased, so another process repeats those of a killed one. A message keeps its
+id, so that the receiver recognizes a repetition. Every process with the store open may run one; they share the work.
 
-A reviewer whose endpoint is down is tried with one message at a time, ever more seldom: 10,000 waiting messages do not beat on it, and no other
-reviewer waits for it.
+A reviewer whose endpoint is down gets one message at a time, with growing pauses: 10,000 waiting messages do not flood
+it, and no other reviewer waits for it.
 """
 
 from __future__ import annotations

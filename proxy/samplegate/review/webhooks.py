@@ -1,9 +1,11 @@
-"""One message to a webhook: its secrets from files and variables, read at each send; its format; where it may go; the POST; what the answer means.
+"""Webhooks: one message with its secrets (read from files and variables at each send), its format, the permitted
+addresses, the POST and its answer.
 
-Redirects are refused, and answers are bounded in size and time. A webhook's URL is the operator's, but what its name resolves to is not: it may lead
-to this machine, to a neighbour or to a cloud's metadata. So a name is looked up once for each message, and the connection goes to the addresses that
-were looked up and checked: a name that changes its mind (DNS rebinding) leads nowhere. Literal addresses are checked alike, also the odd ones
-(``127.1``, ``0x7f000001``), since the system's own look-up reads them.
+Redirects are refused, and answers are bounded in size and time. The operator chooses a webhook's URL, but not the
+addresses of its name: they may belong to this machine, its network or a cloud's metadata. So the name is resolved once
+for each message, and the connection goes only to addresses that were resolved and checked, against DNS rebinding.
+Literal addresses are checked alike, also the odd ones (``127.1``, ``0x7f000001``), since the system's own look-up reads
+them.
 """
 
 from __future__ import annotations

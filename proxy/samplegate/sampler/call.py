@@ -1,8 +1,10 @@
-"""One call of one model through litellm, and how its answer is read. Runs in the worker only; litellm and httpx are handed in.
+"""One call of one model through litellm, and the reading of its answer. Runs in the worker only; litellm and httpx are
+parameters.
 
-Only what is in ``ARGUMENTS`` and below reaches litellm: no retries, no fallbacks, no callbacks. Answers come as streams, so that it is known
-when a model has begun; what a provider cannot stream comes in one piece. litellm's wrapper is given a tap in place of the provider's reader: it
-shows what the provider really said, and ends the wrapper before that assembles the answer a second time and counts its tokens with a tokenizer.
+Only what is in ``ARGUMENTS`` and below reaches litellm: no retries, no fallbacks, no callbacks. Answers are streamed,
+which shows when a model has begun; a provider that cannot stream answers in one piece. litellm's wrapper reads from a
+tap in place of the provider's reader. The tap sees the provider's own chunks, and ends the wrapper before it assembles
+the answer a second time and counts its tokens with a tokenizer.
 """
 
 from __future__ import annotations

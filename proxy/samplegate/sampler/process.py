@@ -1,4 +1,4 @@
-"""One worker process as the gate sees it: started when it is needed and again after it ended, asked, cancelled, ended.
+"""The worker process, seen from the gate: its start on demand, its restart, calls, cancellation and its end.
 
 What it answers is checked like a stranger's words: bounded lines, known shapes. Its stderr goes nowhere, for litellm logs keys and content;
 what an operator must know (why it could not start) comes as a frame, in our own words.

@@ -1,6 +1,7 @@
 """Pure. A createMessage request as one call of a chat model, from an allow-list and nothing else (T25).
 
-What no model can be asked is refused here, by its place and type; what litellm's provider cannot carry, in ``fitted``, in the worker.
+A request that no model can answer is refused here, with its place and type; one that litellm's provider cannot carry is
+refused by ``fitted`` in the worker.
 
 An embedded text resource goes as its text with its uri, a link as its name and uri, structured content as JSON where a tool gave no text. A
 tool's failure (``isError``) is the first word of its result: litellm has no field for it, not even for the providers that do.

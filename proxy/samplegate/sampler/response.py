@@ -1,7 +1,8 @@
-"""A model's answer: what was heard of it so far, bounded while it grows, and what it comes to in MCP's newest shape. No I/O.
+"""A model's answer: the parts received so far, bounded while they grow, and the whole in MCP's newest shape. No I/O.
 
-litellm's own words are not taken for three things, for it makes them up where a provider is silent: the tokens (counted with a tokenizer), the
-reason to stop (``stop`` in every piece of Gemini's, and at the end of a stream that broke off), and the model's name (the one that was asked).
+Three values are not taken from litellm, because it invents them when a provider omits them: the tokens (counted with a
+tokenizer), the reason to stop (``stop`` in every piece of Gemini's, and at the end of a stream that broke off), and the
+model's name (the one that was asked).
 
 Text comes first, then images, then uses of tools (R13), each under the server's name for the tool and an id of its own (T27). What has no place
 among them is a failure and is named, not left out.

@@ -1,4 +1,5 @@
-"""Reads the case files that a policy names, for ``scripted`` models and ``answer`` rules. What stands in them is ``core/script.py``'s."""
+"""Reads the case files that a policy names, for ``scripted`` models and ``answer`` rules. ``core/script.py`` reads
+their contents."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The settings of every process and of `run`: names, types, defaults, bounds and meanings. The reader and the schema are derived from them."""
+"""The settings of every process and of `run`: names, types, defaults, bounds and descriptions. The reader and the
+schema are derived from them."""
 
 from __future__ import annotations
 
@@ -134,7 +135,7 @@ class Setting(msgspec.Struct, frozen=True):
     store: str = ""
     """What stands before a path that is a database's; empty where none can be."""
     check: Callable[[Any], object] | None = None
-    """Raises ValueError where a value of the right type is none all the same."""
+    """Raises ValueError for a wrong value of the right type."""
     section: bool = False
     """It is a mapping with places of its own, which no reader of plain values takes."""
 

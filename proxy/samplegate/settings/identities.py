@@ -1,4 +1,5 @@
-"""Callers, people and their tokens: `callers:` and `people:` of the settings, and the files of tokens. Only values, and what is wrong with them."""
+"""Callers, people and their tokens: `callers:` and `people:` of the settings, and the token files. Only values, and
+what is wrong with them."""
 
 from __future__ import annotations
 
@@ -46,7 +47,7 @@ class Token(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         msgspec.structs.force_setattr(self, "sha256", self.sha256.lower())
 
     def faults(self) -> Iterator[tuple[str, str]]:
-        """What is wrong, by key; what is there may be a token, so it is not shown."""
+        """The problems by key; values may be tokens, so they are not shown."""
         if CALLER_NAME.match(self.name) is None:
             yield "name", "is no name of a caller; use at most 64 letters, digits and . _ @ -, but not local"
         if _digest.match(self.sha256) is None:
@@ -138,7 +139,7 @@ AnyToken = TypeVar("AnyToken", bound=Token | PersonToken)
 
 
 def callers_of(part: Part | None) -> CallerSettings:
-    """The section of callers with the tokens of its file, and every problem told."""
+    """The section of callers with the tokens of its file; every problem is reported."""
     if part is None or (callers := part.value(CallerSettings)) is None:
         return CallerSettings()
     if not callers.required:
@@ -152,7 +153,7 @@ def callers_of(part: Part | None) -> CallerSettings:
 
 
 def people_of(part: Part | None) -> PeopleSettings:
-    """The section of people with the tokens of its file, and every problem told."""
+    """The section of people with the tokens of its file; every problem is reported."""
     if part is None or (people := part.value(PeopleSettings)) is None:
         return PeopleSettings()
     if not people.tokens and people.tokens_file is None:
@@ -166,7 +167,7 @@ def people_of(part: Part | None) -> PeopleSettings:
 
 
 def shared_with(people: PeopleSettings, callers: tuple[Token, ...]) -> list[str]:
-    """What is wrong where a caller and a person have one token: the caller could approve the requests of its own calls."""
+    """The problem of a caller and a person with the same token: the caller could approve the requests of its own calls."""
     names = {token.sha256: token.name for token in callers}
     return [
         f"people: {token.name} has the token of the caller {names[token.sha256]}, who could approve what is asked of themselves; make another"
@@ -178,7 +179,8 @@ def shared_with(people: PeopleSettings, callers: tuple[Token, ...]) -> list[str]
 def _with_file(
     part: Part, tokens: Sequence[AnyToken], tokens_file: Path | None, token_in: Callable[[list[str]], AnyToken | str], for_fewer: str
 ) -> tuple[tuple[AnyToken, ...], Path | None]:
-    """A section's tokens with those of its file, each owned by one name; ``token_in`` reads the words of a line or says what is wrong."""
+    """A section's tokens with those of its file, each owned by one name; ``token_in`` reads the words of a line, or
+    returns what is wrong."""
     for index, entry in enumerate(tokens):
         for key, why in entry.faults():
             part.problem(("tokens", index, key), why)

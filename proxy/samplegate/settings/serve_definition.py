@@ -1,4 +1,5 @@
-"""The settings of `samplegate serve`: what every process has, and its listeners, servers, callers and bounds. Never imported by `run`."""
+"""The settings of `samplegate serve`: those of every process, and its listeners, servers, callers and bounds. Never
+imported by `run`."""
 
 from __future__ import annotations
 

@@ -78,16 +78,17 @@ class ServerEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
 
 class ServerSettings(ServerEntry, frozen=True, kw_only=True):
-    """One server, ready to be started or asked: variables are filled in, paths are found, and names of headers are in small letters.
+    """One server, ready to use: variables are filled in, paths are resolved, and header names are lower case.
 
-    Two are equal if and only if nothing was changed between two readings of the settings. Secrets may be in it, so ``repr`` has its name only.
+    Two are equal if and only if nothing was changed between two readings of the settings. It may contain secrets, so
+    ``repr`` has its name only.
     """
 
     name: str
 
     @property
     def argv(self) -> tuple[str, ...]:
-        """The program and its arguments; nothing where it is at a URL."""
+        """The program and its arguments; empty for a server at a URL."""
         return () if self.command is None else (self.command, *self.args)
 
     def __repr__(self) -> str:
@@ -154,7 +155,7 @@ def _server(part: Part, reading: Reading) -> ServerSettings | None:
         return None
 
     def filled(below: Steps, text: object) -> str:
-        """The text with its variables; a problem, at its place and without the value, where one is not set."""
+        """The text with its variables filled in; an unset one is a problem, reported at its place without the value."""
         if isinstance(text, str) and below[0] in _SECRET:
             reading.named.update(variables.names(text))
         why = variables.fault(text) if isinstance(text, str) else "is no text; put it in quotes"
@@ -248,7 +249,8 @@ def why_no_header(name: str, value: str, all: Sequence[str]) -> str | None:
 
 
 def at_url(name: str, url: str, headers_from: Sequence[str], problems: list[str], warnings: list[str]) -> tuple[ServerSettings, dict[str, str]]:
-    """The server of a command line at a URL with its headers, read now, and every problem told. ``headers_from``: NAME=FILE."""
+    """The command line's server at a URL, with its headers read now; every problem is reported. ``headers_from``:
+    NAME=FILE."""
     why = url_error(url, query=True)
     if why is not None:
         problems.append(f"--url: {why}")

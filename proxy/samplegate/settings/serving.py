@@ -41,7 +41,7 @@ class OriginSource(PydanticBaseSettingsSource):
 
 
 class OriginSettings(BaseSettings):
-    """Settings that are read from the layers of a reading, each value in the way of its origin."""
+    """The settings model, read from the layers of a reading; each value is converted as its origin requires."""
 
     model_config = SettingsConfigDict(strict=True, extra="forbid", arbitrary_types_allowed=True, validate_default=False, hide_input_in_errors=True)
     reading: Reading = Field(repr=False)
@@ -87,7 +87,7 @@ ServeTree: Final = create_model("ServeTree", __base__=ServeValues, **_sections)
 
 
 def _without_wrong(layer: Layer, reading: Reading) -> Layer:
-    """A layer without its wrong values. Each is reported, also where another origin overrides it. Sections stay as they are."""
+    """A layer without its wrong values. Each is reported, even if another origin overrides it. Sections are unchanged."""
     try:
         values = {name: said for name, said in layer.items() if not SERVE_SETTINGS[name].section}
         ServeValues(reading=msgspec.structs.replace(reading, layers=[values]))
@@ -176,7 +176,7 @@ def _of_line(
 
 
 def _check(settings: ServeSettings, reading: Reading) -> None:
-    """What no single setting can tell: who can reach the listeners, and whether anybody can sign in."""
+    """Checks across settings: who can reach the listeners, and whether anybody can sign in."""
     said, problems, warnings = reading.said, reading.problems, reading.warnings
     if "policy" not in said:
         problems.append(f"policy: none is named; give --policy FILE, {PREFIX}POLICY, or policy: in the settings file")

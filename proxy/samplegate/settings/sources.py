@@ -30,7 +30,7 @@ Struct = TypeVar("Struct", bound=msgspec.Struct)
 
 
 class Said(msgspec.Struct, frozen=True):
-    """What one source has for one setting. ``text``: the source knows only text, whatever the setting's type."""
+    """One source's value of one setting. ``text``: the source knows only text, whatever the setting's type."""
 
     where: str
     value: Any
@@ -40,11 +40,11 @@ class Said(msgspec.Struct, frozen=True):
 
 
 Layer: TypeAlias = Mapping[str, Said]
-"""What one source has, by the setting's name."""
+"""One source's values, by the setting's name."""
 
 
 class Reading(msgspec.Struct, eq=False):
-    """What every source has, by precedence, and what reading the settings yields besides them."""
+    """The values of every source, by precedence, and what else the reading of settings yields."""
 
     layers: list[Layer]
     environment: Mapping[str, str]
@@ -58,7 +58,7 @@ class Reading(msgspec.Struct, eq=False):
 
     @property
     def said(self) -> Layer:
-        """The source that holds for each setting."""
+        """The source that wins, by setting."""
         return {name: said for layer in reversed(self.layers) for name, said in layer.items()}
 
     def section(self, said: Said) -> Any:
@@ -86,7 +86,8 @@ def gather(
 
 
 def read_layers(table: Table, environ: Mapping[str, str], file: Path | None, given: Mapping[str, object], problems: list[str]) -> Reading:
-    """Read every source: the line, the variables (the process's own before the env file's), the settings file, the platform's own state folder."""
+    """Read every source: the command line, the variables (the process's own before the env file's), the settings file,
+    the platform's own state folder."""
     line = {
         name: Said(f"--{name.replace('_', '-')}", value, Path(), text=True) for name, value in given.items() if name in table and value is not None
     }
@@ -111,7 +112,8 @@ def state_folder(environ: Mapping[str, str], platform: str = sys.platform) -> Pa
 
 
 def _in_environment(environ: Mapping[str, str], table: Table, problems: list[str]) -> dict[str, Said]:
-    """The variables' settings; an empty variable says nothing, and one that no setting has is a mistake that would be hard to find."""
+    """The variables' settings. An empty variable counts as unset; an unknown one is reported, because the mistake would
+    be hard to find."""
     found = {}
     for variable, value in environ.items():
         if not variable.upper().startswith(PREFIX) or _service_links.match(variable):
@@ -125,7 +127,8 @@ def _in_environment(environ: Mapping[str, str], table: Table, problems: list[str
 
 
 def _in_file(file: Path, table: Table, problems: list[str]) -> dict[str, Said]:
-    """The settings file's settings, each with its line and column; a key without a value says nothing, and a section is a Part."""
+    """The settings file's settings, each with its line and column. A key without a value counts as unset, and a section
+    is a Part."""
     root = tree_of(file, problems)
     if root is not None and not isinstance(root, Tree):
         problems.append(f"{file}:1:1: is no mapping; write one setting a line, such as log_level: debug")
@@ -149,7 +152,7 @@ def _meant(name: str, table: Table, otherwise: str, spelled: Callable[[str], str
 
 
 def _env_file(said: Said | None, problems: list[str]) -> dict[str, str]:
-    """The variables of the env file. What is wrong with its own name is told when the setting is read."""
+    """The variables of the env file. A problem with the file's own name is reported when the setting is read."""
     try:
         path = None if said is None else Path(_path(said))
     except ValueError:
@@ -173,7 +176,7 @@ def unreadable(problem: OSError | UnicodeDecodeError) -> str:
 
 
 def accepted(setting: Setting, said: Said, convert: Callable[[Any], Any]) -> Any:
-    """The value as ``convert`` makes it of what its source has. Raises its error, or a ValueError that says what is wrong."""
+    """The source's value, converted by ``convert``. Raises its error, or a ValueError with the problem."""
     value = convert(_path(said, setting.but, setting.store) if setting.path else _read(setting, said))
     if setting.check is not None:
         setting.check(value)
@@ -181,7 +184,7 @@ def accepted(setting: Setting, said: Said, convert: Callable[[Any], Any]) -> Any
 
 
 def _made(type: Any, text: Any) -> Any:
-    """A path of its text."""
+    """A path from its text."""
     return type(text)
 
 
@@ -197,7 +200,8 @@ def _read(setting: Setting, said: Said) -> Any:
 
 
 def _path(said: Said, but: str | None = None, store: str = "") -> str:
-    """The path, from the folder it is relative to; the word ``but`` and what begins a ``store`` stay as they are. Raises ValueError."""
+    """The path, resolved from its folder; the word ``but`` and the prefix of a ``store`` are unchanged. Raises
+    ValueError."""
     if not isinstance(said.value, str | Path) or not str(said.value):
         raise ValueError("must be a path")
     text = str(said.value)
@@ -277,7 +281,7 @@ class Part(msgspec.Struct, frozen=True, eq=False):
         return f"{self.where}:{mark.line}:{mark.column}: {dotted((*self.path, *below))}"
 
     def file(self, below: Steps, path: Path | str | None) -> Path | None:
-        """A path that stands ``below``, from the folder it is relative to; None, and a problem, where its home folder is not known."""
+        """A path of ``below``, resolved from its folder; None, and a problem, if its home folder is unknown."""
         try:
             return None if path is None else self.folder / Path(path).expanduser()
         except RuntimeError:

@@ -1,4 +1,5 @@
-"""Pure. Values of settings: addresses to listen on, and checks that raise ValueError with what is wrong and what to do. No name is looked up."""
+"""Pure. Values of settings: addresses to listen on, and checks that raise ValueError with the problem and its remedy.
+No name is looked up."""
 
 from __future__ import annotations
 
@@ -79,7 +80,7 @@ def check_store(text: str) -> None:
 
 
 def check_page(text: str) -> None:
-    """It is the URL at which people reach the page, which is at /reviews there."""
+    """It is the URL of the review page without its path /reviews."""
     why = url_error(text)
     if why is None and urlsplit(text).path:
         why = "holds a path; write scheme and host only, such as https://reviews.example.com, for the page is at /reviews there"

@@ -1,7 +1,8 @@
-"""The database of reviews by its URL, and transactions on it; what fails is Unavailable, in words for the operator.
+"""The database of reviews, opened by its URL, and transactions on it. Failures raise Unavailable with a message for the
+operator.
 
-SQLite only, so far. A commit is on the disk when it returns, since a verdict is worth a person's time and its use must not be forgotten. What
-is overwritten or deleted is gone from the file, since forms may be filled in with secrets.
+SQLite only, so far. A commit is on the disk when it returns, since a verdict is worth a person's time and its use must
+not be forgotten. Overwritten and deleted content is erased from the file, because forms may contain secrets.
 """
 
 from __future__ import annotations

@@ -187,7 +187,7 @@ class Reviews:
         *,
         detail: str = "",
     ) -> None:
-        """It is no longer pending: its reviewer is told so, if they were told that it was opened."""
+        """Queue the notification that a review is no longer pending, if its reviewer was notified of the opening."""
         _write(db, before, after)
         if db.execute(select(_r.announced).where(_r.id == after.id)).scalar():
             _deliver(db, after, event, now)
@@ -229,7 +229,8 @@ class Reviews:
             return _found(db, id)
 
     def starting(self, begin: str, most: int) -> Sequence[str]:
-        """At most so many ids that begin with ``begin``, for people who type them. Ids are ASCII, so all sort before the last character."""
+        """Up to ``most`` ids that begin with ``begin``, for people who type them. Ids are ASCII, so all sort before the
+        last character."""
         begin = plain(begin)
         statement = select(_r.id).where(_r.id >= begin, _r.id < begin + "\uffff").order_by(_r.id).limit(most)
         with self.database.reading() as db:
@@ -318,7 +319,8 @@ def _found(db: Connection, id: str) -> Review | None:
 
 
 def _free(db: Connection, lookup: str, *, stage: Stage, waiter: str, now: float, own: str = "") -> Iterator[Review]:
-    """What a waiter may find: verdicts in the order they were given, then pending reviews by age. ``states`` has the last word on each."""
+    """The reviews for a waiter: those with verdicts in the order of these, then pending ones by age. ``states`` decides
+    on each."""
     unheld = or_(_r.waiter.is_(None), _r.waiter == plain(waiter), _r.held_until <= now)
     of_it = and_(_r.lookup == plain(lookup), _r.used_by.is_(None), _r.stage == stage, unheld)
     in_time = or_(now < _r.decided + _r.late, _r.waiter == plain(waiter), _r.id == plain(own))

@@ -105,7 +105,7 @@ class KeptReviews:
         return await self._reader.run(call)
 
     async def write(self, call: Callable[[ReviewTransactions], T]) -> T:
-        """One call that may change something; those who watch hear of the change."""
+        """One call that may change something; watchers are notified."""
         try:
             return await self._writer.run(call)
         finally:

@@ -1,11 +1,13 @@
-"""A peer's messages, texts, Markdown and pictures, made harmless for a page. What is not shown is counted, never dropped silently.
+"""A peer's messages, texts, Markdown and pictures, made harmless for a page. Omitted parts are counted, never dropped
+silently.
 
-Markdown becomes HTML that shows everything that is written and does nothing: no links, no fetched images, no raw HTML. What it would swallow stays to
-be read: line ends, addresses, titles of links, the info line of a fence. So reference definitions, tables and entities are left as the text they are,
-and what nests too deep or would have its lines joined is not rendered: a person must see what a model will see. nh3 cleans the result as well.
+Markdown becomes passive HTML that shows everything: no links, no fetched images, no raw HTML. Parts that Markdown would
+hide stay visible: line ends, addresses, titles of links, the info line of a fence. So reference definitions, tables and
+entities are left as the text they are, and what nests too deep or would have its lines joined is not rendered: a person
+must see what a model will see. nh3 cleans the result as well.
 
-Pictures are found by number and known by their first bytes (R3, T12); a peer's word for their type is not believed. SVG is not one of the types, and
-a picture that would unfold to more than MAX_PIXELS is not sent. The browser decodes them.
+Pictures are found by number and known by their first bytes (R3, T12); a peer's media type is not trusted. SVG is not
+one of the types, and a picture that would unfold to more than MAX_PIXELS is not sent. The browser decodes them.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the page and the API are given, and the small forms in which both show durations, names and problems."""
+"""The context of the page and the API, and their short forms of durations, names and problems."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
-"""The forms of a review's page: their fields, what was filled in as verdict JSON for every door, and problems beside the fields.
+"""The forms of a review's page: their fields, the input as verdict JSON, and problems beside the fields.
 
-Inputs have names of ours (``f.0``), since a peer's would steer what browsers fill in. What looks like a secret is never filled in (R39).
+Inputs have names of ours (``f.0``), because a peer's names would control autofill. What looks like a secret is never
+filled in (R39).
 """
 
 from __future__ import annotations

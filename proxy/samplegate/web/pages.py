@@ -1,4 +1,4 @@
-"""The pages for reviewers: the queue, one review, a verdict on it, the history; and what each shows of a review."""
+"""The pages for reviewers: the queue, one review, a verdict on it, the history; and the parts of a review on each."""
 
 from __future__ import annotations
 

@@ -240,7 +240,7 @@ def _bounded(receive: Receive, most: int, seconds: float) -> Receive:
 
 
 def headers_of(scope: MutableMapping[str, Any]) -> RequestHeaders:
-    """What a request says in its headers."""
+    """The headers of a request."""
     return RequestHeaders(scope["headers"])
 
 

@@ -1,6 +1,7 @@
 """The client's requests in flight and the frames that wait at a bridge, with the ways between a bridge, its inner session and the shell.
 
-A request shows one rising series of progress, whatever a retry begins anew (T33). What waits is bounded: a peer chooses how much it writes.
+A request's progress only rises, even if a retry starts again (T33). The queue is bounded, because a peer chooses how
+much it writes.
 """
 
 from __future__ import annotations

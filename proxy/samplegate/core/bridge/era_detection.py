@@ -1,8 +1,9 @@
-"""Which eras a server speaks: the probe with ``server/discover``, what its answer and that of ``initialize`` tell (R84 to R86, T22).
+"""Era detection: which eras a server speaks, by the answers to the probe ``server/discover`` and to ``initialize`` (R84
+to R86, T22).
 
-A modern client that asks what a legacy server speaks is told that it is the legacy eras only, where that gives the server more: where the
-client has roots, or the policy would forward what it declares. Bridged, it could be asked nothing (``modern_client.py``). Most clients then
-begin again in those eras.
+A modern client that asks a legacy server gets the answer "legacy eras only" if that offers the server more: the client
+has roots, or the policy would forward what it declares. Bridged, it could be asked nothing (``modern_client.py``). Most
+clients then begin again in those eras.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""Rounds of a modern server that are handed to a legacy client: its questions as requests in the client's revision (R48, R120, R121).
+"""Input rounds of a modern server for a legacy client: its questions become requests in the client's revision (R48,
+R120, R121).
 
 All of a round's questions are fit for the client's revision before any is sent; the first that fails takes its siblings back. The call is made again
 with the answers, or fails.

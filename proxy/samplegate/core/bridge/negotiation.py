@@ -1,4 +1,5 @@
-"""Negotiation of the era: a plain session, or the bridge from one era to the other, whichever fits the client and what the server is found to speak.
+"""Negotiation of the era: chooses a plain session or a bridge, by what the client speaks and the server is found to
+speak.
 
 Where the server speaks both, its era is matched to the client's (R88). A legacy client's ``initialize`` goes to the server as it is, without a
 probe before it: servers on stdio keep to the era of the first request. For a modern client the server is asked ``server/discover`` first (R84);

@@ -1,11 +1,12 @@
 """Subscriptions, list changes and log messages across the eras (R77 to R79, R105).
 
-Modern clients over a legacy server: who wants which notifications, and what the server is subscribed to for them, once for each resource. Its
-log has one level for the session: the most talkative that a request in flight names. It is not set back, since what no request asked for is
-dropped here anyway.
+Modern clients over a legacy server: the notifications that each client wants, and one subscription at the server for
+each resource. The server has one log level for the session: the most verbose that a request in flight names. It is not
+reset, because messages that no request asked for are dropped here anyway.
 
-A legacy client before a modern server: its subscriptions, and the list changes that it hears of unasked, as one ``subscriptions/listen``. That
-is opened anew when what is wanted changes, the new one before the old ends; never twice before the server said yes to the first.
+A legacy client before a modern server: its subscriptions, and the list changes that it gets unasked, as one
+``subscriptions/listen``. A change opens a new one before the old one ends, but only after the server has acknowledged
+the old one.
 """
 
 from __future__ import annotations

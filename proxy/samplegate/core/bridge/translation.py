@@ -1,7 +1,9 @@
-"""Messages of one era in the words of the other: the envelope of requests, results, errors and capabilities (R49, R52, R58, R80, R118).
+"""Translation of messages between the eras: the envelope of requests, results, errors and capabilities (R49, R52, R58,
+R80, R118).
 
-The envelope of a modern request is checked as a modern server would, and taken off for a server that knows none; what a legacy client said once is
-put into each of its requests. Where the eras have the same word it stays as it came (R109), and strict clients get no member that they do not know.
+A modern request's envelope is checked as a modern server would, and removed for a legacy server. What a legacy client
+declared once is added to each of its requests. Members that both eras share stay unchanged (R109), and strict clients
+get no member that they do not know.
 """
 
 from __future__ import annotations
@@ -216,7 +218,7 @@ def welcome(discovered: bytes, *, revision: str, server: str, client: bytes) -> 
 
 
 def versions(raw: bytes | None) -> list[str]:
-    """The revisions that a server lists, raw; none where it is no list, or too long a one."""
+    """The revisions that a server lists, raw; none if it is not a list, or too long."""
     try:
         return [] if raw is None or len(raw) > MAX_VERSIONS else msgspec.json.decode(raw, type=list[str])
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
@@ -251,7 +253,7 @@ def without_meta(text: bytes, name: str) -> bytes:
 
 
 def _without(meta: bytes, name: str) -> bytes | None:
-    """An object without a member, None if that was all; what is no object as it is."""
+    """An object without a member, None if no other is left; anything else unchanged."""
     if meta[:1] != b"{" or name not in fields(meta):
         return meta
     left = cut(meta, {name})

@@ -60,25 +60,26 @@ def names(where: Callable[[Row], bool]) -> tuple[str, ...]:
 
 
 def absent(kind: Literal["sampling", "form", "url"]) -> dict[str, object]:
-    """The facts that no request of a kind has."""
+    """The facts that a kind of request never has."""
     others = {"sampling", "form", "url"} - {kind} | ({"elicitation"} if kind == "sampling" else set())
     return {row.fact: ABSENT for row in TABLE.values() if row.kind in others}
 
 
 class Row(NamedTuple):
-    """All that is to be known about one condition, but its fact (``facts.py``) and its sentence (``Match``)."""
+    """One condition, except for its fact (``facts.py``) and its description (``Match``)."""
 
     name: str
     fact: str
-    """What it reads of ``Facts``."""
+    """Reads its value from ``Facts``."""
     build: Callable[[Any], Built]
-    """Makes its test, and the words for what it wants."""
+    """Makes its test, and the text of what it expects."""
     kind: Literal["any", "sampling", "elicitation", "form", "url"] = "any"
-    """Which requests have what it reads."""
+    """The requests that have the value."""
     compared: Literal["equal", "names", "parts", "at_least"] = "equal"
-    """What more members do: ``names`` and ``parts`` take more requests (with ``parts``, a request has several), ``at_least`` fewer."""
+    """What additional members do: with ``names`` and ``parts`` more requests match (with ``parts``, a request has
+    several values), with ``at_least`` fewer."""
     doubtful: bool = False
-    """What it reads is not always known of a request."""
+    """Whether a request's value may be unknown."""
     logged: bool = False
     """Every record of the decision log has it, under the name of the fact."""
 
@@ -248,4 +249,4 @@ TABLE: Final = _table(
     Row("system_prompt", "system_prompt", _prompt, "sampling"),
     Row("text", "texts", _found),
 )
-"""Every condition by its name in the policy. The cheap ones stand first: they are asked first."""
+"""Every condition by its name in the policy. The cheap ones come first, because they are tested in this order."""

@@ -1,4 +1,4 @@
-"""The flat form of an elicitation: the fields that a requestedSchema asks for, and content held against it, by jsonschema.
+"""The flat form of an elicitation: the fields of a requestedSchema, and the validation of content by jsonschema.
 
 Flat is R32's table for the revision, read from a hostile peer: a schema with anything more (references, nesting, null) is NotFlat and can be
 forwarded but never answered or verified by the gate (T16). So no reference is ever followed (the registry is closed, R17), patterns run on RE2

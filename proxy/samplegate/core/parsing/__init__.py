@@ -1,1 +1,1 @@
-"""JSON from hostile bytes, read strictly. The request that is made of it is in ``requests.py``."""
+"""JSON from hostile bytes, read strictly. ``requests.py`` makes requests of it."""

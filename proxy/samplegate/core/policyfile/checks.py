@@ -1,6 +1,7 @@
 """Checks of a policy beyond the types of its values: names, models, peers, numbers, and its own patterns of secrets. Pure.
 
-That expressions are RE2 is known by then. The rules are in ``rule_checks.py``, limits and reviewers in modules of their own.
+Expressions are known to be RE2 by then. Rules are checked in ``rule_checks.py``, limits and reviewers in modules of
+their own.
 """
 
 from __future__ import annotations

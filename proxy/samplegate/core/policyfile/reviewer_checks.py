@@ -1,7 +1,7 @@
 """Checks of reviewers, of their webhooks, and of the rules that name them. Pure.
 
-A webhook has one address that can be called, and a key where its format signs. No name is resolved here: what it leads to is looked at when it is
-called. Addresses are never shown: they may be secrets themselves.
+A webhook has one address that can be called, and a key if its format signs. No name is resolved here: addresses are
+checked at each call. Addresses are never shown: they may be secrets themselves.
 """
 
 from __future__ import annotations

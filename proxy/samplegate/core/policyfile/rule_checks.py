@@ -1,7 +1,7 @@
 """Checks within a rule and among the rules: conditions that can hold together, an effect that suits its match, rules that no request reaches. Pure.
 
-What an ``answer`` rule says is held against the kind that it answers; its values are never shown, since they are content. Whether a rule is reached
-errs to silence: a warning comes only where it is certain.
+The content of an ``answer`` rule is checked against its kind of request; its values are never shown, because they are
+content. A rule gets the warning "never reached" only if that is certain.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Timeouts of rules and reviews against the patience of the peers (policies/README.md, "Client and servers"). Pure.
 
-They include how long a person really has for what a rule escalates: the reviewer's time, and what the peers leave of it.
+They include the time that reviewers really have: their own timeout, limited by the peers' patience.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 It is read as YAML 1.2's core and nothing more, from the parser's events, so that depth and number are bounded while it reads. Whatever two YAML
 readers could take for two things is a fault: duplicate keys, anchors, tags, merge keys, and the plain words and numbers that YAML 1.1 and 1.2 read
-differently. What a value must be is in ``validate.py``.
+differently. ``validate.py`` checks the values.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A tree of nodes held against a msgspec type, so that every problem is told at once, each at its node. Pure.
 
-msgspec itself stops at the first problem and knows no lines. What is found broken is replaced by a harmless placeholder, so that one fault does not
-hide another, and ``broken`` names the places that are not to be trusted. The policy's meaning is in ``checks.py``.
+msgspec itself stops at the first problem and knows no lines. A broken value is replaced by a harmless placeholder, so
+that one fault does not hide another, and ``broken`` has its place. The policy's meaning is in ``checks.py``.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""A new review: what its verdict is bound to, and what of the request no model is sent. Pure.
+"""A new review: the digest that its verdict is bound to, and the parts of the request that no model gets. Pure.
 
-A verdict is bound to a digest of who asked, during what, and what will be acted on (T13). A reviewer sees model preferences, includeContext,
-metadata and params of no known meaning as the server sent them, with what the gate makes of each.
+A verdict is bound to a digest of who asked, during what, and what will be acted on (T13). A reviewer sees model
+preferences, includeContext, metadata and unknown params as the server sent them, with the gate's use of each.
 """
 
 from __future__ import annotations

@@ -1,10 +1,11 @@
-"""The messages to reviewers as bytes: Standard Webhooks' body and signature, Slack's blocks, and the tokens of callbacks. Pure; sends nothing.
+"""Messages to reviewers as bytes: Standard Webhooks' body and signature, Slack's blocks, and the tokens of callbacks.
+Pure; sends nothing.
 
 Signatures are symmetric (``v1`` of standardwebhooks.com); a receiver recognizes a repeated message by its id. A callback's token is derived from the
 store's key, so that none is stored, and is good for one review and exactly what was asked (its digest) until it expires (T13).
 
-In a Slack message the text of a server is only text: escaped, plain or preformatted, never a link, a mention, markup or hidden (T29). The message
-has one URL, ours: chats fetch the addresses that they show, so that of a URL elicitation is never in it (T12); only its host is.
+In a Slack message a server's text is escaped, plain or preformatted: never a link, a mention, markup or hidden (T29).
+Its only URL is ours. Chats fetch the URLs that they show, so a URL elicitation appears by its host only (T12).
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@
 ``{"verdict": "approve" | "reject" | "answer", "digest", "edits", "action", "content", "reason", "tell_server"}``. What is not understood is refused:
 an error is never an approval (T13). Whether a verdict is in time and the first: ``states.py``.
 
-An answer that a person wrote (text or blocks for sampling, a filled-in form, a word for a URL) becomes the whole result in the newest shape: never a
-guess, no defaults. ``answers.fits`` judges it as it judges an operator's words.
+A person's answer (text or blocks for sampling, a filled-in form, accept or decline for a URL) becomes the whole result
+in the newest shape, without guesses or defaults. ``answers.fits`` checks it like a rule's fixed answer.
 """
 
 from __future__ import annotations

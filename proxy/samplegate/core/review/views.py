@@ -1,4 +1,5 @@
-"""A review as reviewers outside see it: the API's view, a webhook's data, a command's input, and forms in words (R32). Pure; JSON-able copies.
+"""Views of a review for reviewers outside: the API's, a webhook's data, a command's input, and forms in words (R32).
+Pure; JSON-able copies.
 
 ``id, digest, state, stage, reviewer, rule, server, caller, era, kind, mode, method, during`` (list of {method, tool}),
 ``created, expires, answers_until, decided, used`` (RFC 3339, UTC, null where there is none), ``seconds_left`` (0 unless pending),
@@ -8,8 +9,8 @@ and requestedSchema, or message and url), ``address`` (url mode: host, host_unic
 approved, and ``why``), ``changed`` (params the rule changed), ``unsent`` (list of {param, value, effect}: what no model is sent of a sampling
 request), ``answer`` (stage answer).
 
-Content that leaves is without secrets, has pictures as their type and size, and is cut to a number of bytes. Schemas may be any JSON. Escapes
-nothing: each way of showing it does.
+Content that leaves has no secrets, names pictures by type and size, and is cut to a number of bytes. Schemas may be any
+JSON. It escapes nothing: each way of showing it does.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""Capabilities as they are on the wire: what a client declared, and the same object rewritten to what the gate offers.
+"""Capabilities on the wire: what a client declared, and the object rewritten to what the gate offers.
 
-Not which capabilities are offered: ``core/capabilities.py`` derives that from the policy. Only the members that differ are spliced; the rest stays
-as it came (R109). Modern requests declare theirs each in its own envelope (R49): worked out once for each way of asking.
+Not which capabilities are offered: ``core/capabilities.py`` derives that from the policy. Only the members that differ
+are spliced; the rest stays as it came (R109). Each modern request declares its own in its envelope (R49); the result is
+cached for each distinct declaration.
 """
 
 from __future__ import annotations

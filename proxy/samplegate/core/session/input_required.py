@@ -1,9 +1,9 @@
 """Rounds of the modern era: ``input_required`` results, answered by retries that the client never sees (R60 to R70).
 
-What the client must answer is handed on under a state that only this gate can open, and so is a round that takes longer than the client waits;
-its retry reopens the round as it was (R68). Answers that a client sends before the server asked (the fourth door of T3) go on, once they
-are on record, where all rules that can match are `forward`, because only the client could have been asked; elsewhere they are refused or
-taken out.
+Questions for the client leave under a state that only this gate can open, and so does a round that takes longer than
+the client waits. The retry reopens the round unchanged (R68). Answers that a client sends before the server asked (the
+fourth door of T3) are passed on, once recorded, only if all rules that can match are `forward`, because only then would
+the client have been asked. Otherwise they are refused or removed.
 """
 
 from __future__ import annotations

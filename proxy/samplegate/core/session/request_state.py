@@ -1,8 +1,10 @@
-"""A round that leaves with the client as a ``requestState`` that only this gate can read, and that fits only the call it was made for (R68, T8).
+"""``requestState``: a round sealed for the client, which only this gate can read, and which fits only its call (R68,
+T8).
 
-AES-256-GCM. The text is ``sg1.`` and base64url of nonce and ciphertext; what binds it (server, caller, method, params digest) is the associated
-data, so a state that is shown for anything else does not open. Nothing is kept in the process. A round leaves with questions that the client is to
-answer, or is only put off while people decide: then the client has a state alone and comes back.
+AES-256-GCM. The text is ``sg1.`` and base64url of nonce and ciphertext; what binds it (server, caller, method, params
+digest) is the associated data, so a state that is shown for anything else does not open. Nothing is kept in the
+process. A round leaves with questions for the client, or is put off while people decide: then the client gets only a
+state and retries.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
-"""Requests of a server to its client, and the doors through which they come (T3), read into the items of a round. Nothing is decided here.
+"""Requests of a server to its client: each way they arrive (T3), read into the items of a round. Nothing is decided
+here.
 
-A request that a legacy server pushes is a round of one; a forwarded one goes to the client under an id of ours. A call that a 2025-11-25
-server fails with -32042 until its URLs were opened (R44) ends with that error, or without the URLs. What becomes of the ``inputRequests``
-of an ``input_required`` result is in ``input_required.py``.
+A request that a legacy server pushes is a round of one; a forwarded one goes to the client under an id of ours. A call
+that a 2025-11-25 server fails with -32042 until its URLs were opened (R44) ends with that error, or without the URLs.
+``input_required.py`` handles the ``inputRequests`` of an ``input_required`` result.
 """
 
 from __future__ import annotations

@@ -46,7 +46,8 @@ NESTED_BATCH: Final = Malformed("it is a batch in a batch")
 
 
 def batch_elements(line: bytes, problem: Malformed, revision: str) -> list[bytes] | Malformed:
-    """The batch_elements as lines of their own, under the negotiated ``revision``; ``problem`` is what was wrong with the line as a frame."""
+    """The elements of a batch as lines, under the negotiated ``revision``; ``problem`` is what was wrong with the line
+    as a frame."""
     if not frames.is_batch(line):
         return problem
     if not revision or not has_batches(revision):

@@ -1,8 +1,10 @@
-"""State of a session: who the server is, what was negotiated, the requests in flight on both legs and their ids, progress, pauses. No rules.
+"""State of a session: the server, the negotiated revision, the requests in flight on both legs with their ids, progress
+and pauses. No rules.
 
-What a session remembers of what its peers sent is counted in bytes and bounded: what stays after a frame has passed. What a link has not written
-yet has bounds of its own. A frame of the server's belongs on the client's side to the stream of the request that it came on, names or can only
-mean; what cannot be attributed where several clients share a server is dropped, never guessed (R119). On stdio there is one stream.
+The memory that peers' frames leave in a session is counted in bytes and bounded. What a link has not written yet has
+bounds of its own. A server's frame goes to the client's stream of the request that it came on, names or can only mean.
+If several clients share a server and the request is unknown, the frame is dropped, never guessed (R119). On stdio there
+is one stream.
 """
 
 from __future__ import annotations

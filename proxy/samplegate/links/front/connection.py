@@ -54,7 +54,8 @@ class Connections:
         return connection
 
     async def app(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """The application, told which connection a request came on, and its connection how far the request is."""
+        """The application, with the request's connection in its scope; the connection learns of the request's start and
+        end."""
         connection: Connection = scope["state"].pop(CONNECTION)
         scope[CONNECTION] = connection
         scope["headers"] = scope["headers"][: connection.heads.popleft()]
@@ -66,7 +67,7 @@ class Connections:
             connection.writer.flush()
 
     def enter(self, connection: Connection) -> bool:
-        """Count a new connection. False where it is one too many, and is told so whatever it asks."""
+        """Count a new connection. False if it is one too many; then it gets 503 for any request."""
         if len(self.open) < self.bounds.connections:
             self.open.add(connection)
             self._check_later()
@@ -102,9 +103,9 @@ class Connections:
 
 
 class BatchedTransport:
-    """A transport for uvicorn that sends an answer's head and body together: uvicorn writes them one after the other, and two packets would cost
-    both ends more than all else that is done here. A head without a body is sent at the end of the turn. Nothing waits for the application to
-    return: the client has its answer while the call is counted and logged.
+    """A transport for uvicorn that sends an answer's head and body together: uvicorn writes them separately, and two
+    packets would cost both ends more than everything else here. A head without a body is sent at the end of the turn.
+    Nothing waits for the application to return: the client has its answer while the call is counted and logged.
     """
 
     def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
@@ -176,7 +177,8 @@ class Connection(asyncio.Protocol):
         self._moved = 0.0
         """When it was last seen to take some."""
         self._awaited: Literal["head", "body", "request"] | None = None
-        """What the client owes: the rest of a head, or of a body that is answered already, or another request."""
+        """What the client has to send next: the rest of a head, the rest of a body that is already answered, or another
+        request."""
         self._waiting = 0.0
         """Since when."""
 
@@ -235,7 +237,8 @@ class Connection(asyncio.Protocol):
         self.inner.data_received(data)
 
     def _without_upgrade(self, data: bytes, end: int) -> None:
-        """Read again a head that asks for another protocol, as one that does not. What came before it in the same piece cannot be told from it."""
+        """Parse a head again without its ``Upgrade``. If another request came before it in the same packet, the two
+        cannot be separated."""
         head = bytes(self._held) + data[:end]
         if self._follows or self._parser.get_method() == b"CONNECT":
             self._refuse(_BAD)
@@ -280,13 +283,13 @@ class Connection(asyncio.Protocol):
             self._state, self._size, self._follows = "idle", 0, True
 
     def _refuse(self, answer: bytes) -> None:
-        """End it, with an answer where what is refused is the only request without one."""
+        """Close it, with an answer if the refused request is the only one without an answer."""
         if self.in_hand == 0 or (self.in_hand == 1 and self._state == "body" and not self.writer.used):
             self.transport.write(answer)
         self.writer.close()
 
     def check(self, now: float) -> None:
-        """End it if its client has taken none of what it is sent for too long, or not sent what is awaited of it."""
+        """Close it if its client reads nothing, or does not send what it has to send, for too long."""
         bounds = self._its.bounds
         left = self.transport.get_write_buffer_size() if self._paused or self.transport.is_closing() else 0
         if not left or not self._left or left < self._left:

@@ -1,4 +1,5 @@
-"""MCP over HTTP at one server's path: an ASGI application for both eras. It reads the body of a POST and tells the era; the rest is theirs.
+"""MCP over HTTP at one server's path: an ASGI application for both eras. It reads the body of a POST and chooses the
+era; the rest is theirs.
 
 Not who may call (an application around this one has put the caller into the scope), and no Host or Origin (R96).
 """

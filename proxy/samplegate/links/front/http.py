@@ -1,4 +1,5 @@
-"""What all of the HTTP front shares: its bounds, whole answers, what is told of each request, and the ports to the rest of the gate."""
+"""Shared parts of the HTTP front: bounds, complete answers, the facts reported about each request, and the ports to the
+rest of the gate."""
 
 from __future__ import annotations
 
@@ -20,7 +21,7 @@ class Bounds(msgspec.Struct, frozen=True, kw_only=True):
     connections: int = 2000
     """Open at a time on one listener, idle ones too: each costs a descriptor and some KiB."""
     pipelined: int = 100
-    """Requests of one connection that wait for their answers; real clients wait for each."""
+    """Requests of one connection that wait for their answers; real clients send one at a time."""
     lingering: int = 64
     """Beside them, for a second each: those that are told to come back, so that they can read it."""
     head: int = 64 * 1024

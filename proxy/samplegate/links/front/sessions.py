@@ -1,4 +1,5 @@
-"""Legacy sessions over HTTP: what one session holds, and all of a process with their bounds, the requests in hand and the drain."""
+"""Legacy sessions over HTTP: one session's state, all sessions of a process with their bounds, the requests in progress
+and the drain."""
 
 from __future__ import annotations
 

@@ -82,7 +82,7 @@ class Visit:
         await self.piece({"type": "http.response.body", "body": body, "more_body": more}, reader)
 
     async def piece(self, message: Message, reader: Reader) -> None:
-        """The same for any piece. A client that takes none of it is cut off by its connection."""
+        """The same for any piece. The connection cuts off a client that reads none of it."""
         try:
             async with asyncio.timeout(None) as limit:
                 reader.sending = limit if message["type"] == "http.response.body" else None

@@ -1,7 +1,8 @@
 """One request of the client's on its way to a remote server, and the stream that answers it: exactly one answer comes of it, or it was taken back.
 
-One of the legacy eras waits for what went before it, and its stream is taken up again where it broke off. One of the modern era stands alone, its
-headers mirror it, and a stream that breaks is its end (R71, R95). ``connection`` keeps the order of requests and their number.
+A legacy call waits for the messages before it, and its stream is resumed where it broke off. A modern call is
+independent, its headers mirror it, and a broken stream ends it (R71, R95). ``connection`` keeps the order of requests
+and their number.
 """
 
 from __future__ import annotations

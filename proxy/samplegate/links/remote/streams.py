@@ -1,6 +1,6 @@
 """Event streams of a legacy server: where one broke off, when it may be taken up again (R95), and the standalone one of a session.
 
-What the server gave us to keep is here too: a session id and the negotiated revision, and the headers that say them again (R94).
+The server's session id and the negotiated revision are here too, with the headers that repeat them (R94).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """One HTTP request to one remote server: its own credentials, its bounds, and no way to another origin; its response's body, and what can go wrong.
 
-A body is read no faster than it is taken and no further than its bound. What goes wrong is one sentence for whoever waits: never a URL, a header
-or a word that the server wrote.
+A body is read no faster than it is consumed and no further than its bound. An error is one sentence for the caller,
+without the URL, headers or words of the server.
 """
 
 from __future__ import annotations
