@@ -55,7 +55,7 @@ FRESH: Final = 600.0
 GRACE: Final = 3_600.0
 """Seconds that keys hold from their last fetch while the issuer does not answer. As long as tokens commonly live, so longer would help few."""
 UNKNOWN: Final = 60.0
-"""Seconds between two fetches for the sake of a key that nobody knows: anybody can name one."""
+"""Seconds between two fetches because of an unknown key: any caller can name one."""
 RETRY: Final = 10.0
 """Seconds between two attempts at an issuer that failed."""
 ANSWER: Final = 5.0
@@ -130,7 +130,7 @@ class JwtTokens:
                 if failed != "signature":
                     break
             else:
-                if "cnf" in claims:  # bound to a key that only its holder has: whoever merely bears it may have stolen it (RFC 7800, 9449)
+                if "cnf" in claims:  # bound to its holder's key: a token without proof of that key may be stolen (RFC 7800, 9449)
                     raise NotTaken("bound")
                 return claims
         raise NotTaken(failed)

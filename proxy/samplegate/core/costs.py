@@ -203,7 +203,7 @@ def reading(params: Mapping[str, Any]) -> Reading:
 
 
 class _Counter:
-    """Adds up. A class for speed's sake: most requests are one text."""
+    """Adds up. A class because that is faster: most requests are one text."""
 
     __slots__ = ("audio", "grown", "images", "letters", "tokens", "uses")
 

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
 
 FIRST: Final = 0.5  # seconds
-LONGEST: Final = 30.0  # seconds: an operator who mended the cause waits no longer than this
+LONGEST: Final = 30.0  # seconds: the longest wait for a restart after an operator has fixed the cause
 STEADY: Final = 60.0  # seconds: what lived this long came up well, and its death is a first one again
 
 

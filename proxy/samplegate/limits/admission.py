@@ -165,7 +165,7 @@ class Admission:
             got = await self._take(asked)
             if isinstance(got, Reserved):
                 return got
-            if asked.limits is not self._limits:  # whoever put others in force has woken it already
+            if asked.limits is not self._limits:  # the change of limits has already woken it
                 continue
             if not self._worth_waiting(got):
                 return got

@@ -34,7 +34,7 @@ MOST_ACCOUNTS: Final = 1_000_000  # in memory, some 150 MiB; keys come from clie
 EVERY: Final = 64  # draws after which idle accounts are looked for, at the first draw for a start
 LOOKED_AT: Final = 4  # accounts that are looked at for each draw: more than it can add, so the idle never outnumber the others for long
 WHEN_FULL: Final = 1_000
-FORGOTTEN: Final = 400 * 86_400.0  # seconds after which a file's account of a limit that we do not know is nobody's: longer than any window
+FORGOTTEN: Final = 400 * 86_400.0  # seconds until an unknown limit's account in the file counts as abandoned: longer than any window
 
 _REMEDIES: Final[dict[Kind, str]] = {
     "busy": "end what holds it",

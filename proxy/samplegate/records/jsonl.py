@@ -175,7 +175,7 @@ def _ended(fd: int, size: int) -> bool:
     if size == 0:
         return True
     os.lseek(fd, size - 1, os.SEEK_SET)
-    return os.read(fd, 1) in (b"\n", b"")  # empty: truncated by somebody at this moment
+    return os.read(fd, 1) in (b"\n", b"")  # empty: another program is truncating it
 
 
 def _write(fd: int, data: bytes) -> None:

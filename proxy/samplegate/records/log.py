@@ -89,7 +89,7 @@ def _quoted(value: Any) -> str:
     return json.dumps(value).replace("##", "#\\u0023")
 
 
-DELAY: Final = 0.05  # seconds that a line may be collected: nobody who reads along sees it, and a busy gate writes once for hundreds of calls
+DELAY: Final = 0.05  # seconds that a line may be collected: too short for readers to notice, and a busy gate writes once for hundreds of calls
 PIECE: Final = 4096  # characters, all ASCII: what a pipe that is ready takes without waiting (POSIX's PIPE_BUF on Linux)
 FULL: Final = 4 * PIECE  # characters collected that are written before their time, so that a pipe of 64 KiB is emptied meanwhile
 HELD: Final = 256 * 1024  # characters kept while nobody reads: about a thousand lines

@@ -78,7 +78,7 @@ class Lane:
 
 LEASE: Final = 60.0  # seconds that a taken delivery is ours: longer than any webhook takes, and what a killed process costs
 HOLD: Final = 20.0  # seconds between two renewals while a command runs
-NEWS: Final = 3_600.0  # seconds that somebody is told what became of a review
+NEWS: Final = 3_600.0  # seconds during which a reviewer is notified of a review's outcome
 OVER: Final = "nobody is asked any more"
 
 

@@ -117,7 +117,7 @@ def literal(host: str) -> tuple[str, ...]:
 
 
 FIRST: Final = 2.0  # seconds: a person waits at the other end
-LONGEST: Final = 300.0  # seconds: a reviewer whose endpoint is mended is told no later than this
+LONGEST: Final = 300.0  # seconds: the longest wait for a message after an endpoint has been repaired
 MOST_ASKED: Final = 3_600.0  # seconds: what a peer may ask for; the review's own end may come first
 
 _seconds: Final = re.compile(r"[0-9]{1,9}\Z")

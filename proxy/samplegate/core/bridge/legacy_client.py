@@ -132,7 +132,7 @@ class Telling(msgspec.Struct, eq=False):
                 return self._notification(effect.lane, f, beat)
             except Malformed as problem:
                 return [_refusal(problem)]
-        if f.kind == "request" or f.id is None:  # an era without requests of the server's (R89); an error for nobody
+        if f.kind == "request" or f.id is None:  # an era without requests of the server's (R89); an error without a request
             return [Note("frame.unasked", {"side": "server"})]
         if effect.lane == INTERNAL:
             return self._own_answer(f)

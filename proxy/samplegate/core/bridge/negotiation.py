@@ -293,7 +293,7 @@ class Discovering(msgspec.Struct, eq=False):
         choice = self.choice
         out = [*choice.left(), *self._sent_back()]
         choice.reset()
-        if not choice.waiting.held:  # whoever was sent back may begin again, in the server's era
+        if not choice.waiting.held:  # a client that was refused may begin again, in the server's era
             choice.begin_anew()
             return out
         choice.phase, choice.chosen = "greeting", ModernClient(choice.state)

@@ -57,7 +57,7 @@ def removed(method: str) -> Refusal | None:
     """The error for a method that does not exist in the modern era (R58), or that would slip past policy (tasks, R108)."""
     if method not in REMOVED and not method.startswith("tasks/"):
         return None
-    data = jsontext.dump({"supported": MODERN})  # R87: the one thing that helps whoever meant another era
+    data = jsontext.dump({"supported": MODERN})  # R87: what a client that expected another era needs
     return Refusal(shapes.METHOD_NOT_FOUND, f"method not found: {method[:100]}; the revision spoken here is {MODERN[0]}", data)
 
 

@@ -87,7 +87,7 @@ class Unasked(msgspec.Struct, eq=False):
     def arrive(self, pending: Pending, answers: bytes, f: Frame, bare: jsontext.Object) -> Effects:
         """A call with answers: ``f`` is the call as it came, ``bare`` its params without them."""
         given = read_unasked(answers)
-        if isinstance(given, str):  # nobody's consent, as where it answers what was asked
+        if isinstance(given, str):  # not a consent, as in an answer to a question
             return [self._note(pending), _refused(pending, given)]
         if not given:
             return self.state.send(pending, f)
