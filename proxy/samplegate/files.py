@@ -209,7 +209,7 @@ def _open(path: Path) -> int:
 
 
 def identity_of(fd: int) -> tuple[int, int]:
-    """Which file it is, as ``files.identity`` says of a name."""
+    """Which file it is, as ``identity`` says of a name."""
     found = os.fstat(fd)
     return found.st_dev, found.st_ino
 

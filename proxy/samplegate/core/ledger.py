@@ -1,7 +1,7 @@
 """Limits and what is drawn on them: reserve the worst case, settle the true figure, never let more through than the limit. Pure: time is passed in.
 
 Amounts are whole numbers of small units (``SCALE``), so that nothing is lost by rounding. All times are Unix seconds (wall clock). Not the
-store (``store/``), not what a request draws (``claims.py``), not the slots of ``concurrent``.
+store (``limits/``), not what a request draws (``claims.py``), not the slots of ``concurrent``.
 
 An account is one limit for one key (what its ``by`` comes to). Every draw is charged at its worst case when it is reserved, and that charge is
 what a crash leaves behind. Settling corrects it: an overrun is booked (the account may go beyond its limit: overdraft), a rest is given back as

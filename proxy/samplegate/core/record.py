@@ -56,7 +56,7 @@ class Attempt(msgspec.Struct, frozen=True):
     model: str
     """Our name of it."""
     result: str
-    """``ok``, ``cancelled`` or the failure (``core.samples.Failure``)."""
+    """``ok``, ``cancelled`` or the failure (``core.prompt.Failure``)."""
     input_tokens: int | None = None
     output_tokens: int | None = None
     usd: int | None = None
@@ -369,9 +369,6 @@ def _revoked(first: Line, last: Line) -> Line:
 def _alone(line: Line) -> Line:
     """Without the rest of the text that it was read from, which its contents would keep in memory."""
     return msgspec.structs.replace(line, request=line.request.copy(), result=line.result.copy())
-
-
-__all__ = ["Attempt", "Done", "describe", "detail_of"]
 
 
 class Done(msgspec.Struct, frozen=True):

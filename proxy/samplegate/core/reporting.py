@@ -101,7 +101,7 @@ class Server:
 
 
 class Report:
-    """Takes every record of some logs, those that were revoked as ``revoking.settled`` has them."""
+    """Takes every record of some logs, those that were revoked as ``record.settled`` has them."""
 
     def __init__(self, since: str = "") -> None:
         """``since``: records before that moment, as their time is written, are left out."""

@@ -1,5 +1,5 @@
 """The ledger for the event loop: every call ends within a bounded time, and every fault is reported once. Not the
-transactions: ``backend.py``.
+transactions: ``sqlite_ledger.py``.
 
 As long as no limit is shared, calls are made in place; from the first draw on a shared limit, one thread makes them
 all. A caller that is cancelled while its reservation is being made gets it undone behind its back; a settlement, once

@@ -309,7 +309,7 @@ class AccessLog:
         self._wall = wall
 
     def take(self, fields: Mapping[str, Value]) -> None:
-        """One request is over; its line is out ``outlet.DELAY`` later, or before the next event of the log."""
+        """One request is over; its line is out ``DELAY`` later, or before the next event of the log."""
         if self.wanted:
             self._outlet.collect(self._form({"time": stamp(self._wall()), "level": "info", "event": EVENT, **fields}))
 

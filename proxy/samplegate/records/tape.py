@@ -98,7 +98,7 @@ class Tape:
         """Take one answer, after its record stands. Only a model's (effect allow) and the client's (effect forward) are taken. Never raises.
 
         ``params`` are what a model was asked, within its rule's bounds, as the ``scripted`` model will be; for a forward what the server sent.
-        ``result`` is the result's JSON as released, ``failure`` the model's (``core.samples.Failure``).
+        ``result`` is the result's JSON as released, ``failure`` the model's (``core.prompt.Failure``).
         """
         by_model = effect == "allow" and (failure is not None or decided_by == "policy")
         by_client = effect == "forward" and failure is None and decided_by == "client"

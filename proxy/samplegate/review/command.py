@@ -19,7 +19,7 @@ from typing import Any, Final, Literal, TypeAlias, cast
 
 from samplegate.core.parsing import strictjson
 from samplegate.core.review import verdicts
-from samplegate.core.review.review import Review, Verdict
+from samplegate.core.review.review import Problem, Review, Verdict
 from samplegate.core.review.states import Conflict
 from samplegate.ports import Log, ReviewStore
 from samplegate.review.webhooks import Again, Answered, Delivered, Refused, Said
@@ -29,12 +29,12 @@ _PLACES: Final = frozenset({"verdict", "digest", "edits", "action", "content", "
 MOST_BY: Final = 100  # characters of a name
 
 
-def read(raw: bytes, review: Review) -> tuple[Verdict, str] | tuple[verdicts.Problem, ...]:
+def read(raw: bytes, review: Review) -> tuple[Verdict, str] | tuple[Problem, ...]:
     """The verdict and who it says that it is by ("" for nobody), or all that is wrong with it. ``by`` is the answer's own word, unproved."""
     try:
         found: Any = strictjson.decode(raw, max_bytes=verdicts.MOST_BYTES, max_depth=verdicts.MAX_DEPTH)
     except strictjson.Fault as fault:
-        return (verdicts.Problem("", str(fault)),)
+        return (Problem("", str(fault)),)
     by = found.get("by") if isinstance(found, dict) else None
     given: bytes | Mapping[str, Any] = {name: value for name, value in found.items() if name != "by"} if isinstance(by, str) else raw
     verdict = verdicts.read(given, review, digest="optional")  # the answer to a message is about what the message showed
@@ -45,7 +45,7 @@ def _name(text: str) -> str:
     return "".join(c for c in text[: 4 * MOST_BY] if c.isprintable()).strip()[:MOST_BY]
 
 
-def _place(problem: verdicts.Problem) -> str:
+def _place(problem: Problem) -> str:
     """Where a problem is, in our words only: a form's names of fields are content, and an unknown name is anybody's."""
     name = problem.path.partition(".")[0]
     return name if name in _PLACES else "elsewhere" if name else "the whole of it"

@@ -368,7 +368,7 @@ class Said(msgspec.Struct, frozen=True):
 
     verdict: dict[str, Any]
     problems: dict[str, str]
-    """By the paths that ``verdicts.Problem`` has: what cannot even be put into a verdict."""
+    """By the paths that ``review.Problem`` has: what cannot even be put into a verdict."""
     preview: bool
     """Nothing is decided: the page shows what the decision would be."""
     typed: Typed

@@ -14,8 +14,8 @@ from samplegate.core.answers import fits
 from samplegate.core.matching.elicitation_schema import Form, check, read_form
 from samplegate.core.requests import ElicitationRequest, Origin
 from samplegate.core.review.edits import problems
-from samplegate.core.review.review import Edits, Review, Verdict
-from samplegate.core.review.verdicts import MOST_BYTES, MOST_PROBLEMS, Problem, read
+from samplegate.core.review.review import Edits, Problem, Review, Verdict
+from samplegate.core.review.verdicts import MOST_BYTES, MOST_PROBLEMS, read
 from samplegate.core.review.views import said as as_given
 from tests.core.review.made import DIGEST, address, form, model_answer, review, said, text
 

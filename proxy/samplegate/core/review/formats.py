@@ -174,7 +174,7 @@ _TITLES: Final = {"sampling": "asks a model", "form": "asks for a form to be fil
 
 
 def message(event: str, told: Mapping[str, Any]) -> dict[str, Any]:
-    """The body of an incoming webhook. ``told``: of ``telling.told``."""
+    """The body of an incoming webhook. ``told``: of ``views.told``."""
     text, blocks = _opened(told) if event == "review.opened" else _news(told)
     return {"text": text, "mrkdwn": False, "blocks": blocks[:MOST_BLOCKS], "unfurl_links": False, "unfurl_media": False}
 

@@ -129,8 +129,6 @@ def _use_problems(block: Mapping[str, Any], at: str, review: Review) -> list[Pro
     return [] if isinstance(block.get("input"), dict) else [Problem(f"{at}.input", "must be an object")]
 
 
-__all__ = ["MOST_BYTES", "MOST_REASON", "Problem", "read"]
-
 MOST_BYTES: Final = 1 << 20  # a long text with a small picture; nobody types more
 MAX_DEPTH: Final = 64
 MOST_REASON: Final = 1_000  # characters

@@ -196,7 +196,7 @@ _address_of: Final = re.compile(r"(?i)\b[a-z][a-z0-9+.-]{0,30}://\S+")
 
 
 def asks(told: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Names of ours and texts of the server's, the most important first. ``told``: of ``telling.told``, whose ``show`` is not "none"."""
+    """Names of ours and texts of the server's, the most important first. ``told``: of ``told``, whose ``show`` is not "none"."""
     if "request" not in told:  # too large to be told
         return
     request = told["request"]
