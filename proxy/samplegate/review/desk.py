@@ -103,7 +103,7 @@ class Counts:
             return
         reviewer, created = found
         self._meters.count("samplegate_reviews_total", reviewer=reviewer, door=event.door, outcome=event.what)
-        if event.what in ("approved", "rejected", "answered"):
+        if event.what in DECIDED:
             self._meters.observe("samplegate_review_duration_seconds", max(event.at - created, 0.0), reviewer=reviewer)
 
 

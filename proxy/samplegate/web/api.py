@@ -69,20 +69,12 @@ def _wrong(name: str, value: str) -> str:
 def _filter(given: dict[str, list[str]], person: Person) -> Filter:
     return Filter(
         states=tuple(state for state in STATES if state in given.get("state", [])),
-        reviewers=_reviewers(given.get("reviewer"), person),
+        reviewers=person.reviewers_among(given.get("reviewer")),
         server=given.get("server", [None])[0],
         kind=_KIND.get(given.get("kind", [""])[0]),
         before=given.get("before", [None])[0],
         limit=int(given.get("limit", [str(DEFAULT_LIMIT)])[0]),
     )
-
-
-def _reviewers(asked: Sequence[str] | None, person: Person) -> tuple[str, ...] | None:
-    """Whose reviews: never more than this person may see, whoever is asked for."""
-    theirs = None if person.role == "admin" else person.reviewers
-    if asked is None:
-        return theirs
-    return tuple(name for name in dict.fromkeys(asked) if theirs is None or name in theirs)
 
 
 EACH: Final = Pace(burst=100, rate=5.0)

@@ -134,9 +134,16 @@ class Person(msgspec.Struct, frozen=True):
     role: Role
     reviewers: tuple[str, ...] | None = None
 
+    def reviewers_among(self, asked: Sequence[str] | None) -> tuple[str, ...] | None:
+        """Of the reviewers that are asked for (None: all), those whose reviews this person may see (None: all)."""
+        theirs = None if self.role == "admin" else self.reviewers
+        if asked is None:
+            return theirs
+        return tuple(name for name in dict.fromkeys(asked) if theirs is None or name in theirs)
+
     def sees(self, review: Review) -> bool:
         """Whether this person may look at it."""
-        return self.role == "admin" or self.reviewers is None or review.reviewer in self.reviewers
+        return self.reviewers_among((review.reviewer,)) != ()
 
     def decides(self, review: Review) -> bool:
         """Whether this person may give a verdict on it."""

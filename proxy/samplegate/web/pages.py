@@ -199,11 +199,6 @@ KINDS: Final[tuple[Kind, ...]] = get_args(Kind)
 STATES: Final[tuple[State, ...]] = get_args(State)
 
 
-def reviewers_of(person: Person) -> tuple[str, ...] | None:
-    """Whose reviews this person sees; None: all."""
-    return None if person.role == "admin" else person.reviewers
-
-
 async def waiting(store: ReviewStore, person: Person, asked: Mapping[str, str], now: float) -> dict[str, Any]:
     """The names of ``waiting.html``, in pages by ``asked["after"]``, the last of the page before."""
     chosen = _chosen(asked)
@@ -240,9 +235,7 @@ def _chosen(asked: Mapping[str, str]) -> dict[str, str]:
 
 
 def _filter(chosen: Mapping[str, str], person: Person) -> Filter:
-    """Never more than this person may see, whoever is chosen."""
-    own, reviewer = reviewers_of(person), chosen["reviewer"]
-    reviewers = own if not reviewer else (reviewer,) if own is None or reviewer in own else ()
+    reviewers = person.reviewers_among([chosen["reviewer"]] if chosen["reviewer"] else None)
     return Filter(reviewers=reviewers, server=chosen["server"] or None, kind=next((kind for kind in KINDS if kind == chosen["kind"]), None))
 
 
@@ -266,7 +259,7 @@ class Try(msgspec.Struct, frozen=True):
     posted: Posted
     said: forms.Said
     problems: Mapping[str, str]
-    """By path, as ``verdicts.Problem`` has them."""
+    """By path, as ``review.Problem`` has them."""
 
 
 def view(review: Review, events: Sequence[Event], person: Person, now: float, tried: Try | None = None) -> dict[str, Any]:

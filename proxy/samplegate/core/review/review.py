@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias, get_args
 
 import msgspec
 from msgspec.structs import replace
@@ -21,11 +21,8 @@ Door: TypeAlias = Literal["gate", "webhook", "callback", "command", "api", "page
 """By what way something was said of a review; ``gate`` is the gate itself (time, and what peers took back)."""
 
 DECIDED: Final[frozenset[State]] = frozenset({"approved", "rejected", "answered"})
+ENDED: Final[frozenset[State]] = frozenset(get_args(State)) - {"pending"}
 MOST_REVIEWED: Final = 8 * 1024 * 1024  # bytes of a request or an answer that is put before a person: some pictures; each is kept for days
-
-ENDED: Final[frozenset[State]] = frozenset({"approved", "rejected", "answered", "expired", "withdrawn"})
-
-
 PROGRAMS: Final[frozenset[Door]] = frozenset({"webhook", "command"})
 """Doors at which a program answers at once: no person stands behind what it says, as far as anybody can know."""
 
