@@ -1,4 +1,4 @@
-"""Templates rendered to pages with security headers, static files, pictures and raw JSON. Autoescape is on; an undefined name is a fault."""
+"""Templates rendered to pages, static files, pictures and raw JSON. Autoescape is on; an undefined name is a fault."""
 
 from __future__ import annotations
 
@@ -49,8 +49,7 @@ async def serve(request: Request) -> Response:
         return PlainTextResponse("there is no such file\n", 404)
     data, digest = _read(name)
     keep = _KEEP if request.url.query == digest else "no-cache"
-    headers = {"cache-control": keep, "x-content-type-options": "nosniff", "cross-origin-resource-policy": "same-origin"}
-    return Response(data, 200, headers, TYPES[name])
+    return Response(data, 200, {"cache-control": keep}, TYPES[name])
 
 
 ROUTE: Final = Route("/reviews/static/{name}", serve)
@@ -79,18 +78,10 @@ def lines(events: Sequence[Event]) -> tuple[Line, ...]:
 
 
 HEADERS: Final = {
-    "content-security-policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; form-action 'self'; "
-    "frame-ancestors 'none'; base-uri 'none'",
-    "x-content-type-options": "nosniff",
-    "referrer-policy": "same-origin",  # no-referrer would make browsers say `Origin: null` of our own forms
-    "x-frame-options": "DENY",
     "x-dns-prefetch-control": "off",
-    "cross-origin-opener-policy": "same-origin",
-    "cross-origin-resource-policy": "same-origin",
     "permissions-policy": "camera=(), microphone=(), geolocation=(), payment=(), usb=(), clipboard-read=()",
-    "cache-control": "no-store",
 }
-"""Nothing inline, nothing from elsewhere, nothing kept."""
+"""Of a page, beside those that every answer has (``security.py``)."""
 
 
 def page(web: Web, request: Request, template: str, *, status: int = 200, person: Person | None = None, **values: Any) -> Response:
