@@ -9,30 +9,15 @@ from typing import Final
 
 import pytest
 
-from samplegate.core.decisions import Reason, Shadow
+from samplegate.core.decisions import Shadow
 from samplegate.core.record import Attempt, ContentMode, Line, Record, read_line, to_json
 from samplegate.core.requests import Call
 from samplegate.records.sqlite_log import row
+from tests.core.test_record import KEY, PLAIN
 
 LINES: Final = Path(__file__).with_name("record_lines.jsonl").read_bytes().splitlines()
-KEY: Final = b"k" * 32
-
-BARE = Record(
-    decision_id="d1",
-    time=1_795_000_000.5,
-    server="db",
-    caller="local",
-    era="legacy",
-    revision="2025-11-25",
-    door="push",
-    kind="elicitation",
-    effect="answer",
-    reason=Reason.RULE,
-    outcome="answered",
-    policy_hash="abc",
-)
 FULL = replace(
-    BARE,
+    PLAIN,
     time=1_795_000_000.0,
     round="r1",
     key="k\u202e",
@@ -77,9 +62,9 @@ LONG = replace(
     tried=("t" * 3000,),
     reviewed_by="r" * 300,
 )
-EMPTY = replace(BARE, key="", detail="", redacted={}, usd=0, input_tokens=0, output_tokens=0, duration_ms=0.0, reviewed_ms=0.0, fits=True)
+EMPTY = replace(PLAIN, key="", detail="", redacted={}, usd=0, input_tokens=0, output_tokens=0, duration_ms=0.0, reviewed_ms=0.0, fits=True)
 CASES: Final[list[tuple[Record, ContentMode]]] = [
-    (BARE, "none"), (FULL, "none"), (FULL, "hash"), (FULL, "full"), (LONG, "none"), (EMPTY, "full"),
+    (PLAIN, "none"), (FULL, "none"), (FULL, "hash"), (FULL, "full"), (LONG, "none"), (EMPTY, "full"),
     (replace(FULL, result=b'{"a":1,"a":2}'), "full"), (replace(FULL, request={"url": "https://u:p@x.example/a?b#c"}, result=None), "full"),
 ]  # fmt: skip
 
