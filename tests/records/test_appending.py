@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 
-import samplegate.files
 from samplegate import files
 from samplegate.records import jsonl
 from samplegate.records.jsonl import Appender
@@ -223,7 +222,7 @@ class Disk:
         self.did: list[str] = []
         self.fails = 0
         for name in ("sync_file", "sync_folder"):
-            monkeypatch.setattr(jsonl, name, self._sync(name, getattr(samplegate.files, name)))
+            monkeypatch.setattr(jsonl, name, self._sync(name, getattr(files, name)))
 
     def _sync(self, name: str, real: object) -> object:
         def sync(what: object) -> None:
