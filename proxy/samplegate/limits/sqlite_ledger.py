@@ -222,16 +222,17 @@ class SqliteLedger:
     def _too_many(self, changes: ledger.Changes, slots: Mapping[Account, int], now: float) -> Refused | None:
         """Whether memory would exceed its number of accounts."""
 
-        def new() -> list[Account]:
-            missing = [account for account in changes if account in self._here.missing]
-            return missing + [account for account in slots if not self._terms[account[0]].shared]
+        def too_many() -> list[Account]:
+            new = [account for account in changes if account in self._here.missing]
+            new += [account for account in slots if not self._terms[account[0]].shared]
+            return new if self._size + self._here.grown + len(new) > self._most else []
 
-        if not new() or self._size + self._here.grown + len(new()) <= self._most:
+        if too_many():
+            self._here.forget(WHEN_FULL, partial(self._is_idle, now, 0.0))
+        refused = too_many()
+        if not refused:
             return None
-        self._here.forget(WHEN_FULL, partial(self._is_idle, now, 0.0))
-        if self._size + self._here.grown + len(new()) <= self._most:
-            return None
-        limit = self._terms[new()[0][0]].name
+        limit = self._terms[refused[0][0]].name
         return Refused(limit, "unavailable", detail=f"limit {limit}: {self._most} accounts are in use; count it by fewer things")
 
     def _forget_idle(self, now: float, draws: int, shared: bool) -> None:
