@@ -1,4 +1,4 @@
-"""What a process's metrics read: sums over their series."""
+"""Readings of a process's metrics: sums over their series."""
 
 from __future__ import annotations
 

@@ -163,7 +163,7 @@ def part(module: str) -> str:
 
 
 def is_pure(module: str) -> bool:
-    """What lies in core, and what says so of itself."""
+    """Modules in core, and others whose docstring says "Pure"."""
     return part(module) == "core" or (ast.get_docstring(TREES[module]) or "").startswith("Pure.")
 
 

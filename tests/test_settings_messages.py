@@ -22,7 +22,7 @@ GENERATED: Final = {
 
 
 def content(text: str) -> bytes:
-    """What a file of the table holds: its text, or what the word at its beginning stands for."""
+    """The content of a file of the table: its text, or the value of its first word."""
     if text.startswith("latin-1:"):
         return text.removeprefix("latin-1:").encode("latin-1")
     return GENERATED.get(text) or text.encode()

@@ -89,7 +89,7 @@ NEWER: Final = {
 
 
 def spoil(store: str, how: str, path: Path) -> None:
-    """Make a file of the store as its name says it is."""
+    """Make a file of the store in the state that the name describes."""
     match how:
         case "a folder":
             path.mkdir()

@@ -84,7 +84,7 @@ class PendingRequest(msgspec.Struct, eq=False):
 
     @property
     def word(self) -> str | None:
-        """What a person said of it, ``approve``, ``reject`` or ``answer``; None where nobody has yet."""
+        """What a person said of it, ``approve``, ``reject`` or ``answer``; None before a decision."""
         return None if self.verdict is None or self.verdict.verdict is None else self.verdict.verdict.word
 
     def seconds_left(self, rule: float | None) -> float | None:

@@ -1,4 +1,4 @@
-"""What a reload leaves of what was drawn, as a table: by what changed, where the account is kept, and whether something is still reserved on it."""
+"""Draws that survive a reload, as a table: by the change, the place of the account, and open reservations."""
 
 from __future__ import annotations
 

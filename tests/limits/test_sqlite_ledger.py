@@ -1,4 +1,4 @@
-"""The ledger in SQLite: what is stored under which name and for how long, in memory and in the file, and commits of which nobody knows."""
+"""The ledger in SQLite: names and lifetime of rows in memory and in the file, and commits with an unknown outcome."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ DAY = 86_400.0
 
 
 class Book:
-    """The ledger of one process, without its thread. Its limits are shared unless something else is said."""
+    """The ledger of one process, without its thread. Its limits are shared by default."""
 
     def __init__(self, state: Path, *terms: Terms, clock: Clock | None = None, shared: bool = True, **more: Any) -> None:
         self.clock = clock or Clock()

@@ -1,7 +1,7 @@
 """`samplegate reviews`: look at what waits for people, and decide it, in whatever process the request waits. Needs the store, and no listener.
 
-What is shown is shown to whoever may read the store's file; there are no roles here. Nothing of it is logged. What somebody typed gets the types
-that the form asks for; whether it fits is judged by ``core.review.verdicts``, at its field.
+What is shown is shown to whoever may read the store's file; there are no roles here. Nothing of it is logged. Typed
+values are converted to the types of the form; ``core.review.verdicts`` checks them, field by field.
 """
 
 from __future__ import annotations

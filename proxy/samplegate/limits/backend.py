@@ -1,8 +1,8 @@
 """The ledger's backend: the protocol of a store for accounts of limits and slots of concurrent requests, with its
 guarantees.
 
-Draws name limits by their identity (``accounts.identity``) and amounts are whole units (``core.ledger.SCALE``). The rules are those of
-``core.ledger``: a backend reads accounts, asks the rules, and writes what they say, in one transaction.
+Draws name limits by their identity (``accounts.identity``) and amounts are whole units (``core.ledger.SCALE``). The
+rules are in ``core.ledger``: a backend reads accounts, applies the rules and writes the result, in one transaction.
 """
 
 from __future__ import annotations

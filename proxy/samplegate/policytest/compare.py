@@ -40,7 +40,7 @@ _OTHERS: Final = 4
 _MOMENT: Final = 0.001  # seconds by which a wait may differ
 _NOTHING: Final = Worst(0, 0, 0)
 _OF_MODELS: Final = frozenset({Reason.MODEL, Reason.CONTENT})
-"""No expectation has these reasons: a case says nothing about what models write."""
+"""No expectation has these reasons, because cases do not contain models' texts."""
 
 
 class Walk(msgspec.Struct, frozen=True):

@@ -154,7 +154,7 @@ async def until(condition: Callable[[], bool]) -> None:
 
 
 class Wire(asyncio.Transport):
-    """``left``: bytes that the client has not taken."""
+    """``left``: bytes that the client has not read."""
 
     def __init__(self) -> None:
         super().__init__({"peername": ("127.0.0.1", 1), "sockname": ("127.0.0.1", 2)})

@@ -1,4 +1,4 @@
-"""Odd and hostile requests through real sockets: what the client is answered, and which requests the application saw."""
+"""Odd and hostile requests over real sockets: the client's answers, and the requests that the application saw."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class App:
             self.over.set()
 
     async def until(self, done: Callable[[], bool]) -> None:
-        """Wait for what the requests come to."""
+        """Wait for the results of the requests."""
         async with asyncio.timeout(BOUND):
             while not done():
                 await self.over.wait()
@@ -273,7 +273,7 @@ async def test_a_connection_that_asks_no_more_is_ended(pieces: list[bytes]) -> N
 
 
 async def test_a_connection_whose_body_ends_after_its_answer_is_ended() -> None:
-    """Silent connections would otherwise take all places of a listener."""
+    """Otherwise silent connections could fill the listener."""
     async with listening(App(), Bounds(connection_idle=0.4)) as port:
         assert [202] == (await exchanged(port, [post(target=b"/unread")[:-1], b"}"], pause=0.2))[0]
 

@@ -201,7 +201,7 @@ def revision_for(asked: str | None) -> str:
 
 
 def welcome(discovered: bytes, *, revision: str, server: str, client: bytes) -> bytes:
-    """The result of ``initialize``, made of what a modern server says in ``server/discover`` (R53, R115). Raises Malformed.
+    """The result of ``initialize``, made from a modern server's ``server/discover`` (R53, R115). Raises Malformed.
 
     ``server`` is our name for it, should it give none; ``client`` the capabilities that the client declared, raw.
     """

@@ -1,4 +1,4 @@
-"""A YAML file as a tree of values that know where they stand, or every problem of its text at once. Pure.
+"""A YAML file as a tree of values with their places, or every problem of its text at once. Pure.
 
 It is read as YAML 1.2's core and nothing more, from the parser's events, so that depth and number are bounded while it reads. Whatever two YAML
 readers could take for two things is a fault: duplicate keys, anchors, tags, merge keys, and the plain words and numbers that YAML 1.1 and 1.2 read

@@ -1,10 +1,11 @@
 """Bounds on the connections of an HTTP listener, around uvicorn's own protocol: how many are open, how long and large a request's head may be,
-and an end for clients that send or take nothing.
+and timeouts for clients that send or read nothing.
 
-Each connection has a parser of its own, which reads along and gives uvicorn a request's head once it is complete. uvicorn never sees a request
-to change the protocol: it would lose the body, and take that for the next request. It is passed on under another name, as HTTP lets a server ignore
-it (clients of h2c offer it with ordinary requests). A tunnel is refused. Trailers are bounded as a head is, and dropped: who decides by headers has
-decided before them. A refusal is written only where it cannot be taken for another request's answer.
+Each connection has a parser of its own, which reads along and gives uvicorn a request's head once it is complete.
+uvicorn never sees a request to change the protocol: it would lose the body and parse it as the next request. It is
+passed on under another name, as HTTP lets a server ignore it (clients of h2c offer it with ordinary requests). A tunnel
+is refused. Trailers are bounded as a head is, and dropped: who decides by headers has decided before them. A refusal is
+written only if it cannot be mistaken for another request's answer.
 """
 
 from __future__ import annotations
@@ -173,9 +174,9 @@ class Connection(asyncio.Protocol):
         """Whether it was ended because its client took nothing."""
         self._asked = self._paused = False
         self._left = 0
-        """Bytes that the client had not taken when that was last looked at."""
+        """Bytes that the client had not read at the last check."""
         self._moved = 0.0
-        """When it was last seen to take some."""
+        """When it last read some."""
         self._awaited: Literal["head", "body", "request"] | None = None
         """What the client has to send next: the rest of a head, the rest of a body that is already answered, or another
         request."""
