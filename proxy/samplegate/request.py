@@ -46,7 +46,6 @@ class PendingRequest(msgspec.Struct, eq=False):
     """What it has reserved."""
     attempts: list[Attempt] = msgspec.field(default_factory=list)
     """The models that were asked so far; the last is ``cancelled`` until it has ended."""
-
     reserved_usd: int | None = 0
     """What they may have come to at worst, in units of ``ledger.SCALE["usd"]``; None once a price is unknown."""
 

@@ -1,4 +1,4 @@
-"""The ``*_test.yaml`` file: what it may say, every problem of it with its place, the defaults. What comes of the cases is tested in test_trial.py."""
+"""The ``*_test.yaml`` file: what it may say, every problem of it with its place, the defaults. What comes of the cases is tested in test_play.py."""
 
 from __future__ import annotations
 

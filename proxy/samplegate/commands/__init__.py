@@ -1,4 +1,4 @@
-"""The commands that look at policies and run nothing: each is a module with ``command(args) -> int``, imported only when it is asked for."""
+"""The commands: ``cli.py`` imports one only when it is asked for, and calls its ``arguments(parser)`` and ``command(args) -> int``."""
 
 from typing import Final
 

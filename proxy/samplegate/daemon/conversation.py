@@ -24,7 +24,7 @@ TAIL: Final = 0.3  # seconds for the last lines of a process that has ended; one
 
 
 class Conversation:
-    """What the HTTP front calls: see ``links.front.served``."""
+    """What the HTTP front calls: see ``links.front.http.Conversation``."""
 
     def __init__(self, wires: Wires, behind: Opens, timeouts: Callable[[Relay], Coroutine[Any, Any, None]] | None = None) -> None:
         self.wires = wires

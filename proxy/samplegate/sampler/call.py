@@ -33,7 +33,7 @@ Answer = dict[str, Any]
 
 
 async def ask(litellm: Any, call: Mapping[str, Any], secrets: Sequence[str], told: Callable[[int], None]) -> Answer:
-    """``{"sampled": {...}}`` or ``{"failed": {...}}``, the fields of ``core.samples``.
+    """``{"sampled": {...}}`` or ``{"failed": {...}}``, the fields of ``Sampled`` and ``SampleFailed``.
 
     ``call`` has our ``name`` of the model, ``target`` with litellm's ``model`` and, where given, ``api_base`` and ``api_key``; the ARGUMENTS,
     ``offer``, and ``timeout`` in seconds. ``told`` hears the number of pieces of the answer so far, at every one.
