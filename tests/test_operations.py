@@ -14,8 +14,9 @@ from samplegate.records.definitions import METRICS
 from samplegate.settings import ProcessSettings, RunSettings, SettingsError
 from samplegate.settings.identities import CallerSettings, JwtSettings, PeopleSettings, PersonToken, Token
 from samplegate.settings.schema import json_schema
+from samplegate.settings.serve_definition import ServeSettings
 from samplegate.settings.servers import ServerEntry
-from samplegate.settings.serving import ServeSettings, load_serve
+from samplegate.settings.serving import load_serve
 
 PAGE = (Path(__file__).parents[1] / "deploy" / "README.md").read_text(encoding="utf-8")
 

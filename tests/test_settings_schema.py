@@ -12,7 +12,8 @@ import pytest
 from samplegate.core.policyfile.tree import compose, plain
 from samplegate.settings import SettingsError
 from samplegate.settings.schema import json_schema
-from samplegate.settings.serving import SERVE_SETTINGS, load_serve
+from samplegate.settings.serve_definition import SERVE_SETTINGS
+from samplegate.settings.serving import load_serve
 
 EXAMPLE = re.findall(r"```yaml\n(policy: .*?)```", (Path(__file__).parents[1] / "deploy" / "README.md").read_text(encoding="utf-8"), re.DOTALL)[0]
 SCHEMA = jsonschema.Draft202012Validator(json_schema())

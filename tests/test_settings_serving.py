@@ -11,8 +11,9 @@ import pytest
 from samplegate.settings import RunSettings, SettingsError, load
 from samplegate.settings.definition import MIB
 from samplegate.settings.identities import CallerSettings
+from samplegate.settings.serve_definition import SERVE_SETTINGS, ServeSettings
 from samplegate.settings.servers import ServerSettings
-from samplegate.settings.serving import SERVE_SETTINGS, LoadedServe, ServeSettings, ServeTree, load_serve
+from samplegate.settings.serving import LoadedServe, ServeTree, load_serve
 from samplegate.settings.sources import gather
 from samplegate.settings.values import Address
 

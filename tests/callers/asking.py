@@ -11,8 +11,8 @@ from typing import Any, Final
 from samplegate.callers.guard import Guard, Telling
 from samplegate.callers.http import Message, Scope, Send
 from samplegate.settings.identities import CallerSettings
+from samplegate.settings.serve_definition import ServeSettings
 from samplegate.settings.servers import ServerSettings
-from samplegate.settings.serving import ServeSettings
 
 HOST: Final = (b"host", b"127.0.0.1:8080")
 

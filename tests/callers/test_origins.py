@@ -12,7 +12,7 @@ from starlette.requests import Request
 
 from samplegate.callers.origins import host_policy
 from samplegate.settings.identities import CallerSettings
-from samplegate.settings.serving import ServeSettings
+from samplegate.settings.serve_definition import ServeSettings
 from samplegate.settings.values import Address
 
 pytestmark = pytest.mark.anyio

@@ -16,8 +16,8 @@ from samplegate.callers.tokens import LOCAL, Bearers, Caller, NotEnough, NotTake
 from samplegate.ports import Log, Unavailable
 from samplegate.request_headers import RequestHeaders
 from samplegate.settings.identities import JwtSettings
+from samplegate.settings.serve_definition import ServeSettings
 from samplegate.settings.servers import ServerSettings
-from samplegate.settings.serving import ServeSettings
 from samplegate.settings.values import Address
 
 if TYPE_CHECKING:

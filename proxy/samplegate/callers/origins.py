@@ -8,7 +8,7 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from samplegate.callers.http import Reply
-from samplegate.settings.serving import ServeSettings
+from samplegate.settings.serve_definition import ServeSettings
 from samplegate.settings.values import Address
 
 ANY: Final = "*"

@@ -6,9 +6,9 @@ import argparse
 import hashlib
 import secrets
 import sys
-from typing import Final
+from typing import Final, get_args
 
-from samplegate.settings.identities import PersonToken, Token
+from samplegate.settings.identities import PersonToken, Role, Token
 
 BYTES: Final = 32  # of randomness: nobody guesses it, so a plain hash of it is enough
 _NO_HASH: Final = "0" * 64
@@ -17,7 +17,7 @@ _NO_HASH: Final = "0" * 64
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments."""
     parser.add_argument("caller", metavar="NAME", help="what the rules and the limits call the caller, or histories the person")
-    parser.add_argument("--role", choices=["viewer", "reviewer", "admin"], help="for a person of the reviews: what they may do there")
+    parser.add_argument("--role", choices=get_args(Role), help="for a person of the reviews: what they may do there")
     parser.add_argument("--reviewers", metavar="NAME,NAME", help="the policy's reviewers in whose name the person acts; all by default")
 
 

@@ -38,7 +38,7 @@ from samplegate.ports import Unavailable
 from samplegate.records.decisions import DecisionLog
 from samplegate.records.log import Log
 from samplegate.records.metrics import Metrics, metrics_file
-from samplegate.settings.serving import ServeSettings
+from samplegate.settings.serve_definition import ServeSettings
 
 LINGER: Final = 3.0  # seconds that sessions and connections outlive the last answer of a drain: clients list tools right after it
 

@@ -15,7 +15,7 @@ from samplegate.daemon.servers import Public, path_of
 from samplegate.house import House
 from samplegate.links.front.http import Bounds
 from samplegate.ports import Unavailable
-from samplegate.settings.serving import ServeSettings
+from samplegate.settings.serve_definition import ServeSettings
 
 BOUNDS: Final = Bounds(connections=64, head=16 * 1024, head_time=5.0, stalled=10.0)
 """Operators' programs are near and send little; one that is slow must not keep the others out."""

@@ -24,8 +24,9 @@ from samplegate.preparation import check_state, read_rules, without_webhooks
 from samplegate.sampler.keys import child_environment
 from samplegate.settings import SettingsError
 from samplegate.settings.identities import PeopleSettings
+from samplegate.settings.serve_definition import ServeSettings
 from samplegate.settings.servers import ServerSettings
-from samplegate.settings.serving import LoadedServe, ServeSettings, load_serve
+from samplegate.settings.serving import LoadedServe, load_serve
 
 LEAST: Final = 32
 """Bytes of a file that can be a key."""

@@ -22,7 +22,7 @@ from samplegate.daemon.preparation import Wanted, read_all
 from samplegate.house import House, Rules
 from samplegate.ports import Unavailable
 from samplegate.settings import SettingsError
-from samplegate.settings.serving import ServeSettings
+from samplegate.settings.serve_definition import ServeSettings
 from samplegate.settings.values import Address
 
 T = TypeVar("T")

@@ -17,7 +17,7 @@ from samplegate.daemon.preparation import Wanted
 from samplegate.house import House
 from samplegate.links.front.http import Bounds
 from samplegate.office import Office
-from samplegate.settings.serving import ServeSettings
+from samplegate.settings.serve_definition import ServeSettings
 
 if TYPE_CHECKING:
     from samplegate.web.app import ReviewsApp

@@ -26,7 +26,7 @@ from samplegate.ports import Unavailable
 from samplegate.preparation import loop_options, open_decision_log
 from samplegate.records.log import Log
 from samplegate.settings import SettingsError
-from samplegate.settings.serving import ServeSettings
+from samplegate.settings.serve_definition import ServeSettings
 from samplegate.settings.values import address
 
 FAILED: Final = 1

@@ -1,7 +1,7 @@
 """The settings of a process: where it keeps things and how it speaks. Not the rules: those are the policy, another file with another owner.
 
 By precedence: command line, SAMPLEGATE_* variables (the env file's below the process's own), the settings file, defaults. ``definition`` has the
-settings and ``sources`` reads them. What only the daemon has is in ``serving``, ``servers`` and ``identities``, which `run` never imports.
+settings and ``sources`` reads them. The other modules are about what only `serve` has: `run` imports none of them at its start.
 """
 
 from __future__ import annotations

@@ -30,8 +30,6 @@ PERSON_NAME: Final = re.compile(r"[A-Za-z0-9._@-]{1,64}\Z")
 _digest: Final = re.compile(r"[0-9a-f]{64}\Z")
 _digest_words: Final = "is no SHA-256 of a token; write the 64 digits 0-9 a-f that `samplegate token` prints"
 _scope: Final = re.compile(r"[\x21\x23-\x5b\x5d-\x7e]{1,200}\Z")
-
-
 _DIGEST: Final = "The SHA-256 of the token in hex; the token itself is kept nowhere."
 
 

@@ -197,6 +197,3 @@ def _check(settings: ServeSettings, reading: Reading) -> None:
     if url is not None and is_open(url):
         what = "is plain http, so tokens and answers travel unencrypted; put a proxy that does TLS before it"
         warnings.append(f"{said['reviews_url'].where}: {what}")
-
-
-__all__ = ["SERVE_SETTINGS", "LoadedServe", "ServeSettings", "ServeTree", "load_serve"]
