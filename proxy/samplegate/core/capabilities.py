@@ -211,7 +211,6 @@ def unsolicited(
     server: str,
     caller: str,
     call: Call,
-    revision: str,
     client: ClientCapabilities = _ALL,
     kinds: Set[Kind] = frozenset({"sampling", "elicitation"}),
 ) -> Literal["pass", "refuse", "strip"]:
@@ -220,7 +219,7 @@ def unsolicited(
     They pass only where the client could have been asked: every rule is a forward without ``verify`` (there is no request to hold them against),
     and for each kind there is one that asks for what this client declared. Else they are refused where a rule may deny, and stripped where none may.
     """
-    who = Asker(server, caller, "modern", call)  # whatever the revision is called: only there can answers come unasked
+    who = Asker(server, caller, "modern", call)  # only there can answers come unasked
     rules: dict[Class, list[Rule]] = {class_: [rule for rule, _ in _reachable(book, who, class_)] for class_ in _CLASSES}
     every = [rule for some in rules.values() for rule in some]
     if any(isinstance(rule, DenyRule) or (rule.otherwise == "deny" and not isinstance(rule, ForwardRule)) for rule in every):

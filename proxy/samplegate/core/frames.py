@@ -234,10 +234,10 @@ def _id(raw: bytes, *, answers: bool) -> FrameId | None:
     raise Malformed("its id is neither a string nor a whole number", answers=answers)
 
 
-def plain_id(raw: bytes) -> FrameId | None:
-    """A raw JSON id as a string or whole number, None for anything else (R57)."""
+def plain_id(raw: bytes | None) -> FrameId | None:
+    """A raw JSON id as a string or whole number, None for anything else and for none at all (R57)."""
     try:
-        return _id(raw, answers=False)
+        return None if raw is None else _id(raw, answers=False)
     except Malformed:
         return None
 

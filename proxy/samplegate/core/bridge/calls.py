@@ -16,10 +16,9 @@ from samplegate.core import frames
 from samplegate.core.frames import Frame, FrameId
 from samplegate.core.session import shapes
 from samplegate.core.session.rounds import Conclusion, Effects, Side, ToClient
-from samplegate.core.session.state import ENTRY, LISTEN, STEP, Inflight, OpenCall, State, notification
+from samplegate.core.session.state import ENTRY, LISTEN, STEP, Inflight, OpenCall, State, notification, number_of
 
 MAX_CALLS: Final = 10_000  # in flight for one client; real ones have a few
-PROGRESS: Final = "notifications/progress"
 
 
 class Call(msgspec.Struct, eq=False):
@@ -53,7 +52,7 @@ class Calls(msgspec.Struct, eq=False):
         self.by_id[call.id] = call
         call.size = ENTRY + len(call.params or b"")
         self.inflight.size += call.size
-        token = _token(call.token)
+        token = frames.plain_id(call.token)
         if token is not None:
             self.by_token[token] = call
 
@@ -63,7 +62,7 @@ class Calls(msgspec.Struct, eq=False):
             return False
         del self.by_id[call.id]
         self.inflight.size -= call.size
-        token = _token(call.token)
+        token = frames.plain_id(call.token)
         if token is not None and self.by_token.get(token) is call:
             del self.by_token[token]
         return True
@@ -86,7 +85,7 @@ class Calls(msgspec.Struct, eq=False):
         ``ours``: a beat of the gate's, which takes the next value there is. ``lane`` is for a token that no call gave.
         """
         call = self._of(f.lookup("progressToken"))
-        value = _number(f.lookup("progress"))
+        value = number_of(f.lookup("progress"))
         if call is None or value is None:
             return ToClient(lane, f.raw)
         if call.progress is None or value > call.progress:
@@ -97,7 +96,7 @@ class Calls(msgspec.Struct, eq=False):
         return None if call.rounds else ToClient(call.lane, f.raw)
 
     def _of(self, token: bytes | None) -> Call | None:
-        key = _token(token)
+        key = frames.plain_id(token)
         return None if key is None else self.by_token.get(key)
 
 
@@ -109,17 +108,6 @@ def beat(call: Call) -> ToClient | None:
         return None
     call.progress = value
     return ToClient(call.lane, notification(call.token, value))
-
-
-def _token(raw: bytes | None) -> FrameId | None:
-    return None if raw is None else frames.plain_id(raw)
-
-
-def _number(raw: bytes | None) -> float | None:
-    try:
-        return None if raw is None else float(raw)
-    except ValueError:
-        return None
 
 
 MAX_FRAMES: Final = 1000

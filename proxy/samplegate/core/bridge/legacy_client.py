@@ -13,17 +13,33 @@ import msgspec
 
 from samplegate.core import frames, jsontext, names
 from samplegate.core.bridge import translation
-from samplegate.core.bridge.calls import MAX_CALLS, PROGRESS, Action, Call, Calls, Ways
+from samplegate.core.bridge.calls import MAX_CALLS, Action, Call, Calls, Ways
 from samplegate.core.bridge.legacy_rounds import Handing
 from samplegate.core.bridge.subscriptions import Listening
-from samplegate.core.bridge.translation import LEVELS, Stamp, revision_for, stamp_of, welcome, without_meta
+from samplegate.core.bridge.translation import LEVELS, REMOVED, Stamp, revision_for, stamp_of, welcome, without_meta
 from samplegate.core.eras import CALLS
 from samplegate.core.frames import Frame, FrameId
 from samplegate.core.jsontext import Malformed
 from samplegate.core.session import server_requests, shapes
 from samplegate.core.session.rounds import Conclusion, Effects, ForwardRound, Later, Note, Over, Side, ToClient
 from samplegate.core.session.session import NESTED_BATCH, Session, batch_elements, is_nested_batch, refused_line, undelivered
-from samplegate.core.session.state import ANSWERS, INTERNAL, META_SUBSCRIPTION, PROBE, STANDALONE, OpenCall, State, is_call, own_token
+from samplegate.core.session.state import (
+    ANSWERS,
+    CANCELLED,
+    DISCOVER,
+    INTERNAL,
+    LISTEN,
+    META_SUBSCRIPTION,
+    PROBE,
+    PROGRESS,
+    STANDALONE,
+    SUBSCRIPTION,
+    OpenCall,
+    State,
+    is_call,
+    own_token,
+    request_id,
+)
 
 MAX_OPENINGS: Final = 8  # a client sends one
 
@@ -59,7 +75,7 @@ class Entering(msgspec.Struct, eq=False):
             return self.ways.answer(call, line)
         id = self.state.new_round()
         self._asked[id] = Opening(call, revision, self.stamp.capabilities)
-        return self.ways.ask(id, "server/discover", b"{}")
+        return self.ways.ask(id, DISCOVER, b"{}")
 
     def discovered(self, f: Frame) -> tuple[Effects, bytes | None] | None:
         """The server says what it is; with its capabilities as the client was told them. None if the frame answers something else."""
@@ -95,7 +111,6 @@ class Entering(msgspec.Struct, eq=False):
 _NOT_FOR_CLIENTS: Final = frozenset({"notifications/elicitation/complete", "notifications/tasks"})
 """What no modern server may send (R43, R108): the ids in it are nobody's."""
 _NEVER: Final = frozenset({shapes.METHOD_NOT_FOUND, shapes.BAD_PARAMS})
-_subscription: Final = META_SUBSCRIPTION.encode()
 
 
 class Telling(msgspec.Struct, eq=False):
@@ -152,13 +167,13 @@ class Telling(msgspec.Struct, eq=False):
         if f.method == PROGRESS:
             shown = self.calls.shown(lane, f, ours=beat)
             return [] if shown is None else [shown]
-        if f.method == "notifications/cancelled":
+        if f.method == CANCELLED:
             return self._server_cancels(lane, f)
         if f.method in _NOT_FOR_CLIENTS:
             return [Note("frame.refused", {"side": "server", "fault": "a notification that its era does not have"})]
-        raw = f.meta.raw(META_SUBSCRIPTION) if f.may_say(_subscription) else None
+        raw = f.meta.raw(META_SUBSCRIPTION) if f.may_say(SUBSCRIPTION) else None
         if f.method == "notifications/subscriptions/acknowledged":
-            id = None if raw is None else frames.plain_id(raw)
+            id = frames.plain_id(raw)
             return [] if id is None and raw is not None else self.listening.acknowledged(id)
         if raw is None:
             return [ToClient(STANDALONE if lane == INTERNAL else lane, f.raw)]
@@ -167,8 +182,7 @@ class Telling(msgspec.Struct, eq=False):
 
     def _server_cancels(self, lane: int, f: Frame) -> Effects:
         """It ends our listen. Requests of the client's are not a server's to take back (R99)."""
-        raw = f.lookup("requestId")
-        id = None if raw is None else frames.plain_id(raw)
+        id = request_id(f)
         if lane != INTERNAL or id is None:
             return [Note("cancel.unmatched", {"side": "server"}, warn=False)]
         return self.listening.ended(id, None)
@@ -194,10 +208,9 @@ def _is_final(f: Frame) -> bool:
     return f.code in _NEVER
 
 
-_DROPPED: Final = frozenset({"notifications/initialized", "notifications/roots/list_changed", "notifications/progress", "notifications/tasks/status"})
+_DROPPED: Final = frozenset({"notifications/initialized", "notifications/roots/list_changed", PROGRESS, "notifications/tasks/status"})
 """Legacy notifications that a modern server has no use for (R58)."""
-_ANSWERED_HERE: Final = frozenset({"initialize", "ping", "logging/setLevel", "resources/subscribe", "resources/unsubscribe"})
-_MODERN_METHODS: Final = frozenset({"server/discover", "subscriptions/listen"})
+_MODERN_METHODS: Final = frozenset({DISCOVER, LISTEN})
 
 
 class LegacyClient:
@@ -346,7 +359,7 @@ class LegacyClient:
         return [Note("frame.unasked", {"side": "client"})] if out is None else out
 
     def _notified(self, f: Frame) -> Effects:
-        if f.method == "notifications/cancelled":
+        if f.method == CANCELLED:
             return self._cancelled(f)
         if f.method == "notifications/initialized":
             return self._listening.ready()
@@ -368,7 +381,7 @@ class LegacyClient:
             return [ToClient(lane, frames.error(f.id, shapes.METHOD_NOT_FOUND, f"method not found: {f.method} (not in a session)"), True)]
         if fault is not None:
             return [ToClient(lane, frames.error(f.id, shapes.INVALID_REQUEST, fault), True)]
-        return self._own(Call(lane, f.id, f.method), f) if f.method in _ANSWERED_HERE else self._pass(lane, f)
+        return self._own(Call(lane, f.id, f.method), f) if f.method in REMOVED else self._pass(lane, f)
 
     def _own(self, call: Call, f: Frame) -> Effects:
         """A request that a modern server does not have, answered here (R58)."""
@@ -400,11 +413,10 @@ class LegacyClient:
             raise Malformed("its params are not an object")
         given = _plain(f) if is_call(f.method) else f.object
         params = self._entering.stamp.put(given)
-        token = own_token(f) if f.may_say(b"progressToken") else None
-        call = Call(lane, f.id, f.method, token, bytes(params.text) if f.method in CALLS else None)
+        call = Call(lane, f.id, f.method, own_token(f), bytes(params.text) if f.method in CALLS else None)
         self._calls.add(call)
         known = self._spoken or f.method not in CALLS  # a call may rightly take long: whether the server answers at all, our own question shows
-        return [*([] if known else self._ask_server(PROBE, "server/discover", b"{}")), *self._say(lane, f.changed(payload=params))]
+        return [*([] if known else self._ask_server(PROBE, DISCOVER, b"{}")), *self._say(lane, f.changed(payload=params))]
 
     def _say(self, lane: int, line: bytes | Frame) -> Effects:
         """A line that a modern client writes."""
@@ -413,8 +425,7 @@ class LegacyClient:
 
     def _cancelled(self, f: Frame) -> Effects:
         """The client takes a call back, with all that it was asked in it (R100). Over HTTP this comes on a lane of its own."""
-        raw = f.lookup("requestId")
-        id = None if raw is None else frames.plain_id(raw)
+        id = request_id(f)
         call = None if id is None else self._calls.by_id.get(id)
         if call is None:
             return [Note("cancel.unmatched", {"side": "client"}, warn=False)]
@@ -422,7 +433,7 @@ class LegacyClient:
             return []
         self._calls.remove(call)
         self._listening.forget(call)
-        if call.method in _ANSWERED_HERE:
+        if call.method in REMOVED:
             return [Over(call.lane)]
         out = self._handing.cancelled(call)
         if out is not None:
@@ -436,7 +447,7 @@ class LegacyClient:
         return self._say(INTERNAL, frames.request(id, method, bytes(stamp.put(jsontext.read(params)).text)))
 
     def _cancel_own(self, id: FrameId) -> Effects:
-        return self._say(INTERNAL, frames.notification("notifications/cancelled", jsontext.dump({"requestId": id})))
+        return self._say(INTERNAL, frames.notification(CANCELLED, jsontext.dump({"requestId": id})))
 
     def _answer(self, call: Call, line: bytes) -> Effects:
         """The one answer to a request of the client's."""

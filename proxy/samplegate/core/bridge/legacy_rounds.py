@@ -20,7 +20,7 @@ from samplegate.core.frames import FrameId
 from samplegate.core.jsontext import Malformed, cut, dump, elements, fields, lookup, object_of, splice, string
 from samplegate.core.session import request_state, shapes
 from samplegate.core.session.rounds import ELICITATION, ROOTS, SAMPLING, Effects, ForwardRound, Note, Over, Release, ToClient
-from samplegate.core.session.state import State
+from samplegate.core.session.state import CANCELLED, State
 
 METHODS: Final = frozenset({SAMPLING, ELICITATION, ROOTS})
 MAX_ELEMENTS: Final = 10_000  # messages of a request, blocks of a message, choices of a field: each is read
@@ -237,7 +237,7 @@ class Asking(msgspec.Struct, eq=False):
         for id in asked.waiting:
             self._by_id.pop(id, None)
             params = jsontext.dump({"requestId": id, "reason": reason})
-            out.append(ToClient(asked.call.lane, frames.notification("notifications/cancelled", params), takes_back=id))
+            out.append(ToClient(asked.call.lane, frames.notification(CANCELLED, params), takes_back=id))
         asked.waiting.clear()
         self._by_call.pop(asked.call.id, None)
         return out

@@ -24,7 +24,7 @@ from samplegate.core.session import server_requests, shapes
 from samplegate.core.session.rounds import Conclusion, Effects, Later, Note, Over, Reply, Side, ToClient, ToServer
 from samplegate.core.session.server_requests import KEY
 from samplegate.core.session.session import Session, batch_elements, refused_line
-from samplegate.core.session.state import DISCOVER, INITIALIZE, INTERNAL, LISTEN, PROGRESS, SERVER_LANE, OpenCall, State
+from samplegate.core.session.state import CANCELLED, DISCOVER, INITIALIZE, INTERNAL, LISTEN, PROGRESS, SERVER_LANE, OpenCall, State, request_id
 
 MAX_OWN: Final = 10_000  # requests of ours that the server has not answered
 _OWN_INFO: Final = b'{"name":"samplegate","version":"0"}'  # where no client says who it is
@@ -91,7 +91,6 @@ class Greeting:
         return self.waiting.take()
 
 
-CANCELLED: Final = "notifications/cancelled"
 _INNER: Final = server_requests.KINDS | {CANCELLED, PROGRESS}
 """The notifications that the inner session attributes or refuses."""
 
@@ -195,7 +194,7 @@ def _answer(f: Frame) -> bytes:
     return frames.error(f.id, shapes.METHOD_NOT_FOUND, f"method not found: {f.method[:100]}")
 
 
-_GONE: Final = frozenset({"notifications/initialized", "notifications/roots/list_changed", "notifications/progress"})
+_GONE: Final = frozenset({"notifications/initialized", "notifications/roots/list_changed", PROGRESS})
 """Notifications of a client's that the modern era has no more; progress it could only make on what it was never asked."""
 _NO_FORWARD: Final = jsontext.dump({"code": shapes.METHOD_NOT_FOUND, "message": "the client speaks an era in which it cannot be asked"})
 PATIENCE: Final = 60.0  # seconds that clients wait for the server to open; a first start may install it
@@ -391,8 +390,7 @@ class ModernClient:
         return out
 
     def _cancelled(self, lane: int, f: Frame) -> Effects:
-        raw = f.lookup("requestId")
-        id = None if raw is None else frames.plain_id(raw)
+        id = request_id(f)
         if id is not None and self._greeting.waiting.remove(lane, id):
             return [Over(lane)]
         if id is not None and (lane, id) in self._hearing.news.listens.open:

@@ -28,7 +28,7 @@ from samplegate.core.session import capabilities, shapes
 from samplegate.core.session.capabilities import modern_meta
 from samplegate.core.session.rounds import Conclusion, Effects, Note, Over, Side, ToClient, Withdraw
 from samplegate.core.session.session import NESTED_BATCH, Session, batch_elements, is_nested_batch, refused_line
-from samplegate.core.session.state import DISCOVER, INITIALIZE, INTERNAL, LISTEN, OpenCall, State
+from samplegate.core.session.state import CANCELLED, DISCOVER, INITIALIZE, INTERNAL, LISTEN, OpenCall, State, request_id
 from samplegate.core.session.witness import REFUSED
 
 Phase = Literal["new", "relaying", "probing", "greeting", "calling", "settled"]
@@ -523,7 +523,7 @@ class Opening:
             return [era_detection.refusal(lane, f)]
         if self.phase == "greeting" or f.kind in ("result", "error"):
             return self._choice.chosen.frame("client", lane, f, now)
-        if f.method == "notifications/cancelled" and (id := _request_id(f)) is not None and self._choice.waiting.remove(lane, id):
+        if f.method == CANCELLED and (id := request_id(f)) is not None and self._choice.waiting.remove(lane, id):
             return [Over(lane)]
         if f.kind == "request" and f.id is not None and self._choice.waiting.has(lane, f.id):
             return [ToClient(lane, frames.error(f.id, shapes.INVALID_REQUEST, "a request with this id is in flight"), True)]
@@ -571,8 +571,3 @@ class Opening:
 def _refused(lane: int, problem: Malformed) -> Effects:
     line = frames.error(problem.id, shapes.INVALID_REQUEST, f"refused: {problem.fault}")
     return [] if problem.answers else [ToClient(lane, line, True)]  # before the handshake is over, no answer is for anybody
-
-
-def _request_id(f: Frame) -> FrameId | None:
-    raw = f.lookup("requestId")
-    return None if raw is None else frames.plain_id(raw)

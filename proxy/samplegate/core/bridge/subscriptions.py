@@ -240,7 +240,6 @@ MAX_SUBSCRIBED_SIZE: Final = 256 * 1024  # bytes of their URIs together: each ch
 PATIENCE: Final = 10.0  # seconds for the server's first word, which it must send at once
 FIRST_PAUSE: Final = 1.0
 LONGEST_PAUSE: Final = 60.0
-_KINDS: Final = (("tools", "toolsListChanged"), ("prompts", "promptsListChanged"), ("resources", "resourcesListChanged"))
 
 
 class ServerListen(msgspec.Struct, eq=False):
@@ -276,8 +275,7 @@ class Listening:
         out = self._fail(self._waiters, "the session began anew")
         if self._current is not None:
             out += self._fail(self._current.waiters, "the session began anew")
-        flags = [(kind, name) for kind, name in _KINDS if jsontext.lookup(capabilities, kind, "listChanged") == b"true"]
-        self._kinds = tuple(name for _, name in flags)
+        self._kinds = tuple(member for member, kind in CHANGES.values() if jsontext.lookup(capabilities, kind, "listChanged") == b"true")
         self._subscribes = jsontext.lookup(capabilities, "resources", "subscribe") == b"true"
         self._uris.clear()
         return [*out, *self._change()] if self._ready else out

@@ -42,7 +42,7 @@ from samplegate.core.session.rounds import (
     ToClient,
     Withdraw,
 )
-from samplegate.core.session.state import ANSWERS, MAX_WAITS, Pauses, Pending, State, call_and_token, parsed, trace_of, unmapped
+from samplegate.core.session.state import ANSWERS, DISCOVER, MAX_WAITS, Pauses, Pending, State, call_and_token, parsed, trace_of, unmapped
 from samplegate.core.session.witness import Witness
 
 
@@ -104,9 +104,7 @@ class Unasked(msgspec.Struct, eq=False):
         assert pending.call is not None
         state = self.state
         kinds: frozenset[Kind] = frozenset("elicitation" if method == ELICITATION else "sampling" for method in methods)
-        return unsolicited(
-            state.book, server=state.server, caller=pending.caller, call=pending.call, revision=pending.revision, client=pending.client, kinds=kinds
-        )
+        return unsolicited(state.book, server=state.server, caller=pending.caller, call=pending.call, client=pending.client, kinds=kinds)
 
     def _open(self, pending: Pending, items: dict[str, Item], f: Frame) -> Effects:
         extra = 2 * len(f.raw)  # the call as it came, and the answers by themselves
@@ -162,7 +160,6 @@ def _says_action(answer: bytes) -> bool:
     return answer[:1] == b"{" and "action" in jsontext.fields(answer)
 
 
-_ANSWERS: Final = frozenset({"requestState", "inputResponses"})
 _NOT_PLAIN: Final = "inputResponses has an answer that is not an object of one reading"
 
 
@@ -180,9 +177,9 @@ def read_unasked(answers: bytes) -> dict[str, bytes] | str:
 
 def brings_answers(params: jsontext.Object) -> bool:
     """Whether a call brings answers or a state along. Raises jsontext.Malformed for a spelling that another parser may fold to them."""
-    if (name := names.resembling(params.members, _ANSWERS)) is not None:
+    if (name := names.resembling(params.members, ANSWERS)) is not None:
         raise jsontext.Malformed(f"its params have {name[:20]!r}, which resembles a member of the protocol")
-    return not _ANSWERS.isdisjoint(params.members)
+    return not ANSWERS.isdisjoint(params.members)
 
 
 def is_withdrawn(settled: Settled) -> bool:
@@ -305,7 +302,7 @@ class Exchange:
         if kind == "task":
             return [*self._witness.asked(pending), *self._fail(pending, "the server made a task of the call, which was not offered to it")]
         if kind != server_requests.INPUT_REQUIRED:
-            return self._discovered(pending, f) if pending.method == "server/discover" else None
+            return self._discovered(pending, f) if pending.method == DISCOVER else None
         return [*self._witness.asked(pending), *self._input_required(pending, f)]
 
     def _input_required(self, pending: Pending, f: Frame) -> Effects:

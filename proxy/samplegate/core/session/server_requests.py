@@ -38,7 +38,19 @@ from samplegate.core.session.rounds import (
     ToServer,
     Withdraw,
 )
-from samplegate.core.session.state import ENTRY, SERVER_LANE, STANDALONE, Pending, State, notification, own_token, parsed, token_of, unmapped
+from samplegate.core.session.state import (
+    CANCELLED,
+    ENTRY,
+    SERVER_LANE,
+    STANDALONE,
+    Pending,
+    State,
+    notification,
+    own_token,
+    parsed,
+    token_of,
+    unmapped,
+)
 
 KINDS: Final = frozenset({SAMPLING, ELICITATION})
 MAX_KEYS: Final = 64  # requests in one round; real ones have one to three
@@ -298,7 +310,7 @@ class Pushes(msgspec.Struct, eq=False):
         sent, push.sent = push.sent, None
         self._sent.pop(sent, None)
         lane = push.lane if push.lane in self.state.inflight.lanes else self.state.inflight.lane_of(push.calls)
-        line = frames.notification("notifications/cancelled", jsontext.dump({"requestId": sent, "reason": reason}))
+        line = frames.notification(CANCELLED, jsontext.dump({"requestId": sent, "reason": reason}))
         return [ToClient(lane, line, takes_back=sent)]
 
     def sent(self) -> list[FrameId]:

@@ -23,10 +23,11 @@ from samplegate.core.session.capabilities import modern_meta
 from samplegate.core.session.input_required import Exchange
 from samplegate.core.session.rounds import Close, Conclusion, Effect, Effects, ForwardRound, Note, Over, Side, ToClient, ToServer, Withdraw
 from samplegate.core.session.server_requests import Pushes, UrlErrors
-from samplegate.core.session.shapes import INTERNAL as INTERNAL_ERROR
 from samplegate.core.session.state import (
+    CANCELLED,
     INITIALIZE,
     INTERNAL,
+    LISTEN,
     SERVER_LANE,
     OpenCall,
     Passed,
@@ -36,12 +37,13 @@ from samplegate.core.session.state import (
     State,
     call_and_token,
     kept,
+    request_id,
     trace_of,
     unmapped,
 )
 from samplegate.core.session.witness import Witness
 
-MAX_BATCH: Final = 1000  # batch_elements
+MAX_BATCH: Final = 1000  # elements
 NESTED_BATCH: Final = Malformed("it is a batch in a batch")
 
 
@@ -137,9 +139,6 @@ def _plain(f: Frame, what: str) -> None:
         raise Malformed(f"its {what} has {name[:40]!r}, which could be read as another member")
 
 
-CANCELLED = "notifications/cancelled"
-
-
 class Cancelling(msgspec.Struct, eq=False):
     """What the two sides of one session take back."""
 
@@ -154,7 +153,7 @@ class Cancelling(msgspec.Struct, eq=False):
 
     def by_client(self, lane: int, f: Frame) -> Effects:
         """The client names one of its requests."""
-        id = _request_id(f)
+        id = request_id(f)
         pending = None if id is None else self._meant(lane, id)
         if pending is None:
             return _unmatched("client")
@@ -195,14 +194,14 @@ class Cancelling(msgspec.Struct, eq=False):
             fault = f"the server did not answer within {seconds:g} s (setting call_timeout)"
             fields = {"server": self.state.server, "method": pending.method[:100], "tool": tool and tool[:100], "seconds": seconds}
             out += [*self._taken_back(pending, None), Note("call.timed_out", fields)]
-            out.append(ToClient(pending.lane, frames.error(pending.id, INTERNAL_ERROR, fault), True))
+            out.append(ToClient(pending.lane, frames.error(pending.id, shapes.INTERNAL, fault), True))
         return out
 
     # -- the server ------------------------------------------------------------------------------------------------------------------------
 
     def by_server(self, lane: int, f: Frame) -> Effects:
         """The server takes back its own request, or ends a listen of the client's (R99)."""
-        id = _request_id(f)
+        id = request_id(f)
         if id is None:
             return _unmatched("server")
         out = self.pushes.cancelled_by_server(id)
@@ -215,16 +214,11 @@ class Cancelling(msgspec.Struct, eq=False):
         return _unmatched("server") if pending is None else self._clients_own(pending, f)
 
     def _clients_own(self, pending: Pending, f: Frame) -> Effects:
-        ends = pending.method == "subscriptions/listen"
+        ends = pending.method == LISTEN
         if ends:
             self.state.inflight.remove(pending)  # its end: the only request of the client's that a server takes back
         line = f.raw if pending.id == pending.wire_id else jsontext.splice(f.raw, ("params", "requestId"), jsontext.dump(pending.id))
         return [ToClient(pending.lane, line, ends)]
-
-
-def _request_id(f: Frame) -> FrameId | None:
-    raw = f.lookup("requestId")
-    return None if raw is None else frames.plain_id(raw)
 
 
 def _unmatched(side: Side) -> Effects:

@@ -20,13 +20,12 @@ from samplegate.core import frames, jsontext, names
 from samplegate.core.capabilities import Asker, Offer, offer, remedies
 from samplegate.core.decide import Rulebook
 from samplegate.core.eras import CALLS, META, META_CAPABILITIES, META_LOG_LEVEL, META_RELATED_TASK, META_VERSION, Era
-from samplegate.core.frames import Frame, FrameId, plain_id
+from samplegate.core.frames import Frame, FrameId
 from samplegate.core.jsontext import Malformed, lookup, string
 from samplegate.core.parsing.strictjson import separators
 from samplegate.core.requests import Call, ClientCapabilities, Origin
 from samplegate.core.session import shapes
 from samplegate.core.session.rounds import Effect, Effects, Later, Note, ToClient, ToServer
-from samplegate.core.session.shapes import INTERNAL as INTERNAL_ERROR
 
 MIB: Final = 1024 * 1024
 MOST_CALLS: Final = 128 * MIB
@@ -191,7 +190,7 @@ def own_token(f: Frame) -> bytes | None:
 
 
 def _token(raw: bytes | None) -> bytes | None:
-    return raw if raw is not None and plain_id(raw) is not None else None
+    return raw if frames.plain_id(raw) is not None else None
 
 
 def trace_of(f: Frame) -> str:
@@ -406,7 +405,7 @@ class Progress:
 
     def passes(self, pending: Pending, f: Frame) -> bool:
         """Whether the server's progress notification on a request goes on to the client."""
-        value = _number(f.lookup("progress"))
+        value = number_of(f.lookup("progress"))
         if value is None:
             return True
         if pending.rewound and pending.progress is not None and value <= pending.progress:
@@ -439,10 +438,11 @@ class Progress:
 
 def notification(token: bytes, value: float) -> bytes:
     """A progress notification of ours on a token (raw JSON) that the peer gave."""
-    return frames.notification("notifications/progress", b'{"progressToken":' + token + b',"progress":' + jsontext.dump(value) + b"}")
+    return frames.notification(PROGRESS, b'{"progressToken":' + token + b',"progress":' + jsontext.dump(value) + b"}")
 
 
-def _number(raw: bytes | None) -> float | None:
+def number_of(raw: bytes | None) -> float | None:
+    """A raw JSON number, None for anything else."""
     try:
         return None if raw is None else float(raw)
     except ValueError:
@@ -451,8 +451,9 @@ def _number(raw: bytes | None) -> float | None:
 
 MESSAGE: Final = "notifications/message"
 PROGRESS: Final = "notifications/progress"
+CANCELLED: Final = "notifications/cancelled"
 META_SUBSCRIPTION: Final = "io.modelcontextprotocol/subscriptionId"
-_subscription: Final = META_SUBSCRIPTION.encode()
+SUBSCRIPTION: Final = META_SUBSCRIPTION.encode()
 
 
 class Routes(msgspec.Struct, eq=False):
@@ -470,7 +471,7 @@ class Routes(msgspec.Struct, eq=False):
         """A notification of the server's goes on."""
         if f.method == PROGRESS:
             return self._progress(lane, f)
-        if self.state.maps_ids and f.may_say(_subscription):
+        if self.state.maps_ids and f.may_say(SUBSCRIPTION):
             found = self._subscribed(f)
             if found is not None:
                 return found
@@ -500,7 +501,7 @@ class Routes(msgspec.Struct, eq=False):
     def _subscribed(self, f: Frame) -> Effects | None:
         """A notification of a listen, under the id that its client gave it (R77); None if it names none."""
         raw = f.meta.raw(META_SUBSCRIPTION)
-        id = None if raw is None else frames.plain_id(raw)
+        id = frames.plain_id(raw)
         pending = None if id is None else self.state.inflight.wire.get(id)
         if pending is None:
             return None if raw is None else self._unattributed(f)
@@ -519,6 +520,11 @@ class Routes(msgspec.Struct, eq=False):
 
     def _unattributed(self, f: Frame) -> Effects:
         return [Note("notification.unattributed", {"server": self.state.server, "method": f.method[:100]}, warn=False)]
+
+
+def request_id(f: Frame) -> FrameId | None:
+    """The id of the request that a cancellation names, None where it names none."""
+    return frames.plain_id(f.lookup("requestId"))
 
 
 def unmapped(pending: Pending, f: Frame) -> Frame:
@@ -640,7 +646,7 @@ class State(msgspec.Struct, eq=False):
     def refusal(self, pending: Pending, fault: str) -> list[Effect]:
         """A client's request for which there is no room ends with an error."""
         fields = {"server": self.server, "method": pending.method[:100], "fault": fault}
-        return [Note("call.failed", fields), ToClient(pending.lane, frames.error(pending.id, INTERNAL_ERROR, fault), True)]
+        return [Note("call.failed", fields), ToClient(pending.lane, frames.error(pending.id, shapes.INTERNAL, fault), True)]
 
     def enter(self, pending: Pending) -> None:
         """Put a request in flight that the server has not seen."""

@@ -282,8 +282,7 @@ class Remote(Backlogged):
 
     def _named(self, frame: Frame) -> Call | None:
         """The request that a cancellation names."""
-        raw = frame.lookup("requestId")
-        id = None if raw is None else frames.plain_id(raw)
+        id = frames.plain_id(frame.lookup("requestId"))
         return next((call for call in self._calls if call.id == id), None)
 
     def _take_back(self, call: Call) -> None:
