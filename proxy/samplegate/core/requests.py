@@ -15,7 +15,8 @@ from typing import Any, Final, Literal, TypeAlias
 import msgspec
 
 from samplegate.core.eras import Era, has_modes
-from samplegate.core.parsing.strictjson import Fault, decode, folded, named, told
+from samplegate.core.names import resembling
+from samplegate.core.parsing.strictjson import Fault, decode, named, told
 from samplegate.urls import requested_url_error
 
 
@@ -210,7 +211,7 @@ _BLOCKS: Final[dict[str, tuple[str, Callable[[Object, str, str], None]]]] = {
 
 def unambiguous(node: Object, known: frozenset[str], place: str) -> None:
     """Raises Fault where a member resembles one of ``known`` so much that another parser may take it for that one."""
-    if (name := folded(node, known)) is not None:
+    if (name := resembling(node, known)) is not None:
         raise Fault(f"{place}: {named(name)} could be read as another member")
 
 

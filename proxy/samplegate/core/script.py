@@ -42,6 +42,7 @@ from typing import Annotated, Any, Final, Literal, TypeAlias
 
 import msgspec
 
+from samplegate.core.matching.conditions import listed
 from samplegate.core.policy import Duration, Kind, Pattern, Strict, seconds
 from samplegate.core.policyfile import tree
 from samplegate.core.policyfile.validate import read
@@ -430,11 +431,11 @@ def fingerprint(params: Mapping[str, Any]) -> str:
 def _read(params: Mapping[str, Any]) -> dict[str, Any]:
     """The parts that are read; what is absent, null or empty is the same."""
     ids: dict[Any, str] = {}
-    messages = [_message(message, ids) for message in _listed(params.get("messages"))]
+    messages = [_message(message, ids) for message in listed(params.get("messages"))]
     found = {
         "messages": messages,
         "systemPrompt": params.get("systemPrompt"),
-        "tools": [_bare(tool) for tool in _listed(params.get("tools"))],
+        "tools": [_bare(tool) for tool in listed(params.get("tools"))],
         "message": params.get("message"),
         "requestedSchema": params.get("requestedSchema"),
     }
@@ -444,7 +445,7 @@ def _read(params: Mapping[str, Any]) -> dict[str, Any]:
 def _message(message: Any, ids: dict[Any, str]) -> Any:
     if not isinstance(message, Mapping):
         return message
-    return {**_bare(message), "content": [_block(block, ids) for block in _listed(message.get("content"))]}
+    return {**_bare(message), "content": [_block(block, ids) for block in listed(message.get("content"))]}
 
 
 def _block(block: Any, ids: dict[Any, str]) -> Any:
@@ -462,7 +463,3 @@ def _ids(block: Mapping[str, Any]) -> Iterator[str]:
 
 def _bare(value: Any) -> Any:
     return {name: item for name, item in value.items() if name != "_meta"} if isinstance(value, Mapping) else value
-
-
-def _listed(value: Any) -> list[Any]:
-    return value if isinstance(value, list) else [] if value is None else [value]

@@ -13,6 +13,7 @@ from typing import Any, Final, get_args
 
 import msgspec
 
+from samplegate.core.matching.conditions import listed
 from samplegate.core.matching.secrecy import looks_secret, secret_fields
 from samplegate.core.policyfile.tree import PolicyError
 from samplegate.core.prompt import Failure
@@ -40,7 +41,7 @@ def answered(params: Mapping[str, Any], result: Any, *, input_tokens: int | None
         return None
     if "action" in result:
         return _taped(params, _form(params, result))
-    blocks = [_block(block) for block in _listed(result.get("content"))]
+    blocks = [_block(block) for block in listed(result.get("content"))]
     said = {"content": blocks, "model": result.get("model"), "stop_reason": result.get("stopReason")}
     return _taped(params, {**said, "input_tokens": input_tokens, "output_tokens": output_tokens})
 
@@ -101,11 +102,7 @@ def _texts(params: Mapping[str, Any]) -> Iterator[str]:
     message = params.get("message")
     if isinstance(message, str):
         yield message
-    for one in reversed(_listed(params.get("messages"))):
-        for block in _listed(one.get("content") if isinstance(one, Mapping) else None):
+    for one in reversed(listed(params.get("messages"))):
+        for block in listed(one.get("content") if isinstance(one, Mapping) else None):
             if isinstance(block, Mapping) and isinstance(block.get("text"), str):
                 yield block["text"]
-
-
-def _listed(value: Any) -> list[Any]:
-    return value if isinstance(value, list) else [] if value is None else [value]

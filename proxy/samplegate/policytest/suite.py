@@ -11,7 +11,7 @@ from msgspec import Meta
 
 from samplegate.core.eras import LEGACY, MODERN, Era, era_of
 from samplegate.core.matching.conditions import NO_CALL_NAME
-from samplegate.core.policy import Duration, Strict
+from samplegate.core.policy import Amount, Count, Duration, Positive, Strict
 from samplegate.core.prompt import Failure
 from samplegate.core.requests import ELICITATION, SAMPLING, Call, ClientCapabilities, Origin
 
@@ -23,9 +23,6 @@ TOOL_CALL: Final = "tools/call"
 
 Declared: TypeAlias = Literal["sampling", "sampling.tools", "sampling.context", "elicitation.form", "elicitation.url", "roots"]
 """What a client may have declared. ``sampling.tools`` and ``sampling.context`` say ``sampling`` too."""
-Tokens: TypeAlias = Annotated[int, Meta(ge=1)]
-Count: TypeAlias = Annotated[int, Meta(ge=0)]
-Amount: TypeAlias = Annotated[float, Meta(ge=0)]
 Instant: TypeAlias = Annotated[str, Meta(extra_json_schema={"format": "date-time"})]
 
 
@@ -138,7 +135,7 @@ class Expect(Strict, frozen=True, rename={"as_": "as"}):
     ] = None
     model: Annotated[str | None, Meta(description="The model that is asked first.")] = None
     models: Annotated[list[str] | None, Meta(description="All models that would be asked, in order.")] = None
-    max_tokens: Annotated[Tokens | None, Meta(description="The output tokens that the model is asked for.")] = None
+    max_tokens: Annotated[Positive | None, Meta(description="The output tokens that the model is asked for.")] = None
     params: Annotated[dict[str, Any] | None, Meta(description="What the model is asked, by MCP's names; null for what must not be there.")] = None
     content: Annotated[Any, Meta(description="What is answered.")] = None
     as_: Annotated[Literal["cancel", "decline"] | None, Meta(description="What a denied elicitation is answered: `cancel` or `decline`.")] = None

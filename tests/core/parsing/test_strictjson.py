@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from samplegate.core.names import resembling
 from samplegate.core.parsing import strictjson
-from samplegate.core.parsing.strictjson import Fault, decode, folded, named
+from samplegate.core.parsing.strictjson import Fault, decode, named
 
 REFUSED = {
     "a twin member": (b'{"a":1,"a":2}', "a member of an object stands twice"),
@@ -103,11 +104,11 @@ KNOWN = frozenset({"messages", "url", "maxTokens", "_meta", "isError"})
     ],
 )
 def test_a_name_that_another_parser_takes_for_a_known_one_is_found(name: str) -> None:
-    assert name == folded(["x", "messages", name], KNOWN)
+    assert name == resembling(["x", "messages", name], KNOWN)
 
 
 def test_known_and_other_names_resemble_nothing() -> None:
-    assert folded({*KNOWN, "message", "vendor/extra", "is-error", "ключ", ""}, KNOWN) is None
+    assert resembling({*KNOWN, "message", "vendor/extra", "is-error", "ключ", ""}, KNOWN) is None
 
 
 def test_a_name_is_shown_quoted_bounded_and_with_what_is_odd_escaped() -> None:

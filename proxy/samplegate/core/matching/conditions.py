@@ -94,6 +94,11 @@ class Row(NamedTuple):
         return self.build is _found
 
 
+def names_call(match: Match) -> bool:
+    """Whether a tool or method stands anywhere in it, also under ``not``."""
+    return match.tool is not None or match.method is not None or (match.not_ is not None and names_call(match.not_))
+
+
 def no_urls() -> Condition:
     """A rule takes ``mode: url`` only if it says so (policies/README.md, "Conditions")."""
     return Condition("mode", attrgetter("is_url"), lambda is_url: not is_url, "covered: a rule takes urls only if it says mode: url", lambda _: "url")

@@ -14,15 +14,14 @@ import re
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache
-from typing import Any, Final, Literal, TypeAlias
+from typing import Any, Final
 
 import msgspec
 
 from samplegate.core.eras import has_modes
 from samplegate.core.matching.regex import peer_searcher, utf8
 from samplegate.core.parsing.strictjson import named, told
-
-FieldType: TypeAlias = Literal["string", "number", "integer", "boolean", "enum", "multi_enum"]
+from samplegate.core.policy import FieldType
 
 MAX_FIELDS: Final = 1_000  # as many as a request may bring at all
 MAX_CHOICES: Final = 10_000

@@ -14,7 +14,7 @@ import msgspec
 from samplegate.core.catalogue import Catalogue, known
 from samplegate.core.claims import terms
 from samplegate.core.ledger import Terms
-from samplegate.core.matching.conditions import NO_CALL_NAME, Condition, Holds, conditions, listed, names, no_urls, web_only
+from samplegate.core.matching.conditions import NO_CALL_NAME, Condition, Holds, conditions, listed, names, names_call, no_urls, web_only
 from samplegate.core.matching.facts import ABSENT, UNKNOWN, Calls, Facts, Known
 from samplegate.core.matching.regex import Search, any_of
 from samplegate.core.policy import AnswerRule, DenyRule, Match, Model, Policy, Rule
@@ -142,8 +142,7 @@ def compile_match(match: Match, *, grants: bool = False) -> Matcher:
         found.insert(0, no_urls())
     elif grants and any("url" in listed(part.mode) for part in parts) and not any(part.scheme for part in parts):
         found.append(web_only())
-    names_call = any(_names_call(part) for part in parts)
-    return Matcher(tuple(found), _probes(found), names_call, any(NO_CALL_NAME in listed(part.tool) for part in parts))
+    return Matcher(tuple(found), _probes(found), any(map(names_call, parts)), any(NO_CALL_NAME in listed(part.tool) for part in parts))
 
 
 def _spread(match: Match) -> Iterator[Match]:
@@ -154,10 +153,6 @@ def _spread(match: Match) -> Iterator[Match]:
         yield from _spread(inner.not_)
     else:
         yield match
-
-
-def _names_call(match: Match) -> bool:
-    return match.tool is not None or match.method is not None or (match.not_ is not None and _names_call(match.not_))
 
 
 def _compiled(match: Match) -> Iterator[Condition | Negation]:

@@ -12,8 +12,6 @@ import re
 from collections.abc import Iterable
 from typing import Any, Final
 
-from samplegate.core.names import resembles
-
 MAX_BYTES: Final = 32 * 1024 * 1024  # some images or sounds, as base64; more is refused before it is decoded
 MAX_DEPTH: Final = 64  # real requests nest below 10, generated schemas below 30
 MAX_BROKEN: Final = 100_000  # lone surrogates: each is replaced by itself
@@ -50,14 +48,6 @@ def check_values(text: bytes, most: int = MAX_VALUES) -> None:
     """Raises Fault for JSON of more than ``most`` values, without reading it."""
     if separators(text) >= most:
         _count(text, most)
-
-
-def folded(names: Iterable[str], known: frozenset[str]) -> str | None:
-    """The first of ``names`` that is not in ``known`` and that a lenient parser takes for one of it, None if there is none (``names.py``).
-
-    Go's and .NET's parsers fold ``Messages`` and ``me\u017f\u017fages`` into ``messages``, and so would see another request than was decided.
-    """
-    return next((name for name in names if resembles(name, known)), None)
 
 
 def named(name: str) -> str:

@@ -49,7 +49,7 @@ def check_prices(draft: Draft, catalogue: Catalogue) -> None:
         if not _asks_a_model(rule) or not draft.sound("rules", index, "limits") or not draft.sound("models"):
             continue
         models = _models(draft, rule)
-        for path, name in _listed(draft, ("rules", index), rule):
+        for path, name in _listed(("rules", index), rule):
             limit = draft.policy.limits.get(name)
             if limit is None or not models or not draft.sound("limits", name):
                 continue
@@ -126,7 +126,7 @@ def _rule(draft: Draft, path: Path, rule: Drawing) -> None:
     seen: set[str] = set()
     if draft.says(*path, "limits") and not rule.limits and draft.sound(*path, "limits"):
         draft.problem((*path, "limits"), "the list is empty; name limits or remove the key")
-    for at, name in _listed(draft, path, rule):
+    for at, name in _listed(path, rule):
         if not draft.sound(*at):
             continue
         if name in seen:
@@ -142,7 +142,7 @@ def _rule(draft: Draft, path: Path, rule: Drawing) -> None:
     _on_limit(draft, path, rule)
 
 
-def _listed(draft: Draft, path: Path, rule: Drawing) -> Iterator[tuple[Path, str]]:
+def _listed(path: Path, rule: Drawing) -> Iterator[tuple[Path, str]]:
     """The limits that a rule names, each with its place."""
     for index, name in enumerate(rule.limits):
         yield (*path, "limits", index), name

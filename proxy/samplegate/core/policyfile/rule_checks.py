@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from samplegate.core.eras import CALLS
-from samplegate.core.matching.conditions import NO_CALL_NAME, TABLE, globs, is_glob, listed, names
+from samplegate.core.matching.conditions import NO_CALL_NAME, TABLE, globs, is_glob, listed, names, names_call
 from samplegate.core.matching.secrecy import looks_secret
 from samplegate.core.policy import (
     AllowRule,
@@ -222,7 +222,7 @@ def _shape(rule: Rule) -> _Shape:
     given = tuple((name, value) for name, value in conditions.items() if not (name in _ALWAYS_THERE and "*" in value.names))
     is_deny = isinstance(rule, DenyRule)
     web_only = not is_deny and (match.scheme is None or {name.lower() for name in listed(match.scheme)} <= {"http", "https"})
-    return _Shape(match, given, conditions, is_deny, _names_call(match), _may_be_url(match), web_only, _doubts(match), _takes_all(rule))
+    return _Shape(match, given, conditions, is_deny, names_call(match), _may_be_url(match), web_only, _doubts(match), _takes_all(rule))
 
 
 class _Names(NamedTuple):
@@ -276,10 +276,6 @@ def _covers(first: _Shape, later: _Shape) -> bool:
     if first.web_only and later.may_be_url and not later.web_only and first.match.scheme is None:
         return False
     return first.match.mode is not None or first.match.kind == "sampling" or not later.may_be_url
-
-
-def _names_call(match: Match) -> bool:
-    return match.tool is not None or match.method is not None or (match.not_ is not None and _names_call(match.not_))
 
 
 def _doubts(match: Match) -> bool:
