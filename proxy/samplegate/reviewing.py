@@ -1,7 +1,7 @@
 """Human review of a request: opens or joins a review, waits for its verdict as long as the peers wait, and carries it
 out. The store is a port.
 
-A verdict is bound to exactly what it was given for (``core.review.binding``, T13), is used once, and holds also if it
+A verdict is bound to exactly what it was given for (``core.review.create``, T13), is used once, and holds also if it
 came after its request had ended: then it answers the next same request. A request that holds one uses it, or gives it
 back (``PendingRequest.held``). What a person changed is decided again by the rule's bounds and limits: no edit exceeds
 them.
