@@ -3,12 +3,14 @@ listener has its own rules of trust."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from typing import Final
 
 from samplegate.urls import address_of
 
 MAX_TOKEN: Final = 16 * 1024  # characters; tokens with many groups in them have 8,000
+_host: Final = re.compile(r"(?:\[([0-9a-f:.]{2,45}(?:%[0-9a-z._-]{1,32})?)\]|([a-z0-9._-]{1,253}))(?::[0-9]{0,5})?")
 
 
 class RequestHeaders:
@@ -67,12 +69,10 @@ class RequestHeaders:
 
 
 def host_name(host: str) -> str:
-    """The name of a Host header in lower case, without port, brackets and a dot at its end; "" if its brackets are not
-    closed, or more than a port follows."""
-    if host.startswith("["):
-        name, end, rest = host[1:].partition("]")
-        return name.lower() if end and rest[:1] in ("", ":") else ""
-    return host.partition(":")[0].removesuffix(".").lower()
+    """The name of a Host header in lower case, without port, brackets and a dot at its end; "" if there is anything else,
+    such as a user before an @."""
+    found = _host.fullmatch(host.lower())
+    return "" if found is None else found[1] or found[2].removesuffix(".")
 
 
 def is_local_name(name: str) -> bool:
