@@ -30,6 +30,7 @@ def post(*lines: bytes, body: bytes = b"{}", version: bytes = b"1.1", length: bo
 
 CHUNKED = b"POST /mcp HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
 OFFER = (b"Connection: Upgrade, HTTP2-Settings", b"HTTP2-Settings: AAMAAABkAAQAAP__")
+CUT = post(*OFFER, b"Upgrade: h2c", body=INNER)
 
 
 @dataclass
@@ -195,6 +196,7 @@ ROWS: dict[str, Row] = {
     "upgrade and close": ([post(b"Connection: close, upgrade", b"Upgrade: h2c") + post(), END], [202], [ONE]),
     "upgrade behind an answer": ([post(), post(*OFFER, b"UPGRADE:h2c", body=INNER), END], [202, 202, 202], [ONE, HIDDEN, LAST]),
     "upgrade behind a request": ([post() + post(*OFFER, b"Upgrade: h2c", body=INNER) + END], [], []),
+    "upgrade behind a request, cut in its head": ([post() + CUT[:60], CUT[60:] + END], [202, 400], [ONE]),
     "upgrade of a bad head": ([post(b"X : y", *OFFER, b"Upgrade: h2c") + END], [400], []),
     "large head at once": ([post(b"X: " + b"y" * HEAD) + END], [431], []),
     "large head in pieces": ([b"POST /mcp HTTP/1.1\r\nX: ", *[b"y" * 1000] * 6, END], [431], []),
@@ -243,7 +245,7 @@ SLOW: dict[str, tuple[list[bytes], list[int]]] = {
     "a head byte by byte": ([post()[:20], *[b"x"] * 1000], []),
     "a second head": ([post(), b"GET /mcp HTTP/1.1\r\nX-Slow: "], [202]),
     "a second head byte by byte": ([post(), b"GET /mcp HTTP/1.1\r\nX-Slow: ", *[b"x"] * 1000], [202]),
-    "a head behind a head": ([post() + b"GET /mcp HTTP/1.1\r\nX-Slow: ", *[b"x"] * 1000], [202]),
+    "a head behind a request": ([post() + b"GET /mcp HTTP/1.1\r\nX-Slow: ", *[b"x"] * 1000], [202]),
     "the head of an upgrade": ([post(*OFFER, b"Upgrade: h2c", body=b"")[:-6], *[b"x"] * 1000], []),
 }
 
@@ -254,6 +256,21 @@ async def test_a_head_that_does_not_come_is_not_waited_for(name: str) -> None:
     async with listening(App(), Bounds(head_time=0.2)) as port:
         found, _ = await exchanged(port, pieces, pause=0.01)
     assert found in (statuses, [])  # a second head may end the connection before the first was answered
+
+
+@pytest.mark.parametrize("before", [b"", post()[:-1]], ids=["a request", "the end of a body"])
+async def test_a_request_does_not_wait_for_the_head_behind_it(before: bytes) -> None:
+    async with listening(App(), Bounds()) as port:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        if before:
+            writer.write(before)
+            await asyncio.sleep(0.02)
+        writer.write(post()[len(before) :] + END[:20])
+        async with asyncio.timeout(BOUND):
+            assert b" 202 " in await reader.readuntil(b"\r\n\r\n")
+            writer.write(END[20:])
+            assert 1 == (await reader.read()).count(b" 202 ")
+        writer.close()
 
 
 async def test_connections_without_a_request_make_room() -> None:

@@ -1,11 +1,13 @@
 """Bounds on the connections of an HTTP listener, around uvicorn's own protocol: how many are open, how long and large a request's head may be,
 and timeouts for clients that send or read nothing.
 
-Each connection has a parser of its own, which reads along and gives uvicorn a request's head once it is complete.
-uvicorn never sees a request to change the protocol: it would lose the body and parse it as the next request. It is
-passed on under another name, as HTTP lets a server ignore it (clients of h2c offer it with ordinary requests). A tunnel
-is refused. Trailers are bounded as a head is, and dropped: who decides by headers has decided before them. A refusal is
-written only if it cannot be mistaken for another request's answer.
+Each connection has a parser of its own, which reads everything before uvicorn does. uvicorn never sees a request to
+change the protocol: it would lose the body and parse it as the next request. So a head is held until it is complete,
+and its ``Upgrade`` is passed on under another name: HTTP lets a server ignore it, and clients of h2c offer it with
+ordinary requests. A head that begins behind another request in the same packet is passed on as it comes, so that the
+request need not wait for it; such a head must not ask for another protocol. A tunnel is refused. Trailers are bounded
+as a head is, and dropped: who decides by headers has decided before them. A refusal is written only if it cannot be
+mistaken for another request's answer.
 """
 
 from __future__ import annotations
@@ -157,9 +159,9 @@ class Connection(asyncio.Protocol):
         self._parser: Any = _parser(self)
         self._state: Literal["idle", "head", "body"] = "idle"
         self._held = bytearray()
-        """What is not passed on yet: the head that is being read, with what came before it in the same piece."""
+        """The head that is being read, which is not passed on yet."""
         self._follows = False
-        """Whether anything came before it."""
+        """Whether anything came before it in the same piece: then it is passed on, for what came before must not wait for it."""
         self._size = 0
         """Bytes of the head that is being read, or of what else came since the last byte of a body: trailers, and what frames chunks."""
         self._url = b""
@@ -224,7 +226,7 @@ class Connection(asyncio.Protocol):
                 self._refuse(_LARGE)
             elif self.in_hand > self._its.bounds.pipelined:
                 self.writer.close()
-            elif self._state == "head":
+            elif self._state == "head" and not self._follows:
                 if not self._held:
                     self.inner.data_received(b"")  # stops uvicorn's timer for idle connections
                 self._held += data
