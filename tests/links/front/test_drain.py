@@ -1,4 +1,4 @@
-"""The end of a process or of one server: nothing new, what is in flight is answered, the rest is let go by a deadline."""
+"""The end of a process: nothing new, what is in flight is answered, the rest is let go by a deadline."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ pytestmark = pytest.mark.anyio
 NOW = Bounds(commit=0.0)
 
 
-async def draining(front: Front, seconds: float = 30, server: str | None = None) -> asyncio.Task[bool]:
-    task = asyncio.ensure_future(front.sessions.drain(seconds, server))
+async def draining(front: Front) -> asyncio.Task[bool]:
+    task = asyncio.ensure_future(front.sessions.drain(30))
     await asyncio.sleep(0)
     return task
 
@@ -78,19 +78,6 @@ async def test_subscriptions_end_at_once_as_their_server_would_end_them() -> Non
     assert await task
 
 
-async def test_one_server_is_drained_without_the_others() -> None:
-    front = Front(Served(silent), bounds=NOW)
-    other = Front(Served(name="other"), sessions=front.sessions)
-    mine, theirs = await front.opened(), await other.opened()
-    assert await front.sessions.drain(30, "docs")
-    assert [503, 503, 200, 200] == [
-        (await call.done()).status for call in (mine.ask(), front.post(initialize()), theirs.ask(), other.post(initialize()))
-    ]
-    assert (True, False) == (mine.conversation.over, theirs.conversation.over)
-    front.sessions.forget("docs")
-    assert 200 == (await front.post(initialize()).done()).status
-
-
 async def test_a_stuck_conversation_does_not_hold_up_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("samplegate.links.front.sessions.LAST", 0.01)
     front = Front()
@@ -101,14 +88,3 @@ async def test_a_stuck_conversation_does_not_hold_up_the_end(monkeypatch: pytest
 
     session.conversation.aclose = stuck  # type: ignore[method-assign]
     await front.sessions.drain(0.01)
-
-
-async def test_open_streams_are_counted_by_era() -> None:
-    front = Front(Served(silent), bounds=NOW)
-    session = await front.opened()
-    calls = [await session.ask().begun(), await session.get().begun(), await front.modern("tools/list").begun()]
-    assert {"legacy": 2, "modern": 1} == front.sessions.streams()
-    await front.sessions.drain(0)
-    for call in calls:
-        await call.done()
-    assert {} == front.sessions.streams()

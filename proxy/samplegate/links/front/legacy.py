@@ -15,15 +15,15 @@ from samplegate.core.jsontext import Malformed
 from samplegate.links import sse
 from samplegate.links.front import answering, heading
 from samplegate.links.front.http import INTERNAL, JSON, Headers, Refused, Reply, Served, busy, not_allowed, refusal, refused
-from samplegate.links.front.sessions import AGAIN, STANDALONE, Session, Sessions
+from samplegate.links.front.sessions import AGAIN, STANDALONE, Session, Sessions, ending
 from samplegate.links.front.stream import CLOSING, DISPLACED, GONE, Reader, Stream
 from samplegate.links.front.visit import Visit
 
 
 async def begin(visit: Visit, served: Served, sessions: Sessions, id: FrameId | None) -> Reply | None:
     """Serve an ``initialize`` without a session. None: it was answered by a stream, or the client has gone."""
-    if sessions.draining(served.name):
-        return busy(503, "draining", "this server is about to end", id, AGAIN)
+    if sessions.draining():
+        return ending(id)
     full = sessions.reserve(visit.caller, id)
     if full is not None:
         return full
@@ -63,7 +63,7 @@ async def _opened(visit: Visit, sessions: Sessions, session: Session, id: FrameI
     reader.given = 0
     if reader.stopped:
         visit.end = reader.stopped
-        return busy(503, "draining", "this server is about to end", id, AGAIN) if reader.stopped == CLOSING else None
+        return ending(id) if reader.stopped == CLOSING else None
     revision = _revision(stream)
     extra: Headers = ()
     if revision is not None:
@@ -152,8 +152,8 @@ async def get(visit: Visit, sessions: Sessions) -> Reply | None:
         return refusal(400, "event", "the event of Last-Event-ID is not kept")
     if place[0].ended and session.ended:
         return refusal(404, "session", "the session is over")
-    if sessions.draining(visit.server) and place[0] is session.standalone:
-        return busy(503, "draining", "this server is about to end", None, AGAIN)
+    if sessions.draining() and place[0] is session.standalone:
+        return ending(None)
     with _Visiting(session, sessions):
         if session.full:
             return _full(sessions, None)
@@ -193,8 +193,8 @@ def _session(visit: Visit, sessions: Sessions, id: FrameId | None) -> Session | 
     if name is None:
         return refusal(400, "session", "the Mcp-Session-Id header is missing: a session begins with initialize", id)
     session = None if heading.SESSION in visit.twice else sessions.find(name.decode("latin-1"), visit.server, visit.caller)
-    if session is None and sessions.draining(visit.server):
-        return busy(503, "draining", "this server is about to end", id, AGAIN)
+    if session is None and sessions.draining():
+        return ending(id)
     if session is None:
         return refusal(404, "session", "there is no such session: begin a new one with initialize", id)
     visit.session = session.tag
@@ -212,8 +212,8 @@ def _full(sessions: Sessions, id: FrameId | None) -> Reply:
 
 
 async def _visited(visit: Visit, sessions: Sessions, session: Session, ids: list[FrameId | None], *, method: str = "") -> Reply | None:
-    if sessions.draining(visit.server, method):
-        return busy(503, "draining", "this server is about to end", ids[0], AGAIN)
+    if sessions.draining(method):
+        return ending(ids[0])
     with _Visiting(session, sessions):
         if session.full:
             return _full(sessions, ids[0])
@@ -232,7 +232,7 @@ async def _visited(visit: Visit, sessions: Sessions, session: Session, ids: list
 
 async def _answered(visit: Visit, sessions: Sessions, session: Session, reader: Reader, ids: list[FrameId | None]) -> Reply | None:
     if reader.stopped == CLOSING:
-        return busy(503, "draining", "this server is about to end", ids[0], AGAIN)
+        return ending(ids[0])
     if reader.stopped == GONE or visit.gone():
         visit.end = GONE
         return None

@@ -27,12 +27,11 @@ from samplegate.links.front.http import (
     Refused,
     Reply,
     Served,
-    busy,
     refusal,
     refused,
     status_of,
 )
-from samplegate.links.front.sessions import AGAIN, Sessions
+from samplegate.links.front.sessions import Sessions, ending
 from samplegate.links.front.stream import CLOSING, GONE, Reader, Stream
 from samplegate.links.front.visit import Visit
 
@@ -203,8 +202,8 @@ async def post(visit: Visit, served: Served, sessions: Sessions, mirrored: Mirro
         return fault
     if frame.kind == "notification":
         return await _notified(visit, served, frame)
-    if sessions.draining(served.name, method):
-        return busy(503, "draining", "this server is about to end", id, AGAIN)
+    if sessions.draining(method):
+        return ending(id)
     full = sessions.ask(visit.caller, id)
     if full is not None:
         return full
@@ -239,7 +238,7 @@ async def _called(visit: Visit, conversation: Conversation, sessions: Sessions, 
         conversation.received(stream.lane, visit.handed_over())
         await answering.first(visit, reader, bounds, sessions.ticks)
         if reader.stopped == CLOSING:
-            return busy(503, "draining", "this server is about to end", asked.id, AGAIN)
+            return ending(asked.id)
         if reader.stopped == GONE:
             visit.end = GONE
             return None

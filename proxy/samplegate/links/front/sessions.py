@@ -64,7 +64,7 @@ class Session:
         return self._side
 
     def asked(self, requests: int, trace: str = "") -> Stream:
-        """The stream of a POST with so many requests. ``trace``: see ``served``. Whoever reads it calls ``left`` at the end."""
+        """The stream of a POST with so many requests. ``trace``: see ``http.Conversation``. Whoever reads it calls ``left`` at the end."""
         stream = Stream(self._held, self._bounds, awaited=requests, keep=True, ways=self)
         stream.on_end = self._answered
         self.asking[stream] = None
@@ -223,6 +223,11 @@ READS: Final = frozenset(
 """Served during a drain: clients send them right after the answer to a call, some before they accept that answer."""
 
 
+def ending(id: FrameId | None) -> Reply:
+    """The refusal of what comes during a drain."""
+    return busy(503, "draining", "this server is about to end", id, AGAIN)
+
+
 class Sessions:
     """The legacy sessions, and every HTTP request that is being served."""
 
@@ -239,7 +244,7 @@ class Sessions:
         self._asking: Counter[str] = Counter()
         """Modern requests in flight by caller."""
         self._closing: set[asyncio.Task[None]] = set()
-        self._draining: set[str | None] = set()
+        self._draining = False
         self._drains: set[asyncio.Event] = set()
         """Set whenever a visit is over, for those who wait for that."""
         self._answered = float("-inf")
@@ -248,9 +253,9 @@ class Sessions:
 
     # -- who may come in -------------------------------------------------------------------------------------------------------------------
 
-    def draining(self, server: str, method: str = "") -> bool:
-        """Whether a server accepts no more requests of this method."""
-        return bool(self._draining) and (None in self._draining or server in self._draining) and method not in READS
+    def draining(self, method: str = "") -> bool:
+        """Whether no more requests of this method are accepted."""
+        return self._draining and method not in READS
 
     def reserve(self, caller: str, id: FrameId | None) -> Reply | None:
         """A place for one more session of a caller, or why there is none. Given back by ``release`` or with the session."""
@@ -288,10 +293,6 @@ class Sessions:
     def open(self) -> int:
         """Legacy sessions that are open."""
         return len(self._by_id)
-
-    def streams(self) -> Counter[str]:
-        """Event streams that are open, by era."""
-        return Counter(visit.era for visit in self.visits if visit.form == "sse")
 
     def made(self, caller: str, server: str, conversation: Conversation) -> Session:
         """A session in a reserved place; not to be found before ``enter``."""
@@ -363,56 +364,48 @@ class Sessions:
         for left in self._drains:
             left.set()
 
-    async def drain(self, seconds: float, server: str | None = None, *, linger: float = 0.0, since: float | None = None) -> bool:
+    async def drain(self, seconds: float, *, linger: float = 0.0, since: float | None = None) -> bool:
         """Accept reads only, let calls in flight be answered for so long, then end all that is left; False if something had to be cut off.
 
-        ``server``: of one server only, which is then gone; None is the whole process. Clients' answers and cancellations still pass.
-        ``linger``: sessions and connections stay for so many seconds after the last call that was answered since ``since`` (by ``clock``; by
-        default, now), but never past ``seconds``.
+        Clients' answers and cancellations still pass. ``linger``: sessions and connections stay for so many seconds after the last call that was
+        answered since ``since`` (by ``clock``; by default, now), but never past ``seconds``.
         """
         since = self.clock() if since is None else since
-        self._draining.add(server)
-        self._stop_subscriptions(server)
-        in_time = await self._quiet(seconds, server, linger, since)
-        for session in [session for session in self._by_id.values() if server in (None, session.server)]:
+        self._draining = True
+        self._stop_subscriptions()
+        in_time = await self._quiet(seconds, linger, since)
+        for session in list(self._by_id.values()):
             self.end(session)
         if self._closing:
             await asyncio.wait(set(self._closing), timeout=LAST)
-        for visit in self._of_server(server):
+        for visit in list(self.visits):
             if visit.reader is not None and not (visit.reader.stream.ended and visit.session):
                 visit.reader.stop(CLOSING)
-        await self._gone(LAST, lambda _: True, server)
+        await self._gone(LAST, lambda _: True)
         return in_time
 
-    def forget(self, server: str) -> None:
-        """A server that was drained is there again."""
-        self._draining.discard(server)
-
-    def _of_server(self, server: str | None) -> list[Visit]:
-        return [visit for visit in self.visits if server in (None, visit.server)]
-
-    def _stop_subscriptions(self, server: str | None) -> None:
-        for visit in self._of_server(server):
+    def _stop_subscriptions(self) -> None:
+        for visit in list(self.visits):
             if visit.era == "modern" and not visit.waits and visit.reader is not None:
                 visit.reader.stop(CLOSING)
 
-    async def _quiet(self, seconds: float, server: str | None, linger: float, since: float) -> bool:
+    async def _quiet(self, seconds: float, linger: float, since: float) -> bool:
         """Wait for the calls in flight and for what their clients ask next; False if a call takes longer than ``seconds``."""
         until = self.clock() + seconds
-        while await self._gone(until - self.clock(), lambda visit: visit.waits, server):
+        while await self._gone(until - self.clock(), lambda visit: visit.waits):
             rest = min(self._answered + linger, until) - self.clock() if self._answered >= since else 0.0
             if rest <= 0:
                 return True
             await asyncio.sleep(rest)
         return False
 
-    async def _gone(self, seconds: float, which: Callable[[Visit], bool], server: str | None) -> bool:
+    async def _gone(self, seconds: float, which: Callable[[Visit], bool]) -> bool:
         """Wait until no such request is in hand; False if it takes longer."""
         left = asyncio.Event()
         self._drains.add(left)
         try:
             async with asyncio.timeout(seconds):
-                while any(which(visit) for visit in self._of_server(server)):
+                while any(which(visit) for visit in self.visits):
                     await left.wait()
                     left.clear()
         except TimeoutError:
