@@ -1,4 +1,4 @@
-"""What systemd is told: ready, reloading, stopping, a line of status, and that the event loop still turns. Not systemd's library.
+"""What systemd is told: ready, reloading, stopping, each with a line of status, and that the event loop still turns. Not systemd's library.
 
 The protocol of ``sd_notify(3)``: datagrams of ``NAME=value`` lines to the socket that NOTIFY_SOCKET names. Nothing here raises: a daemon whose
 supervisor does not listen works on.
@@ -56,10 +56,6 @@ class Notify:
         """The end has begun, and takes up to ``seconds`` more, where given."""
         extended = [] if seconds is None else [f"EXTEND_TIMEOUT_USEC={int(seconds * 1e6)}"]
         return self._say(["STOPPING=1", *extended, *_status(status)])
-
-    def status(self, line: str) -> bool:
-        """A line for ``systemctl status``."""
-        return self._say(_status(line), patience=0.0)
 
     async def feed(self, sleep: Callable[[float], Awaitable[object]] = anyio.sleep) -> None:
         """Give signs of life, twice in the time in which one is expected, until cancelled. It runs in the event loop, so a stuck one gives none."""

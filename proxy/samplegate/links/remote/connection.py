@@ -33,10 +33,10 @@ IDLE: Final = 4.0  # seconds; common servers close after 5, and a call must not 
 MAX_HEADER: Final = 16_384  # bytes of one line of a response's head
 
 
-def pool(*, connections: int = MAX_CONNECTIONS, per_host: int = 0, ssl: aiohttp.Fingerprint | bool = True) -> aiohttp.ClientSession:
+def pool() -> aiohttp.ClientSession:
     """A pool; whoever made it closes it. Only within a running loop."""
     return aiohttp.ClientSession(
-        connector=aiohttp.TCPConnector(limit=connections, limit_per_host=per_host, keepalive_timeout=IDLE, ssl=ssl),
+        connector=aiohttp.TCPConnector(limit=MAX_CONNECTIONS, keepalive_timeout=IDLE),
         cookie_jar=aiohttp.DummyCookieJar(),
         auto_decompress=False,  # a few bytes could become many; compressed answers are refused
         trust_env=False,
