@@ -5,15 +5,17 @@ from __future__ import annotations
 import hashlib
 import hmac
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from functools import lru_cache
-from typing import Final, TypeAlias
+from typing import Final, TypeAlias, TypeVar
 
 import msgspec
 
 from samplegate.core.matching.conditions import globs
 from samplegate.settings.identities import CallerSettings, Token
 from samplegate.settings.servers import ServerSettings
+
+T = TypeVar("T")
 
 KEPT: Final = 4_096  # callers; some hundred bytes each
 SECONDS: Final = 60.0
@@ -51,6 +53,17 @@ Verifier: TypeAlias = Callable[[str], Awaitable[Caller | None]]
 now."""
 
 
+def found_by_digest(table: Mapping[bytes, T], digest: bytes) -> T | None:
+    """The entry for a token's SHA-256.
+
+    The look-up is by a digest, which nobody who does not know a token can bring near to a stored one step by step; the comparison is of
+    constant time all the same.
+    """
+    known = digest if digest in table else _NOBODY
+    same = hmac.compare_digest(digest, known)
+    return table.get(known) if same else None
+
+
 class StaticTokens:
     """The tokens of the settings. A guess costs the same whether there is such a token or not: one hash, one look-up, one comparison."""
 
@@ -58,15 +71,8 @@ class StaticTokens:
         self._names = {bytes.fromhex(token.sha256): token.name for token in tokens}
 
     def name_of(self, token: str) -> str | None:
-        """Whose token it is.
-
-        The look-up is by a digest, which nobody who does not know a token can bring near to a stored one step by step; the comparison is of
-        constant time all the same.
-        """
-        digest = _digest(token)
-        known = digest if digest in self._names else _NOBODY
-        same = hmac.compare_digest(digest, known)
-        return self._names.get(known) if same else None
+        """Whose token it is."""
+        return found_by_digest(self._names, _digest(token))
 
 
 class Bearers:

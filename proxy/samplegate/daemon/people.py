@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import hashlib
-import hmac
 from collections.abc import Collection
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
+from samplegate.callers.tokens import found_by_digest
 from samplegate.settings.identities import PeopleSettings
 
 if TYPE_CHECKING:
     from samplegate.web.context import Person
-
-_NOBODY: Final = bytes(32)  # no token's hash: somebody would have to find a text with it
 
 
 class People:
@@ -33,14 +31,8 @@ class People:
         return self.known(hashlib.sha256(token.encode("utf-8", "surrogatepass")).digest())
 
     def known(self, digest: bytes) -> Person | None:
-        """Whose token has this SHA-256.
-
-        The look-up is by a digest, which nobody who does not know a token can bring near to a stored one step by step; the comparison is of
-        constant time all the same.
-        """
-        known = digest if digest in self._people else _NOBODY
-        same = hmac.compare_digest(digest, known)
-        return self._people.get(known) if same else None
+        """Whose token has this SHA-256."""
+        return found_by_digest(self._people, digest)
 
 
 def misfits(settings: PeopleSettings, reviewers: Collection[str]) -> list[str]:

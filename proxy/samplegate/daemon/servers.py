@@ -18,6 +18,7 @@ import anyio.abc
 import anyio.lowlevel
 import msgspec
 
+from samplegate.callers.tokens import LOCAL
 from samplegate.core.bridge.era_detection import Eras
 from samplegate.core.bridge.negotiation import Opening
 from samplegate.core.eras import META, META_CAPABILITIES
@@ -67,10 +68,6 @@ class Backoff(msgspec.Struct, frozen=True):
         return min(LONGEST, FIRST * 2.0 ** min(self.deaths - 2, 32))
 
 
-LOCAL: Final = "local"
-"""Who calls where nobody needs a token: then there is nobody to share with."""
-
-
 class Places:
     """``most`` of them, taken and given back. One of several callers gets three quarters at most, so that none can keep the others out."""
 
@@ -81,7 +78,7 @@ class Places:
 
     def take(self, caller: str) -> bool:
         """Take one; False where there is none, or the caller has its share."""
-        share = self.most if caller == LOCAL else max(1, self.most * 3 // 4)
+        share = self.most if caller == LOCAL.name else max(1, self.most * 3 // 4)
         if self.taken >= self.most or self._of[caller] >= share:
             return False
         self.taken += 1
