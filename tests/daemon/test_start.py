@@ -9,7 +9,9 @@ import sys
 from pathlib import Path
 from typing import Final
 
-SLOW: Final = frozenset("aiohttp alembic cryptography detect_secrets jinja2 jsonschema jwt litellm markdown_it mcp nh3 sqlalchemy starlette".split())
+SLOW: Final = frozenset(
+    "aiohttp alembic cryptography detect_secrets jinja2 jsonschema jwt litellm markdown_it mcp mcp_types nh3 sqlalchemy starlette".split()
+)
 
 
 def imported(folder: Path) -> set[str]:

@@ -1,6 +1,6 @@
 """`samplegate serve`: reads what it is told, binds its listeners, and runs the daemon. It serves nothing itself.
 
-Everything that can be wrong is found before the first connection is taken (``preparation``, ``listening``).
+Everything that can be wrong is found before the first connection is taken (``preparation``, ``listeners``).
 """
 
 from __future__ import annotations
