@@ -134,7 +134,7 @@ class Reading(msgspec.Struct, frozen=True):
 
 
 def worst(model: Model, facts: ModelFacts, params: Mapping[str, Any]) -> Worst:
-    """The most that asking ``model`` these params may come to; they are within its bounds already (``models.bounded``)."""
+    """The most that asking ``model`` these params may come to; they are within its bounds already (``prompt.bounded``)."""
     return worst_of(model, facts, reading(params), params["maxTokens"])
 
 

@@ -134,7 +134,7 @@ def withheld_from(client: ClientCapabilities, offer: Offer, revision: str) -> li
 
 _META_VERSION: Final = META_VERSION.encode()
 MAX_KEPT: Final = 1024 * 1024  # bytes of what is remembered of a session; a client varies its capabilities by tool at most
-ENTRY: Final = 4096  # bytes that stand for what else one takes: names are bounded (``inflight.MAX_TOOL``)
+ENTRY: Final = 4096  # bytes that stand for what else one takes: names are bounded (``state.MAX_TOOL``)
 MAX_VERSION: Final = 64  # bytes
 
 
