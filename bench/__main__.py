@@ -1,4 +1,5 @@
-"""`python -m bench [--quick] [--json] [--no-peer] [--only stdio|http] [--base REF]`: measures, and prints each row as it is measured.
+"""`python -m bench [--quick] [--json] [--no-peer] [--only stdio|http] [--base REF]`: measures, and prints each row as
+it is measured.
 
 A full run takes about ten minutes.
 """
@@ -73,13 +74,16 @@ QUICK = Size(
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run what was asked for; each row is printed as soon as it is measured. Returns 1 where a measurement failed: missed goals do not count."""
+    """Run what was asked for; each row is printed as soon as it is measured. Returns 1 where a measurement failed:
+    missed goals do not count."""
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="a smoke test: the figures mean little")
     parser.add_argument("--json", action="store_true", help="print the figures and the rows as JSON")
     parser.add_argument("--no-peer", action="store_true", help="leave the peers out, and do not install them")
     parser.add_argument("--only", choices=("stdio", "http"), help="leave the other half out")
-    parser.add_argument("--base", metavar="REF", help="a commit or tag whose version is built and measured in turn with this one")
+    parser.add_argument(
+        "--base", metavar="REF", help="a commit or tag whose version is built and measured in turn with this one"
+    )
     args = parser.parse_args(arguments)
     try:
         pair = None if args.base is None else (base.present(), base.earlier(args.base))
@@ -102,7 +106,8 @@ class Bench:
     """The measurements, one after the other. One that fails is a row that says so, and the next one follows."""
 
     def __init__(self, table: Table, *, peers: bool, pair: tuple[Sequence[str], Sequence[str]] | None = None) -> None:
-        """``pair``: the interpreters of this version and of an earlier one, in environments made alike; None measures this one alone."""
+        """``pair``: the interpreters of this version and of an earlier one, in environments made alike; None measures
+        this one alone."""
         self.figures = Figures(machine.describe())
         self.failed = False
         self._table = table
@@ -148,7 +153,10 @@ class Bench:
             return report.large(figures.large, size.large_size >> 20, faults)
 
         def beside() -> Iterable[Row]:
-            figures.beside = {name: large.beside(by_name[name], size.beside_rounds, 2000, size.large_size) for name in ("floor", "gate")}
+            figures.beside = {
+                name: large.beside(by_name[name], size.beside_rounds, 2000, size.large_size)
+                for name in ("floor", "gate")
+            }
             return report.beside(figures.beside)
 
         def decided() -> Iterable[Row]:
@@ -183,7 +191,10 @@ class Bench:
             return table.calls(figures.calls)
 
         def many() -> Iterable[Row]:
-            sizes: list[tuple[sessions.Behind, int, int]] = [("HTTP", size.idle, size.calling), ("stdio", size.children, size.children)]
+            sizes: list[tuple[sessions.Behind, int, int]] = [
+                ("HTTP", size.idle, size.calling),
+                ("stdio", size.children, size.children),
+            ]
             for behind, idle, calling in sizes:
                 figures.sessions.append(sessions.measure(behind, idle, calling, size.each))
                 yield from table.sessions(figures.sessions[-1])

@@ -1,6 +1,8 @@
-"""A stdio MCP server of both eras that takes as little time as a Python one can: it answers without parsing where the client writes as ours does.
+"""A stdio MCP server of both eras that takes as little time as a Python one can: it answers without parsing where the
+client writes as ours does.
 
-Not a model of a server: it is the other end of every lap, so its own time must be small and the same behind every variant.
+Not a model of a server: it is the other end of every lap, so its own time must be small and the same behind every
+variant.
 """
 
 from __future__ import annotations
@@ -10,11 +12,13 @@ import re
 import sys
 from typing import Final
 
-OURS: Final = re.compile(rb'\{"jsonrpc":"2\.0","id":(\d+),"method":"tools/call","params":\{"name":"echo","arguments":\{"reply":(\d+),')
-TOOL: Final = b'{"name":"echo","inputSchema":{"type":"object","properties":{"reply":{"type":"integer"},"text":{"type":"string"}}}}'
+OURS: Final = re.compile(
+    rb'\{"jsonrpc":"2\.0","id":(\d+),"method":"tools/call","params":\{"name":"echo","arguments":\{"reply":(\d+),'
+)
+TOOL: Final = b'{"name":"echo","inputSchema":{"type":"object","properties":{"reply":{"type":"integer"},"text":{"type":"string"}}}}'  # noqa: E501
 
 
-DISCOVER: Final = b'{"resultType":"complete","supportedVersions":["2026-07-28"],"capabilities":{"tools":{}},"ttlMs":0,"cacheScope":"private"}'
+DISCOVER: Final = b'{"resultType":"complete","supportedVersions":["2026-07-28"],"capabilities":{"tools":{}},"ttlMs":0,"cacheScope":"private"}'  # noqa: E501
 
 
 def _reply(size: int) -> bytes:
@@ -27,7 +31,11 @@ def _result(method: str, params: dict[str, object]) -> bytes:
         return DISCOVER
     if method == "initialize":
         version = json.dumps(params.get("protocolVersion", "2025-11-25")).encode()
-        return b'{"protocolVersion":' + version + b',"capabilities":{"tools":{}},"serverInfo":{"name":"bare","version":"1"}}'
+        return (
+            b'{"protocolVersion":'
+            + version
+            + b',"capabilities":{"tools":{}},"serverInfo":{"name":"bare","version":"1"}}'
+        )
     if method == "tools/list":
         return b'{"tools":[' + TOOL + b"]}"
     if method == "tools/call":

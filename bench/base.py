@@ -1,7 +1,7 @@
 """An earlier version of the gate, to be measured beside the present one: `make bench BASE=v0.1.0`.
 
-Each version gets an environment of its own in bench/.base, with the packages of its own lock file and nothing else. Both are made alike, since
-the packages that tests need, and modules that are not compiled, slow a start down.
+Each version gets an environment of its own in bench/.base, with the packages of its own lock file and nothing else.
+Both are made alike, since the packages that tests need, and modules that are not compiled, slow a start down.
 """
 
 from __future__ import annotations
@@ -28,14 +28,17 @@ VERSION: Final = f"{SOURCE}/samplegate/__init__.py"
 def earlier(ref: str) -> tuple[str, ...]:
     """The interpreter that has this version, as the beginning of a command. Builds its environment on first use.
 
-    ``ref``: a commit, a branch or a tag. Raises RuntimeError where git does not know it, or where it cannot be installed.
+    ``ref``: a commit, a branch or a tag. Raises RuntimeError where git does not know it, or where it cannot be
+    installed.
     """
     commit = _commit(ref)
     tree = FOLDER / commit
     if not (tree / LOCK).is_file():
         archive = _git("archive", "--format=tar", commit)
         if archive.returncode:
-            raise RuntimeError(f"BASE={ref}: git cannot read {commit}: {archive.stderr.decode(errors='replace').strip()}")
+            raise RuntimeError(
+                f"BASE={ref}: git cannot read {commit}: {archive.stderr.decode(errors='replace').strip()}"
+            )
         with tarfile.open(fileobj=io.BytesIO(archive.stdout)) as files:
             files.extractall(tree, filter="data")
     return _interpreter(tree)
@@ -54,7 +57,10 @@ def _commit(ref: str) -> str:
     version = _git("show", f"{release}:{VERSION}")
     if version.returncode == 0 and f'"{ref.removeprefix("v")}"' in version.stdout.decode():
         return release
-    raise RuntimeError(f"BASE={ref}: git knows no such commit, and tests/upgrade/base names another version; fetch the tags (git fetch --tags)")
+    raise RuntimeError(
+        f"BASE={ref}: git knows no such commit, and tests/upgrade/base names another version; fetch the tags (git fetch"
+        " --tags)"
+    )
 
 
 def _interpreter(tree: Path) -> tuple[str, ...]:
@@ -63,14 +69,30 @@ def _interpreter(tree: Path) -> tuple[str, ...]:
     folder = FOLDER / hashlib.sha256(lock.read_bytes() + bytes(source)).hexdigest()[:16]
     python = folder / ("Scripts" if sys.platform == "win32" else "bin") / "python"
     if not (folder / "installed").is_file():
-        print(f"bench: installing the packages of {tree.relative_to(ROOT.parent)} into bench/.base (a minute or two)", file=sys.stderr)
+        print(
+            f"bench: installing the packages of {tree.relative_to(ROOT.parent)} into bench/.base (a minute or two)",
+            file=sys.stderr,
+        )
         venv.create(folder, clear=True, with_pip=True)
-        install = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--require-hashes", "-r", str(lock)]
+        install = [
+            str(python),
+            "-m",
+            "pip",
+            "install",
+            "--quiet",
+            "--disable-pip-version-check",
+            "--require-hashes",
+            "-r",
+            str(lock),
+        ]
         done = subprocess.run(install, check=False, capture_output=True, text=True)
         if done.returncode:
             raise RuntimeError(f"the packages of {lock} cannot be installed: {done.stderr.strip()[-1000:]}")
         packages = subprocess.run(
-            [str(python), "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"], check=True, capture_output=True, text=True
+            [str(python), "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"],
+            check=True,
+            capture_output=True,
+            text=True,
         )
         Path(packages.stdout.strip(), "samplegate.pth").write_text(f"{source}\n", encoding="utf-8")
         (folder / "installed").touch()

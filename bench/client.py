@@ -1,4 +1,5 @@
-"""The client of every lap: blocking pipes and no parsing, so that its own time is small and the same for every variant."""
+"""The client of every lap: blocking pipes and no parsing, so that its own time is small and the same for every
+variant."""
 
 from __future__ import annotations
 
@@ -28,7 +29,9 @@ class Connection:
     def __init__(self, command: Sequence[str]) -> None:
         environment = os.environ | {"PYTHONPATH": str(Path(__file__).resolve().parent.parent / "proxy")}
         self._said = tempfile.TemporaryFile()  # noqa: SIM115  closed with the connection
-        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._said, env=environment, bufsize=1 << 20)
+        self.process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._said, env=environment, bufsize=1 << 20
+        )
         assert self.process.stdin is not None
         assert self.process.stdout is not None
         self._in, self._out = self.process.stdin, self.process.stdout
@@ -44,16 +47,23 @@ class Connection:
         """One tools/call with so much text either way. Returns how long it took."""
         self._id += 1
         arguments = PAYLOAD % (reply, text)
-        frame = b'{"jsonrpc":"2.0","id":%d,"method":"tools/call","params":{"name":"echo","arguments":%s}}\n' % (self._id, arguments)
+        frame = b'{"jsonrpc":"2.0","id":%d,"method":"tools/call","params":{"name":"echo","arguments":%s}}\n' % (
+            self._id,
+            arguments,
+        )
         started = time.perf_counter_ns()
         self._round_trip(frame, b"%d" % self._id)
         return time.perf_counter_ns() - started
 
     def sample(self, count: int, at_once: int) -> int:
-        """One tools/call of the sampling server, which asks for so many samples, so many of them at once. Returns how long all of them took."""
+        """One tools/call of the sampling server, which asks for so many samples, so many of them at once. Returns how
+        long all of them took."""
         self._id += 1
         arguments = b'{"count":%d,"at_once":%d}' % (count, at_once)
-        frame = b'{"jsonrpc":"2.0","id":%d,"method":"tools/call","params":{"name":"sample","arguments":%s}}\n' % (self._id, arguments)
+        frame = b'{"jsonrpc":"2.0","id":%d,"method":"tools/call","params":{"name":"sample","arguments":%s}}\n' % (
+            self._id,
+            arguments,
+        )
         started = time.perf_counter_ns()
         self._round_trip(frame, b"%d" % self._id)
         return time.perf_counter_ns() - started
@@ -66,7 +76,10 @@ class Connection:
             line = self._out.readline()
             if not line:
                 self._said.seek(0)
-                raise RuntimeError(f"{self.process.args!r} ended before it answered: {self._said.read()[-2000:].decode(errors='replace')}")
+                raise RuntimeError(
+                    f"{self.process.args!r} ended before it answered:"
+                    f" {self._said.read()[-2000:].decode(errors='replace')}"
+                )
             if b'"id":' + id not in line and b'"id": ' + id not in line:
                 continue  # a notification of the peer's
             if b'"result"' not in line[:200] and b'"result"' not in line[-200:]:

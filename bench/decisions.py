@@ -1,4 +1,5 @@
-"""`python -m bench.decisions`: how long one decision takes over 1, 100 and 1000 rules of which only the last takes the request."""
+"""`python -m bench.decisions`: how long one decision takes over 1, 100 and 1000 rules of which only the last takes the
+request."""
 
 from __future__ import annotations
 
@@ -38,18 +39,30 @@ REQUESTS: Final[tuple[Request, ...]] = (_sampling, _form)
 
 
 def policy(rules: int) -> Policy:
-    """Rules of every kind, one in eight with an expression to look for, none of which takes the two requests; the last takes everything."""
+    """Rules of every kind, one in eight with an expression to look for, none of which takes the two requests; the last
+    takes everything."""
     before = [_rule(index) for index in range(rules - 1)]
-    return Policy(version=1, models=[Model(name="smart", model="anthropic/claude-sonnet-4-5")], rules=[*before, ForwardRule(name="last")])
+    return Policy(
+        version=1,
+        models=[Model(name="smart", model="anthropic/claude-sonnet-4-5")],
+        rules=[*before, ForwardRule(name="last")],
+    )
 
 
 def _rule(index: int) -> Rule:
     name = f"rule {index}"
     match index % 8:
         case 0:
-            return AllowRule(name=name, match=Match(kind="sampling", server=[f"server{index}", f"search{index}-*"], max_tokens=Range(max=4000)))
+            return AllowRule(
+                name=name,
+                match=Match(kind="sampling", server=[f"server{index}", f"search{index}-*"], max_tokens=Range(max=4000)),
+            )
         case 1:
-            return AnswerRule(name=name, match=Match(kind="elicitation", server=f"db{index}", fields=["confirm"]), content={"confirm": True})
+            return AnswerRule(
+                name=name,
+                match=Match(kind="elicitation", server=f"db{index}", fields=["confirm"]),
+                content={"confirm": True},
+            )
         case 2:
             return DenyRule(name=name, match=Match(kind="elicitation", mode="form", has=["confirm", f"amount{index}"]))
         case 3:
@@ -61,7 +74,9 @@ def _rule(index: int) -> Rule:
         case 6:
             return DenyRule(name=name, match=Match(server="docs", max_tokens=Range(min=10_000 + index)))
         case 7 if index % 16 == 7:
-            return DenyRule(name=name, match=Match(kind="elicitation", mode="form", field_names=f"(?i)password{index}|token"))
+            return DenyRule(
+                name=name, match=Match(kind="elicitation", mode="form", field_names=f"(?i)password{index}|token")
+            )
         case _:
             return DenyRule(name=name, match=Match(text=f"(?i)^ignore all previous instructions {index}"))
 
@@ -79,7 +94,8 @@ class Speed:
 
 
 def measure(rules: int, laps: int = LAPS, repeats: int | None = None) -> Speed:
-    """Laps of a sampling request and a form by turns, each decision timed by itself; the median of the laps' figures. p50: the mean of the two."""
+    """Laps of a sampling request and a form by turns, each decision timed by itself; the median of the laps' figures.
+    p50: the mean of the two."""
     book = compile_policy(policy(rules), {})
     runs = [_lap(book, repeats or max(200, min(1_000, 100_000 // rules))) for _ in range(laps)]
     p50 = sum(median(median(run[kind]) for run in runs) for kind in range(len(REQUESTS))) / len(REQUESTS)
@@ -105,7 +121,10 @@ def main() -> None:
     for rules in SIZES:
         speed = measure(rules)
         goal = f" (goal {GOAL:.0f})" if rules == 100 else ""
-        print(f"{rules:>5} rules: p50 {speed.p50:7.1f} us{goal}, p99 {speed.p99:7.1f}, {speed.a_second:8.0f} a second, best lap {speed.best:7.1f}")
+        print(
+            f"{rules:>5} rules: p50 {speed.p50:7.1f} us{goal}, p99 {speed.p99:7.1f}, {speed.a_second:8.0f} a second,"
+            f" best lap {speed.best:7.1f}"
+        )
 
 
 if __name__ == "__main__":

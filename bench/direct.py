@@ -1,4 +1,5 @@
-"""`python -m bench.direct URL`: litellm in one process, as a program would call it itself: what the gate's sampling is measured beside.
+"""`python -m bench.direct URL`: litellm in one process, as a program would call it itself: what the gate's sampling is
+measured beside.
 
 A line ``COUNT AT_ONCE stream|whole`` on stdin is a lap; it is answered with the seconds it took.
 """
@@ -53,7 +54,14 @@ def running(url: str) -> Iterator[Direct]:
 
 async def _call(litellm: Any, url: str, streamed: bool) -> None:
     messages = [{"role": "user", "content": TEXT}]
-    target = {"model": "openai/instant", "api_base": url, "api_key": "none", "messages": messages, "max_tokens": MAX_TOKENS, "num_retries": 0}
+    target = {
+        "model": "openai/instant",
+        "api_base": url,
+        "api_key": "none",
+        "messages": messages,
+        "max_tokens": MAX_TOKENS,
+        "num_retries": 0,
+    }
     if not streamed:
         answer = await litellm.acompletion(**target)
         assert answer.choices[0].message.content

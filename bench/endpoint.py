@@ -1,6 +1,8 @@
-"""`python -m bench.endpoint`: an OpenAI-compatible endpoint that answers at once, streamed or whole, and prints its URL. Not a model.
+"""`python -m bench.endpoint`: an OpenAI-compatible endpoint that answers at once, streamed or whole, and prints its
+URL. Not a model.
 
-Its own time must be small and the same for whoever asks, so it reads no more of a request than its length and whether it wants a stream.
+Its own time must be small and the same for whoever asks, so it reads no more of a request than its length and whether
+it wants a stream.
 """
 
 from __future__ import annotations
@@ -30,7 +32,14 @@ def _head(type: bytes, body: bytes) -> bytes:
 
 def _whole() -> bytes:
     choice = {"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": "".join(WORDS)}}
-    answer = {"id": "c1", "object": "chat.completion", "created": 1, "model": "instant-1", "choices": [choice], "usage": USAGE}
+    answer = {
+        "id": "c1",
+        "object": "chat.completion",
+        "created": 1,
+        "model": "instant-1",
+        "choices": [choice],
+        "usage": USAGE,
+    }
     return _head(b"application/json", json.dumps(answer).encode())
 
 

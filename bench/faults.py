@@ -1,4 +1,5 @@
-"""Programs of others that fail while they are measured: the failure is a cell of the table, and the run goes on without the program."""
+"""Programs of others that fail while they are measured: the failure is a cell of the table, and the run goes on without
+the program."""
 
 from __future__ import annotations
 
@@ -15,7 +16,8 @@ FAILURES: Final = (RuntimeError, OSError, TimeoutError)
 
 
 class Faults:
-    """The peers that failed in one measurement, each with its reason. A failure of the gate, the floor or the bare server is raised."""
+    """The peers that failed in one measurement, each with its reason. A failure of the gate, the floor or the bare
+    server is raised."""
 
     def __init__(self) -> None:
         self.why: dict[Name, str] = {}

@@ -1,4 +1,5 @@
-"""The floor: two blocking threads that copy bytes between a client and the command given as arguments. The least that a Python relay can cost."""
+"""The floor: two blocking threads that copy bytes between a client and the command given as arguments. The least that a
+Python relay can cost."""
 
 from __future__ import annotations
 

@@ -27,7 +27,8 @@ class Large:
 
 
 def measure(variants: Sequence[Variant], rounds: int, faults: Faults, size: int = SIZE) -> dict[Name, Large]:
-    """The median of so many calls, interleaved. ``bare`` must be among the variants; a peer that fails has no figures."""
+    """The median of so many calls, interleaved. ``bare`` must be among the variants; a peer that fails has no
+    figures."""
     text = b"x" * size
     with ExitStack() as stack:
         connections: dict[Name, Connection] = {}
@@ -44,13 +45,17 @@ def measure(variants: Sequence[Variant], rounds: int, faults: Faults, size: int 
                     with faults.of(name):
                         times[name].append(connection.call(text, size) / 1e6)
     alive = {name: found for name, found in times.items() if name not in faults.why}
-    added = {name: median(mine - its for mine, its in zip(found, times["bare"], strict=True)) for name, found in alive.items()}
+    added = {
+        name: median(mine - its for mine, its in zip(found, times["bare"], strict=True))
+        for name, found in alive.items()
+    }
     return {name: Large(median(found), added[name]) for name, found in alive.items()}
 
 
 @dataclass(frozen=True, slots=True)
 class Beside:
-    """Microseconds of a small call in one session: alone, and while large frames pass through another session of the same variant."""
+    """Microseconds of a small call in one session: alone, and while large frames pass through another session of the
+    same variant."""
 
     alone_p50: float
     alone_p99: float
@@ -59,7 +64,8 @@ class Beside:
 
 
 def beside(variant: Variant, rounds: int, calls: int, size: int = SIZE) -> Beside:
-    """Small calls in one session, first alone, then for as long as ``rounds`` large calls take in another, and at least ``calls``."""
+    """Small calls in one session, first alone, then for as long as ``rounds`` large calls take in another, and at least
+    ``calls``."""
     with connected(variant.command) as small:
         small.initialize()
         _times(small, calls)
@@ -69,10 +75,13 @@ def beside(variant: Variant, rounds: int, calls: int, size: int = SIZE) -> Besid
 
 
 def _while_passing(small: Connection, command: Sequence[str], rounds: int, size: int) -> list[float]:
-    """The large calls are another process's, so that they do not wait for this client's interpreter, nor this client for theirs."""
+    """The large calls are another process's, so that they do not wait for this client's interpreter, nor this client
+    for theirs."""
     root = Path(__file__).resolve().parent.parent
     passing = [sys.executable, "-m", "bench.large", str(rounds), str(size), *command]
-    with subprocess.Popen(passing, stdout=subprocess.PIPE, cwd=root, env=os.environ | {"PYTHONPATH": str(root)}) as process:
+    with subprocess.Popen(
+        passing, stdout=subprocess.PIPE, cwd=root, env=os.environ | {"PYTHONPATH": str(root)}
+    ) as process:
         assert process.stdout is not None
         process.stdout.readline()
         busy: list[float] = []

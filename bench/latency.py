@@ -1,4 +1,5 @@
-"""What a passed-through call takes, in short interleaved laps with all processes alive: a disturbance of the machine meets every variant."""
+"""What a passed-through call takes, in short interleaved laps with all processes alive: a disturbance of the machine
+meets every variant."""
 
 from __future__ import annotations
 
@@ -25,7 +26,8 @@ class Latency:
 
 
 def measure(variants: Sequence[Variant], laps: int, calls: int, faults: Faults) -> dict[Name, Latency]:
-    """Laps of so many calls, round-robin over the variants. ``bare`` must be among them; a peer that fails has no figures."""
+    """Laps of so many calls, round-robin over the variants. ``bare`` must be among them; a peer that fails has no
+    figures."""
     with ExitStack() as stack:
         connections: dict[Name, Connection] = {}
         for variant in variants:

@@ -1,4 +1,5 @@
-"""What a reservation and its settlement take with few and with many accounts, in memory and in the state's file, and what an account costs there."""
+"""What a reservation and its settlement take with few and with many accounts, in memory and in the state's file, and
+what an account costs there."""
 
 from __future__ import annotations
 
@@ -22,7 +23,8 @@ FEW: Final = 10
 MANY: Final = 100_000
 AT_ONCE: Final = 1_000
 """Draws of one reservation while the accounts are made."""
-MOST: Final = 1_000_000  # requests in thirty days: what is drawn at once drains in some minutes, after which the account would be forgotten
+# requests in thirty days: what is drawn at once drains in some minutes, after which the account would be forgotten
+MOST: Final = 1_000_000
 DRAWN: Final = 100
 Place = Literal["memory", "SQLite"]
 
@@ -53,7 +55,15 @@ class _Kept:
     """Accounts of one limit, none of which ever drains while it is measured."""
 
     def __init__(self, place: Place, state: Path, accounts: int) -> None:
-        terms = Terms("rate", "requests", MOST * SCALE["requests"], "bucket", 30 * 86_400.0, by=("session",), shared=place == "SQLite")
+        terms = Terms(
+            "rate",
+            "requests",
+            MOST * SCALE["requests"],
+            "bucket",
+            30 * 86_400.0,
+            by=("session",),
+            shared=place == "SQLite",
+        )
         self.admission = Admission({"rate": terms}, state=state, clock=time.time, log=_NoLog())
         self._accounts = accounts
 
@@ -99,9 +109,15 @@ async def _measure(place: Place, laps: int, repeats: int, accounts: int) -> Ledg
         state = Path(folder)
         async with _filled(place, state / "few", FEW) as few, _filled(place, state / "many", accounts) as many:
             runs = [(await few.lap(repeats), await many.lap(repeats)) for _ in range(laps)]
-            size = many.memory if place == "memory" else sum(file.stat().st_size for file in (state / "many").rglob("*") if file.is_file())
+            size = (
+                many.memory
+                if place == "memory"
+                else sum(file.stat().st_size for file in (state / "many").rglob("*") if file.is_file())
+            )
     ratio = median(with_many / with_few for with_few, with_many in runs)
-    return Ledger(place, accounts, median(run[0] for run in runs), median(run[1] for run in runs), ratio, size / accounts)
+    return Ledger(
+        place, accounts, median(run[0] for run in runs), median(run[1] for run in runs), ratio, size / accounts
+    )
 
 
 @asynccontextmanager

@@ -15,5 +15,6 @@ def describe() -> str:
 
 
 def load() -> float | None:
-    """The load average of the last fifteen minutes: well over the bench's own 2, and neighbours shook the figures. None where it is not told."""
+    """The load average of the last fifteen minutes: well over the bench's own 2, and neighbours shook the figures. None
+    where it is not told."""
     return os.getloadavg()[2] if hasattr(os, "getloadavg") else None

@@ -1,4 +1,5 @@
-"""What a variant holds in memory beside the server: its processes' RSS and PSS, from Linux's /proc. Not the peak, and not on other systems."""
+"""What a variant holds in memory beside the server: its processes' RSS and PSS, from Linux's /proc. Not the peak, and
+not on other systems."""
 
 from __future__ import annotations
 

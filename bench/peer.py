@@ -14,12 +14,16 @@ FOLDER: Final = HERE / ".peer"
 NODE: Final = HERE.parent / "tests" / "real" / "node.py"
 """Starts the node that the tests' counterparts have: `make bench` installs it before."""
 Environment: TypeAlias = Literal["fastmcp", "mcp-proxy"]
-LOCKS: Final[dict[Environment, Path]] = {"fastmcp": HERE / "requirements-peer.lock", "mcp-proxy": HERE / "requirements-mcp-proxy.lock"}
+LOCKS: Final[dict[Environment, Path]] = {
+    "fastmcp": HERE / "requirements-peer.lock",
+    "mcp-proxy": HERE / "requirements-mcp-proxy.lock",
+}
 """Two: one needs a newer SDK than the other takes."""
 
 
 def python(name: Environment = "fastmcp") -> Path | None:
-    """The Python of an environment, installed if it is not there yet; None, with a word on stderr, where that cannot be done."""
+    """The Python of an environment, installed if it is not there yet; None, with a word on stderr, where that cannot be
+    done."""
     folder, lock = FOLDER / name, LOCKS[name]
     found = folder / ("Scripts" if sys.platform == "win32" else "bin") / "python"
     if _is_installed(folder, lock):

@@ -1,6 +1,7 @@
 """fastmcp's proxy around the command given as arguments; it runs in the peer's own environment, never in the gate's.
 
-Its fastest form: one connected client whose session all calls share, on uvloop. Its default form opens a session for every call.
+Its fastest form: one connected client whose session all calls share, on uvloop. Its default form opens a session for
+every call.
 """
 
 import logging

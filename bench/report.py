@@ -1,4 +1,5 @@
-"""Figures -> rows of the table: each with its goal and whether it is met. Not a test: a busy machine may miss what a quiet one meets."""
+"""Figures -> rows of the table: each with its goal and whether it is met. Not a test: a busy machine may miss what a
+quiet one meets."""
 
 from __future__ import annotations
 
@@ -103,7 +104,9 @@ def latency(found: Mapping[Name, Latency], faults: Faults) -> list[Row]:
     if peer is not None:
         times = peer.added_p50 / gate.added_p50
         beside = f"fastmcp proxy +{peer.added_p50:.0f} us, p99 +{peer.added_p99:.0f} us"
-        rows.append(Row("the same, against the peer, p50", f"{times:.1f} x less", beside, "at least 10 x less", times >= 10))
+        rows.append(
+            Row("the same, against the peer, p50", f"{times:.1f} x less", beside, "at least 10 x less", times >= 10)
+        )
     elif "peer" in faults.why:
         rows.append(Row("the same, against the peer, p50", "", f"fastmcp proxy failed: {faults.why['peer']}"))
     if base is not None:
@@ -113,7 +116,11 @@ def latency(found: Mapping[Name, Latency], faults: Faults) -> list[Row]:
 
 
 def _failed_base(what: str, faults: Faults) -> Sequence[Row]:
-    return [Row(f"{what}, beside the earlier version", "", f"failed: {faults.why['base']}")] if "base" in faults.why else []
+    return (
+        [Row(f"{what}, beside the earlier version", "", f"failed: {faults.why['base']}")]
+        if "base" in faults.why
+        else []
+    )
 
 
 def startup(found: Mapping[Name, float], faults: Faults) -> list[Row]:
@@ -123,7 +130,13 @@ def startup(found: Mapping[Name, float], faults: Faults) -> list[Row]:
     beside += [f"peer failed: {faults.why['peer']}"] if "peer" in faults.why else []
     what = "start to the first answered `initialize`"
     rows = [
-        Row(what, f"+{added['gate']:.0f} ms", "; ".join([*beside, f"bare server {found['bare']:.0f} ms"]), "at most +350 ms", added["gate"] <= 350)
+        Row(
+            what,
+            f"+{added['gate']:.0f} ms",
+            "; ".join([*beside, f"bare server {found['bare']:.0f} ms"]),
+            "at most +350 ms",
+            added["gate"] <= 350,
+        )
     ]
     if "base" in found:
         rows.append(beside_base(what, found["gate"], found["base"], "ms"))
@@ -141,16 +154,29 @@ def decision(speed: Speed) -> Row:
 
 def ledger(found: Ledger) -> Row:
     """What a limit takes."""
-    what = f"a reservation and its settlement among {found.accounts:,} accounts, in {'memory' if found.place == 'memory' else 'the state'}"
+    what = (
+        f"a reservation and its settlement among {found.accounts:,} accounts, in"
+        f" {'memory' if found.place == 'memory' else 'the state'}"
+    )
     measured = f"{us(found.many)} ({found.ratio:.2f} x), {found.bytes_each:,.0f} bytes an account"
-    return Row(what, measured, f"among {FEW} accounts {us(found.few)}", f"at most {LEDGER_GOAL:.0f} x", found.ratio <= LEDGER_GOAL)
+    return Row(
+        what,
+        measured,
+        f"among {FEW} accounts {us(found.few)}",
+        f"at most {LEDGER_GOAL:.0f} x",
+        found.ratio <= LEDGER_GOAL,
+    )
 
 
 def sampling(found: Sampling) -> Row:
     """What a sample takes."""
     what = f"samples through gate and worker, {found.at_once} at a time"
     measured = f"{found.gate:.0f} a second ({found.ratio:.2f} x litellm)"
-    return Row(what, measured, f"litellm called directly {found.direct:.0f} a second, without a stream {found.direct_whole:.0f}")
+    return Row(
+        what,
+        measured,
+        f"litellm called directly {found.direct:.0f} a second, without a stream {found.direct_whole:.0f}",
+    )
 
 
 def memory(gate: Memory | None, python: Memory | None) -> Sequence[Row]:
@@ -158,7 +184,10 @@ def memory(gate: Memory | None, python: Memory | None) -> Sequence[Row]:
     if gate is None or python is None:
         return []
     more = gate.rss - python.rss
-    measured = f"+{more:.1f} MiB RSS, +{gate.pss - python.pss:.1f} MiB PSS, {gate.processes} process{'es' if gate.processes > 1 else ''}"
+    measured = (
+        f"+{more:.1f} MiB RSS, +{gate.pss - python.pss:.1f} MiB PSS, {gate.processes}"
+        f" process{'es' if gate.processes > 1 else ''}"
+    )
     beside = f"`python -c pass` {python.rss:.1f} MiB RSS, {python.pss:.1f} MiB PSS"
     return [Row("memory of `run`, no model called yet", measured, beside, "at most +45 MiB", more <= 45)]
 
@@ -167,7 +196,9 @@ def with_worker(worker: Memory | None, gate: Memory | None, python: Memory | Non
     """What it holds with its worker."""
     if worker is None or gate is None or python is None:
         return []
-    measured = f"+{worker.rss - python.rss:.0f} MiB RSS, +{worker.pss - python.pss:.0f} MiB PSS, {worker.processes} processes"
+    measured = (
+        f"+{worker.rss - python.rss:.0f} MiB RSS, +{worker.pss - python.pss:.0f} MiB PSS, {worker.processes} processes"
+    )
     beside = f"without its worker +{gate.rss - python.rss:.0f} MiB RSS, +{gate.pss - python.pss:.0f} MiB PSS"
     return [Row("the same with the models' worker", measured, beside)]
 
@@ -194,7 +225,14 @@ def beside(found: Mapping[Name, Beside]) -> Sequence[Row]:
     if "gate" not in found or "floor" not in found:
         return []
     gate, floor = found["gate"], found["floor"]
-    measured = f"p50 {gate.alone_p50:.0f} -> {gate.beside_p50:.0f} us, p99 {gate.alone_p99:.0f} -> {gate.beside_p99:.0f} us"
-    its = f"floor p50 {floor.alone_p50:.0f} -> {floor.beside_p50:.0f} us, p99 {floor.alone_p99:.0f} -> {floor.beside_p99:.0f} us"
+    measured = (
+        f"p50 {gate.alone_p50:.0f} -> {gate.beside_p50:.0f} us, p99 {gate.alone_p99:.0f} -> {gate.beside_p99:.0f} us"
+    )
+    its = (
+        f"floor p50 {floor.alone_p50:.0f} -> {floor.beside_p50:.0f} us, p99 {floor.alone_p99:.0f} ->"
+        f" {floor.beside_p99:.0f} us"
+    )
     waits = gate.beside_p99 - gate.alone_p99
-    return [Row("another session's call while such frames pass", measured, its, "does not wait for one", waits < 10_000)]
+    return [
+        Row("another session's call while such frames pass", measured, its, "does not wait for one", waits < 10_000)
+    ]

@@ -1,4 +1,5 @@
-"""Samples a second through the whole gate and its worker, beside litellm called directly in one process: same endpoint, same calls, in laps."""
+"""Samples a second through the whole gate and its worker, beside litellm called directly in one process: same endpoint,
+same calls, in laps."""
 
 from __future__ import annotations
 
@@ -41,7 +42,8 @@ class Sampling:
 
 
 def measure(laps: int, calls: int, at_once: Sequence[int] = (1, 16)) -> tuple[list[Sampling], Memory | None]:
-    """Laps of so many calls, the gate and both manners of the direct ones by turns; and what the gate with its worker then holds in memory."""
+    """Laps of so many calls, the gate and both manners of the direct ones by turns; and what the gate with its worker
+    then holds in memory."""
     with ExitStack() as stack:
         url = stack.enter_context(endpoint.running())
         alone = stack.enter_context(direct.running(url))
@@ -64,7 +66,8 @@ def _sampling(at_once: int, runs: Sequence[tuple[float, float, float]]) -> Sampl
 
 @contextmanager
 def _gate(url: str) -> Iterator[tuple[str, ...]]:
-    """The command of a gate that asks the endpoint, with a decision log: a sample is on record before it is released."""
+    """The command of a gate that asks the endpoint, with a decision log: a sample is on record before it is
+    released."""
     with tempfile.TemporaryDirectory() as folder:
         policy = Path(folder) / "policy.yaml"
         policy.write_text(POLICY.format(url=url), encoding="utf-8")

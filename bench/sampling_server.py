@@ -1,4 +1,5 @@
-"""A stdio MCP server whose one tool asks its client for many samples and waits for them: ``sample {count, at_once}``. Little time of its own.
+"""A stdio MCP server whose one tool asks its client for many samples and waits for them: ``sample {count, at_once}``.
+Little time of its own.
 
 It ends, with a word on stderr, when a sample is refused: a lap that measures refusals is none.
 """
@@ -16,7 +17,9 @@ ASK: Final = (
     + json.dumps(TEXT).encode()
     + b'}}],"maxTokens":%d}}\n'
 )
-INITIALIZED: Final = b'{"protocolVersion":"2025-11-25","capabilities":{"tools":{}},"serverInfo":{"name":"sampling","version":"1"}}'
+INITIALIZED: Final = (
+    b'{"protocolVersion":"2025-11-25","capabilities":{"tools":{}},"serverInfo":{"name":"sampling","version":"1"}}'
+)
 
 
 def _say(frame: bytes) -> None:

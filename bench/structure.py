@@ -3,10 +3,10 @@
     python bench/structure.py                  this checkout
     python bench/structure.py --tree DIR       another checkout, with this interpreter's packages
 
-Files entered: `samplegate run` under `sys.setprofile` counts the package's files whose functions run between a request's
-first byte and its last: a ping, a tool call that samples (scripted model, one limit, a JSONL log), and a tool call that
-elicits and is answered with `samplegate reviews`. Lines are non-blank lines after `ruff format --line-length 150` in a
-copy, so that figures of different line lengths can be compared.
+Files entered: `samplegate run` under `sys.setprofile` counts the package's files whose functions run between a
+request's first byte and its last: a ping, a tool call that samples (scripted model, one limit, a JSONL log), and a tool
+call that elicits and is answered with `samplegate reviews`. Lines are non-blank lines after `ruff format --line-length
+150` in a copy, so that figures of different line lengths can be compared.
 """
 
 from __future__ import annotations
@@ -59,14 +59,17 @@ def policy_in(folder: Path) -> Path:
 
 
 def shape(tree: Path) -> dict[str, Any]:
-    """Modules with code, non-blank lines at 150 columns, the median and the largest module, modules at the package's root."""
+    """Modules with code, non-blank lines at 150 columns, the median and the largest module, modules at the package's
+    root."""
     with tempfile.TemporaryDirectory() as folder:
         copy = Path(folder) / PACKAGE
         shutil.copytree(tree / "proxy" / PACKAGE, copy, ignore=shutil.ignore_patterns("__pycache__"))
         ruff = ["ruff", "format", "--quiet", "--no-cache", "--isolated", "--line-length", "150", str(copy)]
         subprocess.run([sys.executable, "-m", *ruff], check=True)
         counted = {
-            str(path.relative_to(copy)): sum(bool(line.strip()) for line in path.read_text(encoding="utf-8").splitlines())
+            str(path.relative_to(copy)): sum(
+                bool(line.strip()) for line in path.read_text(encoding="utf-8").splitlines()
+            )
             for path in copy.rglob("*.py")
         }
     modules = {name: lines for name, lines in counted.items() if lines}
@@ -97,8 +100,25 @@ class Run:
         self.environment = os.environ | {"PYTHONPATH": str(tree / "proxy"), "XDG_STATE_HOME": str(folder / "state")}
         self.folder, self.found = folder, folder / "files.json"
         self.state = ["--state", str(folder / "state")]
-        gate = ["run", "--policy", str(policy_in(folder)), "--decision-log", str(folder / "decisions.jsonl"), *self.state]
-        command = [sys.executable, __file__, "--probe", str(self.found), *gate, "--", sys.executable, __file__, "--server"]
+        gate = [
+            "run",
+            "--policy",
+            str(policy_in(folder)),
+            "--decision-log",
+            str(folder / "decisions.jsonl"),
+            *self.state,
+        ]
+        command = [
+            sys.executable,
+            __file__,
+            "--probe",
+            str(self.found),
+            *gate,
+            "--",
+            sys.executable,
+            __file__,
+            "--server",
+        ]
         pipes: Any = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
         self.process = subprocess.Popen(command, env=self.environment, **pipes)
         self._id = 0
@@ -124,7 +144,11 @@ class Run:
 
     def initialize(self) -> None:
         """The handshake of a client that can neither sample nor elicit."""
-        client = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "structure", "version": "1"}}
+        client = {
+            "protocolVersion": "2025-11-25",
+            "capabilities": {},
+            "clientInfo": {"name": "structure", "version": "1"},
+        }
         self.answer(self.send("initialize", client))
         self.send("notifications/initialized", {}, notification=True)
 
@@ -142,7 +166,9 @@ class Run:
         """Answer the one pending review on the command line."""
         reviews = [sys.executable, "-m", PACKAGE, "reviews"]
         for _ in range(200):
-            listed = subprocess.run([*reviews, "list", *self.state, "--json"], env=self.environment, capture_output=True, check=False).stdout
+            listed = subprocess.run(
+                [*reviews, "list", *self.state, "--json"], env=self.environment, capture_output=True, check=False
+            ).stdout
             rows = json.loads(listed or "[]")
             if rows:
                 answer = [*reviews, "answer", *self.state, rows[0]["id"], "--accept", "name=Ada"]
@@ -195,7 +221,11 @@ def start_of_run(tree: Path) -> dict[str, float]:
             with _started(command, tree) as process:
                 assert process.stdin is not None
                 assert process.stdout is not None
-                client = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "structure", "version": "1"}}
+                client = {
+                    "protocolVersion": "2025-11-25",
+                    "capabilities": {},
+                    "clientInfo": {"name": "structure", "version": "1"},
+                }
                 _write(process.stdin, {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": client})
                 process.stdout.readline()
                 figures.append(_cost(process.pid))
@@ -217,7 +247,9 @@ def start_of_serve(tree: Path) -> dict[str, float]:
                 "servers": {"one": {"command": sys.executable, "args": [__file__, "--server"]}},
             }
             (folder / "settings.yaml").write_text(json.dumps(config), encoding="utf-8")
-            with _started([sys.executable, "-m", PACKAGE, "serve", "--settings", str(folder / "settings.yaml")], tree) as process:
+            with _started(
+                [sys.executable, "-m", PACKAGE, "serve", "--settings", str(folder / "settings.yaml")], tree
+            ) as process:
                 _await(f"http://127.0.0.1:{admin}/readyz", process)
                 figures.append(_cost(process.pid))
     return _medians(figures)
@@ -304,7 +336,10 @@ def probe(found: Path, arguments: Sequence[str]) -> None:
 def serve() -> None:
     """A stdio server with the tools `sample` and `elicit`, each of which asks the client once."""
     asked = {
-        "sample": ("sampling/createMessage", {"messages": [{"role": "user", "content": {"type": "text", "text": "Hello"}}], "maxTokens": 50}),
+        "sample": (
+            "sampling/createMessage",
+            {"messages": [{"role": "user", "content": {"type": "text", "text": "Hello"}}], "maxTokens": 50},
+        ),
         "elicit": ("elicitation/create", {"message": "Your name?", "requestedSchema": FORM}),
     }
     result: dict[str, Any]
@@ -314,7 +349,11 @@ def serve() -> None:
             continue
         match frame["method"]:
             case "initialize":
-                result = {"protocolVersion": "2025-11-25", "capabilities": {"tools": {}}, "serverInfo": {"name": "structure", "version": "1"}}
+                result = {
+                    "protocolVersion": "2025-11-25",
+                    "capabilities": {"tools": {}},
+                    "serverInfo": {"name": "structure", "version": "1"},
+                }
             case "tools/call":
                 method, params = asked[frame["params"]["name"]]
                 _write(sys.stdout.buffer, {"jsonrpc": "2.0", "id": "q", "method": method, "params": params})

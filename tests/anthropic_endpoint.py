@@ -1,4 +1,5 @@
-"""A real HTTP endpoint on loopback that speaks Anthropic's messages, whole and as a stream. What it says is told by the model's name."""
+"""A real HTTP endpoint on loopback that speaks Anthropic's messages, whole and as a stream. What it says is told by the
+model's name."""
 
 from __future__ import annotations
 
@@ -9,7 +10,13 @@ from typing import Any, Final
 from tests import model_endpoint
 from tests.model_endpoint import Handler, Said, event, joined
 
-_STOPS: Final = {"stop": "end_turn", "length": "max_tokens", "tool": "tool_use", "sequence": "stop_sequence", "filter": "refusal"}
+_STOPS: Final = {
+    "stop": "end_turn",
+    "length": "max_tokens",
+    "tool": "tool_use",
+    "sequence": "stop_sequence",
+    "filter": "refusal",
+}
 
 
 class _Handler(Handler):
@@ -32,8 +39,16 @@ class _Handler(Handler):
         content: list[dict[str, Any]] = []
         if said.texts:
             content.append({"type": "text", "text": joined(said.texts)})
-        content += [{"type": "tool_use", "id": use.id or "", "name": use.name, "input": json.loads(use.arguments)} for use in said.uses]
-        message = {**_head(model), "content": content, "stop_reason": _STOPS.get(said.stop, said.stop), "stop_sequence": None}
+        content += [
+            {"type": "tool_use", "id": use.id or "", "name": use.name, "input": json.loads(use.arguments)}
+            for use in said.uses
+        ]
+        message = {
+            **_head(model),
+            "content": content,
+            "stop_reason": _STOPS.get(said.stop, said.stop),
+            "stop_sequence": None,
+        }
         return message if said.output < 0 else {**message, "usage": {"input_tokens": 7, "output_tokens": said.output}}
 
     def events(self, model: str, said: Said) -> Iterator[bytes]:
@@ -42,21 +57,29 @@ class _Handler(Handler):
             started["usage"] = {"input_tokens": 7, "output_tokens": 1}
         yield _event("message_start", message=started)
         yield _event("ping")
-        blocks = ([("text", None, list(said.texts))] if said.texts else []) + [("tool_use", use, _pieces(use.arguments)) for use in said.uses]
+        blocks = ([("text", None, list(said.texts))] if said.texts else []) + [
+            ("tool_use", use, _pieces(use.arguments)) for use in said.uses
+        ]
         for index, (kind, use, pieces) in enumerate(blocks):
             block: dict[str, Any] = {"type": "text", "text": ""}
             if use is not None:
                 block = {"type": "tool_use", "id": use.id or "", "name": use.name, "input": {}}
             yield _event("content_block_start", index=index, content_block=block)
             for piece in pieces:
-                delta = {"type": "text_delta", "text": piece} if kind == "text" else {"type": "input_json_delta", "partial_json": piece}
+                delta = (
+                    {"type": "text_delta", "text": piece}
+                    if kind == "text"
+                    else {"type": "input_json_delta", "partial_json": piece}
+                )
                 yield _event("content_block_delta", index=index, delta=delta)
             if said.after == "end":
                 yield _event("content_block_stop", index=index)
 
     def ending(self, model: str, said: Said) -> Iterator[bytes]:
         usage = {} if said.output < 0 else {"usage": {"output_tokens": said.output}}
-        yield _event("message_delta", delta={"stop_reason": _STOPS.get(said.stop, said.stop), "stop_sequence": None}, **usage)
+        yield _event(
+            "message_delta", delta={"stop_reason": _STOPS.get(said.stop, said.stop), "stop_sequence": None}, **usage
+        )
         yield _event("message_stop")
 
     def broken(self) -> bytes:

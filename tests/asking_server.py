@@ -1,4 +1,5 @@
-"""A bare stdio server for tests, without an SDK: what it does is told by the arguments of its tool. Run as a program."""
+"""A bare stdio server for tests, without an SDK: what it does is told by the arguments of its tool. Run as a
+program."""
 
 from __future__ import annotations
 
@@ -33,7 +34,8 @@ def ask(method: str, params: dict[str, Any]) -> dict[str, Any]:
 
 
 def call(id: Any, arguments: dict[str, Any]) -> None:
-    """The tool: ``ask`` pushes a request and gives back the answer, ``exit`` leaves, ``repeat`` gives back that much text."""
+    """The tool: ``ask`` pushes a request and gives back the answer, ``exit`` leaves, ``repeat`` gives back that much
+    text."""
     if "exit" in arguments:
         sys.exit(arguments["exit"])
     if "flood" in arguments:
@@ -63,7 +65,12 @@ def main() -> None:
             if frame.get("method") == "initialize":
                 capabilities = frame["params"]["capabilities"]
                 version = frame["params"]["protocolVersion"]
-                write({"id": frame["id"], "result": {"protocolVersion": version, "capabilities": {}, "seen": capabilities}})
+                write(
+                    {
+                        "id": frame["id"],
+                        "result": {"protocolVersion": version, "capabilities": {}, "seen": capabilities},
+                    }
+                )
             elif frame.get("method") == "tools/call":
                 call(frame["id"], frame["params"].get("arguments", {}))
     finally:

@@ -1,4 +1,5 @@
-"""What every test has: asyncio as the only event loop, and a bound on its time. Not fixtures of any part: those stand with their tests."""
+"""What every test has: asyncio as the only event loop, and a bound on its time. Not fixtures of any part: those stand
+with their tests."""
 
 from __future__ import annotations
 
@@ -17,7 +18,8 @@ DEFAULT_SECONDS: Final = 60.0  # a unit test takes milliseconds; this is for a m
 settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("any machine")
 
-if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # started in the background of a script: programs would not hear of Ctrl-C either
+# started in the background of a script: programs would not hear of Ctrl-C either
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
@@ -29,7 +31,8 @@ def anyio_backend() -> str:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
-    """End a test that hangs, set-up and tear-down included. Where there is no SIGALRM, pytest's own `faulthandler_timeout` ends the run."""
+    """End a test that hangs, set-up and tear-down included. Where there is no SIGALRM, pytest's own
+    `faulthandler_timeout` ends the run."""
     if not hasattr(signal, "SIGALRM") or threading.current_thread() is not threading.main_thread():
         return (yield)
     marker = item.get_closest_marker("timeout")

@@ -1,4 +1,5 @@
-"""A real HTTP endpoint on loopback that speaks Gemini's generateContent and streamGenerateContent. What it says is told by the model's name.
+"""A real HTTP endpoint on loopback that speaks Gemini's generateContent and streamGenerateContent. What it says is told
+by the model's name.
 
 Gemini's calls have no ids, and its arguments are values: text that is no JSON is sent as a text in their place.
 """
@@ -60,7 +61,9 @@ class Endpoint(model_endpoint.Endpoint):
     provider = "gemini"
 
 
-def _answer(model: str, said: Said, parts: list[dict[str, Any]], finish: str | None = None, last: bool = False) -> dict[str, Any]:
+def _answer(
+    model: str, said: Said, parts: list[dict[str, Any]], finish: str | None = None, last: bool = False
+) -> dict[str, Any]:
     candidate: dict[str, Any] = {"index": 0}
     if parts or not last:
         candidate["content"] = {"role": "model", "parts": parts}
@@ -68,12 +71,18 @@ def _answer(model: str, said: Said, parts: list[dict[str, Any]], finish: str | N
         candidate["finishReason"] = finish
     answer: dict[str, Any] = {"candidates": [candidate], "modelVersion": f"{model}-2026-01", "responseId": "r1"}
     if said.output >= 0 and last:
-        answer["usageMetadata"] = {"promptTokenCount": 7, "candidatesTokenCount": said.output, "totalTokenCount": 7 + said.output}
+        answer["usageMetadata"] = {
+            "promptTokenCount": 7,
+            "candidatesTokenCount": said.output,
+            "totalTokenCount": 7 + said.output,
+        }
     return answer
 
 
 def _more(said: Said) -> list[dict[str, Any]]:
-    parts: list[dict[str, Any]] = [{"inlineData": {"mimeType": "image/png", "data": said.image}}] if said.image is not None else []
+    parts: list[dict[str, Any]] = (
+        [{"inlineData": {"mimeType": "image/png", "data": said.image}}] if said.image is not None else []
+    )
     for use in said.uses:
         part: dict[str, Any] = {"functionCall": {"name": use.name, "args": _value(use.arguments)}}
         parts.append(part if use.signature is None else {**part, "thoughtSignature": use.signature})

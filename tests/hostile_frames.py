@@ -3,9 +3,9 @@
     for name, make in CALLS.items():
         line = make(7, SIZE)
 
-Each function gives one whole line (no line end) of about ``size`` bytes. CALLS are requests of a client's to a server that
-answers anything, ANSWERS a server's answers, NOTICES notifications of either side. ``modern_call`` is a request with the
-envelope of 2026-07-28, for HTTP.
+Each function gives one whole line (no line end) of about ``size`` bytes. CALLS are requests of a client's to a server
+that answers anything, ANSWERS a server's answers, NOTICES notifications of either side. ``modern_call`` is a request
+with the envelope of 2026-07-28, for HTTP.
 """
 
 from __future__ import annotations
@@ -76,7 +76,9 @@ VALUES: Final[Mapping[str, Value]] = {
     "numbers": _repeated(b"[", b"1e5,", b"1]"),
     "one long name": lambda size: b'{"' + b"x" * size + b'":1}',
     "a long name of lone surrogates": lambda size: b'{"' + b"\\ud800" * (size // 6) + b'":1}',
-    "words of the protocol": _repeated(b'"', b"input_required task requestState -32042 progressToken traceparent \\u0041", b'"'),
+    "words of the protocol": _repeated(
+        b'"', b"input_required task requestState -32042 progressToken traceparent \\u0041", b'"'
+    ),
     "bytes that are not UTF-8": _repeated(b'"', b"\xff\xfe", b'"'),
 }
 """JSON values, or what looks like one, of about that size in bytes."""
@@ -87,13 +89,16 @@ def _request(method: bytes, params: bytes, number: int) -> bytes:
 
 
 def _call(value: Value) -> Make:
-    return lambda number, size: _request(b"tools/call", b'{"name":"echo","arguments":{"text":%b}}' % value(size), number)
+    return lambda number, size: _request(
+        b"tools/call", b'{"name":"echo","arguments":{"text":%b}}' % value(size), number
+    )
 
 
 def _beside(value: Value) -> Make:
     """In a member of the envelope that JSON-RPC does not have."""
     return lambda number, size: (
-        b'{"jsonrpc":"2.0","id":%d,"method":"tools/call","params":{"name":"echo","arguments":{}},"more":%b}' % (number, value(size))
+        b'{"jsonrpc":"2.0","id":%d,"method":"tools/call","params":{"name":"echo","arguments":{}},"more":%b}'
+        % (number, value(size))
     )
 
 
@@ -102,7 +107,9 @@ def _params(value: Value) -> Make:
 
 
 def _meta(value: Value) -> Make:
-    return lambda number, size: _request(b"tools/call", b'{"name":"echo","arguments":{},"_meta":{"progressToken":1,"x":%b}}' % value(size), number)
+    return lambda number, size: _request(
+        b"tools/call", b'{"name":"echo","arguments":{},"_meta":{"progressToken":1,"x":%b}}' % value(size), number
+    )
 
 
 def _names(number: int, size: int) -> bytes:
@@ -127,7 +134,11 @@ CALLS: Final[Mapping[str, Make]] = {
     **{f"{name}, in an argument": _call(value) for name, value in VALUES.items()},
     **{f"{name}, in the envelope": _beside(value) for name, value in VALUES.items()},
     **{f"{name}, in _meta": _meta(value) for name, value in VALUES.items()},
-    **{f"{name}, as params": _params(VALUES[name]) for name in VALUES if "members" in name or "twins" in name or "name" in name},
+    **{
+        f"{name}, as params": _params(VALUES[name])
+        for name in VALUES
+        if "members" in name or "twins" in name or "name" in name
+    },
     "a million members of the envelope": _names,
     "a million members of the envelope and spaces": _spaced_names,
     "a million twins in the envelope": _twins,
@@ -151,7 +162,9 @@ def modern_call(value: Value, place: str = "argument") -> Make:
 
 
 MODERN_CALLS: Final[Mapping[str, Make]] = {
-    f"{name}, in {place}": modern_call(value, place) for place in ("argument", "meta", "capabilities") for name, value in VALUES.items()
+    f"{name}, in {place}": modern_call(value, place)
+    for place in ("argument", "meta", "capabilities")
+    for name, value in VALUES.items()
 }
 """The same with the modern envelope."""
 
@@ -160,11 +173,17 @@ def _result(form: bytes) -> Callable[[Value], Make]:
     return lambda value: lambda number, size: b'{"jsonrpc":"2.0","id":%d,"result":%b}' % (number, form % value(size))
 
 
-_in_content, _bare, _asking = _result(b'{"content":[{"type":"text","text":%b}]}'), _result(b"%b"), _result(b'{"resultType":"input_required","x":%b}')
+_in_content, _bare, _asking = (
+    _result(b'{"content":[{"type":"text","text":%b}]}'),
+    _result(b"%b"),
+    _result(b'{"resultType":"input_required","x":%b}'),
+)
 
 
 def _error(value: Value) -> Make:
-    return lambda number, size: b'{"jsonrpc":"2.0","id":%d,"error":{"code":-32042,"message":"","data":%b}}' % (number, value(size))
+    return lambda number, size: (
+        b'{"jsonrpc":"2.0","id":%d,"error":{"code":-32042,"message":"","data":%b}}' % (number, value(size))
+    )
 
 
 ANSWERS: Final[Mapping[str, Make]] = {
@@ -195,7 +214,8 @@ LIGATURE: Final = "\ufdfa".encode()
 
 
 def many_names(word: bytes) -> Value:
-    """An object of as many names as one may have; the ``word`` in them, its length and their number are what folding them costs."""
+    """An object of as many names as one may have; the ``word`` in them, its length and their number are what folding
+    them costs."""
     count = min(9_000, 250_000 // (len(word.decode()) + 6))
     return lambda _size: b"{" + b",".join(b'"%b%06d":1' % (word, number) for number in range(count)) + b"}"
 
@@ -212,7 +232,9 @@ NAMES: Final[Mapping[str, Value]] = {
 
 def _in_place_of_params(value: Value) -> Make:
     meta = b'"_meta":{' + _VERSION + b"," + _CAPABILITIES + b"{}"
-    return lambda number, size: _request(b"tools/call", b'{"name":"echo",%b,%b,%b}' % (value(size)[1:-1], meta, value(size)[1:]), number)
+    return lambda number, size: _request(
+        b"tools/call", b'{"name":"echo",%b,%b,%b}' % (value(size)[1:-1], meta, value(size)[1:]), number
+    )
 
 
 def _in_replies(number: int, size: int) -> bytes:
@@ -241,7 +263,10 @@ def _in_entries(value: Value) -> Make:
     def make(number: int, size: int) -> bytes:
         entry = b'{"method":"roots/list",%b' % value(size)[1:]
         entries = b",".join(b'"%d":%b' % (key, entry) for key in range(min(25, size // len(entry))))
-        return b'{"jsonrpc":"2.0","id":%d,"result":{"resultType":"input_required","inputRequests":{%b}}}' % (number, entries)
+        return b'{"jsonrpc":"2.0","id":%d,"result":{"resultType":"input_required","inputRequests":{%b}}}' % (
+            number,
+            entries,
+        )
 
     return make
 

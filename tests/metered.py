@@ -8,5 +8,10 @@ from samplegate.records.metrics import NONE, Metrics
 def value(metrics: Metrics, name: str, **labels: object) -> float:
     """A counter or gauge, or how many values a histogram holds, over every series with these labels, summed."""
     wanted = {label: NONE if given is None else str(given) for label, given in labels.items()}
-    samples = [sample for family in metrics.registry.collect() for sample in family.samples if sample.name in (name, f"{name}_count")]
+    samples = [
+        sample
+        for family in metrics.registry.collect()
+        for sample in family.samples
+        if sample.name in (name, f"{name}_count")
+    ]
     return sum(sample.value for sample in samples if wanted.items() <= sample.labels.items())

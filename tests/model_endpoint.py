@@ -1,7 +1,9 @@
-"""What the three model endpoints of the tests have in common: a real HTTP server on loopback that answers as told by the model's name. Not a model.
+"""What the three model endpoints of the tests have in common: a real HTTP server on loopback that answers as told by
+the model's name. Not a model.
 
-A name is a ``Said`` (what a model says), which each shape puts into its own words, whole or as a stream; or something that goes wrong on the way
-(``FAULTS``). The endpoint keeps what arrived, and notices when a client hangs up on a request that it holds.
+A name is a ``Said`` (what a model says), which each shape puts into its own words, whole or as a stream; or something
+that goes wrong on the way (``FAULTS``). The endpoint keeps what arrived, and notices when a client hangs up on a
+request that it holds.
 """
 
 from __future__ import annotations
@@ -31,7 +33,8 @@ class Arrived:
 
 @dataclass(frozen=True)
 class Use:
-    """A tool that the model wants used. ``arguments`` as text: they may be broken. ``name`` None: the first tool that was offered."""
+    """A tool that the model wants used. ``arguments`` as text: they may be broken. ``name`` None: the first tool that
+    was offered."""
 
     arguments: str = '{"city": "Bern"}'
     name: str | None = None
@@ -41,7 +44,8 @@ class Use:
 
 @dataclass(frozen=True)
 class Said:
-    """What a model says. ``texts`` are the pieces of a stream; ``stop`` one of stop, length, tool, sequence, filter, or the provider's own word."""
+    """What a model says. ``texts`` are the pieces of a stream; ``stop`` one of stop, length, tool, sequence, filter, or
+    the provider's own word."""
 
     texts: tuple[str, ...] = ()
     uses: tuple[Use, ...] = ()
@@ -52,14 +56,16 @@ class Said:
     image: str | None = None
     """Base64 of an image/png in the answer."""
     after: str = "end"
-    """What follows the last piece of a stream: end, or cut (the connection breaks), silence (it ends without a word), hold, fail (an error event)."""
+    """What follows the last piece of a stream: end, or cut (the connection breaks), silence (it ends without a word),
+    hold, fail (an error event)."""
     plain: bool = False
     """A stream was asked for, and plain JSON comes."""
 
 
 @dataclass
 class Endpoint:
-    """A running endpoint. ``arrived`` holds every request, ``hung_up`` the model's name of each held request whose client went away."""
+    """A running endpoint. ``arrived`` holds every request, ``hung_up`` the model's name of each held request whose
+    client went away."""
 
     handler: ClassVar[type[Handler]]
     prefix: ClassVar[str] = ""
@@ -92,7 +98,8 @@ class Endpoint:
         return self.arrived.get(timeout=WAIT)
 
     def next_hang_up(self) -> str:
-        """The model's name of the next held request whose client hung up; blocks, raises queue.Empty after WAIT seconds."""
+        """The model's name of the next held request whose client hung up; blocks, raises queue.Empty after WAIT
+        seconds."""
         return self.hung_up.get(timeout=WAIT)
 
     def forget(self) -> None:

@@ -1,4 +1,5 @@
-"""A real OpenAI-compatible HTTP endpoint on loopback: chat completions, whole and as a stream. What it says is told by the model's name."""
+"""A real OpenAI-compatible HTTP endpoint on loopback: chat completions, whole and as a stream. What it says is told by
+the model's name."""
 
 from __future__ import annotations
 
@@ -16,7 +17,11 @@ _STOPS: Final = {"tool": "tool_calls", "sequence": "stop", "filter": "content_fi
 class _Handler(Handler):
     def last_text(self, body: dict[str, Any]) -> str:
         content = body["messages"][-1]["content"]
-        return content if isinstance(content, str) else " ".join(part["text"] for part in content if part["type"] == "text")
+        return (
+            content
+            if isinstance(content, str)
+            else " ".join(part["text"] for part in content if part["type"] == "text")
+        )
 
     def first_tool(self, body: dict[str, Any]) -> str:
         tools = body.get("tools") or [{"function": {"name": "nothing-offered"}}]
@@ -31,7 +36,11 @@ class _Handler(Handler):
     def whole(self, model: str, said: Said) -> object:
         if model == "no-choices":
             return {**_head(model, "chat.completion"), "choices": []}
-        message: dict[str, Any] = {"role": "assistant", "content": joined(said.texts) if said.texts else None, "refusal": said.refusal}
+        message: dict[str, Any] = {
+            "role": "assistant",
+            "content": joined(said.texts) if said.texts else None,
+            "refusal": said.refusal,
+        }
         if said.uses:
             message["tool_calls"] = _calls(said)
         if said.image is not None:
@@ -64,7 +73,12 @@ class _Handler(Handler):
     def ending(self, model: str, said: Said) -> Iterator[bytes]:
         head = _head(model, "chat.completion.chunk")
         if model != "no-choices":
-            yield event({**head, "choices": [{"index": 0, "delta": {}, "finish_reason": _STOPS.get(said.stop, said.stop) or None}]})
+            yield event(
+                {
+                    **head,
+                    "choices": [{"index": 0, "delta": {}, "finish_reason": _STOPS.get(said.stop, said.stop) or None}],
+                }
+            )
         if said.output >= 0:
             yield event({**head, "choices": [], **_usage(said)})
         yield b"data: [DONE]\n\n"
@@ -97,12 +111,18 @@ def _images(data: str) -> list[dict[str, Any]]:
 
 
 def _calls(said: Said) -> list[dict[str, Any]]:
-    calls = ({"type": "function", "function": {"name": use.name, "arguments": use.arguments}, "id": use.id} for use in said.uses)
+    calls = (
+        {"type": "function", "function": {"name": use.name, "arguments": use.arguments}, "id": use.id}
+        for use in said.uses
+    )
     return [{key: value for key, value in call.items() if value is not None} for call in calls]
 
 
 def _policy(handler: Handler, _body: dict[str, Any]) -> None:
-    handler.send(400, {"error": {"message": "content policy", "type": "invalid_request_error", "code": "content_policy_violation"}})
+    handler.send(
+        400,
+        {"error": {"message": "content policy", "type": "invalid_request_error", "code": "content_policy_violation"}},
+    )
 
 
 FAULTS["policy"] = _policy

@@ -41,9 +41,19 @@ class _Handler(Handler):
         head = {"id": "resp_1", "object": "response", "created_at": 1, "model": f"{model}-2026-01", "output": []}
         yield event({"type": "response.created", "response": {**head, "status": "in_progress"}}, "response.created")
         for text in said.texts:
-            yield event({"type": "response.output_text.delta", "item_id": "msg_1", "output_index": 0, "content_index": 0, "delta": text})
+            yield event(
+                {
+                    "type": "response.output_text.delta",
+                    "item_id": "msg_1",
+                    "output_index": 0,
+                    "content_index": 0,
+                    "delta": text,
+                }
+            )
         for index, item in enumerate(_calls(said), 1):
-            yield event({"type": "response.output_item.added", "output_index": index, "item": {**item, "arguments": ""}})
+            yield event(
+                {"type": "response.output_item.added", "output_index": index, "item": {**item, "arguments": ""}}
+            )
             more = {"item_id": item["id"], "output_index": index}
             yield event({"type": "response.function_call_arguments.delta", **more, "delta": item["arguments"]})
             yield event({"type": "response.function_call_arguments.done", **more, "arguments": item["arguments"]})
@@ -67,7 +77,14 @@ class Endpoint(model_endpoint.Endpoint):
 
 def _calls(said: Said) -> list[dict[str, Any]]:
     return [
-        {"type": "function_call", "id": f"fc_{n}", "call_id": use.id or "", "name": use.name, "arguments": use.arguments, "status": "completed"}
+        {
+            "type": "function_call",
+            "id": f"fc_{n}",
+            "call_id": use.id or "",
+            "name": use.name,
+            "arguments": use.arguments,
+            "status": "completed",
+        }
         for n, use in enumerate(said.uses)
     ]
 

@@ -1,4 +1,5 @@
-"""A store of reviews in dicts, for tests of the code around it: its transactions, and the asynchronous ``ReviewStore`` over them."""
+"""A store of reviews in dicts, for tests of the code around it: its transactions, and the asynchronous ``ReviewStore``
+over them."""
 
 from __future__ import annotations
 
@@ -17,7 +18,8 @@ T = TypeVar("T")
 
 
 class MemoryReviews:
-    """Both ports over dicts and ``states.py``. ``fault``: while it is set, ``read`` and ``write`` raise Unavailable with it."""
+    """Both ports over dicts and ``states.py``. ``fault``: while it is set, ``read`` and ``write`` raise Unavailable
+    with it."""
 
     def __init__(self) -> None:
         self.reviews: dict[str, Review] = {}
@@ -38,7 +40,17 @@ class MemoryReviews:
     async def read(self, call: Callable[[ReviewTransactions], T]) -> T:
         return await self.write(call)
 
-    def seek(self, lookup: str, *, stage: Stage, waiter: str, now: float, seconds: float, until: float | None = 0.0, own: str = "") -> Review | None:
+    def seek(
+        self,
+        lookup: str,
+        *,
+        stage: Stage,
+        waiter: str,
+        now: float,
+        seconds: float,
+        until: float | None = 0.0,
+        own: str = "",
+    ) -> Review | None:
         of_it = [review for review in self.reviews.values() if (review.lookup, review.stage) == (lookup, stage)]
         verdicts = [review for review in of_it if states.standing(review, waiter, now, own) == "decided"]
         waiting = [review for review in of_it if states.standing(review, waiter, now) == "pending"]
@@ -80,7 +92,9 @@ class MemoryReviews:
 
     def use(self, uses: Sequence[tuple[str, str, str]], *, now: float) -> bool:
         found = [(self.reviews.get(id), waiter, decision_id) for id, waiter, decision_id in uses]
-        spent = [None if r is None else states.used(r, waiter=waiter, decision_id=name, now=now) for r, waiter, name in found]
+        spent = [
+            None if r is None else states.used(r, waiter=waiter, decision_id=name, now=now) for r, waiter, name in found
+        ]
         if any(after is None for after in spent):
             return False
         for after in spent:
@@ -117,11 +131,19 @@ class MemoryReviews:
         return self.reviews.get(id)
 
     def list(self, filter: Filter) -> Sequence[Review]:
-        found = sorted((review for review in self.reviews.values() if _fits(review, filter)), key=_age, reverse=not filter.oldest_first)
+        found = sorted(
+            (review for review in self.reviews.values() if _fits(review, filter)),
+            key=_age,
+            reverse=not filter.oldest_first,
+        )
         if filter.before is not None:
             last = self.reviews.get(filter.before)
             later = filter.oldest_first
-            found = [] if last is None else [one for one in found if one.id != last.id and (_age(one) > _age(last)) is later]
+            found = (
+                []
+                if last is None
+                else [one for one in found if one.id != last.id and (_age(one) > _age(last)) is later]
+            )
         return found[: filter.limit]
 
     def history(self, id: str) -> Sequence[Event]:
@@ -141,7 +163,10 @@ class MemoryReviews:
 
     def pending(self) -> Mapping[str, tuple[int, float]]:
         waiting = [review for review in self.reviews.values() if review.state == "pending"]
-        by = {name: [review.created for review in waiting if review.reviewer == name] for name in {review.reviewer for review in waiting}}
+        by = {
+            name: [review.created for review in waiting if review.reviewer == name]
+            for name in {review.reviewer for review in waiting}
+        }
         return {name: (len(times), min(times)) for name, times in by.items()}
 
     def purge(self, before: float) -> int:
@@ -151,10 +176,19 @@ class MemoryReviews:
         self.deliveries = {id: delivery for id, delivery in self.deliveries.items() if delivery.review not in gone}
         return len(gone)
 
-    def take_deliveries(self, reviewers: Sequence[str], *, taker: str, now: float, seconds: float, limit: int) -> Sequence[Delivery]:
-        due = [one for one in self.deliveries.values() if one.state == "waiting" and one.due <= now and one.reviewer in reviewers]
+    def take_deliveries(
+        self, reviewers: Sequence[str], *, taker: str, now: float, seconds: float, limit: int
+    ) -> Sequence[Delivery]:
+        due = [
+            one
+            for one in self.deliveries.values()
+            if one.state == "waiting" and one.due <= now and one.reviewer in reviewers
+        ]
         free = [one for one in due if one.taker is None or one.held_until <= now]
-        taken = [replace(one, taker=taker, held_until=now + seconds) for one in sorted(free, key=lambda one: (one.due, one.id))[:limit]]
+        taken = [
+            replace(one, taker=taker, held_until=now + seconds)
+            for one in sorted(free, key=lambda one: (one.due, one.id))[:limit]
+        ]
         self.deliveries.update((one.id, one) for one in taken)
         return taken
 
@@ -174,7 +208,9 @@ class MemoryReviews:
     def postpone(self, delivery: Delivery, *, due: float, said: str, now: float) -> None:
         kept = self.deliveries.get(delivery.id)
         if kept is not None and kept.state == "waiting" and kept.taker == delivery.taker:
-            self.deliveries[kept.id] = replace(kept, due=due, tries=kept.tries + 1, taker=None, held_until=0.0, said=said)
+            self.deliveries[kept.id] = replace(
+                kept, due=due, tries=kept.tries + 1, taker=None, held_until=0.0, said=said
+            )
 
     def _put(self, review: Review) -> Review:
         self.reviews[review.id] = review
@@ -199,9 +235,13 @@ class MemoryReviews:
         self._tell(review, review.state, now, detail=detail)
 
     def _tell(self, review: Review, what: Any, now: float, detail: str = "") -> None:
-        who, door = (review.who, review.door or "gate") if what in ("approved", "rejected", "answered") else ("", "gate")
+        who, door = (
+            (review.who, review.door or "gate") if what in ("approved", "rejected", "answered") else ("", "gate")
+        )
         self._last = next(self._numbers)
-        self.events.append(Event(number=self._last, review=review.id, at=now, what=what, who=who, door=door, detail=detail))
+        self.events.append(
+            Event(number=self._last, review=review.id, at=now, what=what, who=who, door=door, detail=detail)
+        )
         self._nudge()
 
     def _nudge(self) -> None:
@@ -210,14 +250,20 @@ class MemoryReviews:
 
     def _send(self, review: Review, event: Any, now: float) -> None:
         id = f"msg_{next(self._messages):024d}"
-        self.deliveries[id] = Delivery(id=id, review=review.id, reviewer=review.reviewer, event=event, created=now, due=now)
+        self.deliveries[id] = Delivery(
+            id=id, review=review.id, reviewer=review.reviewer, event=event, created=now, due=now
+        )
 
     def _ended(self, delivery: Delivery, state: Any, said: str, now: float) -> None:
         kept = self.deliveries.get(delivery.id)
         if kept is None or kept.state != "waiting" or (state == "failed" and kept.taker != delivery.taker):
             return
-        self.deliveries[kept.id] = replace(kept, state=state, tries=kept.tries + 1, taker=None, held_until=0.0, said=said)
-        self._tell(self.reviews[kept.review], "told" if state == "done" else "untold", now, detail=f"{kept.event}: {said}")
+        self.deliveries[kept.id] = replace(
+            kept, state=state, tries=kept.tries + 1, taker=None, held_until=0.0, said=said
+        )
+        self._tell(
+            self.reviews[kept.review], "told" if state == "done" else "untold", now, detail=f"{kept.event}: {said}"
+        )
 
 
 def _fits(review: Review, filter: Filter) -> bool:

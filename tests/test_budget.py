@@ -1,4 +1,5 @@
-"""The budget of the README against a flood: twenty processes that share one state, half of them killed in the middle."""
+"""The budget of the README against a flood: twenty processes that share one state, half of them killed in the
+middle."""
 
 from __future__ import annotations
 
@@ -28,7 +29,11 @@ UNITS = 10**12
 def readme_policy() -> dict[str, Any]:
     """The README's policy that has a limit in dollars."""
     blocks: list[str] = re.findall(r"```yaml[^\n]*\n(.*?)```", (ROOT / "README.md").read_text("utf-8"), re.DOTALL)
-    (found,) = [loaded for block in blocks if isinstance(loaded := yaml.safe_load(block), dict) and "usd" in str(loaded.get("limits", ""))]
+    (found,) = [
+        loaded
+        for block in blocks
+        if isinstance(loaded := yaml.safe_load(block), dict) and "usd" in str(loaded.get("limits", ""))
+    ]
     policy: dict[str, Any] = found
     return policy
 
@@ -39,7 +44,18 @@ class Flooded:
     def __init__(self, folder: Path, number: int) -> None:
         self.log = folder / f"log-{number}.jsonl"
         environment = {"PYTHONPATH": str(ROOT / "proxy"), "PATH": os.environ["PATH"], "HOME": str(folder)}
-        ours = [sys.executable, "-m", "samplegate", "run", "--policy", "policy.yaml", "--state", "state", "--decision-log", str(self.log)]
+        ours = [
+            sys.executable,
+            "-m",
+            "samplegate",
+            "run",
+            "--policy",
+            "policy.yaml",
+            "--state",
+            "state",
+            "--decision-log",
+            str(self.log),
+        ]
         self.process = subprocess.Popen(
             [*ours, "--", sys.executable, str(SERVER)],
             cwd=folder,
@@ -64,7 +80,8 @@ class Flooded:
 
     def run(self) -> None:
         """Ask until it is over, or until the gate is killed."""
-        with suppress(BrokenPipeError), self.process:  # closing tries once more to write what a killed gate did not read
+        # closing tries once more to write what a killed gate did not read
+        with suppress(BrokenPipeError), self.process:
             self._ask_on()
 
     def _ask_on(self) -> None:
@@ -80,13 +97,18 @@ class Flooded:
                 self.refused += 1
 
     def records(self) -> list[dict[str, Any]]:
-        return [json.loads(line) for line in self.log.read_text().splitlines() if line.endswith("}")] if self.log.exists() else []
+        return (
+            [json.loads(line) for line in self.log.read_text().splitlines() if line.endswith("}")]
+            if self.log.exists()
+            else []
+        )
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     policy = readme_policy()
-    for model in policy["models"]:  # the README's names, but no provider: it answers after a while, so that a kill finds it at work
+    # the README's names, but no provider: it answers after a while, so that a kill finds it at work
+    for model in policy["models"]:
         name = model["name"]
         model.clear()
         model.update(name=name, model="scripted", cases="cases.yaml", price=dict(PRICE))
@@ -119,11 +141,16 @@ def test_a_thousand_requests_of_twenty_processes_spend_no_more_than_the_dollar(f
     assert level <= UNITS, "never more than the dollar, at worst"
     assert UNITS - level < worst, "it was the limit that ended it, and not the number of requests"
     left_open = level - settled
-    assert 0 < left_open <= KILLED * worst, "what the killed ones had open stays at its worst case, one request each at most"
+    assert 0 < left_open <= KILLED * worst, (
+        "what the killed ones had open stays at its worst case, one request each at most"
+    )
     survivors = floods[KILLED:]
     assert all(flood.answered + flood.refused == REQUESTS for flood in survivors)
     assert sum(flood.answered for flood in survivors) * true_cost == sum(
-        round(record["cost_usd"] * UNITS) for flood in survivors for record in flood.records() if record["outcome"] == "answered"
+        round(record["cost_usd"] * UNITS)
+        for flood in survivors
+        for record in flood.records()
+        if record["outcome"] == "answered"
     )
     assert any(record.get("refused_by") for flood in survivors for record in flood.records())
 

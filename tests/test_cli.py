@@ -1,4 +1,5 @@
-"""The command line: what is understood, how it ends, what it costs to start. What the commands do is tested in ``commands/``."""
+"""The command line: what is understood, how it ends, what it costs to start. What the commands do is tested in
+``commands/``."""
 
 from __future__ import annotations
 
@@ -25,7 +26,15 @@ def left_with(argv: list[str]) -> object:
 
 
 def python(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, *arguments], cwd=ROOT / "proxy", capture_output=True, text=True, encoding="utf-8", timeout=30, check=False)
+    return subprocess.run(
+        [sys.executable, *arguments],
+        cwd=ROOT / "proxy",
+        capture_output=True,
+        text=True,
+        encoding="utf-8",
+        timeout=30,
+        check=False,
+    )
 
 
 def test_version_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
@@ -34,7 +43,18 @@ def test_version_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.parametrize(
-    "argv", [[], ["fly"], ["check"], ["test"], ["explain"], ["explain", "r.json"], ["run"], ["schema", "extra"], ["check", "--fly", "x"]]
+    "argv",
+    [
+        [],
+        ["fly"],
+        ["check"],
+        ["test"],
+        ["explain"],
+        ["explain", "r.json"],
+        ["run"],
+        ["schema", "extra"],
+        ["check", "--fly", "x"],
+    ],
 )
 def test_wrong_usage_leaves_with_two(argv: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert 2 == left_with(argv)
@@ -60,7 +80,10 @@ def test_what_the_line_does_not_say_is_left_to_the_settings() -> None:
     assert [None] * 5 == [args.server, args.settings, args.env_file, args.decision_log, args.metrics_file]
 
 
-@pytest.mark.parametrize("argv", [["run", "--policy", "p.yaml"], ["run", "--policy", "p.yaml", "--"], ["run", "--policy", "p.yaml", "server"]])
+@pytest.mark.parametrize(
+    "argv",
+    [["run", "--policy", "p.yaml"], ["run", "--policy", "p.yaml", "--"], ["run", "--policy", "p.yaml", "server"]],
+)
 def test_run_without_a_command_says_where_it_goes(argv: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert 2 == left_with(argv)
     assert "samplegate" in capsys.readouterr().err
@@ -74,7 +97,9 @@ def test_the_line_of_a_run_loads_no_other_command_and_no_part_of_the_gate() -> N
     assert ["samplegate.cli", "samplegate.commands", "samplegate.commands.run"] == python("-c", program).stdout.split()
 
 
-@pytest.mark.parametrize("hook", yaml.safe_load((ROOT / ".pre-commit-hooks.yaml").read_text("utf-8")), ids=lambda hook: hook["id"])
+@pytest.mark.parametrize(
+    "hook", yaml.safe_load((ROOT / ".pre-commit-hooks.yaml").read_text("utf-8")), ids=lambda hook: hook["id"]
+)
 def test_a_pre_commit_hook_is_a_command_that_takes_files(hook: dict[str, str]) -> None:
     program, *arguments = hook["entry"].split()
     assert "samplegate" == program
@@ -123,4 +148,6 @@ def test_a_reader_that_is_gone_before_a_short_output_is_no_crash() -> None:
 def test_headers_are_for_a_server_at_a_url(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert 2 == left_with([command, "--policy", "p.yaml", "--header-from", "A=b", "--", "server"])
     assert f"{command}: --header-from without --url" in capsys.readouterr().err
-    assert ["A=b", "C=d"] == parse([command, "--policy", "p.yaml", "--url", "x", "--header-from", "A=b", "--header-from", "C=d"]).header_from
+    assert ["A=b", "C=d"] == parse(
+        [command, "--policy", "p.yaml", "--url", "x", "--header-from", "A=b", "--header-from", "C=d"]
+    ).header_from

@@ -1,4 +1,5 @@
-"""What is known as a secret without a policy's saying. The samples are put together here, so that no scanner takes this file for a leak."""
+"""What is known as a secret without a policy's saying. The samples are put together here, so that no scanner takes this
+file for a leak."""
 
 from __future__ import annotations
 
@@ -76,13 +77,18 @@ SAMPLES: Final[dict[str, tuple[str, str]]] = {  # name: what stands around the s
 
 
 def test_the_known_patterns_are_these() -> None:
-    """A release of the package that changes them shows here: mend the list, the reference and, for a new one, the samples."""
+    """A release of the package that changes them shows here: mend the list, the reference and, for a new one, the
+    samples."""
     assert {*SAMPLES, "private-key", "putty-private-key"} == KNOWN.keys()
 
 
 def test_the_packages_patterns_that_re2_does_not_take_are_these() -> None:
-    refused = "cloudant-credentials cloudant-credentials-2 ibm-cloud-iam-key ibm-cos-hmac-credentials softlayer-credentials"
-    assert refused.split() == [name for name, expression in detectors._theirs() if detectors._as_re2(name, expression) is None]
+    refused = (
+        "cloudant-credentials cloudant-credentials-2 ibm-cloud-iam-key ibm-cos-hmac-credentials softlayer-credentials"
+    )
+    assert refused.split() == [
+        name for name, expression in detectors._theirs() if detectors._as_re2(name, expression) is None
+    ]
 
 
 def test_nothing_is_left_out_replaced_or_narrowed_that_the_package_no_longer_has() -> None:
@@ -106,7 +112,9 @@ PEM: Final = "\n".join(made(LETTERS + "+/", 64, line) for line in range(26)) + "
 BEGIN, END = "-----BEGIN %sPRIVATE " + "KEY%s-----", "-----END %sPRIVATE " + "KEY%s-----"
 
 
-@pytest.mark.parametrize("sort", [("", ""), ("RSA ", ""), ("EC ", ""), ("OPENSSH ", ""), ("ENCRYPTED ", ""), ("PGP ", " BLOCK")])
+@pytest.mark.parametrize(
+    "sort", [("", ""), ("RSA ", ""), ("EC ", ""), ("OPENSSH ", ""), ("ENCRYPTED ", ""), ("PGP ", " BLOCK")]
+)
 @pytest.mark.parametrize("newline", ["\n", "\r\n", "\\n"])
 def test_a_private_key_is_blotted_out_from_its_first_line_to_its_last(sort: tuple[str, str], newline: str) -> None:
     key = f"{BEGIN % sort}\n{PEM}\n{END % sort}".replace("\n", newline)
@@ -148,8 +156,12 @@ ORDINARY: Final[dict[str, Any]] = {
     "hashes": "\n".join(hashlib.sha256(b"%d" % number).hexdigest() for number in range(500)),
     "ids": "\n".join(f"{number:08x}-0000-4000-8000-{number:012x}" for number in range(500)),
     "base64": base64.b64encode(random.Random(1).randbytes(200_000)).decode(),
-    "addresses": "https://example.com:8080/a@b?c=d http://[::1]:80/ mailto:me@example.com git@host:a/b.git ssh://git@host:22/x",
-    "names in code": "import os\nNODE_AUTH_TOKEN = os.environ['NPM_TOKEN']\nkey = aws_secret_access_key\nsk-learn, hf_hub_download\n",
+    "addresses": (
+        "https://example.com:8080/a@b?c=d http://[::1]:80/ mailto:me@example.com git@host:a/b.git ssh://git@host:22/x"
+    ),
+    "names in code": (
+        "import os\nNODE_AUTH_TOKEN = os.environ['NPM_TOKEN']\nkey = aws_secret_access_key\nsk-learn, hf_hub_download\n"
+    ),
 }
 
 
@@ -165,7 +177,18 @@ def test_our_own_source_holds_none(path: Path) -> None:
 
 @pytest.mark.timeout(20)
 @pytest.mark.parametrize(
-    "unit", ["eyJ", "-----BEGIN PRIVATE " + "KEY-----", "ghp_", "://a:b@", "aws key token ", "artif", "NPM_TOKEN ", "sk-", "MNO"]
+    "unit",
+    [
+        "eyJ",
+        "-----BEGIN PRIVATE " + "KEY-----",
+        "ghp_",
+        "://a:b@",
+        "aws key token ",
+        "artif",
+        "NPM_TOKEN ",
+        "sk-",
+        "MNO",
+    ],
 )
 def test_ten_mebibytes_of_beginnings_take_bounded_time(unit: str) -> None:
     size = 10 * 1024 * 1024
@@ -178,9 +201,14 @@ def test_ten_mebibytes_of_base64_take_bounded_time() -> None:
 
 
 def test_the_package_is_imported_when_it_is_asked_and_not_before() -> None:
-    script = "import sys, samplegate.detectors as d; was = 'detect_secrets' in sys.modules; d.known(); print(was, 'detect_secrets' in sys.modules)"
+    script = (
+        "import sys, samplegate.detectors as d; was = 'detect_secrets' in sys.modules; d.known(); print(was,"
+        " 'detect_secrets' in sys.modules)"
+    )
     command = [sys.executable, "-W", "error", "-c", script]
-    ran = subprocess.run(command, check=False, capture_output=True, text=True, timeout=50, env={"PYTHONPATH": "proxy"}, cwd=ROOT)
+    ran = subprocess.run(
+        command, check=False, capture_output=True, text=True, timeout=50, env={"PYTHONPATH": "proxy"}, cwd=ROOT
+    )
     assert ("False True\n", "") == (ran.stdout, ran.stderr)
 
 

@@ -1,4 +1,5 @@
-"""The documentation against the code: every key of the policy and its tests is described, nothing else is, and every example loads."""
+"""The documentation against the code: every key of the policy and its tests is described, nothing else is, and every
+example loads."""
 
 from __future__ import annotations
 
@@ -75,7 +76,11 @@ def tables(text: str) -> list[str]:
 
 
 def structs() -> dict[str, type[msgspec.Struct]]:
-    found = {name: value for name, value in vars(policy).items() if isinstance(value, type) and issubclass(value, policy.Strict)}
+    found = {
+        name: value
+        for name, value in vars(policy).items()
+        if isinstance(value, type) and issubclass(value, policy.Strict)
+    }
     return {name: struct for name, struct in found.items() if struct not in (policy.Strict, policy.RuleBase)}
 
 
@@ -101,7 +106,10 @@ def examples(path: Path) -> list[Any]:
     if not path.exists():
         return []
     found = [match for match in FENCE.finditer(path.read_text()) if match[1] in {"yaml", "yml"}]
-    return [pytest.param(match[2] or "policy", match[3], id=f"{path.parent.name}-{index}") for index, match in enumerate(found)]
+    return [
+        pytest.param(match[2] or "policy", match[3], id=f"{path.parent.name}-{index}")
+        for index, match in enumerate(found)
+    ]
 
 
 def example_under(heading: str, sort: str) -> str:
@@ -117,7 +125,9 @@ def fits_schema(text: str) -> bool:
 
 @pytest.mark.parametrize("name", structs())
 def test_every_key_of_a_struct_has_a_sentence_and_no_sentence_is_about_nothing(name: str) -> None:
-    assert keys(structs()[name]) == {key for key, value in json_schema()["$defs"][name]["properties"].items() if said(value)}
+    assert keys(structs()[name]) == {
+        key for key, value in json_schema()["$defs"][name]["properties"].items() if said(value)
+    }
 
 
 @pytest.mark.parametrize(("heading", "names"), TABLES.items(), ids=list(TABLES))
@@ -135,9 +145,18 @@ def test_every_key_of_tests_and_scripts_is_described(heading: str, types: tuple[
     assert len(rows) == len(set(rows))
 
 
-@pytest.mark.parametrize(("heading", "types"), [(heading, types) for heading, types in OTHER_TABLES.items() if types[0].__module__ == suite.__name__])
-def test_the_schema_of_the_tests_says_what_the_reference_says(heading: str, types: tuple[type[msgspec.Struct], ...]) -> None:
-    said = {key: value["description"] for struct in types for key, value in cases.json_schema()["$defs"][struct.__name__]["properties"].items()}
+@pytest.mark.parametrize(
+    ("heading", "types"),
+    [(heading, types) for heading, types in OTHER_TABLES.items() if types[0].__module__ == suite.__name__],
+)
+def test_the_schema_of_the_tests_says_what_the_reference_says(
+    heading: str, types: tuple[type[msgspec.Struct], ...]
+) -> None:
+    said = {
+        key: value["description"]
+        for struct in types
+        for key, value in cases.json_schema()["$defs"][struct.__name__]["properties"].items()
+    }
     assert dict(ROW.findall(sections(REFERENCE.read_text())[heading])) == said
 
 
@@ -153,7 +172,8 @@ def test_the_reference_names_every_value_that_a_key_can_take() -> None:
 
 
 @pytest.mark.parametrize(
-    ("sort", "text"), examples(REFERENCE) + examples(README) + [each for each in examples(OPERATORS) if each.values[0] == "settings"]
+    ("sort", "text"),
+    examples(REFERENCE) + examples(README) + [each for each in examples(OPERATORS) if each.values[0] == "settings"],
 )
 def test_every_example_loads(sort: str, text: str, tmp_path: Path) -> None:
     match sort:
@@ -174,10 +194,14 @@ def test_every_example_loads(sort: str, text: str, tmp_path: Path) -> None:
                 load_serve({"HOME": "/srv/u"}, file=tmp_path / "serve.yaml")
             assert [] == [problem for problem in refused.value.problems if "/run/secrets/" not in problem]
         case _:
-            pytest.fail(f"an example is of sort {sort!r}; write ```yaml with one of policy, rules, settings, tests, script")
+            pytest.fail(
+                f"an example is of sort {sort!r}; write ```yaml with one of policy, rules, settings, tests, script"
+            )
 
 
-@pytest.mark.parametrize(("heading", "policies"), [("Tests of a policy", "The policy, whole"), ("Steps", "Limits"), ("Verdicts", "People")])
+@pytest.mark.parametrize(
+    ("heading", "policies"), [("Tests of a policy", "The policy, whole"), ("Steps", "Limits"), ("Verdicts", "People")]
+)
 def test_the_cases_of_the_reference_hold_for_its_policies(heading: str, policies: str) -> None:
     book = load(example_under(policies, "policy"), file="policy", environment={}).policy
     tested = cases.load_cases(example_under(heading, "tests"), file="tests").cases
@@ -204,7 +228,9 @@ def help_of(command: list[str], capsys: pytest.CaptureFixture[str]) -> str:
 def test_every_command_and_flag_of_the_pages_exists(capsys: pytest.CaptureFixture[str]) -> None:
     known = set(re.findall(r"^    (\w+) ", help_of([], capsys), re.MULTILINE))
     helps = {name: help_of([name], capsys) for name in known}
-    helps["reviews"] += "".join(help_of(["reviews", name], capsys) for name in re.findall(r"^    (\w+) ", helps["reviews"], re.MULTILINE))
+    helps["reviews"] += "".join(
+        help_of(["reviews", name], capsys) for name in re.findall(r"^    (\w+) ", helps["reviews"], re.MULTILINE)
+    )
     unknown = []
     for page in PAGES:
         text = page.read_text("utf-8").replace("\\\n", " ")
@@ -213,11 +239,15 @@ def test_every_command_and_flag_of_the_pages_exists(capsys: pytest.CaptureFixtur
         for line in told:
             for name, rest in re.findall(r"\bsamplegate ([a-z]+)\b((?:(?! -- |&&|[|#;]).)*)", line):
                 flags = re.findall(r"(?<=\s)--[a-z-]+", rest)
-                unknown += [f"{page.name}: samplegate {name} {flag}" for flag in ["", *flags] if flag not in helps.get(name, ())]
+                unknown += [
+                    f"{page.name}: samplegate {name} {flag}" for flag in ["", *flags] if flag not in helps.get(name, ())
+                ]
             flag = re.match(r"--[a-z-]+", line)
             if flag and not any(flag[0] in each for each in helps.values()):
                 unknown.append(f"{page.name}: {flag[0]}")
-    assert {"README.md: --init", "README.md: --log-format"} >= set(unknown), "those are Docker's, and one that the page says is none"
+    assert {"README.md: --init", "README.md: --log-format"} >= set(unknown), (
+        "those are Docker's, and one that the page says is none"
+    )
 
 
 def test_every_link_within_the_repository_leads_somewhere() -> None:

@@ -1,4 +1,5 @@
-"""What goes wrong with a model or with the state, through the whole gate: what the server gets, what is on record, what the ledger says after."""
+"""What goes wrong with a model or with the state, through the whole gate: what the server gets, what is on record, what
+the ledger says after."""
 
 from __future__ import annotations
 
@@ -38,7 +39,7 @@ def cost(input_tokens: int, output_tokens: int) -> int:
     return (input_tokens * PRICE["input"] + output_tokens * PRICE["output"]) * DOLLAR // 10**6
 
 
-# ---------------------------------------------------------------------------------------------------------------------------------------------
+# ----------------------------------------------------------------------------------------------------------------------
 # A model: one `samplegate run`, one worker, one endpoint; each model has accounts of its own
 
 SAID: Final = cost(7, 3)  # what the endpoint reports unless told otherwise
@@ -67,14 +68,22 @@ MODELS: Final[dict[str, tuple[str, str, int]]] = {
 def policy_for(url: str) -> str:
     names = ["normal", "no-usage", *MODELS, "killed"]
     own = {"killed": "hang"}
-    models = [{"name": name, "model": f"openai/{own.get(name, name)}", "api_base": url, "api_key_env": "KEY", "price": PRICE} for name in names]
+    models = [
+        {"name": name, "model": f"openai/{own.get(name, name)}", "api_base": url, "api_key_env": "KEY", "price": PRICE}
+        for name in names
+    ]
     limits = {
         "money": {"usd": 100, "per": "day", "tz": "UTC", "by": ["model"]},
         "number": {"requests": 100, "per": "day", "tz": "UTC", "by": ["model"]},
         "one at a time": {"concurrent": 1},
     }
     rule = {"match": {"kind": "sampling"}, "effect": "allow", "limits": list(limits)}
-    impatient = {"name": "hangs", **rule, "match": {"kind": "sampling", "hint": ["hang", "hang-later"]}, "with": {"fallback": False, "timeout": "1s"}}
+    impatient = {
+        "name": "hangs",
+        **rule,
+        "match": {"kind": "sampling", "hint": ["hang", "hang-later"]},
+        "with": {"fallback": False, "timeout": "1s"},
+    }
     policy = {
         "version": 1,
         "models": [{**model, "accepts": ["tools"]} for model in models],
@@ -114,7 +123,9 @@ class Gate:
     def drawn(self, limit: str, model: str) -> int:
         """What stands in the state, in the ledger's units."""
         with closing(sqlite3.connect(self.state / FILE)) as state:
-            rows = state.execute("SELECT limit_name, level FROM accounts WHERE key = ?", (json.dumps([model]),)).fetchall()
+            rows = state.execute(
+                "SELECT limit_name, level FROM accounts WHERE key = ?", (json.dumps([model]),)
+            ).fetchall()
         return sum(level for stored, level in rows if json.loads(stored)[0] == limit)
 
     def slots(self) -> int:
@@ -140,7 +151,11 @@ def is_as_told(gate: Gate, model: str, answer: Mapping[str, Any], expected: tupl
     error, record = answer["error"], gate.record()
     assert (-1, "sampling", reason) == (error["code"], error["data"]["kind"], error["data"]["reason"])
     assert model not in error["message"]
-    assert ("unanswered", reason, error["data"]["decision_id"]) == (record["outcome"], record["reason"], record["decision_id"])
+    assert ("unanswered", reason, error["data"]["decision_id"]) == (
+        record["outcome"],
+        record["reason"],
+        record["decision_id"],
+    )
     (attempt,) = record["attempts"]
     worst = round(record["reserved_usd"] * DOLLAR)
     assert cost(0, MOST) < worst
@@ -152,7 +167,9 @@ def is_as_told(gate: Gate, model: str, answer: Mapping[str, Any], expected: tupl
 
 
 @pytest.mark.parametrize("model", MODELS)
-def test_what_a_model_does_wrong_is_an_error_to_the_server_and_a_true_figure_in_the_ledger(gate: Gate, model: str) -> None:
+def test_what_a_model_does_wrong_is_an_error_to_the_server_and_a_true_figure_in_the_ledger(
+    gate: Gate, model: str
+) -> None:
     is_as_told(gate, model, gate.ask(model), MODELS[model])
 
 
@@ -162,7 +179,9 @@ def test_an_answer_without_usage_is_kept_at_its_worst_case(gate: Gate) -> None:
 
 
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="no /proc here")
-def test_a_worker_that_is_killed_during_a_call_leaves_the_worst_case_and_the_next_request_is_answered(gate: Gate) -> None:
+def test_a_worker_that_is_killed_during_a_call_leaves_the_worst_case_and_the_next_request_is_answered(
+    gate: Gate,
+) -> None:
     gate.endpoint.forget()
     arguments = {"ask": {"method": "sampling/createMessage", "params": gate.params("killed")}}
     gate.client.write(id=2, method="tools/call", params={"name": "t", "arguments": arguments})
@@ -183,14 +202,20 @@ def _workers(gate: int) -> list[int]:
     return [int(child) for child in children if "sampler" in Path(f"/proc/{child}/cmdline").read_text()]
 
 
-# ---------------------------------------------------------------------------------------------------------------------------------------------
+# ----------------------------------------------------------------------------------------------------------------------
 # The state and the clock: the gate in this process, on real accounts in a real file
 
 DAY: Final[dict[str, Any]] = {
     "models": [{"name": "m", "model": "openai/m", "price": PRICE}],
     "limits": {"money": {"usd": 1, "per": "day", "tz": "UTC"}, "number": {"requests": 3, "per": "day", "tz": "UTC"}},
 }
-RULE: Final = {"name": "models", "match": {"kind": "sampling"}, "effect": "allow", "with": {"models": ["m"]}, "limits": ["money", "number"]}
+RULE: Final = {
+    "name": "models",
+    "match": {"kind": "sampling"},
+    "effect": "allow",
+    "with": {"models": ["m"]},
+    "limits": ["money", "number"],
+}
 
 
 class Kept:
@@ -237,12 +262,18 @@ def is_unavailable(kept: Kept, outcome: object, words: str) -> None:
 
 @pytest.mark.anyio
 @pytest.mark.parametrize("fault", ["locked", "corrupt"])
-async def test_a_state_that_cannot_be_asked_leaves_the_server_unanswered_and_charges_nothing(kept: Kept, fault: str) -> None:
+async def test_a_state_that_cannot_be_asked_leaves_the_server_unanswered_and_charges_nothing(
+    kept: Kept, fault: str
+) -> None:
     assert isinstance(await kept.ask(), Answered)
     if fault == "corrupt":
         checkpoint(kept.state)
     with locked(kept.state) if fault == "locked" else moved(kept.state, garbage):
-        is_unavailable(kept, await kept.ask(), {"locked": "another process keeps it locked", "corrupt": "move limits.sqlite3 away"}[fault])
+        is_unavailable(
+            kept,
+            await kept.ask(),
+            {"locked": "another process keeps it locked", "corrupt": "move limits.sqlite3 away"}[fault],
+        )
         assert 1 == len(kept.world.asked), "no model is asked"
     assert ONCE == kept.drawn()
     assert isinstance(await kept.ask(), Answered)
@@ -251,7 +282,9 @@ async def test_a_state_that_cannot_be_asked_leaves_the_server_unanswered_and_cha
 
 
 @pytest.mark.anyio
-async def test_a_full_disk_leaves_the_server_unanswered_and_charges_nothing(kept: Kept, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_full_disk_leaves_the_server_unanswered_and_charges_nothing(
+    kept: Kept, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(sqlite, "MOST_PAGES", 2)
     is_unavailable(kept, await kept.ask(), "make room")
     assert not kept.world.asked
@@ -261,7 +294,9 @@ async def test_a_full_disk_leaves_the_server_unanswered_and_charges_nothing(kept
 
 
 @pytest.mark.anyio
-async def test_a_state_that_fails_while_the_model_answers_gives_the_answer_and_keeps_the_worst_case_until_it_can_be_corrected(kept: Kept) -> None:
+async def test_a_state_that_fails_while_the_model_answers_gives_the_answer_and_keeps_the_worst_case_until_it_can_be_corrected(  # noqa: E501
+    kept: Kept,
+) -> None:
     assert isinstance(await kept.ask(), Answered)
     answer = kept.world.answer
 
@@ -296,7 +331,9 @@ async def test_a_clock_that_jumps_within_its_day_or_back_frees_nothing(kept: Kep
 
 @pytest.mark.anyio
 @pytest.mark.parametrize("jump", [-DAYS, DAYS], ids=["a day back", "a day ahead"])
-async def test_a_clock_that_jumps_while_the_model_answers_leaves_no_less_than_the_truth(kept: Kept, jump: float) -> None:
+async def test_a_clock_that_jumps_while_the_model_answers_leaves_no_less_than_the_truth(
+    kept: Kept, jump: float
+) -> None:
     answer = kept.world.answer
 
     async def answering(_: SampleRequest) -> SampleResult:

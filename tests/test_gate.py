@@ -15,7 +15,20 @@ from samplegate.core.decisions import Answered, Denied, Reason, Unanswered, With
 from samplegate.core.prompt import SampleFailed, SampleRequest, SampleResult
 from samplegate.core.record import Record
 from samplegate.core.session.rounds import ForwardRound, Open, Reply, Settled
-from tests.core.dialogue import ALLOW, ANSWER, DENY, FORWARD, Dialogue, form, modern, one, request, sample, to_client, to_server
+from tests.core.dialogue import (
+    ALLOW,
+    ANSWER,
+    DENY,
+    FORWARD,
+    Dialogue,
+    form,
+    modern,
+    one,
+    request,
+    sample,
+    to_client,
+    to_server,
+)
 from tests.world import SAMPLED, World, asked, pushed
 
 pytestmark = pytest.mark.anyio
@@ -27,7 +40,12 @@ async def test_an_allowed_request_is_answered_by_the_model_and_recorded() -> Non
     releases = await world.settled(d, round)
     outcome = releases[""].outcome
     assert isinstance(outcome, Answered)
-    assert {"role": "assistant", "content": {"type": "text", "text": "hi"}, "model": "gpt", "stopReason": "endTurn"} == json.loads(outcome.result)
+    assert {
+        "role": "assistant",
+        "content": {"type": "text", "text": "hi"},
+        "model": "gpt",
+        "stopReason": "endTurn",
+    } == json.loads(outcome.result)
     (record,) = world.records
     assert ("allow", "models", "answered", "policy", "gpt", 3, 4, "hash") == (
         record.effect,
@@ -134,7 +152,11 @@ class TestForwarded:
         world = World(reply=Reply("r", "", True, self.REPLY))
         d, round = pushed(FORWARD, method="elicitation/create", elicitation={})
         assert Answered(self.REPLY, "client") == (await world.settled(d, round))[""].outcome
-        assert (True, "client", "accept") == (world.records[0].fits, world.records[0].decided_by, world.records[0].action)
+        assert (True, "client", "accept") == (
+            world.records[0].fits,
+            world.records[0].decided_by,
+            world.records[0].action,
+        )
 
     async def test_what_does_not_fit_is_recorded_and_passes_unless_verify(self) -> None:
         wrong = b'{"action":"accept","content":{"confirm":"yes"}}'
@@ -195,7 +217,8 @@ class TestModernRounds:
 
     async def test_an_elicitation_that_nobody_answers_does_not_end_the_call(self) -> None:
         cannot = {**ANSWER, "otherwise": "unanswered"}
-        d, round = asked(cannot, f=form(confirm={"type": "integer"}))  # `true` is no integer, so the rule cannot be carried out
+        # `true` is no integer, so the rule cannot be carried out
+        d, round = asked(cannot, f=form(confirm={"type": "integer"}))
         releases = await World().settled(d, round)
         assert isinstance(releases["f"].outcome, Unanswered)
         (retry,) = to_server(d.done(round, Settled(releases)))
@@ -239,7 +262,10 @@ class TestModernRounds:
         conclusion = await world.gate(d).run(round)
         assert isinstance(conclusion, ForwardRound)
         (handed,) = to_client(d.done(round, conclusion))
-        back = {"inputResponses": {"b": {"action": "accept", "content": {"confirm": True}}}, "requestState": handed["result"]["requestState"]}
+        back = {
+            "inputResponses": {"b": {"action": "accept", "content": {"confirm": True}}},
+            "requestState": handed["result"]["requestState"],
+        }
         again = one(d.client(modern(2, "tools/call", {"elicitation": {}}, name="x", **back)), Open).round
         releases = await world.settled(Dialogue(DENY), again)
         assert isinstance(releases["b"].outcome, Denied)
@@ -247,17 +273,24 @@ class TestModernRounds:
 
 async def test_a_forward_that_was_to_be_verified_is_verified_at_the_return_whatever_the_client_declares_then() -> None:
     world = World()
-    d, round = asked({**FORWARD, "verify": True, "otherwise": "next"}, ANSWER, capabilities={"elicitation": {}}, b=form())
+    d, round = asked(
+        {**FORWARD, "verify": True, "otherwise": "next"}, ANSWER, capabilities={"elicitation": {}}, b=form()
+    )
     conclusion = await world.gate(d).run(round)
     assert isinstance(conclusion, ForwardRound)
     (handed,) = to_client(d.done(round, conclusion))
-    back = {"inputResponses": {"b": {"action": "accept", "content": {"evil": 1}}}, "requestState": handed["result"]["requestState"]}
+    back = {
+        "inputResponses": {"b": {"action": "accept", "content": {"evil": 1}}},
+        "requestState": handed["result"]["requestState"],
+    }
     again = one(d.client(modern(2, "tools/call", {}, name="x", **back)), Open).round
     outcome = (await world.settled(d, again))["b"].outcome
     assert not isinstance(outcome, Answered)
 
 
-@pytest.mark.parametrize("result", [b'{"action":"accept","action":"x"}', b'{"a":{"b":1,"b":2}}', b"[" * 3000 + b"]" * 3000, b'{"a":NaN}'])
+@pytest.mark.parametrize(
+    "result", [b'{"action":"accept","action":"x"}', b'{"a":{"b":1,"b":2}}', b"[" * 3000 + b"]" * 3000, b'{"a":NaN}']
+)
 async def test_a_reply_of_two_readings_is_nobodys_consent(result: bytes) -> None:
     world = World(reply=Reply("r", "", True, result))
     d, round = pushed(FORWARD, method="elicitation/create", elicitation={})
@@ -269,12 +302,17 @@ async def test_a_reply_of_two_readings_is_nobodys_consent(result: bytes) -> None
 async def test_a_client_that_comes_back_after_the_rules_time_is_late_in_the_modern_era_too() -> None:
     for on_timeout, expected in (("unanswered", Unanswered), ("deny", Denied), ("next", Answered)):
         world = World()
-        d, round = asked({**FORWARD, "timeout": "10s", "on_timeout": on_timeout}, ANSWER, capabilities={"elicitation": {}}, b=form())
+        d, round = asked(
+            {**FORWARD, "timeout": "10s", "on_timeout": on_timeout}, ANSWER, capabilities={"elicitation": {}}, b=form()
+        )
         conclusion = await world.gate(d).run(round)
         assert isinstance(conclusion, ForwardRound)
         (handed,) = to_client(d.done(round, conclusion))
         d.now = 11.0
-        back = {"inputResponses": {"b": {"action": "accept", "content": {"confirm": False}}}, "requestState": handed["result"]["requestState"]}
+        back = {
+            "inputResponses": {"b": {"action": "accept", "content": {"confirm": False}}},
+            "requestState": handed["result"]["requestState"],
+        }
         again = one(d.client(modern(2, "tools/call", {"elicitation": {}}, name="x", **back)), Open).round
         outcome = (await world.settled(d, again))["b"].outcome
         assert isinstance(outcome, expected)
@@ -286,7 +324,10 @@ async def test_what_was_tried_before_is_on_record() -> None:
     canned = {"name": "canned", "match": {"kind": "sampling"}, "effect": "answer", "content": "later"}
     d, round = pushed({**FORWARD, "timeout": "10ms", "on_timeout": "next"}, canned, sampling={})
     await world.settled(d, round)
-    assert ("canned", ("client: the client did not answer within 0.01 s",)) == (world.records[0].rule, world.records[0].tried)
+    assert ("canned", ("client: the client did not answer within 0.01 s",)) == (
+        world.records[0].rule,
+        world.records[0].tried,
+    )
 
 
 async def test_what_came_of_the_siblings_of_a_key_that_ends_the_call_is_not_released() -> None:
@@ -302,7 +343,9 @@ async def test_what_came_of_the_siblings_of_a_key_that_ends_the_call_is_not_rele
     world = World(second_fails)
     d, round = asked(ALLOW, a=sample("works"), b=sample("fails"))
     await world.settled(d, round)
-    assert [("withdrawn", "gpt"), ("unanswered", None)] == [(r.outcome, r.model if r.outcome == "withdrawn" else None) for r in world.records]
+    assert [("withdrawn", "gpt"), ("unanswered", None)] == [
+        (r.outcome, r.model if r.outcome == "withdrawn" else None) for r in world.records
+    ]
 
 
 async def test_a_log_that_fails_in_a_way_nobody_foresaw_releases_nothing() -> None:
@@ -338,7 +381,9 @@ async def test_a_round_withdrawn_while_it_is_recorded_stands_in_the_log() -> Non
 async def test_rounds_beyond_the_cap_are_recorded_and_end_the_call() -> None:
     world = World()
     d, round = asked(ALLOW, ANSWER, f=form())
-    over = msgspec.structs.replace(round, items={k: msgspec.structs.replace(i, refused=Reason.ROUNDS) for k, i in round.items.items()})
+    over = msgspec.structs.replace(
+        round, items={k: msgspec.structs.replace(i, refused=Reason.ROUNDS) for k, i in round.items.items()}
+    )
     releases = await world.settled(d, over)
     assert ["rounds"] == [record.reason for record in world.records]
     assert to_client(d.done(round, Settled(releases)))[0]["result"]["isError"]
@@ -347,7 +392,9 @@ async def test_rounds_beyond_the_cap_are_recorded_and_end_the_call() -> None:
 async def test_a_late_client_is_not_asked_again_by_the_next_rule() -> None:
     world = World()
     second = {**FORWARD, "name": "second"}
-    d, round = asked({**FORWARD, "timeout": "10s", "on_timeout": "next"}, second, capabilities={"elicitation": {}}, b=form())
+    d, round = asked(
+        {**FORWARD, "timeout": "10s", "on_timeout": "next"}, second, capabilities={"elicitation": {}}, b=form()
+    )
     conclusion = await world.gate(d).run(round)
     assert isinstance(conclusion, ForwardRound)
     (handed,) = to_client(d.done(round, conclusion))

@@ -1,4 +1,5 @@
-"""The gate and its limits: what is reserved before anything is spent, what stands after, and what the next model may still spend."""
+"""The gate and its limits: what is reserved before anything is spent, what stands after, and what the next model may
+still spend."""
 
 from __future__ import annotations
 
@@ -36,7 +37,14 @@ TEXT = ({"type": "text", "text": "hi"},)
 
 
 def allow(*limits: str, models: tuple[str, ...] = ("cheap",), **more: Any) -> dict[str, Any]:
-    return {"name": "models", "match": {"kind": "sampling"}, "effect": "allow", "with": {"models": list(models)}, "limits": list(limits), **more}
+    return {
+        "name": "models",
+        "match": {"kind": "sampling"},
+        "effect": "allow",
+        "with": {"models": list(models)},
+        "limits": list(limits),
+        **more,
+    }
 
 
 def dollars(input_tokens: int, output_tokens: int, model: Mapping[str, Any]) -> int:
@@ -80,7 +88,9 @@ async def test_while_the_model_is_asked_the_worst_case_is_reserved() -> None:
     ],
     ids=["refused with a 4xx", "failed", "answered nothing of use"],
 )
-async def test_a_failure_is_given_back_only_where_nothing_can_have_been_charged(failure: SampleFailed, stands: str) -> None:
+async def test_a_failure_is_given_back_only_where_nothing_can_have_been_charged(
+    failure: SampleFailed, stands: str
+) -> None:
     world = World(failure)
     d, round = pushed(allow("day", "rate"), policy=POLICY)
     outcome = (await world.settled(d, round))[""].outcome
@@ -107,9 +117,12 @@ async def test_an_overrun_is_booked() -> None:
 
 
 @pytest.mark.parametrize(
-    ("on_limit", "expected", "reason"), [("unanswered", Unanswered, Reason.LIMIT), ("deny", Denied, Reason.LIMIT), ("next", Answered, None)]
+    ("on_limit", "expected", "reason"),
+    [("unanswered", Unanswered, Reason.LIMIT), ("deny", Denied, Reason.LIMIT), ("next", Answered, None)],
 )
-async def test_a_limit_without_room_is_followed_as_the_rule_says(on_limit: str, expected: type, reason: Reason | None) -> None:
+async def test_a_limit_without_room_is_followed_as_the_rule_says(
+    on_limit: str, expected: type, reason: Reason | None
+) -> None:
     world = World()
     canned = {"name": "canned", "match": {"kind": "sampling"}, "effect": "answer", "content": "later"}
     rules = (allow("rate", on_limit=on_limit), canned)
@@ -193,9 +206,15 @@ async def test_a_withdrawn_request_keeps_its_worst_case_and_frees_its_slot() -> 
     assert ["cancelled"] == [attempt.result for attempt in record.attempts]
 
 
-async def test_a_model_that_fails_before_its_first_token_is_followed_by_the_next_and_each_is_paid_for_by_itself() -> None:
+async def test_a_model_that_fails_before_its_first_token_is_followed_by_the_next_and_each_is_paid_for_by_itself() -> (
+    None
+):
     async def second(request: SampleRequest) -> SampleResult:
-        return SampleFailed("unreachable", "503", free=True) if request.model == "cheap" else Sampled(TEXT, "gpt", "endTurn", 10, 10)
+        return (
+            SampleFailed("unreachable", "503", free=True)
+            if request.model == "cheap"
+            else Sampled(TEXT, "gpt", "endTurn", 10, 10)
+        )
 
     world = World(second)
     d, round = pushed(allow("day", "rate", "room", models=("cheap", "dear")), policy=POLICY)
@@ -207,13 +226,19 @@ async def test_a_model_that_fails_before_its_first_token_is_followed_by_the_next
     assert SCALE["requests"] == world.purse.drawn("rate"), "one request, however many models"
     assert 0 == world.purse.taken("room")
     (record,) = world.records
-    assert [("cheap", "unreachable"), ("dear", "ok")] == [(attempt.model, attempt.result) for attempt in record.attempts]
+    assert [("cheap", "unreachable"), ("dear", "ok")] == [
+        (attempt.model, attempt.result) for attempt in record.attempts
+    ]
     assert ["model.fallback"] == [note.event for note in world.notes]
 
 
 @pytest.mark.parametrize(
     "failure",
-    [SampleFailed("unreachable", "cut", started=True), SampleFailed("refused", "content policy"), SampleFailed("timeout", "late")],
+    [
+        SampleFailed("unreachable", "cut", started=True),
+        SampleFailed("refused", "content policy"),
+        SampleFailed("timeout", "late"),
+    ],
     ids=lambda failure: failure.failure,
 )
 async def test_no_other_model_is_asked_once_one_has_begun_or_has_refused(failure: SampleFailed) -> None:
@@ -295,7 +320,11 @@ async def test_per_call_counts_over_all_rounds_of_a_call() -> None:
             assert Reason.LIMIT is outcome.reason
             return
         (again,) = (json_of(effect.line) for effect in d.done(round, settled))
-        asks = result(again["id"], resultType="input_required", inputRequests={"a": {"method": "sampling/createMessage", "params": sample()}})
+        asks = result(
+            again["id"],
+            resultType="input_required",
+            inputRequests={"a": {"method": "sampling/createMessage", "params": sample()}},
+        )
         round = one(d.server(asks), Open).round
 
 
@@ -379,9 +408,14 @@ USE = {"type": "tool_use", "id": "u1", "name": "look", "input": {}}
         (None, (USE,), Answered),
     ],
 )
-async def test_an_answer_that_does_not_keep_to_the_tool_choice_is_withheld(choice: Any, blocks: Any, outcome: type) -> None:
+async def test_an_answer_that_does_not_keep_to_the_tool_choice_is_withheld(
+    choice: Any, blocks: Any, outcome: type
+) -> None:
     world = World(Sampled(blocks, "gpt", "toolUse", 1, 1))
-    tools = {"tools": [{"name": "look", "inputSchema": {"type": "object"}}], **({} if choice is None else {"toolChoice": choice})}
+    tools = {
+        "tools": [{"name": "look", "inputSchema": {"type": "object"}}],
+        **({} if choice is None else {"toolChoice": choice}),
+    }
     able = {**POLICY, "models": [{**MODELS[0], "accepts": ["tools"]}]}
     d, round = pushed(allow(), policy=able, params=sample(**tools))
     found = (await world.settled(d, round))[""].outcome
@@ -461,7 +495,9 @@ async def test_a_stand_in_that_has_no_room_is_passed_over_for_a_cheaper_one() ->
 
 
 async def test_what_a_provider_says_about_waiting_is_in_the_record() -> None:
-    world = World(SampleFailed("rate_limited", "model cheap: its provider asks to slow down", retry_after=17.0, free=True))
+    world = World(
+        SampleFailed("rate_limited", "model cheap: its provider asks to slow down", retry_after=17.0, free=True)
+    )
     d, round = pushed(allow(), policy=POLICY)
     await world.settled(d, round)
     assert "17 s" in world.records[0].detail

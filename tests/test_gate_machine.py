@@ -1,6 +1,8 @@
-"""Any interleaving of rounds through the real gate and the real limits: what is spent never passes a limit, and at the end nothing is held.
+"""Any interleaving of rounds through the real gate and the real limits: what is spent never passes a limit, and at the
+end nothing is held.
 
-Beside the limits runs a count of their own: which model was asked, what that may have cost at worst, and what it cost in the end.
+Beside the limits runs a count of their own: which model was asked, what that may have cost at worst, and what it cost
+in the end.
 """
 
 from __future__ import annotations
@@ -49,7 +51,9 @@ ANSWERS: Final[dict[str, SampleResult]] = {
 Store = Literal["memory", "file"]
 
 
-def policy(store: Store, usd: int, requests: int, room: int, on_limit: str) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+def policy(
+    store: Store, usd: int, requests: int, room: int, on_limit: str
+) -> tuple[list[dict[str, Any]], dict[str, Any]]:
     """Rules and the rest; nothing that is drawn drains but ``pace``, so that the sums are exact."""
     per: dict[str, Any] = {"per": "day", "tz": "UTC"} if store == "file" else {"per": "process"}
     limits = {
@@ -76,7 +80,9 @@ class Call:
     @property
     def drew(self) -> tuple[str, str]:
         """The request that it was made for, once for each rule."""
-        return self.request.params["messages"][0]["content"]["text"], "second" if self.request.model == "last" else "first"
+        return self.request.params["messages"][0]["content"][
+            "text"
+        ], "second" if self.request.model == "last" else "first"
 
 
 class Machine:
@@ -112,7 +118,9 @@ class Machine:
             call.came_to = 0
         elif answer.input_tokens is not None:
             facts = self.book.catalogue[request.model]
-            call.came_to = costs.actual(model, facts, request.params, answer.input_tokens, answer.output_tokens).usd or 0
+            call.came_to = (
+                costs.actual(model, facts, request.params, answer.input_tokens, answer.output_tokens).usd or 0
+            )
         return answer
 
     def look(self) -> None:
@@ -162,7 +170,9 @@ class Machine:
     def _asked(self, query: str, *values: str) -> int:
         if self.store == "memory":
             backend = self.admission._ledger._backend
-            return int(backend._here.db.execute(query, values).fetchone()[0]) if isinstance(backend, SqliteLedger) else 0
+            return (
+                int(backend._here.db.execute(query, values).fetchone()[0]) if isinstance(backend, SqliteLedger) else 0
+            )
         if not (self.folder / FILE).exists():
             return 0
         with closing(sqlite3.connect(self.folder / FILE)) as db:

@@ -1,4 +1,5 @@
-"""Rounds of several requests under limits that they share with each other and with other rounds; and the doors that a limit holds at."""
+"""Rounds of several requests under limits that they share with each other and with other rounds; and the doors that a
+limit holds at."""
 
 from __future__ import annotations
 
@@ -58,7 +59,8 @@ class Till:
         self._news.set()
 
     async def until(self, what: Callable[[], bool]) -> None:
-        """The state has a thread of its own, so that turns of the loop do not do: wait for timers that are set, and for rounds that end."""
+        """The state has a thread of its own, so that turns of the loop do not do: wait for timers that are set, and for
+        rounds that end."""
         with anyio.fail_after(30):
             while not what():
                 self._news = anyio.Event()
@@ -66,7 +68,13 @@ class Till:
 
     def reason(self, name: str, key: str) -> Reason | None:
         outcome = self.ended[name].releases[key].outcome
-        return None if isinstance(outcome, Answered) else outcome.reason if isinstance(outcome, Unanswered) else Reason.RULE
+        return (
+            None
+            if isinstance(outcome, Answered)
+            else outcome.reason
+            if isinstance(outcome, Unanswered)
+            else Reason.RULE
+        )
 
     @property
     def held(self) -> int:
@@ -78,7 +86,9 @@ def policy(**limits: Mapping[str, Any]) -> dict[str, Any]:
 
 
 async def test_a_round_that_needs_more_slots_than_there_are_does_not_wait_for_its_own(tmp_path: Path) -> None:
-    d, round = asked(allow("room", on_limit="wait"), policy=policy(room={"concurrent": 1}), a=sample("a"), b=sample("b"))
+    d, round = asked(
+        allow("room", on_limit="wait"), policy=policy(room={"concurrent": 1}), a=sample("a"), b=sample("b")
+    )
     till = Till(d, tmp_path)
     async with anyio.create_task_group() as group:
         group.start_soon(till.run, round, "it")
@@ -177,7 +187,14 @@ async def test_slots_that_were_reserved_together_are_free_when_the_last_of_them_
 
 async def test_a_request_that_waited_in_vain_leaves_the_others_of_its_round_what_they_had(tmp_path: Path) -> None:
     params = {"message": "Sure?", "requestedSchema": {"type": "object", "properties": {"ok": {"type": "boolean"}}}}
-    form = {"name": "f", "match": {"kind": "elicitation"}, "effect": "answer", "content": {"ok": True}, "limits": ["forms"], "on_limit": "wait"}
+    form = {
+        "name": "f",
+        "match": {"kind": "elicitation"},
+        "effect": "answer",
+        "content": {"ok": True},
+        "limits": ["forms"],
+        "on_limit": "wait",
+    }
     limits = policy(forms={"requests": 1, "per": "1h"}, room={"concurrent": 1})
     d, first = asked(form, allow("room"), policy=limits, a=params)
     _, second = asked(form, allow("room"), policy=limits, a=sample("a"), b=params)
@@ -194,7 +211,9 @@ async def test_a_request_that_waited_in_vain_leaves_the_others_of_its_round_what
 
 
 async def test_a_warning_that_cannot_be_told_leaves_nothing_reserved(tmp_path: Path) -> None:
-    d, round = pushed(allow("few", "room"), policy=policy(few={"requests": 2, "per": "1m", "warn_at": 0.5}, room={"concurrent": 1}))
+    d, round = pushed(
+        allow("few", "room"), policy=policy(few={"requests": 2, "per": "1m", "warn_at": 0.5}, room={"concurrent": 1})
+    )
     till = Till(d, tmp_path)
 
     def broken(note: Note) -> None:
@@ -242,7 +261,9 @@ async def test_also_one_that_counts_by_call(tmp_path: Path) -> None:
     await till.run(failed(d, 1, urls=2), "two")
     await till.run(failed(d, 2, urls=3), "three")
     assert till.reason("two", "0") is None
-    (blocked,) = [release.outcome for release in till.ended["three"].releases.values() if isinstance(release.outcome, Unanswered)]
+    (blocked,) = [
+        release.outcome for release in till.ended["three"].releases.values() if isinstance(release.outcome, Unanswered)
+    ]
     assert Reason.LIMIT is blocked.reason
     assert not till.held
 
@@ -284,5 +305,7 @@ async def test_a_retry_that_is_withdrawn_while_it_is_decided_is_recorded_under_i
     d, round = asked({"name": "r", "match": {"kind": "sampling"}, "effect": "deny"}, a=sample("x" * 70_000))
     with anyio.CancelScope() as scope:
         scope.cancel()  # deciding so much is done beside the event loop, where it can be cancelled
-        await world.gate(d).run(msgspec.structs.replace(round, returned=Returned(replies={}, seen={}, ids={"a": "first"})))
+        await world.gate(d).run(
+            msgspec.structs.replace(round, returned=Returned(replies={}, seen={}, ids={"a": "first"}))
+        )
     assert [("first", "withdrawn")] == [(record.decision_id, record.outcome) for record in world.records]

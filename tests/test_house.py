@@ -1,4 +1,5 @@
-"""What conversations share while another policy is put in force: open rounds end under the old one, and its models end when they have."""
+"""What conversations share while another policy is put in force: open rounds end under the old one, and its models end
+when they have."""
 
 from __future__ import annotations
 
@@ -114,7 +115,9 @@ class Talk:
 
     def begin(self) -> None:
         info = {"name": "x", "version": "1"}
-        self.wires.relay.take("client", 0, line(request(1, "initialize", protocolVersion="2025-11-25", capabilities={}, clientInfo=info)))
+        self.wires.relay.take(
+            "client", 0, line(request(1, "initialize", protocolVersion="2025-11-25", capabilities={}, clientInfo=info))
+        )
         capable = result(1, protocolVersion="2025-11-25", capabilities={}, serverInfo=info)
         self.wires.relay.take("server", 0, line({**capable, "id": self.server.sent[0]["id"]}))
         self.wires.relay.take("client", 0, line({"jsonrpc": "2.0", "method": "notifications/initialized"}))
@@ -148,7 +151,9 @@ async def all_room(house: House) -> Reserved:
     return held
 
 
-async def test_rounds_that_are_open_end_under_the_policy_they_began_with_and_its_models_with_the_last(tmp_path: Path) -> None:
+async def test_rounds_that_are_open_end_under_the_policy_they_began_with_and_its_models_with_the_last(
+    tmp_path: Path,
+) -> None:
     old, new = rules(tmp_path, "old"), rules(tmp_path, "new")
     house = house_of(old, tmp_path)
     async with talking(house) as one, talking(house) as other:

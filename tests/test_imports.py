@@ -29,13 +29,28 @@ INSIDE: Final = EDGES | {
     "urls",
 }
 
-# The first name below the package -> the first names it may import. What is not listed here does not exist yet: enter it when it grows.
+# The first name below the package -> the first names it may import. What is not listed here does not exist yet: enter
+# it when it grows.
 ARROWS: Final = {
     "__init__": frozenset[str](),
     "__main__": frozenset({"cli"}),
     "cli": INSIDE | {"app", "commands", "daemon"},
     "commands": INSIDE | {"app", "daemon", "files", "policytest"},
-    "app": INSIDE | {"evidence", "office", "preparation", "wiring", "conversation", "failed_start", "heap", "say", "house", "daemon"},
+    "app": (
+        INSIDE
+        | {
+            "evidence",
+            "office",
+            "preparation",
+            "wiring",
+            "conversation",
+            "failed_start",
+            "heap",
+            "say",
+            "house",
+            "daemon",
+        }
+    ),
     "daemon": INSIDE | {"flow", "evidence", "office", "house", "wiring", "preparation", "heap", "say", "app"},
     "office": frozenset({"house", "detectors", "review", "store", "settings", "ports", "core"}),
     "house": frozenset({"records", "limits", "sampler", "ports", "core"}),
@@ -68,14 +83,18 @@ ARROWS: Final = {
     "core": frozenset({"urls"}),
     "demo": frozenset({"core"}),
 } | {
-    edge: frozenset({"files", "holders", "sqlite", "ports", "request_headers", "urls", "core"}) | ({"settings"} if edge == "callers" else set())
+    edge: (
+        frozenset({"files", "holders", "sqlite", "ports", "request_headers", "urls", "core"})
+        | ({"settings"} if edge == "callers" else set())
+    )
     for edge in EDGES
 }
-"""``callers`` is told who may call in the words of the settings: a second set of structs for the same would only be copied over."""
+"""``callers`` is told who may call in the words of the settings: a second set of structs for the same would only be
+copied over."""
 
 IMPURE: Final = frozenset(
-    "anyio asyncio concurrent http httpx httpx2 io logging multiprocessing os pathlib random secrets select selectors shutil signal socket "
-    "structlog subprocess tempfile threading time urllib.request uuid uvloop".split()
+    "anyio asyncio concurrent http httpx httpx2 io logging multiprocessing os pathlib random secrets select selectors"
+    " shutil signal socket structlog subprocess tempfile threading time urllib.request uuid uvloop".split()
 )
 IMPURE_CALLS: Final = frozenset({"open", "print", "input", "breakpoint"})
 UNIX_ONLY: Final = frozenset("crypt fcntl grp posix pty pwd resource syslog termios tty uvloop".split())
@@ -89,7 +108,12 @@ SERVING: Final = PYDANTIC | {"uvicorn"}
 """Those of them that `serve` needs whatever its settings are."""
 MCP: Final = frozenset({"callers", "demo"})
 DAEMONS: Final = frozenset(
-    {"admin", "callers", "daemon", *(f"{PACKAGE}.settings.{name}" for name in ("serving", "serve_definition", "servers", "identities"))}
+    {
+        "admin",
+        "callers",
+        "daemon",
+        *(f"{PACKAGE}.settings.{name}" for name in ("serving", "serve_definition", "servers", "identities")),
+    }
 )
 """What `run` never needs, by part or module."""
 
@@ -114,14 +138,20 @@ def module_name(path: Path) -> str:
 
 
 def modules() -> dict[str, ast.Module]:
-    return {module_name(path): ast.parse(path.read_text("utf-8"), str(path)) for path in sorted((SOURCE / PACKAGE).rglob("*.py"))}
+    return {
+        module_name(path): ast.parse(path.read_text("utf-8"), str(path))
+        for path in sorted((SOURCE / PACKAGE).rglob("*.py"))
+    }
 
 
 TREES: Final = modules()
 
 
-def walk(node: ast.AST, at_once: bool = True, guarded: bool = False) -> Iterator[tuple[ast.Import | ast.ImportFrom, bool, bool]]:
-    """Every import below a node. What stands under TYPE_CHECKING is never carried out; under any `if` or `try` it is guarded."""
+def walk(
+    node: ast.AST, at_once: bool = True, guarded: bool = False
+) -> Iterator[tuple[ast.Import | ast.ImportFrom, bool, bool]]:
+    """Every import below a node. What stands under TYPE_CHECKING is never carried out; under any `if` or `try` it is
+    guarded."""
     for child in ast.iter_child_nodes(node):
         if isinstance(child, ast.Import | ast.ImportFrom):
             yield child, at_once, guarded
@@ -193,18 +223,23 @@ def test_imports_point_one_way_and_edges_do_not_know_each_other() -> None:
     wrong = [
         str(found)
         for found in IMPORTS
-        if ours(found) and part(found.name) not in {part(found.importer), "__init__"} | ARROWS.get(part(found.importer), frozenset())
+        if ours(found)
+        and part(found.name) not in {part(found.importer), "__init__"} | ARROWS.get(part(found.importer), frozenset())
     ]
     assert [] == wrong, "arrows point cli -> app -> edges -> gate -> core; move what both need into core, or pass it in"
 
 
 def test_every_part_has_its_arrows() -> None:
-    assert set() == {part(module) for module in TREES} - ARROWS.keys(), "enter the new part in ARROWS, with what it may import"
+    assert set() == {part(module) for module in TREES} - ARROWS.keys(), (
+        "enter the new part in ARROWS, with what it may import"
+    )
 
 
 def test_pure_modules_import_nothing_with_effects() -> None:
     wrong = [str(found) for found in IMPORTS if is_pure(found.importer) and is_any(found.name, IMPURE)]
-    wrong += [str(found) for found in IMPORTS if is_pure(found.importer) and found.name in TREES and not is_pure(found.name)]
+    wrong += [
+        str(found) for found in IMPORTS if is_pure(found.importer) and found.name in TREES and not is_pure(found.name)
+    ]
     assert [] == wrong, "pure modules take time, randomness and text as arguments, and import pure modules only"
 
 
@@ -232,24 +267,39 @@ def test_pure_modules_await_nothing() -> None:
 
 def test_no_module_imports_itself_by_way_of_others() -> None:
     """Every import counts: at once, in a function, or for types alone, since a reader follows all of them."""
-    graph = {module: {found.name for found in IMPORTS if found.importer == module and found.name in TREES} - {module} for module in TREES}
+    graph = {
+        module: {found.name for found in IMPORTS if found.importer == module and found.name in TREES} - {module}
+        for module in TREES
+    }
     try:
         TopologicalSorter(graph).prepare()
     except CycleError as cycle:
-        raise AssertionError(f"{' <- '.join(cycle.args[1])}; move what two of these need into a module below both") from None
+        raise AssertionError(
+            f"{' <- '.join(cycle.args[1])}; move what two of these need into a module below both"
+        ) from None
 
 
 def test_mcp_is_imported_only_where_http_is_spoken_and_in_the_demo() -> None:
-    wrong = [str(found) for found in IMPORTS if is_any(found.name, frozenset({"mcp", "mcp_types"})) and part(found.importer) not in MCP]
+    wrong = [
+        str(found)
+        for found in IMPORTS
+        if is_any(found.name, frozenset({"mcp", "mcp_types"})) and part(found.importer) not in MCP
+    ]
     assert [] == wrong, "frames pass as they came: the SDK's models would drop what they do not know"
 
 
 def test_litellm_is_imported_in_the_worker_process_only() -> None:
     workers = {f"{PACKAGE}.sampler.worker"}
     for _ in TREES:  # whatever only the worker's own files import belongs to the worker
-        importers = {name: {found.importer for found in IMPORTS if found.name == name} for name in TREES if part(name) == "sampler"}
+        importers = {
+            name: {found.importer for found in IMPORTS if found.name == name}
+            for name in TREES
+            if part(name) == "sampler"
+        }
         workers |= {name for name, by in importers.items() if by and by <= workers}
-    wrong = [str(found) for found in IMPORTS if is_any(found.name, frozenset({"litellm"})) and found.importer not in workers]
+    wrong = [
+        str(found) for found in IMPORTS if is_any(found.name, frozenset({"litellm"})) and found.importer not in workers
+    ]
     assert [] == wrong, "litellm takes 3 s and 170 MB and prints to stdout: it lives in the worker"
 
 
@@ -259,20 +309,33 @@ def test_what_only_unix_has_is_imported_where_it_is_used() -> None:
 
 
 def test_wrapping_a_server_imports_nothing_slow_at_once() -> None:
-    on_the_way = {module for start in ("__main__", "cli", "app") if f"{PACKAGE}.{start}" in TREES for module in reached_at_once(f"{PACKAGE}.{start}")}
-    wrong = [str(found) for found in IMPORTS if found.importer in on_the_way and found.at_once and is_any(found.name, SLOW)]
+    on_the_way = {
+        module
+        for start in ("__main__", "cli", "app")
+        if f"{PACKAGE}.{start}" in TREES
+        for module in reached_at_once(f"{PACKAGE}.{start}")
+    }
+    wrong = [
+        str(found) for found in IMPORTS if found.importer in on_the_way and found.at_once and is_any(found.name, SLOW)
+    ]
     assert [] == wrong, "import it in the function that needs it"
 
 
 def test_wrapping_a_server_imports_nothing_of_the_daemon_at_once() -> None:
     on_the_way = {module for start in ("__main__", "cli", "app") for module in reached_at_once(f"{PACKAGE}.{start}")}
-    assert set() == {module for module in on_the_way if module in DAEMONS or part(module) in DAEMONS}, "import it in the function that needs it"
+    assert set() == {module for module in on_the_way if module in DAEMONS or part(module) in DAEMONS}, (
+        "import it in the function that needs it"
+    )
 
 
 def test_reviews_reads_the_settings_of_serve_without_pydantic() -> None:
     on_the_way = reached_at_once(f"{PACKAGE}.commands.reviews")
     assert f"{PACKAGE}.settings.serve_definition" in on_the_way
-    assert [] == [str(found) for found in IMPORTS if found.importer in on_the_way and found.at_once and is_any(found.name, PYDANTIC)]
+    assert [] == [
+        str(found)
+        for found in IMPORTS
+        if found.importer in on_the_way and found.at_once and is_any(found.name, PYDANTIC)
+    ]
 
 
 def test_serving_imports_nothing_at_once_that_only_some_settings_need() -> None:
@@ -284,7 +347,9 @@ def test_serving_imports_nothing_at_once_that_only_some_settings_need() -> None:
 
 
 def test_nothing_imports_the_demo() -> None:
-    assert [] == [str(found) for found in IMPORTS if ours(found) and part(found.name) == "demo" and part(found.importer) != "demo"]
+    assert [] == [
+        str(found) for found in IMPORTS if ours(found) and part(found.name) == "demo" and part(found.importer) != "demo"
+    ]
 
 
 def private(name: str) -> bool:
@@ -297,13 +362,19 @@ def library_names(tree: ast.Module) -> Iterator[tuple[int, str, str]]:
         if isinstance(node, ast.Import):
             yield from ((node.lineno, alias.asname or alias.name.split(".")[0], alias.name) for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
-            yield from ((node.lineno, alias.asname or alias.name, f"{node.module}.{alias.name}") for alias in node.names)
+            yield from (
+                (node.lineno, alias.asname or alias.name, f"{node.module}.{alias.name}") for alias in node.names
+            )
 
 
 def test_no_private_name_of_a_library_is_used() -> None:
     """In tests neither. ruff (SLF001) finds in the source what is reached through a value."""
     wrong: list[str] = []
-    trees = TREES | {str(path.relative_to(TESTS)): ast.parse(path.read_text("utf-8")) for path in TESTS.rglob("*.py") if ".envs" not in path.parts}
+    trees = TREES | {
+        str(path.relative_to(TESTS)): ast.parse(path.read_text("utf-8"))
+        for path in TESTS.rglob("*.py")
+        if ".envs" not in path.parts
+    }
     for where, tree in trees.items():
         found = [one for one in library_names(tree) if one[2].split(".")[0] not in (PACKAGE, "tests", "bench")]
         wrong += [f"{where}:{line} imports {name}" for line, _, name in found if private(name)]

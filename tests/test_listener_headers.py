@@ -32,7 +32,11 @@ async def status(app: Any, headers: Headers, path: str, method: str) -> int:
         sent.append(message)
 
     addresses = {"client": ("192.0.2.7", 5), "server": ("127.0.0.1", 80)}
-    await app({"type": "http", "method": method, "path": path, "query_string": b"", "headers": list(headers), **addresses}, receive, send)
+    await app(
+        {"type": "http", "method": method, "path": path, "query_string": b"", "headers": list(headers), **addresses},
+        receive,
+        send,
+    )
     return int(sent[0]["status"])
 
 
@@ -41,7 +45,12 @@ async def all_three(headers: Headers) -> tuple[int, int, int]:
     return (
         (await World(allowed_hosts=("localhost", "Gate.example.com:*", "[::1]:80")).ask(headers)).status,
         await status(app_of(hosts=["gate.example.com"]), headers, "/version", "GET"),
-        await status(House(hosts=("gate.example.com:*",), url="https://reviews.example.com").app(), headers, "/v1/openapi.json", "GET"),
+        await status(
+            House(hosts=("gate.example.com:*",), url="https://reviews.example.com").app(),
+            headers,
+            "/v1/openapi.json",
+            "GET",
+        ),
     )
 
 
@@ -138,8 +147,14 @@ async def test_an_origin_is_read_alike(origin: bytes, expected: tuple[int, int, 
         ([(b"host", b"localhost"), (b"host", b"localhost")], (400, 403, 403)),
         ([(b"host", b"localhost"), (b"host", b"evil.example")], (400, 403, 403)),
         ([(b"host", b"evil.example"), (b"host", b"localhost")], (400, 403, 403)),
-        ([(b"host", b"localhost"), (b"origin", b"http://localhost"), (b"origin", b"http://localhost")], (400, 200, 403)),
-        ([(b"host", b"localhost"), (b"origin", b"http://localhost"), (b"origin", b"http://evil.example")], (400, 200, 403)),
+        (
+            [(b"host", b"localhost"), (b"origin", b"http://localhost"), (b"origin", b"http://localhost")],
+            (400, 200, 403),
+        ),
+        (
+            [(b"host", b"localhost"), (b"origin", b"http://localhost"), (b"origin", b"http://evil.example")],
+            (400, 200, 403),
+        ),
         ([(b"host", b"localhost"), (b"authorization", b"Bearer a"), (b"authorization", b"Bearer a")], (400, 200, 200)),
         ([(b"host", b"localhost"), (b"accept", b"a"), (b"accept", b"b")], (200, 200, 200)),
     ],
@@ -176,7 +191,9 @@ async def test_headers_that_stand_twice_are_refused(headers: Headers, expected: 
         ([b"Bearer a" + b"a" * MAX_TOKEN], b"a" * (MAX_TOKEN + 1), (401, 401, 401)),
     ],
 )
-async def test_a_bearer_token_is_read_alike(authorization: Sequence[bytes], token: bytes, expected: tuple[int, int, int]) -> None:
+async def test_a_bearer_token_is_read_alike(
+    authorization: Sequence[bytes], token: bytes, expected: tuple[int, int, int]
+) -> None:
     """The statuses where ``token`` is the one that the listener knows."""
     headers = [HOST, *((b"authorization", value) for value in authorization)]
     world = World(CallerSettings(tokens=(Token("ci", hashlib.sha256(token).hexdigest()),)))

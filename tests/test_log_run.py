@@ -1,4 +1,5 @@
-"""Where `samplegate run` keeps its decisions, through the real process: a database, files that are turned over, and what happens when none can be."""
+"""Where `samplegate run` keeps its decisions, through the real process: a database, files that are turned over, and
+what happens when none can be."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""What a request or an answer may cost the event loop while it is decided, checked and recorded: at most 250 ms of CPU time between two turns."""
+"""What a request or an answer may cost the event loop while it is decided, checked and recorded: at most 250 ms of CPU
+time between two turns."""
 
 from __future__ import annotations
 
@@ -30,7 +31,12 @@ CHOICES = [f"choice {number:05}" for number in range(10_000)]
 TITLED = [{"const": choice, "title": choice} for choice in CHOICES]
 VERIFY = {"name": "person", "match": {"kind": "elicitation"}, "effect": "forward", "verify": True}
 MODELS = {"models": [{"name": "trial", "model": "openai/gpt-4o-mini", "context": 100_000_000}]}
-ALLOW = {"name": "models", "match": {"kind": "sampling"}, "effect": "allow", "with": {"models": ["trial"], "secrets": {"prompt": "redact"}}}
+ALLOW = {
+    "name": "models",
+    "match": {"kind": "sampling"},
+    "effect": "allow",
+    "with": {"models": ["trial"], "secrets": {"prompt": "redact"}},
+}
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(240)]
 
@@ -85,9 +91,17 @@ FORMS: dict[str, tuple[Mapping[str, Any], Mapping[str, Any], str]] = {
     "titled choices": (items(anyOf=TITLED), {"a": CHOICES * 6}, "answered"),
     "titled choices, one of them": (items(oneOf=TITLED), {"a": CHOICES * 6}, "answered"),
     "one choice, listed 10,000 times": (items(anyOf=[TITLED[0]] * 10_000), {"a": [CHOICES[0]] * 60_000}, "answered"),
-    "different choices": ({"a": {**items(type="string", enum=CHOICES)["a"], "uniqueItems": True}}, {"a": CHOICES}, "answered"),
+    "different choices": (
+        {"a": {**items(type="string", enum=CHOICES)["a"], "uniqueItems": True}},
+        {"a": CHOICES},
+        "answered",
+    ),
     "too many choices": ({"a": {**items(anyOf=TITLED)["a"], "maxItems": 3}}, {"a": CHOICES * 6}, "unanswered"),
-    "long texts and patterns": (PATTERNS, {f"f{number}": "ab" * 150_000 + f"{number}" for number in range(32)}, "unanswered"),
+    "long texts and patterns": (
+        PATTERNS,
+        {f"f{number}": "ab" * 150_000 + f"{number}" for number in range(32)},
+        "unanswered",
+    ),
     "texts and patterns": (PATTERNS, {f"f{number}": "ab" * 16_000 + f"{number}" for number in range(32)}, "answered"),
 }
 
@@ -119,8 +133,11 @@ TEXTS = {
     "many tokens": "ghp_" + "a" * 36 + " ",
     "many passwords in addresses": "https://a:b@c/ ",
     "many beginnings of keys": "-----BEGIN RSA PRIVATE KEY-----\n",
-    "secrets of all kinds": f"https://a:b@c/ ghp_{'a' * 36} AKIAIOSFODNN7EXAMPLE sk-ant-api03-{'b' * 50} hf_{'c' * 34} AIza{'d' * 35} "
-    f"glpat-{'e' * 20} sk-{'f' * 20}T3BlbkFJ{'g' * 20} SG.{'h' * 22}.{'i' * 43} eyJhbGciOiJIUzI1NiJ9.eyJhIjoxfQ.{'j' * 43} ",
+    "secrets of all kinds": (
+        f"https://a:b@c/ ghp_{'a' * 36} AKIAIOSFODNN7EXAMPLE sk-ant-api03-{'b' * 50} hf_{'c' * 34} AIza{'d' * 35}"
+        f" glpat-{'e' * 20} sk-{'f' * 20}T3BlbkFJ{'g' * 20} SG.{'h' * 22}.{'i' * 43}"
+        f" eyJhbGciOiJIUzI1NiJ9.eyJhIjoxfQ.{'j' * 43} "
+    ),
 }
 
 
@@ -129,7 +146,9 @@ async def test_looking_for_secrets_leaves_the_event_loop_free(name: str) -> None
     text = TEXTS[name] * (20 * MIB // len(TEXTS[name]))
 
     def begin() -> Callable[[], Awaitable[object]]:
-        d, round = pushed(ALLOW, params=sample(text), policy={**MODELS, "secrets": dict(detectors.known())}, sampling={})
+        d, round = pushed(
+            ALLOW, params=sample(text), policy={**MODELS, "secrets": dict(detectors.known())}, sampling={}
+        )
         world = World()
 
         async def act() -> None:
@@ -153,13 +172,21 @@ def chained(count: int) -> dict[str, Any]:
     return {"$defs": twice, "properties": {"x": {"$ref": "#/$defs/d0"}}}
 
 
-@pytest.mark.parametrize(("count", "schema"), [(900, shared(100)), (20, shared(1_000)), (1, shared(10_000)), (900, chained(16)), (5, chained(1_000))])
-def test_tools_whose_schemas_refer_to_one_another_are_counted_in_a_moment(count: int, schema: Mapping[str, Any]) -> None:
+@pytest.mark.parametrize(
+    ("count", "schema"),
+    [(900, shared(100)), (20, shared(1_000)), (1, shared(10_000)), (900, chained(16)), (5, chained(1_000))],
+)
+def test_tools_whose_schemas_refer_to_one_another_are_counted_in_a_moment(
+    count: int, schema: Mapping[str, Any]
+) -> None:
     tools = [{"name": f"t{number}", "inputSchema": schema} for number in range(count)]
     assert MOST > cheapest(lambda: costs.reading({**sample(), "tools": tools}))
 
 
-@pytest.mark.parametrize("element", ["{}", "1", "[]", '{"name":"a"}', '{"name":"x-mcp-header"}', '{"name":"a","inputSchema":{"x-mcp-header":1}}'])
+@pytest.mark.parametrize(
+    "element",
+    ["{}", "1", "[]", '{"name":"a"}', '{"name":"x-mcp-header"}', '{"name":"a","inputSchema":{"x-mcp-header":1}}'],
+)
 def test_a_list_of_a_million_tools_is_refused_in_a_moment(element: str) -> None:
     listed = b'{"tools":[' + b",".join([element.encode()] * (16 * MIB // (len(element) + 1))) + b"]}"
 
@@ -187,15 +214,21 @@ def test_reading_a_request_takes_a_moment(name: str) -> None:
 
 
 def test_a_broken_character_is_replaced_wherever_it_stands() -> None:
-    params = rb'{"messages":[],"maxTokens":1,"metadata":{"a":["x\ud83dy",{"\ude00":"\ud83d\ude00"},["\ud83d\ud83d\ude00"]]}}'
+    params = (
+        rb'{"messages":[],"maxTokens":1,"metadata":{"a":["x\ud83dy",{"\ude00":"\ud83d\ude00"},["\ud83d\ud83d\ude00"]]}}'
+    )
     request = parse("sampling/createMessage", params, ORIGIN)
     assert isinstance(request, SamplingRequest)
     assert {"a": ["x\ufffdy", {"\ufffd": "\U0001f600"}, ["\ufffd\U0001f600"]]} == request.params["metadata"]
 
 
-@pytest.mark.parametrize("text", ['"\\ud800\\ud800",' * 60_000 + "1", '"' + "\\ud83d" * 110_000 + '"'], ids=["many texts", "one text"])
+@pytest.mark.parametrize(
+    "text", ['"\\ud800\\ud800",' * 60_000 + "1", '"' + "\\ud83d" * 110_000 + '"'], ids=["many texts", "one text"]
+)
 def test_a_request_with_very_many_broken_characters_is_malformed(text: str) -> None:
-    request = parse("sampling/createMessage", b'{"messages":[],"maxTokens":1,"metadata":{"a":[' + text.encode() + b"]}}", ORIGIN)
+    request = parse(
+        "sampling/createMessage", b'{"messages":[],"maxTokens":1,"metadata":{"a":[' + text.encode() + b"]}}", ORIGIN
+    )
     assert isinstance(request, BadRequest)
     assert "more than 100000 broken characters" in request.message
 

@@ -33,7 +33,10 @@ def test_every_metric_stands_there_with_its_labels_and_its_help() -> None:
 def tables(title: str) -> list[list[tuple[str, str]]]:
     """The rows of each table with two columns below a heading, whatever its rank."""
     text = re.split(r"\n#+ ", PAGE.partition(f"# {title}\n")[2])[0]
-    return [re.findall(r"^\| (`.+?) \| (.*) \|$", table, re.MULTILINE) for table in re.findall(r"(?:^\|.*\n)+", text, re.MULTILINE)]
+    return [
+        re.findall(r"^\| (`.+?) \| (.*) \|$", table, re.MULTILINE)
+        for table in re.findall(r"(?:^\|.*\n)+", text, re.MULTILINE)
+    ]
 
 
 def names(rows: list[tuple[str, str]]) -> list[str]:
@@ -58,13 +61,22 @@ def test_what_only_run_has_says_so() -> None:
 
 @pytest.mark.parametrize(
     ("title", "structs"),
-    [("A server", [ServerEntry]), ("Callers", [CallerSettings, Token, JwtSettings]), ("People", [PeopleSettings, PersonToken])],
+    [
+        ("A server", [ServerEntry]),
+        ("Callers", [CallerSettings, Token, JwtSettings]),
+        ("People", [PeopleSettings, PersonToken]),
+    ],
     ids=["servers", "callers", "people"],
 )
-def test_every_key_of_a_section_stands_there_as_it_is_described(title: str, structs: list[type[msgspec.Struct]]) -> None:
+def test_every_key_of_a_section_stands_there_as_it_is_described(
+    title: str, structs: list[type[msgspec.Struct]]
+) -> None:
     rows = [[(key.strip("`"), said) for key, said in table] for table in tables(title)]
     written = json_schema()["$defs"]
-    assert [[(key, each["description"]) for key, each in written[struct.__name__]["properties"].items()] for struct in structs] == rows
+    assert [
+        [(key, each["description"]) for key, each in written[struct.__name__]["properties"].items()]
+        for struct in structs
+    ] == rows
 
 
 def test_the_settings_that_stand_there_as_an_example_are_none_but_for_their_files(tmp_path: Path) -> None:
@@ -76,5 +88,6 @@ def test_the_settings_that_stand_there_as_an_example_are_none_but_for_their_file
 
 def test_every_field_of_a_record_stands_there() -> None:
     rows = re.findall(r"^\| (`.+?) \| (.*) \|$", section("What is kept where"), re.MULTILINE)
-    written = {"cost_usd" if field.name == "usd" else field.name for field in fields(Record)} - {"asked"}  # kept apart, never in a line
+    # kept apart, never in a line
+    written = {"cost_usd" if field.name == "usd" else field.name for field in fields(Record)} - {"asked"}
     assert sorted(written) == sorted(names(rows))

@@ -1,4 +1,5 @@
-"""The relay: what it does where the gate or the session has a fault, who is not read, and forwards that end as their answer comes."""
+"""The relay: what it does where the gate or the session has a fault, who is not read, and forwards that end as their
+answer comes."""
 
 from __future__ import annotations
 
@@ -100,7 +101,11 @@ class Between:
     """A relay between two fake links, with a legacy client that declared everything."""
 
     def __init__(
-        self, run_round: Callable[[Round], Awaitable[Conclusion]], *faults: str, rule: Mapping[str, Any] = FORWARD, beat: float = 60.0
+        self,
+        run_round: Callable[[Round], Awaitable[Conclusion]],
+        *faults: str,
+        rule: Mapping[str, Any] = FORWARD,
+        beat: float = 60.0,
     ) -> None:
         self._changed = anyio.Event()
         self.now = 0.0
@@ -109,7 +114,16 @@ class Between:
         self.relay = Relay(self.session, run_round, clock=lambda: self.now, note=self._note, beat=beat)
         self.client, self.server = FakeLink(self._change), FakeLink(self._change)
         self.relay.connect(self.client, self.server)
-        self.says("client", request(0, "initialize", protocolVersion="2025-11-25", capabilities={"elicitation": {}, "sampling": {}}, clientInfo={}))
+        self.says(
+            "client",
+            request(
+                0,
+                "initialize",
+                protocolVersion="2025-11-25",
+                capabilities={"elicitation": {}, "sampling": {}},
+                clientInfo={},
+            ),
+        )
         self.says("server", result(0, protocolVersion="2025-11-25", capabilities={}, serverInfo={}))
         self.client.sent.clear()
         self.server.sent.clear()
@@ -153,7 +167,8 @@ async def answering(round: Round) -> Conclusion:
 
 
 @pytest.mark.parametrize(
-    ("run_round", "faults"), [pytest.param(broken, (), id="in the gate"), pytest.param(answering, ("round_done",), id="in the session")]
+    ("run_round", "faults"),
+    [pytest.param(broken, (), id="in the gate"), pytest.param(answering, ("round_done",), id="in the session")],
 )
 async def test_a_fault_leaves_the_request_unanswered_and_the_gate_goes_on(
     run_round: Callable[[Round], Awaitable[Conclusion]], faults: tuple[str, ...]
@@ -333,7 +348,8 @@ async def test_a_side_that_takes_none_of_our_own_answers_is_not_read_until_it_ha
 
 @pytest.mark.parametrize("side", ["client", "server"])
 async def test_a_side_is_read_however_much_of_the_other_side_waits_for_it(side: Side) -> None:
-    """A server that writes before it reads on, and one large request for it: if neither was read, both would wait for ever."""
+    """A server that writes before it reads on, and one large request for it: if neither was read, both would wait for
+    ever."""
     with carrying(side) as (world, link, other):
         big = {"jsonrpc": "2.0", "method": "notifications/x", "params": {"text": "x" * (2 * MOST_ANSWERS)}}
         world.says("server" if side == "client" else "client", big)
@@ -348,7 +364,9 @@ async def test_a_side_that_is_held_twice_is_read_when_both_reasons_are_gone(side
     with carrying(side) as (world, link, other):
         while link.reading:
             getattr(world.relay, side).received(REFUSED % (b"p" * 900, 1))
-        getattr(world.relay, side).received(json.dumps({"jsonrpc": "2.0", "method": "notifications/x", "params": {"text": "x" * 500_000}}).encode())
+        getattr(world.relay, side).received(
+            json.dumps({"jsonrpc": "2.0", "method": "notifications/x", "params": {"text": "x" * 500_000}}).encode()
+        )
         link.take()
         assert (False, True) == (link.reading, other.reading)
         other.take()
@@ -360,10 +378,14 @@ async def test_an_answer_over_the_bound_ends_the_call_it_was_for() -> None:
 
     async def conversation() -> None:
         world.says("client", request(5, "tools/call", name="x"))
-        world.relay.server.oversized(300 << 20, b'{"jsonrpc":"2.0","id":5,"result":{"content":[{"type":"text","text":"xxx')
+        world.relay.server.oversized(
+            300 << 20, b'{"jsonrpc":"2.0","id":5,"result":{"content":[{"type":"text","text":"xxx'
+        )
 
     await world.run(conversation)
-    assert [("frame.oversized", {"side": "server", "size": 300 << 20})] == [(note.event, note.fields) for note in world.notes][:1]
+    assert [("frame.oversized", {"side": "server", "size": 300 << 20})] == [
+        (note.event, note.fields) for note in world.notes
+    ][:1]
     assert [5] == [frame["id"] for frame in world.client.frames if "error" in frame]
 
 
@@ -380,5 +402,7 @@ async def test_a_models_tokens_are_told_at_most_once_a_second_and_as_counts() ->
         world.relay.tokens("no such round", 1)
 
     await world.run(conversation)
-    told = [frame["params"] for frame in map(json.loads, world.server.sent) if frame["method"] == "notifications/progress"]
+    told = [
+        frame["params"] for frame in map(json.loads, world.server.sent) if frame["method"] == "notifications/progress"
+    ]
     assert [{"progressToken": "t", "progress": 3}, {"progressToken": "t", "progress": 31}] == told

@@ -14,7 +14,10 @@ ROOT: Final = Path(__file__).resolve().parents[1]
 LOCKS: Final = sorted([*ROOT.glob("requirements*.lock"), *ROOT.glob("tests/real/*.lock"), *ROOT.glob("bench/*.lock")])
 
 # Written in pieces, so that this file keeps the rule it checks.
-HOSTS: Final = [".".join(parts) for parts in (("pypi", "org"), ("pythonhosted", "org"), ("npmjs", "org"), ("npmjs", "com"), ("yarnpkg", "com"))]
+HOSTS: Final = [
+    ".".join(parts)
+    for parts in (("pypi", "org"), ("pythonhosted", "org"), ("npmjs", "org"), ("npmjs", "com"), ("yarnpkg", "com"))
+]
 KEYS: Final = re.compile(r"tests/upgrade/v[0-9.]+/.*\.key")  # random bytes, which may have no NUL among them
 FOLDERS: Final = ["work", "root", "home/[a-z]", "Users/[a-z]", "tmp/[a-z]"]
 FOLDER: Final = re.compile(r"(?<![\w.}~*-])/(?:" + "|".join(FOLDERS) + r")\w*/")
@@ -22,7 +25,11 @@ FOLDER: Final = re.compile(r"(?<![\w.}~*-])/(?:" + "|".join(FOLDERS) + r")\w*/")
 
 def committed() -> list[Path]:
     listed = subprocess.run(
-        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"], cwd=ROOT, capture_output=True, check=True, timeout=20
+        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+        cwd=ROOT,
+        capture_output=True,
+        check=True,
+        timeout=20,
     ).stdout
     return [ROOT / name for name in listed.decode().split("\0") if name and (ROOT / name).is_file()]
 
@@ -39,12 +46,17 @@ def texts() -> dict[str, str]:
 
 def lines_with(pattern: re.Pattern[str]) -> list[str]:
     return [
-        f"{name}:{n}: {line.strip()[:120]}" for name, text in texts().items() for n, line in enumerate(text.splitlines(), 1) if pattern.search(line)
+        f"{name}:{n}: {line.strip()[:120]}"
+        for name, text in texts().items()
+        for n, line in enumerate(text.splitlines(), 1)
+        if pattern.search(line)
     ]
 
 
 def test_no_file_names_a_registry() -> None:
-    assert [] == lines_with(re.compile("|".join(map(re.escape, HOSTS)), re.IGNORECASE)), "whoever installs brings their own index"
+    assert [] == lines_with(re.compile("|".join(map(re.escape, HOSTS)), re.IGNORECASE)), (
+        "whoever installs brings their own index"
+    )
 
 
 def test_no_file_names_a_folder_of_one_machine() -> None:
@@ -53,7 +65,11 @@ def test_no_file_names_a_folder_of_one_machine() -> None:
 
 @pytest.mark.parametrize("lock", LOCKS, ids=lambda path: path.name)
 def test_every_package_in_a_lock_is_pinned_and_has_hashes(lock: Path) -> None:
-    entries = [entry for entry in lock.read_text("utf-8").replace("\\\n", " ").splitlines() if entry.strip() and not entry.startswith("#")]
+    entries = [
+        entry
+        for entry in lock.read_text("utf-8").replace("\\\n", " ").splitlines()
+        if entry.strip() and not entry.startswith("#")
+    ]
     assert entries, f"{lock.name}: it is empty"
     loose = [entry[:80] for entry in entries if not re.match(r"[\w.\[\]-]+==\S+ .*--hash=sha256:[0-9a-f]{64}", entry)]
     assert [] == loose, f"{lock.name}: run 'make lock'"
@@ -80,4 +96,6 @@ def test_the_npm_lock_has_hashes_and_no_address() -> None:
 
 
 def test_what_make_installs_is_not_committed() -> None:
-    assert [] == [name for name in texts() if re.search(r"(^|/)(\.venv|\.envs|node_modules|__pycache__|\.cache)(/|$)", name)]
+    assert [] == [
+        name for name in texts() if re.search(r"(^|/)(\.venv|\.envs|node_modules|__pycache__|\.cache)(/|$)", name)
+    ]

@@ -1,4 +1,5 @@
-"""The numbered requirements against what cites them: each cited one is explained, and none is explained that nobody cites."""
+"""The numbered requirements against what cites them: each cited one is explained, and none is explained that nobody
+cites."""
 
 from __future__ import annotations
 
@@ -31,7 +32,9 @@ def cited() -> set[str]:
         if path.suffix in {".py", ".md", ".mjs", ".yaml"} and path != PAGE and path.is_file():
             text = path.read_text("utf-8")
             found.update(CITED.findall(text))
-            found.update(f"{letter}{n}" for letter, first, last in SPAN.findall(text) for n in range(int(first), int(last) + 1))
+            found.update(
+                f"{letter}{n}" for letter, first, last in SPAN.findall(text) for n in range(int(first), int(last) + 1)
+            )
     return found
 
 
@@ -44,7 +47,9 @@ def test_every_item_that_is_cited_is_explained() -> None:
 
 
 def test_every_item_that_is_explained_is_cited() -> None:
-    assert [] == in_order([*items().keys() - cited()]), "nothing cites it any more; take it out of proxy/REQUIREMENTS.md"
+    assert [] == in_order([*items().keys() - cited()]), (
+        "nothing cites it any more; take it out of proxy/REQUIREMENTS.md"
+    )
 
 
 def test_the_items_stand_once_each_and_in_order() -> None:

@@ -1,4 +1,5 @@
-"""Waiting for a person while the store of reviews fails for a moment or for long, or is another: no verdict is lost, and none is invented."""
+"""Waiting for a person while the store of reviews fails for a moment or for long, or is another: no verdict is lost,
+and none is invented."""
 
 from __future__ import annotations
 
@@ -24,8 +25,8 @@ IMPATIENT: dict[str, Any] = {**POLICY, "servers": {"default": {"peer_timeout": "
 
 
 class Failing(MemoryReviews):
-    """A store whose next calls of some names fail; ``failed`` is set by each that did. ``looked``: how often a waiter looked for
-    a verdict of before."""
+    """A store whose next calls of some names fail; ``failed`` is set by each that did. ``looked``: how often a waiter
+    looked for a verdict of before."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -75,7 +76,9 @@ def room() -> tuple[Room, Failing]:
 @pytest.mark.usefixtures("quick")
 @pytest.mark.parametrize("name", ["ready", "get", "renew", "last_change"])
 @pytest.mark.parametrize("times", [1, 3])
-async def test_a_store_that_fails_for_a_while_takes_no_waiting_request_away_from_its_person(name: str, times: int) -> None:
+async def test_a_store_that_fails_for_a_while_takes_no_waiting_request_away_from_its_person(
+    name: str, times: int
+) -> None:
     r, store = room()
 
     async def fails_then_answers() -> None:
@@ -121,11 +124,13 @@ async def test_a_review_that_is_in_the_store_no_more_is_never_approved(emptied: 
 
 @pytest.mark.usefixtures("quick")
 async def test_a_review_of_the_same_that_nobody_waits_for_is_left_alone_by_who_waits_for_another() -> None:
-    """It may be between two tries of a call that is put off: taking hold of it, were it for a moment, would have that call ask anew."""
+    """It may be between two tries of a call that is put off: taking hold of it, were it for a moment, would have that
+    call ask anew."""
     r, store = room()
     await r.settled(*pushed(ASK, policy=IMPATIENT))
     (before,) = store.list(Filter())
-    store.reviews[before.id] = msgspec.structs.replace(before, waiter="another", held_until=time.time() + 0.2)  # which dies
+    # which dies
+    store.reviews[before.id] = msgspec.structs.replace(before, waiter="another", held_until=time.time() + 0.2)
     touched: list[int] = []
 
     async def waits_and_answers() -> None:

@@ -1,7 +1,9 @@
-"""Gates over one store and one decision log, in processes that kill themselves between a person's verdict and the server.
+"""Gates over one store and one decision log, in processes that kill themselves between a person's verdict and the
+server.
 
-At most once wins over at least once: a verdict whose use was noted before its process died is spent, though the server never saw it, since nobody can
-know that it did not. Whatever is killed before that note loses nothing: the next same request is answered by the same verdict.
+At most once wins over at least once: a verdict whose use was noted before its process died is spent, though the server
+never saw it, since nobody can know that it did not. Whatever is killed before that note loses nothing: the next same
+request is answered by the same verdict.
 """
 
 from __future__ import annotations
@@ -38,7 +40,12 @@ VERDICTS = {
     "modern form filled": ("modern form", FILLED),
     "modern sample approved": ("modern sample", YES),
 }
-RELEASED = {"form filled": '"accept"', "modern form filled": '"accept"', "form declined": "Denied", "sample rejected": "Denied"}
+RELEASED = {
+    "form filled": '"accept"',
+    "modern form filled": '"accept"',
+    "form declined": "Denied",
+    "sample rejected": "Denied",
+}
 MODELS = '"hi"'
 OPEN = ("Unanswered", "put off")
 
@@ -82,7 +89,9 @@ class Place:
         told = json.dumps({"store": str(self.store), "log": str(self.log), "case": case, "point": point, **more})
         env = {"PYTHONPATH": f"{ROOT / 'proxy'}:{ROOT}", "PYTHONWARNINGS": "error"}
         program = [sys.executable, "-m", "tests.programs.reviewed", told]
-        return Started(await asyncio.create_subprocess_exec(*program, cwd=ROOT, env=env, stdout=asyncio.subprocess.PIPE))
+        return Started(
+            await asyncio.create_subprocess_exec(*program, cwd=ROOT, env=env, stdout=asyncio.subprocess.PIPE)
+        )
 
     async def request(self, case: str, **more: Any) -> dict[str, Any]:
         """What becomes of the request in a process that nobody says anything to but what was said before."""
@@ -148,7 +157,9 @@ async def killed_before(place: Place, case: str) -> Review:
         ("form filled", "using"),
     ],
 )
-async def test_a_verdict_whose_process_died_before_its_use_was_noted_answers_the_next_same_request_once(place: Place, said: str, point: str) -> None:
+async def test_a_verdict_whose_process_died_before_its_use_was_noted_answers_the_next_same_request_once(
+    place: Place, said: str, point: str
+) -> None:
     (case, verdict), recorded = VERDICTS[said], 0 if point == "decided" else 1
     review = await killed(place, case, verdict, point)
     assert recorded == len(place.answered())
@@ -178,7 +189,9 @@ async def test_a_verdict_whose_process_died_after_its_use_was_noted_is_spent(pla
 
 
 @pytest.mark.parametrize("case", ["form", "answer", "modern form"])
-async def test_a_review_whose_process_died_before_the_verdict_is_joined_by_the_next_same_request(place: Place, case: str) -> None:
+async def test_a_review_whose_process_died_before_the_verdict_is_joined_by_the_next_same_request(
+    place: Place, case: str
+) -> None:
     before = await killed_before(place, case)
     process = await place.start(case, ahead=LATER)
     assert before.id == await process.says("joined")
@@ -197,7 +210,9 @@ async def test_a_verdict_given_while_nobody_was_alive_answers_the_next_same_requ
     assert [(review.id, second["as"])] == [(one.id, one.used_by) for one in place.all()]
 
 
-async def test_a_request_that_comes_before_the_dead_process_is_known_to_be_dead_takes_its_verdict_as_soon_as_it_is(place: Place) -> None:
+async def test_a_request_that_comes_before_the_dead_process_is_known_to_be_dead_takes_its_verdict_as_soon_as_it_is(
+    place: Place,
+) -> None:
     review = await killed(place, "form", FILLED, "recorded", lease=3.0)
     second = await place.request("form", lease=1.0)
     assert '"accept"' in second["released"]

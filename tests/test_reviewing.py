@@ -1,4 +1,5 @@
-"""What people decide, through the whole gate: verdicts on requests and on answers, in time, late, twice, edited, and without anybody there."""
+"""What people decide, through the whole gate: verdicts on requests and on answers, in time, late, twice, edited, and
+without anybody there."""
 
 from __future__ import annotations
 
@@ -28,7 +29,10 @@ Says: TypeAlias = Callable[[], Coroutine[Any, Any, None]]
 pytestmark = pytest.mark.anyio
 ASK = {"name": "people", "effect": "escalate", "reviewer": "ops"}
 POLICY: dict[str, Any] = {
-    "models": [{"name": "m", "model": "scripted", "max_tokens": 500}, {"name": "n", "model": "scripted", "max_tokens": 50}],
+    "models": [
+        {"name": "m", "model": "scripted", "max_tokens": 500},
+        {"name": "n", "model": "scripted", "max_tokens": 50},
+    ],
     "reviewers": {"ops": {"timeout": "15m"}},
 }
 
@@ -46,7 +50,13 @@ class Room:
 
     def new_desk(self) -> Desk:
         return Desk(
-            lambda: self.store, wall=time.time, clock=time.monotonic, random=self._random, log=self.world.log, counts=Counts(self.metrics), most=10
+            lambda: self.store,
+            wall=time.time,
+            clock=time.monotonic,
+            random=self._random,
+            log=self.world.log,
+            counts=Counts(self.metrics),
+            most=10,
         )
 
     def _random(self, size: int) -> bytes:
@@ -103,7 +113,13 @@ async def test_an_approved_request_is_sampled_and_a_person_is_said_to_have_decid
     assert isinstance(release.outcome, Answered), (release, room.world.log.events)
     assert "human" == release.outcome.decided_by
     (record,) = room.world.records
-    assert ("escalate", "human", "ana", "page", "ops") == (record.effect, record.decided_by, record.reviewed_by, record.review_door, record.reviewer)
+    assert ("escalate", "human", "ana", "page", "ops") == (
+        record.effect,
+        record.decided_by,
+        record.reviewed_by,
+        record.review_door,
+        record.reviewer,
+    )
     (review,) = room.store.list(Filter())
     assert (record.decision_id, "approved", record.review) == (review.used_by, review.state, review.id)
 
@@ -124,14 +140,18 @@ async def test_the_reason_stays_here_unless_the_person_wants_it_told() -> None:
 async def test_a_form_is_filled_in_by_a_person() -> None:
     room = Room()
     said = {"action": "accept", "content": {"confirm": True}}
-    release = await room.settled(*pushed(ASK, method="elicitation/create", policy=POLICY), room.says("answer", result=said))
+    release = await room.settled(
+        *pushed(ASK, method="elicitation/create", policy=POLICY), room.says("answer", result=said)
+    )
     assert (said, "human") == (body(release), release.outcome.decided_by)  # type: ignore[union-attr]
 
 
 async def test_an_answer_that_does_not_fit_the_form_is_never_released() -> None:
     room = Room()
     said = {"action": "accept", "content": {"confirm": 7}}
-    release = await room.settled(*pushed(ASK, method="elicitation/create", policy=POLICY), room.says("answer", result=said))
+    release = await room.settled(
+        *pushed(ASK, method="elicitation/create", policy=POLICY), room.says("answer", result=said)
+    )
     assert isinstance(release.outcome, Unanswered)
     assert Reason.REVIEW is release.outcome.reason
     assert "7" not in release.outcome.detail
@@ -142,10 +162,17 @@ async def test_an_edited_request_is_asked_as_edited_of_the_model_that_was_chosen
     edits = Edits(model="n", max_tokens=40, messages=({"role": "user", "content": {"type": "text", "text": "other"}},))
     await room.settled(*pushed(ASK, policy=POLICY), room.says("approve", edits=edits))
     (asking,) = room.world.asked
-    assert ("n", 40, "other") == (asking.model, asking.params["maxTokens"], asking.params["messages"][0]["content"]["text"])
+    assert ("n", 40, "other") == (
+        asking.model,
+        asking.params["maxTokens"],
+        asking.params["messages"][0]["content"]["text"],
+    )
 
 
-@pytest.mark.parametrize("edits", [Edits(max_tokens=501), Edits(model="n", max_tokens=51), Edits(model="other"), Edits(model="n", temperature=9.0)])
+@pytest.mark.parametrize(
+    "edits",
+    [Edits(max_tokens=501), Edits(model="n", max_tokens=51), Edits(model="other"), Edits(model="n", temperature=9.0)],
+)
 async def test_no_edit_exceeds_what_the_rule_allows(edits: Edits) -> None:
     room = Room()
     rule = {**ASK, "with": {"temperature": {"max": 1.0}}}
@@ -190,7 +217,13 @@ async def test_without_a_store_nobody_is_asked_and_nothing_is_allowed() -> None:
     assert Reason.REVIEW is release.outcome.reason
 
 
-LOOK = {"name": "models", "match": {"kind": "sampling"}, "effect": "allow", "with": {"models": ["m"]}, "review_answer": "ops"}
+LOOK = {
+    "name": "models",
+    "match": {"kind": "sampling"},
+    "effect": "allow",
+    "with": {"models": ["m"]},
+    "review_answer": "ops",
+}
 
 
 async def test_a_models_answer_is_released_once_a_person_has_seen_it() -> None:
@@ -202,7 +235,12 @@ async def test_a_models_answer_is_released_once_a_person_has_seen_it() -> None:
 
 async def test_a_person_may_put_another_answer_in_place_of_the_models() -> None:
     room = Room()
-    said = {"role": "assistant", "content": {"type": "text", "text": "better"}, "model": "human/ops", "stopReason": "endTurn"}
+    said = {
+        "role": "assistant",
+        "content": {"type": "text", "text": "better"},
+        "model": "human/ops",
+        "stopReason": "endTurn",
+    }
     release = await room.settled(*pushed(LOOK, policy=POLICY), room.says("answer", result=said))
     assert ("better", "human/ops") == (body(release)["content"]["text"], body(release)["model"])
 
@@ -234,7 +272,9 @@ async def test_a_request_that_is_approved_and_whose_answer_is_approved_uses_both
 
     release = await room.settled(*pushed({**ASK, "review_answer": "ops"}, policy=POLICY), twice)
     assert isinstance(release.outcome, Answered)
-    assert [("answer", True), ("request", True)] == sorted((one.stage, one.used_by is not None) for one in room.store.list(Filter()))
+    assert [("answer", True), ("request", True)] == sorted(
+        (one.stage, one.used_by is not None) for one in room.store.list(Filter())
+    )
 
 
 async def test_a_request_that_is_withdrawn_takes_its_review_with_it() -> None:
@@ -300,7 +340,9 @@ async def test_a_verdict_that_cannot_be_marked_as_used_is_not_released_and_the_l
 async def test_too_many_pending_reviews_leave_the_next_request_unanswered() -> None:
     room = Room()
     impatient = {**POLICY, "servers": {"default": {"peer_timeout": "20ms"}}}
-    releases = [await room.settled(*pushed(ASK, params=sample(maxTokens=number + 1), policy=impatient)) for number in range(11)]
+    releases = [
+        await room.settled(*pushed(ASK, params=sample(maxTokens=number + 1), policy=impatient)) for number in range(11)
+    ]
     release = releases[-1]
     assert isinstance(release.outcome, Unanswered)
     assert Reason.REVIEW is release.outcome.reason
@@ -322,7 +364,10 @@ async def test_reviews_are_counted_by_who_asked_for_them() -> None:
 
 async def test_in_the_modern_era_people_are_asked_before_anything_is_spent() -> None:
     room = Room()
-    rules = ({**ASK, "match": {"kind": "elicitation"}}, {"name": "rest", "match": {"kind": "sampling"}, "effect": "allow"})
+    rules = (
+        {**ASK, "match": {"kind": "elicitation"}},
+        {"name": "rest", "match": {"kind": "sampling"}, "effect": "allow"},
+    )
     seen: list[int] = []
 
     async def look() -> None:
@@ -414,9 +459,13 @@ async def test_a_request_that_is_put_off_counts_once() -> None:
         round = one(d.client(modern(9, "tools/call", name="x", requestState=state)), Open).round
 
 
-@pytest.mark.parametrize(("door", "by"), [("page", "human"), ("callback", "human"), ("command", "policy"), ("webhook", "policy")])
+@pytest.mark.parametrize(
+    ("door", "by"), [("page", "human"), ("callback", "human"), ("command", "policy"), ("webhook", "policy")]
+)
 @pytest.mark.parametrize("word", ["approve", "reject"])
-async def test_a_program_that_answers_for_a_reviewer_is_not_said_to_be_a_person(door: Door, by: str, word: Literal["approve", "reject"]) -> None:
+async def test_a_program_that_answers_for_a_reviewer_is_not_said_to_be_a_person(
+    door: Door, by: str, word: Literal["approve", "reject"]
+) -> None:
     room = Room()
 
     async def decide() -> None:

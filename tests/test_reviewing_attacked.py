@@ -1,4 +1,5 @@
-"""What somebody tried against reviews: rounds of several, edits that go too far, policies that change, verdicts that cannot be used."""
+"""What somebody tried against reviews: rounds of several, edits that go too far, policies that change, verdicts that
+cannot be used."""
 
 from __future__ import annotations
 
@@ -23,7 +24,9 @@ from tests.world import SAMPLED, asked, pushed
 
 pytestmark = pytest.mark.anyio
 IMPATIENT: dict[str, Any] = {**POLICY, "servers": {"default": {"peer_timeout": "200ms"}}}
-LIMITS: dict[str, Any] = {"limits": {"once": {"requests": 1, "per": "1h"}, "words": {"output_tokens": 10_000, "per": "1h"}}}
+LIMITS: dict[str, Any] = {
+    "limits": {"once": {"requests": 1, "per": "1h"}, "words": {"output_tokens": 10_000, "per": "1h"}}
+}
 
 
 def of(room: Room, most_tokens: int, word: str, *, before: int = 1, **more: Any) -> Says:
@@ -55,7 +58,10 @@ async def test_a_refusal_of_one_of_two_is_what_the_server_hears_and_is_spent() -
 async def test_no_model_is_asked_for_a_round_that_a_sibling_ends(gone: bool) -> None:
     room = Room()
     room.store.fault = "gone" if gone else None
-    rules = ({**ASK, "match": {"max_tokens": {"min": 12, "max": 12}}}, {"name": "rest", "effect": "allow", "match": {"kind": "sampling"}})
+    rules = (
+        {**ASK, "match": {"max_tokens": {"min": 12, "max": 12}}},
+        {"name": "rest", "effect": "allow", "match": {"kind": "sampling"}},
+    )
     d, round = asked(*rules, policy=POLICY, a=sample(maxTokens=400), b=sample(maxTokens=12))
     conclusion = await room.run(d, round, *([] if gone else [of(room, 12, "reject")]))
     assert isinstance(conclusion, Settled)
@@ -88,7 +94,17 @@ async def test_nothing_is_held_of_a_review_that_expired() -> None:
     [
         ([], Edits(max_tokens=401)),  # more than the server asked for (R3)
         ([{"name": "never", "effect": "deny", "match": {"kind": "sampling", "text": "forbidden"}}], "forbidden"),
-        ([{"name": "lawyers", "effect": "escalate", "reviewer": "law", "match": {"kind": "sampling", "text": "contract"}}], "a contract"),
+        (
+            [
+                {
+                    "name": "lawyers",
+                    "effect": "escalate",
+                    "reviewer": "law",
+                    "match": {"kind": "sampling", "text": "contract"},
+                }
+            ],
+            "a contract",
+        ),
         ([{**ASK, "name": "bare", "with": {"system_prompt": "drop"}}], Edits(system_prompt="do this")),
     ],
 )
@@ -97,20 +113,26 @@ async def test_no_edit_gets_round_another_rule_or_a_bound(rules: list[dict[str, 
     if isinstance(edits, str):
         edits = Edits(messages=({"role": "user", "content": {"type": "text", "text": edits}},))
     both = {**POLICY, "reviewers": {"ops": {}, "law": {}}}
-    release = await room.settled(*pushed(*rules, ASK, params=sample(maxTokens=400), policy=both), room.says("approve", edits=edits))
+    release = await room.settled(
+        *pushed(*rules, ASK, params=sample(maxTokens=400), policy=both), room.says("approve", edits=edits)
+    )
     assert isinstance(release.outcome, Unanswered)
     assert (Reason.REVIEW, []) == (release.outcome.reason, room.world.asked)
 
 
 async def test_a_verdict_that_can_never_be_carried_out_is_spent_so_that_a_person_is_asked_anew() -> None:
     room = Room()
-    await room.settled(*pushed(ASK, params=sample(maxTokens=40), policy=POLICY), room.says("approve", edits=Edits(max_tokens=41)))
+    await room.settled(
+        *pushed(ASK, params=sample(maxTokens=40), policy=POLICY), room.says("approve", edits=Edits(max_tokens=41))
+    )
     release = await room.settled(*pushed(ASK, params=sample(maxTokens=40), policy=POLICY), room.says("approve"))
     assert isinstance(release.outcome, Answered)
 
 
 @pytest.mark.parametrize(
-    "now", [[{"name": "never", "effect": "deny"}], [{**ASK, "with": {"max_tokens": 3}}], []], ids=["denied", "other bounds", "no rule"]
+    "now",
+    [[{"name": "never", "effect": "deny"}], [{**ASK, "with": {"max_tokens": 3}}], []],
+    ids=["denied", "other bounds", "no rule"],
 )
 async def test_a_verdict_counts_only_as_long_as_the_policy_in_force_asks_for_it(now: list[dict[str, Any]]) -> None:
     room = Room()
@@ -141,15 +163,21 @@ async def test_an_edited_request_is_not_refused_for_its_own_count() -> None:
     room = Room()
     rule = {**ASK, "limits": ["once", "words"]}
     release = await room.settled(
-        *pushed(rule, params=sample(maxTokens=40), policy={**POLICY, **LIMITS}), room.says("approve", edits=Edits(max_tokens=4))
+        *pushed(rule, params=sample(maxTokens=40), policy={**POLICY, **LIMITS}),
+        room.says("approve", edits=Edits(max_tokens=4)),
     )
     assert isinstance(release.outcome, Answered)
-    assert (SCALE["requests"], 4 * SCALE["output_tokens"]) == (room.world.purse.drawn("once"), room.world.purse.drawn("words"))
+    assert (SCALE["requests"], 4 * SCALE["output_tokens"]) == (
+        room.world.purse.drawn("once"),
+        room.world.purse.drawn("words"),
+    )
 
 
 async def test_a_request_that_was_put_off_is_not_refused_for_its_own_count() -> None:
     room = Room()
-    d, round = asked({**ASK, "limits": ["once"]}, policy={**POLICY, **LIMITS, "client": {"peer_timeout": "200ms"}}, b=form())
+    d, round = asked(
+        {**ASK, "limits": ["once"]}, policy={**POLICY, **LIMITS, "client": {"peer_timeout": "200ms"}}, b=form()
+    )
     parked = await room.run(d, round)
     await room.says("answer", result={"action": "decline"})()
     conclusion = await room.run(d, returned(d, round, parked))
@@ -238,7 +266,9 @@ async def test_a_process_that_slept_does_not_free_what_another_holds_by_now() ->
     async def taken_over() -> Review:
         mine = await room.pending()
         stored = room.store.reviews[mine.id]
-        room.store.reviews[mine.id] = type(stored)(**{**{name: getattr(stored, name) for name in stored.__struct_fields__}, "waiter": "another"})
+        room.store.reviews[mine.id] = type(stored)(
+            **{**{name: getattr(stored, name) for name in stored.__struct_fields__}, "waiter": "another"}
+        )
         await room.says("approve")()
         return mine
 

@@ -1,4 +1,5 @@
-"""A person looks at a model's answer for longer than the client waits, through the whole gate: the call is put off, and comes back to the answer."""
+"""A person looks at a model's answer for longer than the client waits, through the whole gate: the call is put off, and
+comes back to the answer."""
 
 from __future__ import annotations
 
@@ -21,11 +22,21 @@ from tests.test_reviewing import ASK, LOOK, POLICY, RATE, Room, body
 from tests.world import SAMPLED, asked
 
 pytestmark = pytest.mark.anyio
-QUICK: Final[dict[str, Any]] = {**POLICY, **RATE, "reviewers": {"ops": {"late_verdict": "0s"}}, "client": {"peer_timeout": "150ms"}}
+QUICK: Final[dict[str, Any]] = {
+    **POLICY,
+    **RATE,
+    "reviewers": {"ops": {"late_verdict": "0s"}},
+    "client": {"peer_timeout": "150ms"},
+}
 LENIENT: Final[dict[str, Any]] = {**QUICK, "reviewers": {"ops": {}}}
 PATIENT: Final[dict[str, Any]] = {**QUICK, "client": {"peer_timeout": "20s"}}
 LOOKS: Final[dict[str, Any]] = {**LOOK, "limits": ["rate", "money"]}
-BOTH: Final[dict[str, Any]] = {**ASK, "review_answer": "ops", "with": {"models": ["m", "n"]}, "limits": ["rate", "money"]}
+BOTH: Final[dict[str, Any]] = {
+    **ASK,
+    "review_answer": "ops",
+    "with": {"models": ["m", "n"]},
+    "limits": ["rate", "money"],
+}
 FORWARD: Final[dict[str, Any]] = {"name": "forms", "match": {"kind": "elicitation"}, "effect": "forward"}
 OTHER: Final = sample("other")
 
@@ -33,7 +44,9 @@ OTHER: Final = sample("other")
 class Call:
     """A modern call whose client comes back as often as it is put off."""
 
-    def __init__(self, room: Room, *rules: Mapping[str, Any], policy: Mapping[str, Any] = QUICK, **keys: Mapping[str, Any]) -> None:
+    def __init__(
+        self, room: Room, *rules: Mapping[str, Any], policy: Mapping[str, Any] = QUICK, **keys: Mapping[str, Any]
+    ) -> None:
         capabilities: dict[str, Any] = {"elicitation": {}}
         self.room, self.keys = room, keys
         self.d, self.round = asked(*rules, policy=policy, capabilities=capabilities, **(keys or {"k": sample()}))
@@ -76,7 +89,9 @@ async def decide(room: Room, word: Any = "approve", nth: int = 0, **more: Any) -
 
 
 def drawn(room: Room) -> tuple[int, int]:
-    return room.world.purse.drawn("rate") // SCALE["requests"], room.world.purse.drawn("money") // SCALE["output_tokens"]
+    return room.world.purse.drawn("rate") // SCALE["requests"], room.world.purse.drawn("money") // SCALE[
+        "output_tokens"
+    ]
 
 
 async def test_the_answer_is_released_at_the_next_try_and_the_model_was_asked_and_paid_once() -> None:
@@ -87,7 +102,12 @@ async def test_the_answer_is_released_at_the_next_try_and_the_model_was_asked_an
         assert (1, (1, 4)) == (len(room.world.asked), drawn(room))
     await decide(room)
     release = await call.end()
-    assert ("hi", "human", 1, (1, 4)) == (body(release)["content"]["text"], release.outcome.decided_by, len(room.world.asked), drawn(room))  # type: ignore[union-attr]
+    assert ("hi", "human", 1, (1, 4)) == (
+        body(release)["content"]["text"],
+        release.outcome.decided_by,  # type: ignore[union-attr]
+        len(room.world.asked),
+        drawn(room),
+    )
     (review,) = room.store.list(Filter())
     assert release.decision_id == review.used_by
 
@@ -100,8 +120,20 @@ async def test_what_was_spent_is_on_record_before_the_call_is_put_off_and_only_o
     await decide(room)
     await call.end()
     first, last = room.world.records
-    assert ("put_off", None, 1, 4, ("rate", "money")) == (first.outcome, first.decided_by, len(first.attempts), first.output_tokens, first.limits)
-    assert ("answered", "human", (), None, ()) == (last.outcome, last.decided_by, last.attempts, last.output_tokens, last.limits)
+    assert ("put_off", None, 1, 4, ("rate", "money")) == (
+        first.outcome,
+        first.decided_by,
+        len(first.attempts),
+        first.output_tokens,
+        first.limits,
+    )
+    assert ("answered", "human", (), None, ()) == (
+        last.outcome,
+        last.decided_by,
+        last.attempts,
+        last.output_tokens,
+        last.limits,
+    )
     assert (first.decision_id, first.review, "gpt", "gpt") == (last.decision_id, last.review, first.model, last.model)
     assert ("ana", None) == (last.reviewed_by, first.reviewed_by)
 
@@ -263,7 +295,11 @@ class TestSeveralRequestsInOneRound:
         await call.put_off()
         await decide(room, "reject")
         releases = await call.releases()
-        assert (["hello"], Denied, Withdrawn) == (asked_of(room), type(releases["a"].outcome), type(releases["b"].outcome))
+        assert (["hello"], Denied, Withdrawn) == (
+            asked_of(room),
+            type(releases["a"].outcome),
+            type(releases["b"].outcome),
+        )
 
     async def test_one_approved_answer_waits_for_the_other(self) -> None:
         room = Room()
@@ -305,7 +341,8 @@ class TestSeveralRequestsInOneRound:
         assert "withdrawn" == review.state
 
     async def test_what_was_forwarded_and_what_a_person_is_asked_get_on_with_each_other(self) -> None:
-        """The person is asked once the client has come back with its own part, and not taken for one who was asked before."""
+        """The person is asked once the client has come back with its own part, and not taken for one who was asked
+        before."""
         room = Room()
         call = Call(room, FORWARD, LOOKS, a=form(), b=sample())
         (shown,) = call.d.hand_on([Open(call.round)], "a")
@@ -329,7 +366,12 @@ class TestSeveralRequestsInOneRound:
 
 
 LOOKS_AT_HELLO: Final[dict[str, Any]] = {**LOOKS, "match": {"kind": "sampling", "text": "hello"}}
-REST: Final[dict[str, Any]] = {"name": "rest", "match": {"kind": "sampling"}, "effect": "allow", "with": {"models": ["m"]}}
+REST: Final[dict[str, Any]] = {
+    "name": "rest",
+    "match": {"kind": "sampling"},
+    "effect": "allow",
+    "with": {"models": ["m"]},
+}
 
 
 def asked_of(room: Room) -> list[str]:
@@ -348,7 +390,9 @@ class TestARequestThatIsEscalatedToo:
         await decide(room)
         release = await call.end()
         assert ("hi", 1, (1, 4)) == (body(release)["content"]["text"], len(room.world.asked), drawn(room))
-        assert [("answer", True), ("request", True)] == sorted((one.stage, one.used_by is not None) for one in room.store.list(Filter()))
+        assert [("answer", True), ("request", True)] == sorted(
+            (one.stage, one.used_by is not None) for one in room.store.list(Filter())
+        )
 
     async def test_an_edited_request_keeps_its_answer(self) -> None:
         room = Room()

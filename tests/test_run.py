@@ -34,7 +34,10 @@ rules:
     content: {confirm: "${CONFIRM}"}
 """
 SAMPLE = {"messages": [{"role": "user", "content": {"type": "text", "text": "hello"}}], "maxTokens": 10}
-FORM = {"message": "Sure?", "requestedSchema": {"type": "object", "properties": {"confirm": {"type": "boolean"}}, "required": ["confirm"]}}
+FORM = {
+    "message": "Sure?",
+    "requestedSchema": {"type": "object", "properties": {"confirm": {"type": "boolean"}}, "required": ["confirm"]},
+}
 
 
 class Client:
@@ -86,8 +89,16 @@ class Wrapped:
         self.log = folder / "log.jsonl"
         self.started: list[subprocess.Popen[bytes]] = []
 
-    def __call__(self, *options: str, command: tuple[str, ...] = (), environment: Mapping[str, str] | None = None) -> Client:
-        given = {"PYTHONPATH": str(PROXY), "PATH": os.environ["PATH"], "HOME": str(self.folder), "CONFIRM": "true", **(environment or {})}
+    def __call__(
+        self, *options: str, command: tuple[str, ...] = (), environment: Mapping[str, str] | None = None
+    ) -> Client:
+        given = {
+            "PYTHONPATH": str(PROXY),
+            "PATH": os.environ["PATH"],
+            "HOME": str(self.folder),
+            "CONFIRM": "true",
+            **(environment or {}),
+        }
         ours = [sys.executable, "-m", "samplegate", "run", "--policy", "policy.yaml", *options]
         if "--decision-log" not in options:
             ours += ["--decision-log", str(self.log)]
@@ -146,7 +157,10 @@ def test_a_request_that_no_rule_covers_is_refused_and_strict_says_so(run: Wrappe
 def test_strict_lists_what_was_refused_whatever_the_code(run: Wrapped) -> None:
     client = run("--strict")
     client.initialize()
-    client.ask("sampling/createMessage", {**SAMPLE, "messages": [{"role": "user", "content": {"type": "text", "text": "anything else"}}]})
+    client.ask(
+        "sampling/createMessage",
+        {**SAMPLE, "messages": [{"role": "user", "content": {"type": "text", "text": "anything else"}}]},
+    )
     client.write(id=2, method="tools/call", params={"name": "t", "arguments": {"exit": 7}})
     assert b"" == client.process.stdout.read()  # type: ignore[union-attr]
     code, said = client.end()
@@ -230,7 +244,7 @@ def test_the_metrics_file_is_written_at_the_end(run: Wrapped) -> None:
     client.ask("sampling/createMessage", SAMPLE)
     client.end()
     text = (run.folder / f"users-{client.process.pid}.prom").read_text()
-    labels = 'decided_by="policy",effect="allow",kind="sampling",outcome="answered",reason="rule",rule="models",server="users"'
+    labels = 'decided_by="policy",effect="allow",kind="sampling",outcome="answered",reason="rule",rule="models",server="users"'  # noqa: E501
     assert f"samplegate_requests_total{{{labels}}} 1.0" in text
 
 
@@ -242,13 +256,18 @@ def test_a_model_whose_time_ran_out_is_counted_as_that_and_not_as_taken_back(run
     assert "timeout" == client.ask("sampling/createMessage", SAMPLE)["error"]["data"]["reason"]
     assert 0 == client.end()[0]
     assert ['samplegate_model_calls_total{model="trial",result="timeout"} 1.0'] == [
-        line for line in (run.folder / "m.prom").read_text().splitlines() if line.startswith("samplegate_model_calls_total{")
+        line
+        for line in (run.folder / "m.prom").read_text().splitlines()
+        if line.startswith("samplegate_model_calls_total{")
     ]
 
 
 @pytest.mark.parametrize("by", ["line", "variable"])
 def test_prometheus_can_ask_for_the_metrics_while_it_runs(run: Wrapped, by: str) -> None:
-    client = run(*["--metrics-port", "0"] * (by == "line"), environment={"SAMPLEGATE_METRICS_PORT": "0"} if by == "variable" else {})
+    client = run(
+        *["--metrics-port", "0"] * (by == "line"),
+        environment={"SAMPLEGATE_METRICS_PORT": "0"} if by == "variable" else {},
+    )
     client.initialize()
     client.ask("sampling/createMessage", SAMPLE)
     assert client.process.stderr is not None
@@ -260,9 +279,20 @@ def test_prometheus_can_ask_for_the_metrics_while_it_runs(run: Wrapped, by: str)
 
 def test_a_port_that_is_none_and_a_url_that_is_none_are_said_before_anything_is_started(run: Wrapped) -> None:
     for options, said in ((("--metrics-port", "70000"), "70000"), (("--url", "notaurl"), "--url: ")):
-        words = [sys.executable, "-m", "samplegate", "run", "--policy", "policy.yaml", *options, *(["--", "true"] if "--url" not in options else [])]
+        words = [
+            sys.executable,
+            "-m",
+            "samplegate",
+            "run",
+            "--policy",
+            "policy.yaml",
+            *options,
+            *(["--", "true"] if "--url" not in options else []),
+        ]
         environment = {"PYTHONPATH": str(PROXY), "PATH": os.environ["PATH"], "HOME": str(run.folder), "CONFIRM": "true"}
-        done = subprocess.run(words, env=environment, cwd=run.folder, capture_output=True, text=True, timeout=60, check=False)
+        done = subprocess.run(
+            words, env=environment, cwd=run.folder, capture_output=True, text=True, timeout=60, check=False
+        )
         assert (2, True) == (done.returncode, said in done.stderr), done.stderr
 
 
@@ -271,7 +301,8 @@ def test_the_metrics_file_is_there_while_it_runs(run: Wrapped) -> None:
     client = run("--metrics-file", str(path), environment={"SAMPLEGATE_METRICS_INTERVAL": "1"})
     client.initialize()
     client.ask("sampling/createMessage", SAMPLE)
-    for changed in watch(run.folder, watch_filter=None, rust_timeout=20_000, yield_on_timeout=True):  # it is written anew each second
+    # it is written anew each second
+    for changed in watch(run.folder, watch_filter=None, rust_timeout=20_000, yield_on_timeout=True):
         assert changed
         if path.exists() and "samplegate_requests_total{" in path.read_text():
             break
@@ -313,7 +344,11 @@ def test_a_decision_log_that_another_process_holds_delays_no_end(run: Wrapped) -
     (run.folder / "policy.yaml").write_text(FORWARDING)
     client = run("--end-of-input-timeout", "0")
     client.initialize(sampling={})
-    client.write(id=1, method="tools/call", params={"name": "t", "arguments": {"ask": {"method": "sampling/createMessage", "params": SAMPLE}}})
+    client.write(
+        id=1,
+        method="tools/call",
+        params={"name": "t", "arguments": {"ask": {"method": "sampling/createMessage", "params": SAMPLE}}},
+    )
     assert "sampling/createMessage" == client.read()["method"]
     run.log.touch()
     with run.log.open() as held:
@@ -334,7 +369,9 @@ def test_what_a_peer_chose_drives_neither_a_terminal_nor_a_ci_system(run: Wrappe
     client.initialize()
     other = {**SAMPLE, "messages": [{"role": "user", "content": {"type": "text", "text": "anything else"}}]}
     ask = {"method": "sampling/createMessage", "params": other}
-    client.write(id=1, method="tools/call", params={"name": "t\n::error::\x1b[2J\u202e##vso[x]", "arguments": {"ask": ask}})
+    client.write(
+        id=1, method="tools/call", params={"name": "t\n::error::\x1b[2J\u202e##vso[x]", "arguments": {"ask": ask}}
+    )
     client.read()
     code, said = client.end()
     assert 3 == code
@@ -362,7 +399,10 @@ class TestStart:
     def test_a_wrong_policy_ends_it_with_2_and_the_place(self, run: Wrapped) -> None:
         (run.folder / "policy.yaml").write_text("version: 1\nrules: [{name: a, effect: alow}]\n")
         code, said = run(command=self.NEVER).end()
-        assert (2, True) == (code, "policy.yaml:2:27: rules.0.effect: 'alow' is not one of allow, answer, forward, escalate, deny" in said)
+        assert (2, True) == (
+            code,
+            "policy.yaml:2:27: rules.0.effect: 'alow' is not one of allow, answer, forward, escalate, deny" in said,
+        )
         assert not (run.folder / "started").exists()
 
     def test_a_variable_that_is_not_set_ends_it_with_2(self, run: Wrapped) -> None:
@@ -385,7 +425,9 @@ class TestStart:
         assert (2, True) == (code, "is a folder" in said)
 
     def test_a_name_that_no_rule_can_match_is_warned_of(self, run: Wrapped) -> None:
-        (run.folder / "policy.yaml").write_text("version: 1\nrules: [{name: a, match: {server: other}, effect: deny}]\n")
+        (run.folder / "policy.yaml").write_text(
+            "version: 1\nrules: [{name: a, match: {server: other}, effect: deny}]\n"
+        )
         client = run()
         client.initialize()
         assert "no rule can match a server named 'default'" in client.end()[1]
@@ -393,7 +435,9 @@ class TestStart:
 
 def test_a_warm_model_is_started_by_the_first_call_and_not_before(run: Wrapped) -> None:
     models = 'models: [{name: m, model: openai/none, api_base: "http://127.0.0.1:1/v1", warm: true}]'
-    (run.folder / "policy.yaml").write_text(f"version: 1\n{models}\nrules: [{{name: a, match: {{kind: sampling}}, effect: allow}}]\n")
+    (run.folder / "policy.yaml").write_text(
+        f"version: 1\n{models}\nrules: [{{name: a, match: {{kind: sampling}}, effect: allow}}]\n"
+    )
     client = run()
     client.initialize()
     assert not _workers(client.process.pid)

@@ -26,13 +26,19 @@ rules: [{name: person, match: {kind: sampling}, effect: forward, limits: [day, r
 
 
 def _asks(id: int) -> dict[str, object]:
-    return {"id": id, "method": "tools/call", "params": {"name": "t", "arguments": {"ask": {"method": "sampling/createMessage", "params": SAMPLE}}}}
+    return {
+        "id": id,
+        "method": "tools/call",
+        "params": {"name": "t", "arguments": {"ask": {"method": "sampling/createMessage", "params": SAMPLE}}},
+    }
 
 
 def _patient(folder: Path) -> dict[str, str]:
     """An environment in which the gate waits ten minutes for a state."""
     (folder / "patient").mkdir()
-    (folder / "patient" / "sitecustomize.py").write_text("from samplegate.limits import state\nstate.PATIENCE = 600.0\n")
+    (folder / "patient" / "sitecustomize.py").write_text(
+        "from samplegate.limits import state\nstate.PATIENCE = 600.0\n"
+    )
     return {"PYTHONPATH": os.pathsep.join([str(folder / "patient"), str(PROXY)])}
 
 
@@ -83,7 +89,9 @@ async def test_however_many_are_open_when_the_end_begins_a_held_state_keeps_neit
 
 
 @pytest.mark.anyio
-async def test_what_is_settled_after_the_end_has_begun_is_still_corrected_where_the_state_is_free(tmp_path: Path) -> None:
+async def test_what_is_settled_after_the_end_has_begun_is_still_corrected_where_the_state_is_free(
+    tmp_path: Path,
+) -> None:
     ours = Desk(daily("d", 5, shared=True), state=tmp_path)
     reserved = await ours.taken(one("d"))
     ours.admission.hurry(0.0)

@@ -11,9 +11,15 @@ from samplegate.say import LONGEST, escaped, say
     ("text", "expected"),
     [
         pytest.param("rule 'käse' at 10 °C: C:\\new", "rule 'käse' at 10 °C: C:\\new", id="what can be read stays"),
-        pytest.param("a\n::error::b\r\x85\u2028\u2029\x0b", r"a\n::error::b\r\x85\u2028\u2029\x0b", id="it stays one line"),
+        pytest.param(
+            "a\n::error::b\r\x85\u2028\u2029\x0b", r"a\n::error::b\r\x85\u2028\u2029\x0b", id="it stays one line"
+        ),
         pytest.param("\x1b[2J\x9b2J\x07\x7f\x00", r"\x1b[2J\x9b2J\x07\x7f\x00", id="nothing drives a terminal"),
-        pytest.param("\u202eabc\u2066\u200b\ufeff\U000e0041", r"\u202eabc\u2066\u200b\ufeff\U000e0041", id="nothing is turned round or hidden"),
+        pytest.param(
+            "\u202eabc\u2066\u200b\ufeff\U000e0041",
+            r"\u202eabc\u2066\u200b\ufeff\U000e0041",
+            id="nothing is turned round or hidden",
+        ),
         pytest.param("##vso[x] ##[error] ###", r"#\x23vso[x] #\x23[error] #\x23#", id="no CI system is commanded"),
         pytest.param("\udc80", r"\udc80", id="a byte of a name that is not UTF-8"),
     ],

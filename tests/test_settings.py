@@ -29,7 +29,12 @@ def test_without_a_word_everything_has_a_default() -> None:
 def test_the_command_line_wins_over_variables_and_these_over_the_file(tmp_path: Path) -> None:
     file = tmp_path / "s.yaml"
     file.write_text("server: file\nlog_level: debug\nstate: here\nmax_frame_bytes: 70000\nlog_format:\n")
-    environ = {**HOME, "SAMPLEGATE_SERVER": "variable", "SAMPLEGATE_MAX_FRAME_BYTES": "80000", "SAMPLEGATE_LOG_LEVEL": ""}
+    environ = {
+        **HOME,
+        "SAMPLEGATE_SERVER": "variable",
+        "SAMPLEGATE_MAX_FRAME_BYTES": "80000",
+        "SAMPLEGATE_LOG_LEVEL": "",
+    }
     found = load(environ, file=file, given={"server": "line", "metrics_file": None}).settings
     assert RunSettings(server="line", log_level="debug", state=tmp_path / "here", max_frame_bytes=80000) == found
 
@@ -38,7 +43,9 @@ def test_a_mistyped_variable_is_an_error_that_says_what_was_meant() -> None:
     assert ["SAMPLEGATE_DECISIONLOG: is no variable that is read; is SAMPLEGATE_DECISION_LOG meant"] == problems(
         {**HOME, "SAMPLEGATE_DECISIONLOG": "x"}
     )
-    assert ["samplegate_server: is no variable that is read; is SAMPLEGATE_SERVER meant"] == problems({**HOME, "samplegate_server": "x"})
+    assert ["samplegate_server: is no variable that is read; is SAMPLEGATE_SERVER meant"] == problems(
+        {**HOME, "samplegate_server": "x"}
+    )
     assert ["SAMPLEGATE_XYZZY: is no variable that is read; unset it"] == problems({**HOME, "SAMPLEGATE_XYZZY": "x"})
 
 
@@ -64,7 +71,9 @@ def test_all_problems_are_told_at_once_each_at_its_place(tmp_path: Path) -> None
 
 
 def test_a_settings_file_that_is_none_is_told(tmp_path: Path) -> None:
-    assert ["s.yaml:1:1: is no mapping; write one setting a line, such as log_level: debug"] == problems(HOME, "- a", tmp_path)
+    assert ["s.yaml:1:1: is no mapping; write one setting a line, such as log_level: debug"] == problems(
+        HOME, "- a", tmp_path
+    )
     assert ["s.yaml:1:4: it is not YAML: "] == [problem[:28] for problem in problems(HOME, "a: ]", tmp_path)]
     with pytest.raises(SettingsError, match=r"gone\.yaml: cannot be read: No such file or directory"):
         load(HOME, file=tmp_path / "gone.yaml")

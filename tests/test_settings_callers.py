@@ -59,7 +59,9 @@ def test_a_tokens_file_that_cannot_be_read_is_told(tmp_path: Path) -> None:
     (tmp_path / "tokens").write_bytes(b"\xff\xfe")
     assert ["tokens: cannot be read: it is not UTF-8 text"] == problems("{tokens_file: tokens}", tmp_path)
     (tmp_path / "tokens").write_text("#" * (3 * 1024 * 1024))
-    assert ["tokens: is larger than 2097152 bytes; keep only tokens in it"] == problems("{tokens_file: tokens}", tmp_path)
+    assert ["tokens: is larger than 2097152 bytes; keep only tokens in it"] == problems(
+        "{tokens_file: tokens}", tmp_path
+    )
 
 
 def test_two_callers_with_one_token_are_told(tmp_path: Path) -> None:
@@ -71,7 +73,8 @@ def test_an_issuer_is_said_in_full_or_in_short(tmp_path: Path) -> None:
     short = callers(f"{{jwt: {{issuer: {ISSUER!r}}}, resource: 'https://gate.example.com/'}}", tmp_path)
     assert (JwtSettings(ISSUER), "https://gate.example.com") == (short.jwt, short.resource)
     section = (
-        f"{{jwt: {{issuer: {ISSUER!r}, audience: [a], jwks_file: keys.json, algorithms: [RS512], scopes: [mcp], principal: client_id, leeway: 0}}}}"
+        f"{{jwt: {{issuer: {ISSUER!r}, audience: [a], jwks_file: keys.json, algorithms: [RS512], scopes: [mcp],"
+        " principal: client_id, leeway: 0}}"
     )
     long = callers(section, tmp_path)
     assert JwtSettings(ISSUER, ("a",), None, tmp_path / "keys.json", ("RS512",), ("mcp",), "client_id", 0) == long.jwt
@@ -87,32 +90,53 @@ def test_an_issuer_is_said_in_full_or_in_short(tmp_path: Path) -> None:
         ("{tokens: [{name: ci}]}", "20: callers.tokens.0.sha256: the key is missing; give text"),
         (
             f"{{tokens: [{{name: local, sha256: {A}}}]}}",
-            "27: callers.tokens.0.name: is no name of a caller; use at most 64 letters, digits and . _ @ -, but not local",
+            (
+                "27: callers.tokens.0.name: is no name of a caller; use at most 64 letters, digits and . _ @ -, but not"
+                " local"
+            ),
         ),
         (
             "{tokens: [{name: ci, sha256: s3cret}]}",
-            "39: callers.tokens.0.sha256: is no SHA-256 of a token; write the 64 digits 0-9 a-f that `samplegate token` prints",
+            (
+                "39: callers.tokens.0.sha256: is no SHA-256 of a token; write the 64 digits 0-9 a-f that `samplegate"
+                " token` prints"
+            ),
         ),
-        ("{jwt: {issuer: 'https://x'}}", "16: callers.jwt: says of no token that it is for this gate; give audience, or resource beside jwt"),
-        ("{jwt: {issuer: 'https://x', audience: ['']}}", "48: callers.jwt.audience: holds an empty text; write the aud of tokens for this gate"),
+        (
+            "{jwt: {issuer: 'https://x'}}",
+            "16: callers.jwt: says of no token that it is for this gate; give audience, or resource beside jwt",
+        ),
+        (
+            "{jwt: {issuer: 'https://x', audience: ['']}}",
+            "48: callers.jwt.audience: holds an empty text; write the aud of tokens for this gate",
+        ),
         (
             "{jwt: {issuer: 'http://x', audience: [a]}}",
-            "25: callers.jwt.issuer: is plain http to another machine, where anybody on the way can change it; write https",
+            (
+                "25: callers.jwt.issuer: is plain http to another machine, where anybody on the way can change it;"
+                " write https"
+            ),
         ),
         (
             "{jwt: {issuer: 'http://127.0.0.1:5', audience: [a], jwks_url: 'http://10.0.0.1/'}}",
-            "72: callers.jwt.jwks_url: is plain http to another machine, where anybody on the way can change it; write https",
+            (
+                "72: callers.jwt.jwks_url: is plain http to another machine, where anybody on the way can change it;"
+                " write https"
+            ),
         ),
         ("{jwt: {issuer: 'https://x?y', audience: [a]}}", "25: callers.jwt.issuer: holds a query; remove it"),
         (
             "{jwt: {issuer: 'https://x', audience: [a], algorithms: [none]}}",
-            "66: callers.jwt.algorithms.0: this value is not one of ES256, ES384, ES512, EdDSA, PS256, PS384, PS512, RS256, RS384, RS512",
+            (
+                "66: callers.jwt.algorithms.0: this value is not one of ES256, ES384, ES512, EdDSA, PS256, PS384,"
+                " PS512, RS256, RS384, RS512"
+            ),
         ),
         (
             "{jwt: {issuer: 'https://x', audience: [a], algorithms: [HS256]}}",
             (
-                "66: callers.jwt.algorithms.0: this value is not one of ES256, ES384, ES512, EdDSA, PS256, PS384, PS512, RS256, RS384, RS512"
-                "; did you mean 'RS256'?"
+                "66: callers.jwt.algorithms.0: this value is not one of ES256, ES384, ES512, EdDSA, PS256, PS384,"
+                " PS512, RS256, RS384, RS512; did you mean 'RS256'?"
             ),
         ),
         (
@@ -127,10 +151,16 @@ def test_an_issuer_is_said_in_full_or_in_short(tmp_path: Path) -> None:
             "{jwt: {issuer: 'https://x', audience: [a], leeway: 301}}",
             "61: callers.jwt.leeway: this value is not a whole number of at least 0 and of at most 300",
         ),
-        ("{tokens_file: ~no-such-user-here/t}", "24: callers.tokens_file: begins with ~ though no such home folder is known; write the folder out"),
+        (
+            "{tokens_file: ~no-such-user-here/t}",
+            "24: callers.tokens_file: begins with ~ though no such home folder is known; write the folder out",
+        ),
         (
             "{tokens_file: t, resource: 'http://gate.example.com'}",
-            "37: callers.resource: is plain http to another machine, where anybody on the way can change it; write https",
+            (
+                "37: callers.resource: is plain http to another machine, where anybody on the way can change it; write"
+                " https"
+            ),
         ),
     ],
 )
@@ -148,4 +178,6 @@ def test_an_issuer_on_this_machine_may_speak_plain_http(url: str, tmp_path: Path
 
 def test_too_many_tokens_are_told(tmp_path: Path) -> None:
     (tmp_path / "tokens").write_text("".join(f"ci {number:064x}\n" for number in range(10_001)))
-    assert ["10: callers: has more than 10000 tokens; use jwt for so many callers"] == problems("{tokens_file: tokens}", tmp_path)
+    assert ["10: callers: has more than 10000 tokens; use jwt for so many callers"] == problems(
+        "{tokens_file: tokens}", tmp_path
+    )

@@ -25,12 +25,16 @@ print(server, sorted({name.partition(".")[0] for name in sys.modules if name.sta
 
 
 def run(*arguments: str, text: str = PROGRAM) -> str:
-    done = subprocess.run([sys.executable, "-c", text, *arguments], env=_environ(), capture_output=True, text=True, check=True, timeout=50)
+    done = subprocess.run(
+        [sys.executable, "-c", text, *arguments], env=_environ(), capture_output=True, text=True, check=True, timeout=50
+    )
     return done.stdout.strip()
 
 
 def _environ() -> dict[str, str]:
-    return {name: value for name, value in os.environ.items() if not name.startswith("SAMPLEGATE_")} | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    return {name: value for name, value in os.environ.items() if not name.startswith("SAMPLEGATE_")} | {
+        "PYTHONPATH": os.pathsep.join(sys.path)
+    }
 
 
 def outcome(environ: dict[str, str], given: dict[str, str | Path | None], file: Path | None) -> Any:
@@ -47,7 +51,18 @@ def test_no_pydantic_is_imported(tmp_path: Path) -> None:
 
 def test_run_tells_what_is_wrong_with_the_settings_file_and_starts_nothing(tmp_path: Path) -> None:
     (tmp_path / "s.yaml").write_text("server: db\nlog_level: loud\n")
-    command = [sys.executable, "-m", "samplegate", "run", "--policy", "none.yaml", "--settings", str(tmp_path / "s.yaml"), "--", "no-such-command"]
+    command = [
+        sys.executable,
+        "-m",
+        "samplegate",
+        "run",
+        "--policy",
+        "none.yaml",
+        "--settings",
+        str(tmp_path / "s.yaml"),
+        "--",
+        "no-such-command",
+    ]
     done = subprocess.run(command, env=_environ(), capture_output=True, text=True, check=False, timeout=50)
     assert (2, "") == (done.returncode, done.stdout)
     assert f"{tmp_path / 's.yaml'}:2:1: log_level: 'loud' is not one of debug, info, warning, error" in done.stderr
@@ -66,10 +81,13 @@ SAID: list[tuple[dict[str, str], dict[str, str | Path | None]]] = [
     ({"SAMPLEGATE_ENV_FILE": "gone"}, {}),
     ({}, {"env_file": Path("gone"), "decision_log": "none"}),
     ({"SAMPLEGATE_DECISIONLOG": "x", "samplegate_server": "x", "SAMPLEGATE_XYZZY": "x"}, {}),
-    ({"SAMPLEGATE_LOG_LEVEL": "loud", "SAMPLEGATE_LOG_FORMAT": "JSON", "SAMPLEGATE_RECORD_CONTENT": " full"}, {"server": "x"}),
+    (
+        {"SAMPLEGATE_LOG_LEVEL": "loud", "SAMPLEGATE_LOG_FORMAT": "JSON", "SAMPLEGATE_RECORD_CONTENT": " full"},
+        {"server": "x"},
+    ),
     *(
         ({"SAMPLEGATE_MAX_FRAME_BYTES": text}, {})
-        for text in "65536 65535 1073741824 1073741825 +70000 070000 -1 70_000 7e4 70000.0 0x20000 \u0667\u0660\u0660\u0660\u0660 none".split()
+        for text in "65536 65535 1073741824 1073741825 +70000 070000 -1 70_000 7e4 70000.0 0x20000 \u0667\u0660\u0660\u0660\u0660 none".split()  # noqa: E501
     ),
     ({"SAMPLEGATE_MAX_FRAME_BYTES": " 70000"}, {}),
     ({"SAMPLEGATE_MAX_FRAME_BYTES": "9" * 5000}, {}),
@@ -127,7 +145,9 @@ def test_a_value_means_the_same_in_the_settings_file_and_in_its_variable(name: s
         ("servr: sk-abcdef", "servr: is no setting; is server meant"),
     ],
 )
-def test_the_settings_file_is_read_strictly_and_what_may_be_secret_is_not_shown(line: str, expected: str, tmp_path: Path) -> None:
+def test_the_settings_file_is_read_strictly_and_what_may_be_secret_is_not_shown(
+    line: str, expected: str, tmp_path: Path
+) -> None:
     (tmp_path / "s.yaml").write_text(f"# of the process\n{line}\n")
     assert [f"{tmp_path / 's.yaml'}:2:1: {expected}"] == outcome({}, {}, tmp_path / "s.yaml")
 

@@ -48,14 +48,19 @@ def answers(section: str, folder: Path, data: bytes | None) -> list[str]:
         (f"ann ROLE{A}\n" + "#" * LIMIT, [LARGE]),
     ],
 )
-def test_a_file_of_tokens_is_read_alike(section: str, role: str, text: str | None, expected: list[str], tmp_path: Path) -> None:
+def test_a_file_of_tokens_is_read_alike(
+    section: str, role: str, text: str | None, expected: list[str], tmp_path: Path
+) -> None:
     count, name = {
         "callers": (
             "is no name and SHA-256; write both, with a blank between them",
             "is no name of a caller; use at most 64 letters, digits and . _ @ -, but not local",
         ),
         "people": (
-            "is no name, role and SHA-256; write these with blanks between them, and perhaps reviewers, separated by commas",
+            (
+                "is no name, role and SHA-256; write these with blanks between them, and perhaps reviewers, separated"
+                " by commas"
+            ),
             "is no name of a person; use at most 64 letters, digits and . _ @ -",
         ),
     }[section]

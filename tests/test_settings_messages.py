@@ -12,7 +12,9 @@ import yaml
 
 from samplegate.cli import main
 
-TABLE: Final[list[dict[str, Any]]] = yaml.safe_load(Path(__file__).with_suffix("").with_name("settings_messages.yaml").read_text("utf-8"))
+TABLE: Final[list[dict[str, Any]]] = yaml.safe_load(
+    Path(__file__).with_suffix("").with_name("settings_messages.yaml").read_text("utf-8")
+)
 SECRET: Final = "s3cret"  # what no message may hold, wherever it stands in the table
 GENERATED: Final = {
     "large:": b"#" * (3 * 1024 * 1024),
@@ -35,7 +37,11 @@ def test_every_problem_is_told_at_its_place_and_no_secret(
     monkeypatch.chdir(tmp_path)
     for name in ("HOME", "XDG_STATE_HOME", "USERPROFILE", "LOCALAPPDATA"):
         monkeypatch.delenv(name, raising=False)
-    for name, value in {"HOME": str(tmp_path / "home"), "SAMPLEGATE_LOG_FORMAT": "text", **case.get("environ", {})}.items():
+    for name, value in {
+        "HOME": str(tmp_path / "home"),
+        "SAMPLEGATE_LOG_FORMAT": "text",
+        **case.get("environ", {}),
+    }.items():
         monkeypatch.setenv(name, value)
     for name, text in case.get("files", {}).items():
         (tmp_path / name).write_bytes(content(text))

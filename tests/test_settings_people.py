@@ -37,7 +37,9 @@ def problems(text: str, folder: Path, environ: dict[str, str] | None = None) -> 
 
 def test_people_stand_in_the_settings_and_in_a_file(tmp_path: Path) -> None:
     (tmp_path / "people").write_text(f"# people\n\nben reviewer {B.upper()} ops,legal\ncleo  viewer\t{C}  \n")
-    found = people(f"{{tokens: [{{name: ann, role: reviewer, sha256: {A}, reviewers: [ops]}}], tokens_file: people}}", tmp_path)
+    found = people(
+        f"{{tokens: [{{name: ann, role: reviewer, sha256: {A}, reviewers: [ops]}}], tokens_file: people}}", tmp_path
+    )
     assert tmp_path / "people" == found.tokens_file
     assert (
         PersonToken("ann", "reviewer", A, ("ops",)),
@@ -64,9 +66,27 @@ def test_a_variable_holds_the_whole_section(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("line", "why"),
     [
-        ("ann", "is no name, role and SHA-256; write these with blanks between them, and perhaps reviewers, separated by commas"),
-        (f"ann {A}", "is no name, role and SHA-256; write these with blanks between them, and perhaps reviewers, separated by commas"),
-        (f"ann admin {A} a b", "is no name, role and SHA-256; write these with blanks between them, and perhaps reviewers, separated by commas"),
+        (
+            "ann",
+            (
+                "is no name, role and SHA-256; write these with blanks between them, and perhaps reviewers, separated"
+                " by commas"
+            ),
+        ),
+        (
+            f"ann {A}",
+            (
+                "is no name, role and SHA-256; write these with blanks between them, and perhaps reviewers, separated"
+                " by commas"
+            ),
+        ),
+        (
+            f"ann admin {A} a b",
+            (
+                "is no name, role and SHA-256; write these with blanks between them, and perhaps reviewers, separated"
+                " by commas"
+            ),
+        ),
         (f"ann owner {A}", "has no role behind the name; write one of viewer, reviewer, admin"),
         ("ann viewer s3cret", HASH),
         (f"a/b viewer {A}", NAME),
@@ -94,12 +114,24 @@ def test_a_file_that_cannot_be_read_is_told(tmp_path: Path) -> None:
     [
         ("{}", "9: people: names nobody; give tokens or tokens_file"),
         ("{token: []}", "10: people.token: unknown key; did you mean 'tokens'?"),
-        (f"{{tokens: [{{name: ann, sha256: {A}}}]}}", "19: people.tokens.0.role: the key is missing; give one of admin, reviewer, viewer"),
+        (
+            f"{{tokens: [{{name: ann, sha256: {A}}}]}}",
+            "19: people.tokens.0.role: the key is missing; give one of admin, reviewer, viewer",
+        ),
         (f"{{tokens: [{{name: a b, role: admin, sha256: {A}}}]}}", f"26: people.tokens.0.name: {NAME}"),
         ("{tokens: [{name: ann, role: admin, sha256: s3cret}]}", f"52: people.tokens.0.sha256: {HASH}"),
-        (f"{{tokens: [{{name: ann, role: viewer, sha256: {A}, reviewers: []}}]}}", f"130: people.tokens.0.reviewers: {NOBODY}"),
-        (f"{{tokens: [{{name: ann, role: admin, sha256: {A}, reviewers: [ops]}}]}}", f"129: people.tokens.0.reviewers: {ADMIN}"),
-        ("{tokens_file: ~no-such-user-here/t}", "23: people.tokens_file: begins with ~ though no such home folder is known; write the folder out"),
+        (
+            f"{{tokens: [{{name: ann, role: viewer, sha256: {A}, reviewers: []}}]}}",
+            f"130: people.tokens.0.reviewers: {NOBODY}",
+        ),
+        (
+            f"{{tokens: [{{name: ann, role: admin, sha256: {A}, reviewers: [ops]}}]}}",
+            f"129: people.tokens.0.reviewers: {ADMIN}",
+        ),
+        (
+            "{tokens_file: ~no-such-user-here/t}",
+            "23: people.tokens_file: begins with ~ though no such home folder is known; write the folder out",
+        ),
     ],
 )
 def test_what_is_wrong_is_told_at_its_place(section: str, expected: str, tmp_path: Path) -> None:
@@ -118,16 +150,22 @@ def test_a_token_is_one_persons_and_a_name_is_one_person(tmp_path: Path) -> None
 
 def test_no_caller_approves_what_is_asked_of_itself(tmp_path: Path) -> None:
     text = f"people: {ANN}\ncallers: {{tokens: [{{name: ci, sha256: {A}}}]}}\n"
-    assert ["people: ann has the token of the caller ci, who could approve what is asked of themselves; make another"] == problems(text, tmp_path)
+    assert [
+        "people: ann has the token of the caller ci, who could approve what is asked of themselves; make another"
+    ] == problems(text, tmp_path)
 
 
 def test_too_many_tokens_are_told(tmp_path: Path) -> None:
     (tmp_path / "people").write_text("".join(f"ann viewer {number:064x}\n" for number in range(10_001)))
-    assert ["9: people: has more than 10000 tokens; leave those out that nobody uses"] == problems("people: {tokens_file: people}", tmp_path)
+    assert ["9: people: has more than 10000 tokens; leave those out that nobody uses"] == problems(
+        "people: {tokens_file: people}", tmp_path
+    )
 
 
 def test_a_listener_that_nobody_can_sign_in_at_is_told(tmp_path: Path) -> None:
-    assert ["1: reviews_listen: nobody could sign in; write `people:`, or leave it out"] == problems("reviews_listen: 127.0.0.1:80\n", tmp_path)
+    assert ["1: reviews_listen: nobody could sign in; write `people:`, or leave it out"] == problems(
+        "reviews_listen: 127.0.0.1:80\n", tmp_path
+    )
     (told,) = problems(f"reviews_listen: :80\npeople: {ANN}\n", tmp_path)
     assert told.startswith("1: reviews_listen: ':80' names no host")
 
@@ -138,8 +176,14 @@ def test_a_listener_that_nobody_can_sign_in_at_is_told(tmp_path: Path) -> None:
         ("reviews_listen: 127.0.0.1:80\n", None),
         ("reviews_listen: 0.0.0.0:80\nreviews_url: https://reviews.example.com\n", None),
         ("reviews_listen: 127.0.0.1:80\nreviews_url: http://localhost:8090\n", None),
-        ("reviews_listen: 0.0.0.0:80\n", "reviews_listen: 0.0.0.0:80 can be reached from other machines; give reviews_url, the https address of"),
-        ("reviews_listen: 127.0.0.1:80\nreviews_url: http://reviews\n", "reviews_url: is plain http, so tokens and answers travel unencrypted"),
+        (
+            "reviews_listen: 0.0.0.0:80\n",
+            "reviews_listen: 0.0.0.0:80 can be reached from other machines; give reviews_url, the https address of",
+        ),
+        (
+            "reviews_listen: 127.0.0.1:80\nreviews_url: http://reviews\n",
+            "reviews_url: is plain http, so tokens and answers travel unencrypted",
+        ),
         ("", "people: nobody can sign in, since there is no reviews_listen"),
     ],
 )
@@ -154,14 +198,29 @@ def test_what_travels_unencrypted_or_is_of_no_use_is_warned_of(text: str, warned
         ("store: reviews.db", "1: store: names no store that is known; write sqlite:PATH"),
         ("store: postgresql://u:s3cret@db/reviews", "1: store: names no store that is known; write sqlite:PATH"),
         ("store: 'sqlite:'", "1: store: names no file; write sqlite:PATH"),
-        ("reviews_url: reviews", "1: reviews_url: is no http or https URL with a host; write one like https://mcp.example.com/mcp"),
+        (
+            "reviews_url: reviews",
+            "1: reviews_url: is no http or https URL with a host; write one like https://mcp.example.com/mcp",
+        ),
         (
             "reviews_url: https://reviews.example.com/gate",
-            "1: reviews_url: holds a path; write scheme and host only, such as https://reviews.example.com, for the page is at /reviews there",
+            (
+                "1: reviews_url: holds a path; write scheme and host only, such as https://reviews.example.com, for the"
+                " page is at /reviews there"
+            ),
         ),
-        ("reviews_url: https://ann:s3cret@x", "1: reviews_url: holds a user or a password; put credentials into a header"),
-        ("webhook_networks: [10.0.0.0/8, 10.1.0]", "1: webhook_networks: '10.1.0' is no network; write it like 10.1.0.0/16 or fd00::/8"),
-        ("webhook_networks: [10.1.2.3/16]", "1: webhook_networks: '10.1.2.3/16' has bits set behind its prefix; write the network itself"),
+        (
+            "reviews_url: https://ann:s3cret@x",
+            "1: reviews_url: holds a user or a password; put credentials into a header",
+        ),
+        (
+            "webhook_networks: [10.0.0.0/8, 10.1.0]",
+            "1: webhook_networks: '10.1.0' is no network; write it like 10.1.0.0/16 or fd00::/8",
+        ),
+        (
+            "webhook_networks: [10.1.2.3/16]",
+            "1: webhook_networks: '10.1.2.3/16' has bits set behind its prefix; write the network itself",
+        ),
         ("keep_reviews: 0", "1: keep_reviews: '0' is no whole number from 1 to 36500"),
         ("max_pending_reviews: 0", "1: max_pending_reviews: '0' is no whole number from 1 to 1000000"),
     ],
@@ -171,7 +230,11 @@ def test_a_setting_of_reviews_that_cannot_be_is_told_with_the_remedy(text: str, 
 
 
 def test_run_has_the_settings_of_reviews_and_is_told_the_same(tmp_path: Path) -> None:
-    environ = {"HOME": "/srv/u", "SAMPLEGATE_STORE": f"sqlite:{tmp_path}/r.db", "SAMPLEGATE_WEBHOOK_NETWORKS": "10.0.0.0/8, fd00::/8"}
+    environ = {
+        "HOME": "/srv/u",
+        "SAMPLEGATE_STORE": f"sqlite:{tmp_path}/r.db",
+        "SAMPLEGATE_WEBHOOK_NETWORKS": "10.0.0.0/8, fd00::/8",
+    }
     found: Any = load(environ).settings
     assert (f"sqlite:{tmp_path}/r.db", ("10.0.0.0/8", "fd00::/8"), 30, 10_000) == (
         found.store,

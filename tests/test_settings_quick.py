@@ -15,14 +15,18 @@ def read(folder: Path, *headers_from: str, url: str = URL) -> tuple[dict[str, st
     """Headers, problems (without the folder) and warnings."""
     problems: list[str] = []
     warnings: list[str] = []
-    _, headers = at_url("default", url, [text.replace("=", f"={folder}/", 1) for text in headers_from], problems, warnings)
+    _, headers = at_url(
+        "default", url, [text.replace("=", f"={folder}/", 1) for text in headers_from], problems, warnings
+    )
     return headers, [problem.replace(f"{folder}/", "") for problem in problems], warnings
 
 
 def test_a_header_is_what_its_file_holds_without_the_space_around_it(tmp_path: Path) -> None:
     (tmp_path / "token").write_text("Bearer s3cret=\n")
     (tmp_path / "key").write_text("k\n")
-    assert ({"authorization": "Bearer s3cret=", "x-key": "k"}, [], []) == read(tmp_path, "Authorization=token", "X-Key=key")
+    assert ({"authorization": "Bearer s3cret=", "x-key": "k"}, [], []) == read(
+        tmp_path, "Authorization=token", "X-Key=key"
+    )
 
 
 def test_a_file_is_read_anew_each_time(tmp_path: Path) -> None:
@@ -39,7 +43,10 @@ def test_without_headers_it_is_a_server_at_a_url(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("given", "told"),
     [
-        ("Authorization", "--header-from: holds no NAME=FILE; write the header's name, = and the file that holds its value"),
+        (
+            "Authorization",
+            "--header-from: holds no NAME=FILE; write the header's name, = and the file that holds its value",
+        ),
         ("=token", "--header-from: '' is no name of a header; use letters, digits and -"),
         ("Mcp-Session-Id=token", "--header-from: 'Mcp-Session-Id' is a header that the gate writes itself; remove it"),
         ("content-length=token", "--header-from: 'content-length' is a header that the gate writes itself; remove it"),
@@ -58,7 +65,9 @@ def test_what_can_be_no_header_is_told_and_its_value_is_not(given: str, told: st
 def test_a_header_that_is_given_twice_is_told(tmp_path: Path) -> None:
     (tmp_path / "token").write_text("s3cret")
     twice = "stands twice, in whatever case; remove one"
-    assert [f"--header-from: 'X-A' {twice}", f"--header-from: 'x-a' {twice}"] == read(tmp_path, "X-A=token", "x-a=token")[1]
+    assert [f"--header-from: 'X-A' {twice}", f"--header-from: 'x-a' {twice}"] == read(
+        tmp_path, "X-A=token", "x-a=token"
+    )[1]
 
 
 def test_a_secret_in_the_place_of_the_file_is_not_shown() -> None:
@@ -68,7 +77,9 @@ def test_a_secret_in_the_place_of_the_file_is_not_shown() -> None:
     assert "s3cret" not in problems[0]
 
 
-@pytest.mark.parametrize(("url", "count"), [("http://search.example.com/mcp", 1), ("http://127.0.0.1:8080/mcp", 0), (URL, 0)])
+@pytest.mark.parametrize(
+    ("url", "count"), [("http://search.example.com/mcp", 1), ("http://127.0.0.1:8080/mcp", 0), (URL, 0)]
+)
 def test_headers_over_plain_http_to_another_machine_are_warned_of(url: str, count: int, tmp_path: Path) -> None:
     (tmp_path / "token").write_text("s3cret")
     assert count == len(read(tmp_path, "X=token", url=url)[2])

@@ -15,16 +15,29 @@ from samplegate.settings.schema import json_schema
 from samplegate.settings.serve_definition import SERVE_SETTINGS
 from samplegate.settings.serving import load_serve
 
-EXAMPLE = re.findall(r"```yaml\n(policy: .*?)```", (Path(__file__).parents[1] / "deploy" / "README.md").read_text(encoding="utf-8"), re.DOTALL)[0]
+EXAMPLE = re.findall(
+    r"```yaml\n(policy: .*?)```",
+    (Path(__file__).parents[1] / "deploy" / "README.md").read_text(encoding="utf-8"),
+    re.DOTALL,
+)[0]
 SCHEMA = jsonschema.Draft202012Validator(json_schema())
 A = "ab" * 32
 
 GOOD = [
     "policy: p\nservers: {a: {command: x}}\n",
     "policy: p\nservers: {a: {url: 'https://x', callers: [], share: all}}\nlog_format: json\nwatch: false\n",
-    f"policy: p\nservers: {{a: {{command: x}}}}\ncallers: {{tokens: [{{name: ci, sha256: {A}}}], resource: 'https://x'}}\n",
-    "policy: p\nservers: {a: {command: x}}\ncallers: {jwt: {issuer: 'https://x', audience: [a], algorithms: [PS256]}}\nallowed_hosts: [a, b]\n",
-    f"policy: p\nservers: {{a: {{command: x}}}}\npeople: {{tokens: [{{name: ann, role: viewer, sha256: {A}, reviewers: [ops]}}]}}\nkeep_reviews: 3\n",
+    (
+        f"policy: p\nservers: {{a: {{command: x}}}}\ncallers: {{tokens: [{{name: ci, sha256: {A}}}], resource:"
+        " 'https://x'}\n"
+    ),
+    (
+        "policy: p\nservers: {a: {command: x}}\ncallers: {jwt: {issuer: 'https://x', audience: [a], algorithms:"
+        " [PS256]}}\nallowed_hosts: [a, b]\n"
+    ),
+    (
+        f"policy: p\nservers: {{a: {{command: x}}}}\npeople: {{tokens: [{{name: ann, role: viewer, sha256: {A},"
+        " reviewers: [ops]}]}\nkeep_reviews: 3\n"
+    ),
 ]
 BAD = [
     "polcy: p\n",
@@ -36,7 +49,10 @@ BAD = [
     "policy: p\nservers: {a: {command: x}}\nmax_sessions: 0\n",
     "policy: p\nservers: {a: {command: x}}\nwatch: 'true'\n",
     "policy: p\nservers: {a: {command: x}}\nallowed_hosts: a\n",
-    "policy: p\nservers: {a: {command: x}}\ncallers: {jwt: {issuer: 'https://x', audience: [a], algorithms: [HS256]}}\n",
+    (
+        "policy: p\nservers: {a: {command: x}}\ncallers: {jwt: {issuer: 'https://x', audience: [a], algorithms:"
+        " [HS256]}}\n"
+    ),
     f"policy: p\nservers: {{a: {{command: x}}}}\ncallers: {{tokens: [{{name: ci, sha: {A}}}]}}\n",
     f"policy: p\nservers: {{a: {{command: x}}}}\npeople: {{tokens: [{{name: ann, role: owner, sha256: {A}}}]}}\n",
     "policy: p\nservers: {a: {command: x}}\nwebhook_networks: 10.0.0.0/8\n",
@@ -72,8 +88,15 @@ def test_the_schema_is_one_and_describes_every_key() -> None:
     schema = json_schema()
     jsonschema.Draft202012Validator.check_schema(schema)
     assert list(SERVE_SETTINGS) == list(schema["properties"])
-    assert all(property["description"] for each in (schema, *schema["$defs"].values()) for property in each["properties"].values())
+    assert all(
+        property["description"]
+        for each in (schema, *schema["$defs"].values())
+        for property in each["properties"].values()
+    )
 
 
 def test_the_schema_is_the_one_that_editors_have() -> None:
-    assert Path(__file__).with_name("settings_schema.json").read_text("utf-8") == json.dumps(json_schema(), indent=2) + "\n"
+    assert (
+        Path(__file__).with_name("settings_schema.json").read_text("utf-8")
+        == json.dumps(json_schema(), indent=2) + "\n"
+    )

@@ -30,14 +30,22 @@ def problems(entry: str, folder: Path) -> list[str]:
 
 
 def test_variables_are_filled_in(tmp_path: Path) -> None:
-    found = server('{command: "${ROOT}/run", args: ["${ROOT}", "$${ROOT}"], env: {T: "x-${TOKEN}"}, cwd: "."}', tmp_path)
-    expected = ServerSettings(name="docs", command="/srv/docs/run", args=("/srv/docs", "${ROOT}"), env={"T": "x-s3cret"}, cwd=tmp_path)
+    found = server(
+        '{command: "${ROOT}/run", args: ["${ROOT}", "$${ROOT}"], env: {T: "x-${TOKEN}"}, cwd: "."}', tmp_path
+    )
+    expected = ServerSettings(
+        name="docs", command="/srv/docs/run", args=("/srv/docs", "${ROOT}"), env={"T": "x-s3cret"}, cwd=tmp_path
+    )
     assert expected == found
 
 
 def test_a_remote_server_has_headers_and_secrets_from_files(tmp_path: Path) -> None:
     (tmp_path / "key").write_text("Bearer abc\n")
-    found = server('{type: http, url: "https://x/mcp?a=${TOKEN}", headers: {X-Key: "${TOKEN}"}, headers_from: {Authorization: key}}', tmp_path)
+    found = server(
+        '{type: http, url: "https://x/mcp?a=${TOKEN}", headers: {X-Key: "${TOKEN}"}, headers_from: {Authorization:'
+        " key}}",
+        tmp_path,
+    )
     assert ("https://x/mcp?a=s3cret", {"x-key": "s3cret"}) == (found.url, found.headers)
     assert {"x-key": "s3cret", "authorization": "Bearer abc"} == headers_of(found)
     (tmp_path / "key").write_text("Bearer def")
@@ -54,7 +62,8 @@ def test_what_may_be_secret_is_not_shown(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "change", ["env: {A: c}", "args: [b]", "share: all", "callers: [a]", "start_timeout: 5", "end_of_input_timeout: 5", "cwd: /"]
+    "change",
+    ["env: {A: c}", "args: [b]", "share: all", "callers: [a]", "start_timeout: 5", "end_of_input_timeout: 5", "cwd: /"],
 )
 def test_whatever_changes_makes_another_server(change: str, tmp_path: Path) -> None:
     same = "{command: x}"
@@ -73,44 +82,80 @@ def test_nobody_and_everybody_are_two_things(tmp_path: Path) -> None:
         ('{command: x, url: "https://x"}', "9: servers.docs: has both command and url; give one of them"),
         ("{args: [a]}", "9: servers.docs: has neither command nor url; give one of them"),
         ("{command: ''}", "19: servers.docs.command: is empty; write the program that is to be started"),
-        ("{command: x, headers: {a: b}}", "31: servers.docs.headers: goes with url, and this server has command; remove one of both"),
-        ('{url: "https://x", env: {a: b}}', "33: servers.docs.env: goes with command, and this server has url; remove one of both"),
+        (
+            "{command: x, headers: {a: b}}",
+            "31: servers.docs.headers: goes with url, and this server has command; remove one of both",
+        ),
+        (
+            '{url: "https://x", env: {a: b}}',
+            "33: servers.docs.env: goes with command, and this server has url; remove one of both",
+        ),
         ("{command: x, type: http}", "28: servers.docs.type: 'http' does not go with command; leave it out"),
         ("{command: x, type: sse}", "28: servers.docs.type: 'sse' is not one of http, stdio, streamable-http"),
-        ("{command: x, type: stdo}", "28: servers.docs.type: 'stdo' is not one of http, stdio, streamable-http; did you mean 'stdio'?"),
+        (
+            "{command: x, type: stdo}",
+            "28: servers.docs.type: 'stdo' is not one of http, stdio, streamable-http; did you mean 'stdio'?",
+        ),
         ("{command: x, args: [5]}", "29: servers.docs.args.0: 5 is not text; quote it"),
         ("{command: x, env: {PORT: 8080}}", "34: servers.docs.env.PORT: is no text; put it in quotes"),
         (
             '{command: x, env: {"A=B": c}}',
-            "35: servers.docs.env.'A=B': is no variable that a process can have; write letters, digits and _, and no NUL in its value",
+            (
+                "35: servers.docs.env.'A=B': is no variable that a process can have; write letters, digits and _, and"
+                " no NUL in its value"
+            ),
         ),
         (
             "{command: x, env: {A: '${NONE}'}}",
             "31: servers.docs.env.A: ${NONE} is not set in the environment; set it, or write $${ for the text itself",
         ),
         ("{command: x, cwd: none-such}", "27: servers.docs.cwd: is no folder; make it, or leave it out"),
-        ("{command: x, start_timeout: 0}", "37: servers.docs.start_timeout: 0 is not a whole number of at least 1 and of at most 3600"),
-        ("{url: 'ftp://x'}", "15: servers.docs.url: is no http or https URL with a host; write one like https://mcp.example.com/mcp"),
-        ("{url: 'https://u:s3cret@x'}", "15: servers.docs.url: holds a user or a password; put credentials into a header"),
+        (
+            "{command: x, start_timeout: 0}",
+            "37: servers.docs.start_timeout: 0 is not a whole number of at least 1 and of at most 3600",
+        ),
+        (
+            "{url: 'ftp://x'}",
+            "15: servers.docs.url: is no http or https URL with a host; write one like https://mcp.example.com/mcp",
+        ),
+        (
+            "{url: 'https://u:s3cret@x'}",
+            "15: servers.docs.url: holds a user or a password; put credentials into a header",
+        ),
         ("{url: 'https://x#y'}", "15: servers.docs.url: holds a fragment; remove it"),
         ("{url: 'https://x:99999'}", "15: servers.docs.url: is no URL; write one like https://mcp.example.com/mcp"),
         (
             "{url: 'https://x', headers: {A: '${CRLF}'}}",
             "41: servers.docs.headers.A: has a value that no header can have; write ASCII without line ends",
         ),
-        ("{url: 'https://x', headers: {Host: a}}", "44: servers.docs.headers.Host: is a header that the gate writes itself; remove it"),
+        (
+            "{url: 'https://x', headers: {Host: a}}",
+            "44: servers.docs.headers.Host: is a header that the gate writes itself; remove it",
+        ),
         (
             "{url: 'https://x', headers: {mcp-session-id: a}}",
             "54: servers.docs.headers.mcp-session-id: is a header that the gate writes itself; remove it",
         ),
-        ("{url: 'https://x', headers: {'a b': c}}", "45: servers.docs.headers.'a b': is no name of a header; use letters, digits and -"),
-        ("{url: 'https://x', headers: {a: b}, headers_from: {A: k}}", "41: servers.docs.headers.a: stands twice, in whatever case; remove one"),
-        ("{url: 'https://x', headers: {Authorization: 5}}", "53: servers.docs.headers.Authorization: is no text; put it in quotes"),
+        (
+            "{url: 'https://x', headers: {'a b': c}}",
+            "45: servers.docs.headers.'a b': is no name of a header; use letters, digits and -",
+        ),
+        (
+            "{url: 'https://x', headers: {a: b}, headers_from: {A: k}}",
+            "41: servers.docs.headers.a: stands twice, in whatever case; remove one",
+        ),
+        (
+            "{url: 'https://x', headers: {Authorization: 5}}",
+            "53: servers.docs.headers.Authorization: is no text; put it in quotes",
+        ),
         (
             "{url: 'https://x', headers_from: {A: none-such}}",
             "42: servers.docs.headers_from: none-such: cannot be read: No such file or directory",
         ),
-        ("{command: x, cwd: ~no-such-user-here/x}", "27: servers.docs.cwd: begins with ~ though no such home folder is known; write the folder out"),
+        (
+            "{command: x, cwd: ~no-such-user-here/x}",
+            "27: servers.docs.cwd: begins with ~ though no such home folder is known; write the folder out",
+        ),
     ],
 )
 def test_what_is_wrong_is_told_at_its_place(entry: str, expected: str, tmp_path: Path) -> None:
@@ -149,6 +194,16 @@ def test_a_rotated_secret_is_read_for_the_next_conversation(tmp_path: Path) -> N
 
 
 def test_an_entry_of_any_shape_is_told_and_never_breaks_anything(tmp_path: Path) -> None:
-    values: list[Any] = ["5", "[]", "null", "text", "{command: [x]}", "{command: {a: b}}", "{env: [a]}", "{callers: x}", "{headers: 5, url: 7}"]
+    values: list[Any] = [
+        "5",
+        "[]",
+        "null",
+        "text",
+        "{command: [x]}",
+        "{command: {a: b}}",
+        "{env: [a]}",
+        "{callers: x}",
+        "{headers: 5, url: 7}",
+    ]
     for value in values:
         assert problems(value, tmp_path)

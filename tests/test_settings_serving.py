@@ -60,17 +60,30 @@ QUICK: dict[str, Any] = {"command": ["python", "server.py"], "given": {"policy":
 def test_the_quick_form_needs_no_file(tmp_path: Path) -> None:
     found = loaded(None, tmp_path, **QUICK).settings
     assert {"default": ServerSettings(name="default", command="python", args=("server.py",))} == found.servers
-    assert (Path("p.yaml"), Address("127.0.0.1", 8080), CallerSettings()) == (found.policy, found.listens_at, found.callers)
-    remote = loaded(None, tmp_path, url="https://x/mcp", name="docs", given={"policy": "p", "listen": "127.0.0.1:0"}).settings
+    assert (Path("p.yaml"), Address("127.0.0.1", 8080), CallerSettings()) == (
+        found.policy,
+        found.listens_at,
+        found.callers,
+    )
+    remote = loaded(
+        None, tmp_path, url="https://x/mcp", name="docs", given={"policy": "p", "listen": "127.0.0.1:0"}
+    ).settings
     assert {"docs": ServerSettings(name="docs", url="https://x/mcp")} == remote.servers
     assert 0 == remote.listens_at.port
 
 
 def test_a_file_says_everything(tmp_path: Path) -> None:
     found = loaded(WHOLE, tmp_path)
-    assert (tmp_path / "rules.yaml", f"sqlite:{tmp_path / 'log.db'}") == (found.settings.policy, found.settings.decision_log)
+    assert (tmp_path / "rules.yaml", f"sqlite:{tmp_path / 'log.db'}") == (
+        found.settings.policy,
+        found.settings.decision_log,
+    )
     assert (Address("0.0.0.0", 8443), "[::1]:9000") == (found.settings.listens_at, found.settings.admin_listen)
-    assert (("gate.example.com", "gate.internal:*"), False, 5) == (found.settings.allowed_hosts, found.settings.watch, found.settings.drain_timeout)
+    assert (("gate.example.com", "gate.internal:*"), False, 5) == (
+        found.settings.allowed_hosts,
+        found.settings.watch,
+        found.settings.drain_timeout,
+    )
     assert (["docs"], ["ci"]) == (list(found.settings.servers), [token.name for token in found.settings.callers.tokens])
     assert (tmp_path / "s.yaml", tmp_path / "rules.yaml") == found.files
 
@@ -81,18 +94,30 @@ def test_the_same_settings_are_equal_and_others_are_not(tmp_path: Path) -> None:
 
 
 def test_the_command_line_wins_over_variables_and_these_over_the_file(tmp_path: Path) -> None:
-    environ = {"SAMPLEGATE_LISTEN": "127.0.0.1:1", "SAMPLEGATE_DRAIN_TIMEOUT": "7", "SAMPLEGATE_WATCH": "true", "SAMPLEGATE_ALLOWED_HOSTS": "a, b"}
+    environ = {
+        "SAMPLEGATE_LISTEN": "127.0.0.1:1",
+        "SAMPLEGATE_DRAIN_TIMEOUT": "7",
+        "SAMPLEGATE_WATCH": "true",
+        "SAMPLEGATE_ALLOWED_HOSTS": "a, b",
+    }
     found = loaded(WHOLE, tmp_path, environ, given={"listen": "127.0.0.1:2", "policy": None}).settings
     assert ("127.0.0.1:2", 7, True, ("a", "b")) == (found.listen, found.drain_timeout, found.watch, found.allowed_hosts)
 
 
 def test_a_variable_holds_a_whole_section(tmp_path: Path) -> None:
     servers = {"a": {"command": "x"}, "b": {"url": "https://x/mcp"}}
-    environ = {"SAMPLEGATE_SERVERS": json.dumps(servers), "SAMPLEGATE_CALLERS": "{tokens_file: tokens}", "SAMPLEGATE_POLICY": "p"}
+    environ = {
+        "SAMPLEGATE_SERVERS": json.dumps(servers),
+        "SAMPLEGATE_CALLERS": "{tokens_file: tokens}",
+        "SAMPLEGATE_POLICY": "p",
+    }
     (tmp_path / "tokens").write_text(f"ci {'0' * 64}\n")
     environ["SAMPLEGATE_CALLERS"] = f"tokens_file: {tmp_path / 'tokens'}"
     found = loaded(None, tmp_path, environ)
-    assert (["a", "b"], ["ci"]) == (list(found.settings.servers), [token.name for token in found.settings.callers.tokens])
+    assert (["a", "b"], ["ci"]) == (
+        list(found.settings.servers),
+        [token.name for token in found.settings.callers.tokens],
+    )
     assert tmp_path / "tokens" in found.files
     assert ["SAMPLEGATE_SERVERS:1:6: a.comand: unknown key; did you mean 'command'?"] == problems(
         None, tmp_path, {**environ, "SAMPLEGATE_SERVERS": "{a: {comand: x}}"}
@@ -122,12 +147,18 @@ callers: {}
 """
     expected = [
         "s.yaml:3:1: server: is no setting; is servers meant",
-        "s.yaml:1:1: listen: ':80' names no host; write 127.0.0.1:80 for this machine only, or 0.0.0.0:80 for every interface",
+        (
+            "s.yaml:1:1: listen: ':80' names no host; write 127.0.0.1:80 for this machine only, or 0.0.0.0:80 for every"
+            " interface"
+        ),
         "s.yaml:2:1: max_sessions: '0' is no whole number from 1 to 100000",
         "s.yaml:4:1: watch: 'maybe' is not one of true, false",
         "s.yaml:5:1: allowed_hosts: 'gate' is no list of texts; write them as [one, two]",
         "SAMPLEGATE_MAX_CHILDREN: 'x' is no whole number from 1 to 100000",
-        "s.yaml:7:8: servers.'a/b': is no name of a server; use at most 64 letters, digits and . _ -, since it stands in the server's URL",
+        (
+            "s.yaml:7:8: servers.'a/b': is no name of a server; use at most 64 letters, digits and . _ -, since it"
+            " stands in the server's URL"
+        ),
         "s.yaml:8:22: servers.docs.shar: unknown key; did you mean 'share'?",
         "s.yaml:9:7: servers.db: has neither command nor url; give one of them",
         "s.yaml:10:10: callers: says of no caller how it is known; give tokens, tokens_file or jwt",
@@ -137,23 +168,42 @@ callers: {}
 
 
 @pytest.mark.parametrize(
-    "listen", ["0.0.0.0:80", "[::]:80", "10.0.0.1:80", "gate.example.com:80", "localhost.example.com:80", "[::ffff:10.0.0.1]:80"]
+    "listen",
+    ["0.0.0.0:80", "[::]:80", "10.0.0.1:80", "gate.example.com:80", "localhost.example.com:80", "[::ffff:10.0.0.1]:80"],
 )
 def test_what_others_reach_needs_callers_that_are_known(listen: str, tmp_path: Path) -> None:
     (told,) = problems(None, tmp_path, {"SAMPLEGATE_LISTEN": listen}, **QUICK)
     assert told.startswith(
-        f"SAMPLEGATE_LISTEN: {listen} can be reached from other machines, and nobody needs a token; write `callers:`, or listen on"
+        f"SAMPLEGATE_LISTEN: {listen} can be reached from other machines, and nobody needs a token; write `callers:`,"
+        " or listen on"
     )
 
 
-@pytest.mark.parametrize("listen", ["127.0.0.1:80", "127.8.8.8:0", "localhost:80", "LOCALHOST:80", "[::1]:80", "[0:0:0:0:0:0:0:1]:65535"])
+@pytest.mark.parametrize(
+    "listen", ["127.0.0.1:80", "127.8.8.8:0", "localhost:80", "LOCALHOST:80", "[::1]:80", "[0:0:0:0:0:0:0:1]:65535"]
+)
 def test_this_machines_own_addresses_need_none(listen: str, tmp_path: Path) -> None:
     assert loaded(None, tmp_path, {"SAMPLEGATE_LISTEN": listen}, **QUICK).settings.listens_at.is_loopback
 
 
 @pytest.mark.parametrize(
     "listen",
-    ["80", "host", "host:", ":80", "host:80000", "host:-1", "::1:80", "[::1]", "[x]:80", "a b:80", "http://x:80", "host:80/", "-a:80", "h:8\u0660"],
+    [
+        "80",
+        "host",
+        "host:",
+        ":80",
+        "host:80000",
+        "host:-1",
+        "::1:80",
+        "[::1]",
+        "[x]:80",
+        "a b:80",
+        "http://x:80",
+        "host:80/",
+        "-a:80",
+        "h:8\u0660",
+    ],
 )
 def test_what_is_no_address_is_told_with_the_remedy(listen: str, tmp_path: Path) -> None:
     (told,) = problems(None, tmp_path, {"SAMPLEGATE_LISTEN": listen}, **QUICK)
@@ -169,11 +219,16 @@ def test_an_address_reads_back_as_it_is_written() -> None:
 def test_a_clients_file_is_taken_as_it_is(tmp_path: Path) -> None:
     client = {
         "globalShortcut": "x",
-        "mcpServers": {"fs": {"type": "stdio", "command": "npx", "args": ["-y", "fs"], "env": {"A": "b"}}, "old": {"command": "x", "disabled": True}},
+        "mcpServers": {
+            "fs": {"type": "stdio", "command": "npx", "args": ["-y", "fs"], "env": {"A": "b"}},
+            "old": {"command": "x", "disabled": True},
+        },
     }
     (tmp_path / "client.json").write_text(json.dumps(client, indent="\t"))
     found = loaded("servers_file: client.json\npolicy: p\nservers: {docs: {command: run}}\n", tmp_path)
-    assert {"docs": ("run",), "fs": ("npx", "-y", "fs")} == {name: server.argv for name, server in found.settings.servers.items()}
+    assert {"docs": ("run",), "fs": ("npx", "-y", "fs")} == {
+        name: server.argv for name, server in found.settings.servers.items()
+    }
     assert tmp_path / "client.json" in found.files
 
 
@@ -188,11 +243,15 @@ def test_a_clients_file_that_cannot_be_used_is_told(tmp_path: Path) -> None:
         "client.json:1:47: mcpServers.b.commnd: unknown key; did you mean 'command'?",
     ] == problems(text, tmp_path)
     (tmp_path / "client.json").write_text('{"mcpServers": [1]}')
-    assert ["client.json:1:16: mcpServers: is no mapping; write its names with what they have, one a line"] == problems(text, tmp_path)
+    assert ["client.json:1:16: mcpServers: is no mapping; write its names with what they have, one a line"] == problems(
+        text, tmp_path
+    )
 
 
 def test_the_line_and_the_settings_do_not_both_name_servers(tmp_path: Path) -> None:
-    assert ["s.yaml:8:1: servers: names servers, and the command line has one; give one of both"] == problems(WHOLE, tmp_path, command=["x"])
+    assert ["s.yaml:8:1: servers: names servers, and the command line has one; give one of both"] == problems(
+        WHOLE, tmp_path, command=["x"]
+    )
     assert ["--url: stands beside a command; give one of them"] == problems(None, tmp_path, url="https://x", **QUICK)
     assert ["--url: is no http or https URL with a host; write one like https://mcp.example.com/mcp"] == problems(
         None, tmp_path, url="x", given={"policy": "p"}
@@ -201,14 +260,19 @@ def test_the_line_and_the_settings_do_not_both_name_servers(tmp_path: Path) -> N
     assert told.startswith("--server: is no name of a server")
 
 
-@pytest.mark.parametrize(("text", "expected"), [("sqlite:", "names no file; write sqlite:PATH"), ("", "must be a path")])
+@pytest.mark.parametrize(
+    ("text", "expected"), [("sqlite:", "names no file; write sqlite:PATH"), ("", "must be a path")]
+)
 def test_a_database_for_the_decisions_has_a_path(text: str, expected: str, tmp_path: Path) -> None:
-    assert [f"s.yaml:2:1: decision_log: {expected}"] == problems(f"policy: p\ndecision_log: '{text}'\n", tmp_path, command=["x"])
+    assert [f"s.yaml:2:1: decision_log: {expected}"] == problems(
+        f"policy: p\ndecision_log: '{text}'\n", tmp_path, command=["x"]
+    )
     assert "sqlite:/x/log.db" == load(HOME, given={"decision_log": "sqlite:/x/log.db"}).settings.decision_log
 
 
 WRITTEN = (
-    "x|''|0|7|7.0|-1|99999999999|'7'|true|'true'|none|json|[]|[a]|[1]|[a, b]|{a: 1}|'sqlite:'|'sqlite:x'|127.0.0.1:1|[10.0.0.0/8]|~no-such-user/x"
+    "x|''|0|7|7.0|-1|99999999999|'7'|true|'true'|none|json|[]|[a]|[1]|[a, b]|{a:"
+    " 1}|'sqlite:'|'sqlite:x'|127.0.0.1:1|[10.0.0.0/8]|~no-such-user/x"
 )
 PLAIN = [name for name, setting in SERVE_SETTINGS.items() if not setting.section]
 BESIDE_OTHERS = {"reviews_listen", "servers_file"}  # right by themselves, and refused beside what else the test gives
@@ -286,7 +350,9 @@ def test_a_variable_that_is_no_section_is_told_by_its_name(text: str, tmp_path: 
     assert all(line.startswith(("SAMPLEGATE_SERVERS", "servers")) for line in told)
 
 
-@pytest.mark.parametrize("value", ["*", "gate.example.com", "gate.example.com:443", "gate:*", "[::1]:8080", "[::1]:*", "10.0.0.1"])
+@pytest.mark.parametrize(
+    "value", ["*", "gate.example.com", "gate.example.com:443", "gate:*", "[::1]:8080", "[::1]:*", "10.0.0.1"]
+)
 def test_a_host_that_is_taken_is_a_name_with_or_without_a_port(value: str, tmp_path: Path) -> None:
     assert (value,) == loaded(None, tmp_path, {"SAMPLEGATE_ALLOWED_HOSTS": value}, **QUICK).settings.allowed_hosts
 
@@ -299,16 +365,29 @@ def test_what_no_host_header_can_be_is_told(value: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "value", ["null", "https://app.example.com", "https://app.example.com/", "http://localhost:*", "app://x", "http://[::1]:3000"]
+    "value",
+    [
+        "null",
+        "https://app.example.com",
+        "https://app.example.com/",
+        "http://localhost:*",
+        "app://x",
+        "http://[::1]:3000",
+    ],
 )
 def test_an_origin_that_is_taken_is_a_scheme_and_a_host(value: str, tmp_path: Path) -> None:
     assert (value,) == loaded(None, tmp_path, {"SAMPLEGATE_ALLOWED_ORIGINS": value}, **QUICK).settings.allowed_origins
 
 
-@pytest.mark.parametrize("value", ["*", "https://*.example.com", "app.example.com", "https://app.example.com/path", "https://", "https://u@x"])
+@pytest.mark.parametrize(
+    "value",
+    ["*", "https://*.example.com", "app.example.com", "https://app.example.com/path", "https://", "https://u@x"],
+)
 def test_what_no_origin_header_can_be_is_told(value: str, tmp_path: Path) -> None:
     (told,) = problems(None, tmp_path, {"SAMPLEGATE_ALLOWED_ORIGINS": value}, **QUICK)
-    assert told.endswith("is no Origin header; write https://NAME, https://NAME:PORT, https://NAME:* for any port, or null")
+    assert told.endswith(
+        "is no Origin header; write https://NAME, https://NAME:PORT, https://NAME:* for any port, or null"
+    )
 
 
 def test_an_issuer_that_clients_are_not_led_to_is_warned_of(tmp_path: Path) -> None:
@@ -316,5 +395,7 @@ def test_an_issuer_that_clients_are_not_led_to_is_warned_of(tmp_path: Path) -> N
         return f"callers: {{jwt: {{issuer: 'https://x', audience: [a]}}{more}}}\npolicy: p\n"
 
     (warned,) = loaded(text(""), tmp_path, command=["x"]).warnings
-    assert warned.endswith("callers: has jwt without resource, so a client without a token is not told where to get one")
+    assert warned.endswith(
+        "callers: has jwt without resource, so a client without a token is not told where to get one"
+    )
     assert () == loaded(text(", resource: 'https://gate'"), tmp_path, command=["x"]).warnings

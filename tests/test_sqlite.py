@@ -136,7 +136,10 @@ SAID: Final = {
         "OSError: [Errno 0] it cannot be written; let this user write it and its folder (SQLITE_READONLY)",
     ),
     "READONLY_DIRECTORY": (
-        "it cannot be written (SQLITE_READONLY_DIRECTORY); let this user write it and its folder, or give --state another folder",
+        (
+            "it cannot be written (SQLITE_READONLY_DIRECTORY); let this user write it and its folder, or give --state"
+            " another folder"
+        ),
         "it cannot be written; let this user write it and its folder (SQLITE_READONLY_DIRECTORY)",
         "OSError: [Errno 0] it cannot be written; let this user write it and its folder (SQLITE_READONLY_DIRECTORY)",
     ),
@@ -151,7 +154,10 @@ SAID: Final = {
         "OSError: [Errno 0] it cannot be written; let this user write it and its folder (SQLITE_AUTH)",
     ),
     "CANTOPEN": (
-        "it cannot be opened (SQLITE_CANTOPEN); see that the state folder is there and is this user's, or give --state another folder",
+        (
+            "it cannot be opened (SQLITE_CANTOPEN); see that the state folder is there and is this user's, or give"
+            " --state another folder"
+        ),
         "it cannot be opened; let this user write it and its folder (SQLITE_CANTOPEN)",
         "OSError: [Errno 0] it cannot be opened; let this user write it and its folder (SQLITE_CANTOPEN)",
     ),
@@ -161,12 +167,18 @@ SAID: Final = {
         "OSError: [Errno 0] it is damaged; move it away, with its -wal and -shm (SQLITE_CORRUPT)",
     ),
     "CORRUPT_INDEX": (
-        "it is damaged (SQLITE_CORRUPT_INDEX); move limits.sqlite3 away, with its -wal and -shm; all limits then begin anew",
+        (
+            "it is damaged (SQLITE_CORRUPT_INDEX); move limits.sqlite3 away, with its -wal and -shm; all limits then"
+            " begin anew"
+        ),
         "it is damaged; move it away, with its -wal and -shm (SQLITE_CORRUPT_INDEX)",
         "OSError: [Errno 0] it is damaged; move it away, with its -wal and -shm (SQLITE_CORRUPT_INDEX)",
     ),
     "NOTADB": (
-        "it is no database (SQLITE_NOTADB); move limits.sqlite3 away, with its -wal and -shm; all limits then begin anew",
+        (
+            "it is no database (SQLITE_NOTADB); move limits.sqlite3 away, with its -wal and -shm; all limits then begin"
+            " anew"
+        ),
         "it is no database; name another file (SQLITE_NOTADB)",
         "OSError: [Errno 0] it is no database; name another file (SQLITE_NOTADB)",
     ),
@@ -201,12 +213,18 @@ SAID: Final = {
         "PermissionError: [Errno 13] Permission denied",
     ),
     "ENOSPC": (
-        "No space left on device; see that the state folder is there and is this user's, or give --state another folder",
+        (
+            "No space left on device; see that the state folder is there and is this user's, or give --state another"
+            " folder"
+        ),
         "No space left on device",
         "OSError: [Errno 28] No space left on device",
     ),
     "ENOENT": (
-        "No such file or directory; see that the state folder is there and is this user's, or give --state another folder",
+        (
+            "No such file or directory; see that the state folder is there and is this user's, or give --state another"
+            " folder"
+        ),
         "No such file or directory",
         "FileNotFoundError: [Errno 2] No such file or directory",
     ),
@@ -214,17 +232,29 @@ SAID: Final = {
 """The messages of the ledger, the store of reviews and the decision log, by the error of SQLite or the system."""
 FOUND: Final = {
     "a folder": (
-        "it cannot be opened (SQLITE_CANTOPEN); see that the state folder is there and is this user's, or give --state another folder",
+        (
+            "it cannot be opened (SQLITE_CANTOPEN); see that the state folder is there and is this user's, or give"
+            " --state another folder"
+        ),
         "it cannot be opened; let this user write it and its folder (SQLITE_CANTOPEN)",
         "OSError: [Errno 0] it cannot be opened; let this user write it and its folder (SQLITE_CANTOPEN)",
     ),
     "empty": (
-        "it is empty, so its balances are lost; move limits.sqlite3 away, with its -wal and -shm; all limits then begin anew",
+        (
+            "it is empty, so its balances are lost; move limits.sqlite3 away, with its -wal and -shm; all limits then"
+            " begin anew"
+        ),
         "it is empty, so its reviews are lost; restore it, or move it away with its -wal and -shm to begin anew",
-        "OSError: [Errno 0] it is empty, so its decisions are lost; restore it, or move it away with its -wal and -shm to begin anew",
+        (
+            "OSError: [Errno 0] it is empty, so its decisions are lost; restore it, or move it away with its -wal and"
+            " -shm to begin anew"
+        ),
     ),
     "a text": (
-        "it is no database (SQLITE_NOTADB); move limits.sqlite3 away, with its -wal and -shm; all limits then begin anew",
+        (
+            "it is no database (SQLITE_NOTADB); move limits.sqlite3 away, with its -wal and -shm; all limits then begin"
+            " anew"
+        ),
         "it is no database; name another file (SQLITE_NOTADB)",
         "OSError: [Errno 0] it is no database; name another file (SQLITE_NOTADB)",
     ),
@@ -236,7 +266,10 @@ FOUND: Final = {
     "newer": (
         "its balances are of version 7, this samplegate knows 1; use that samplegate, or give --state another folder",
         "its reviews are of version '0099', this samplegate knows '0001'; use that samplegate, or name another store",
-        "OSError: [Errno 0] its decisions are of version 7, this samplegate knows 1; use that samplegate, or name another file",
+        (
+            "OSError: [Errno 0] its decisions are of version 7, this samplegate knows 1; use that samplegate, or name"
+            " another file"
+        ),
     ),
 }
 """The messages by the file that is found."""
@@ -318,11 +351,16 @@ def test_an_older_file_is_brought_to_the_present_version_with_all_that_is_in_it(
     path = tmp_path / "songs.db"
     assert [("one",)] == songs(path, of_version(1, first))
     assert [("one", None)] == songs(path, of_version(2, second))
-    with pytest.raises(Fault, match="its songs are of version 2, this samplegate knows 1; use that samplegate, or name another file"):
+    with pytest.raises(
+        Fault, match="its songs are of version 2, this samplegate knows 1; use that samplegate, or name another file"
+    ):
         songs(path, of_version(1, first))
 
 
-KILLED: Final = "import os, sys, tests.test_sqlite as t; t.songs(t.Path(sys.argv[1]), t.of_version(2, lambda db: t.second(db, lambda: os._exit(9))))"
+KILLED: Final = (
+    "import os, sys, tests.test_sqlite as t; t.songs(t.Path(sys.argv[1]), t.of_version(2, lambda db: t.second(db,"
+    " lambda: os._exit(9))))"
+)
 
 
 @pytest.mark.parametrize("end", ["a kill", "a fault"])
@@ -331,7 +369,12 @@ def test_a_step_that_is_broken_off_leaves_the_old_file(tmp_path: Path, end: str)
     songs(path, of_version(1, first))
     if end == "a kill":
         environment = {**os.environ, "PYTHONPATH": "proxy:."}
-        assert 9 == subprocess.run([sys.executable, "-c", KILLED, str(path)], env=environment, timeout=50, check=False).returncode
+        assert (
+            9
+            == subprocess.run(
+                [sys.executable, "-c", KILLED, str(path)], env=environment, timeout=50, check=False
+            ).returncode
+        )
     else:
         with pytest.raises(ZeroDivisionError):
             songs(path, of_version(2, lambda db: second(db, lambda: 1 / 0)))

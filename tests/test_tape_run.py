@@ -33,7 +33,11 @@ rules:
 
 
 def question(what: str) -> dict[str, Any]:
-    return {"messages": [{"role": "user", "content": {"type": "text", "text": what}}], "maxTokens": 50, "_meta": {"trace": what}}
+    return {
+        "messages": [{"role": "user", "content": {"type": "text", "text": what}}],
+        "maxTokens": 50,
+        "_meta": {"trace": what},
+    }
 
 
 def form(name: str) -> dict[str, Any]:
@@ -42,7 +46,11 @@ def form(name: str) -> dict[str, Any]:
 
 def ask_person(client: Client, params: dict[str, Any], result: dict[str, Any]) -> dict[str, Any]:
     """A form that goes to the client, which answers it: what the server gets."""
-    client.write(id=9, method="tools/call", params={"name": "t", "arguments": {"ask": {"method": "elicitation/create", "params": params}}})
+    client.write(
+        id=9,
+        method="tools/call",
+        params={"name": "t", "arguments": {"ask": {"method": "elicitation/create", "params": params}}},
+    )
     asked = client.read()
     assert "elicitation/create" == asked["method"]
     client.write(id=asked["id"], result=result)
@@ -70,7 +78,9 @@ def test_a_recorded_run_is_repeated_without_the_model_and_without_the_client(run
     assert 0 == code
     assert f"recorded 6 cases in {tape}, 1 left out; to answer from it:" in told
     assert '{name: taped, model: scripted, cases: "tapes/one.yaml"}' in told
-    assert ["answer 0 to Who?", "answer 1 to What?", "answer 2 to Who?", "answer 3 to Who?"] == [answer[0] for answer in answers]
+    assert ["answer 0 to Who?", "answer 1 to What?", "answer 2 to Who?", "answer 3 to Who?"] == [
+        answer[0] for answer in answers
+    ]
     assert "sk-secret" not in tape.read_text()
     assert "hunter2" not in tape.read_text()
 

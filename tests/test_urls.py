@@ -1,4 +1,5 @@
-"""The same URLs for each of their readers: a request's check, a rule's `host`, settings, webhooks, models, and people."""
+"""The same URLs for each of their readers: a request's check, a rule's `host`, settings, webhooks, models, and
+people."""
 
 from __future__ import annotations
 
@@ -18,7 +19,9 @@ CHARACTER: Final = "has a host with a character that no host has"
 
 NO_URL: Final = "is no URL; write one like https://mcp.example.com/mcp"
 NOT_HTTP: Final = "is no http or https URL with a host; write one like https://mcp.example.com/mcp"
-LETTERS: Final = "is no URL: it is longer than 2000 characters, or holds blanks or letters beyond ASCII; write them as %XX"
+LETTERS: Final = (
+    "is no URL: it is longer than 2000 characters, or holds blanks or letters beyond ASCII; write them as %XX"
+)
 USER: Final = "holds a user or a password; put credentials into a header"
 QUERY: Final = "holds a query; remove it"
 FRAGMENT: Final = "holds a fragment; remove it"
@@ -43,8 +46,14 @@ def asked(url: str) -> tuple[object, ...]:
 
 
 def written(url: str) -> tuple[object, ...]:
-    """What is wrong with the URL as a setting (with and without a query and plain http), as a webhook and as a model's api_base."""
-    return url_error(url, secure=True), url_error(url, query=True), reviewer_checks._bad_address(url), modelchecks._bad_address(url)
+    """What is wrong with the URL as a setting (with and without a query and plain http), as a webhook and as a model's
+    api_base."""
+    return (
+        url_error(url, secure=True),
+        url_error(url, query=True),
+        reviewer_checks._bad_address(url),
+        modelchecks._bad_address(url),
+    )
 
 
 def shown(url: str) -> tuple[object, ...]:
@@ -168,10 +177,25 @@ ROWS: Final[list[tuple[str, tuple[Any, ...], tuple[Any, ...], tuple[Any, ...]]]]
         (LETTERS, LETTERS, None, None),
         ("https", "xn--pypl-53dc.com", "p\u0430yp\u0430l.com", None, "https://xn--pypl-53dc.com/"),
     ),
-    ("https://good\u3002example/", (None, None, True), (LETTERS, LETTERS, None, None), ("https", "", "", None, "https:")),
-    ("https://\uff45xample.com/", (None, None, True), (LETTERS, LETTERS, None, None), ("https", "", "", None, "https:")),
+    (
+        "https://good\u3002example/",
+        (None, None, True),
+        (LETTERS, LETTERS, None, None),
+        ("https", "", "", None, "https:"),
+    ),
+    (
+        "https://\uff45xample.com/",
+        (None, None, True),
+        (LETTERS, LETTERS, None, None),
+        ("https", "", "", None, "https:"),
+    ),
     ("https://\u2665.com/", (None, None, True), (LETTERS, LETTERS, None, None), ("https", "", "", None, "https:")),
-    ("https://good.example\uff0fx/", (PORT, None, True), (LETTERS, LETTERS, HOOK_NO_URL, BASE_NO_URL), ("", "", "", None, "")),
+    (
+        "https://good.example\uff0fx/",
+        (PORT, None, True),
+        (LETTERS, LETTERS, HOOK_NO_URL, BASE_NO_URL),
+        ("", "", "", None, ""),
+    ),
     (
         "https://127.0.0.1:8000/v1",
         (None, ("https", "127.0.0.1"), True),
@@ -190,8 +214,18 @@ ROWS: Final[list[tuple[str, tuple[Any, ...], tuple[Any, ...], tuple[Any, ...]]]]
         (None, None, None, None),
         ("http", "localhost", "localhost", 8000, "http://localhost:8000/v1"),
     ),
-    ("http://10.1.2.3/", (None, ("http", "10.1.2.3"), True), (OPEN, None, None, None), ("http", "10.1.2.3", "10.1.2.3", None, "http://10.1.2.3/")),
-    ("http://reviews/", (None, ("http", "reviews"), True), (OPEN, None, None, None), ("http", "reviews", "reviews", None, "http://reviews/")),
+    (
+        "http://10.1.2.3/",
+        (None, ("http", "10.1.2.3"), True),
+        (OPEN, None, None, None),
+        ("http", "10.1.2.3", "10.1.2.3", None, "http://10.1.2.3/"),
+    ),
+    (
+        "http://reviews/",
+        (None, ("http", "reviews"), True),
+        (OPEN, None, None, None),
+        ("http", "reviews", "reviews", None, "http://reviews/"),
+    ),
     (
         "http://a.internal/",
         (None, ("http", "a.internal"), True),
@@ -219,7 +253,12 @@ ROWS: Final[list[tuple[str, tuple[Any, ...], tuple[Any, ...], tuple[Any, ...]]]]
         (None, None, None, None),
         ("https", "2001:db8::1", "2001:db8::1", None, "https://[2001:db8::1]/x"),
     ),
-    ("http://[::1]:80/", (None, ("http", "::1"), True), (None, None, None, None), ("http", "::1", "::1", None, "http://[::1]/")),
+    (
+        "http://[::1]:80/",
+        (None, ("http", "::1"), True),
+        (None, None, None, None),
+        ("http", "::1", "::1", None, "http://[::1]/"),
+    ),
     ("https://[::ffff:127.0.0.1]/", (None, None, True), (None, None, None, None), ("https", "", "", None, "https:")),
     (
         "https://[fe80::1%25eth0]/",
@@ -245,17 +284,42 @@ ROWS: Final[list[tuple[str, tuple[Any, ...], tuple[Any, ...], tuple[Any, ...]]]]
     ("https://a{b}.example/", (CHARACTER, None, True), (None, None, None, None), ("https", "", "", None, "https:")),
     ("https://a,b.example/", (None, None, True), (None, None, None, None), ("https", "", "", None, "https:")),
     ("https://a!b/", (None, None, True), (None, None, None, None), ("https", "", "", None, "https:")),
-    ("https://good.example:port/", (PORT, None, True), (NO_URL, NO_URL, HOOK_NO_URL, BASE_NO_URL), ("", "", "", None, "")),
-    ("https://good.example:99999/", (PORT, None, True), (NO_URL, NO_URL, HOOK_NO_URL, BASE_NO_URL), ("", "", "", None, "")),
-    ("https://good.example:+80/", (PORT, None, True), (NO_URL, NO_URL, HOOK_NO_URL, BASE_NO_URL), ("", "", "", None, "")),
+    (
+        "https://good.example:port/",
+        (PORT, None, True),
+        (NO_URL, NO_URL, HOOK_NO_URL, BASE_NO_URL),
+        ("", "", "", None, ""),
+    ),
+    (
+        "https://good.example:99999/",
+        (PORT, None, True),
+        (NO_URL, NO_URL, HOOK_NO_URL, BASE_NO_URL),
+        ("", "", "", None, ""),
+    ),
+    (
+        "https://good.example:+80/",
+        (PORT, None, True),
+        (NO_URL, NO_URL, HOOK_NO_URL, BASE_NO_URL),
+        ("", "", "", None, ""),
+    ),
     ("https:good.example", (NO_HOST, None, True), (NOT_HTTP, NOT_HTTP, HOOK, BASE), ("https", "", "", None, "https:")),
     ("https:/good.example", (NO_HOST, None, True), (NOT_HTTP, NOT_HTTP, HOOK, BASE), ("https", "", "", None, "https:")),
-    ("https:///good.example", (NO_HOST, None, True), (NOT_HTTP, NOT_HTTP, HOOK, BASE), ("https", "", "", None, "https:")),
+    (
+        "https:///good.example",
+        (NO_HOST, None, True),
+        (NOT_HTTP, NOT_HTTP, HOOK, BASE),
+        ("https", "", "", None, "https:"),
+    ),
     ("https://", (NO_HOST, None, True), (NOT_HTTP, NOT_HTTP, HOOK, BASE), ("https", "", "", None, "https:")),
     ("https:", (ABSOLUTE, None, True), (NOT_HTTP, NOT_HTTP, HOOK, BASE), ("https", "", "", None, "https:")),
     ("https://:443/", (NO_HOST, None, True), (NOT_HTTP, NOT_HTTP, HOOK, BASE), ("https", "", "", None, "https:")),
     ("https:\\\\good.example/", (ODD, None, True), (NOT_HTTP, NOT_HTTP, HOOK, BASE), ("https", "", "", None, "https:")),
-    ("https://evil.example\\@good.example/", (ODD, None, True), (USER, USER, HOOK_USER, BASE_USER), ("https", "", "", None, "https:")),
+    (
+        "https://evil.example\\@good.example/",
+        (ODD, None, True),
+        (USER, USER, HOOK_USER, BASE_USER),
+        ("https", "", "", None, "https:"),
+    ),
     (
         "https://good.example/\\x",
         (ODD, None, True),
@@ -280,7 +344,12 @@ ROWS: Final[list[tuple[str, tuple[Any, ...], tuple[Any, ...], tuple[Any, ...]]]]
         (LETTERS, LETTERS, HOOK, None),
         ("https", "good.example", "good.example", None, "https://good.example/a b"),
     ),
-    ("https://go\u200bod.example/", (ODD, None, True), (LETTERS, LETTERS, None, None), ("https", "", "", None, "https:")),
+    (
+        "https://go\u200bod.example/",
+        (ODD, None, True),
+        (LETTERS, LETTERS, None, None),
+        ("https", "", "", None, "https:"),
+    ),
     (
         "https://good.example/\u180e",
         (ODD, None, True),
@@ -312,7 +381,12 @@ ROWS: Final[list[tuple[str, tuple[Any, ...], tuple[Any, ...], tuple[Any, ...]]]]
         (LETTERS, LETTERS, None, None),
         ("https", "good.example", "good.example", None, "https://good.example/\ud800"),
     ),
-    ("mailto:someone@good.example", (None, ("mailto", ""), False), (NOT_HTTP, NOT_HTTP, HOOK, BASE), ("mailto", "", "", None, "mailto:")),
+    (
+        "mailto:someone@good.example",
+        (None, ("mailto", ""), False),
+        (NOT_HTTP, NOT_HTTP, HOOK, BASE),
+        ("mailto", "", "", None, "mailto:"),
+    ),
     (
         "app://callback/done",
         (None, ("app", "callback"), False),
@@ -322,9 +396,19 @@ ROWS: Final[list[tuple[str, tuple[Any, ...], tuple[Any, ...], tuple[Any, ...]]]]
     ("app:///done", (None, ("app", ""), False), (NOT_HTTP, NOT_HTTP, HOOK, BASE), ("app", "", "", None, "app:")),
     ("app:", (ABSOLUTE, ("app", ""), False), (NOT_HTTP, NOT_HTTP, HOOK, BASE), ("app", "", "", None, "app:")),
     ("app:x", (None, ("app", ""), False), (NOT_HTTP, NOT_HTTP, HOOK, BASE), ("app", "", "", None, "app:")),
-    ("javascript:alert(1)", (None, ("javascript", ""), False), (NOT_HTTP, NOT_HTTP, HOOK, BASE), ("javascript", "", "", None, "javascript:")),
+    (
+        "javascript:alert(1)",
+        (None, ("javascript", ""), False),
+        (NOT_HTTP, NOT_HTTP, HOOK, BASE),
+        ("javascript", "", "", None, "javascript:"),
+    ),
     ("file:///etc/passwd", (None, None, False), (NOT_HTTP, NOT_HTTP, HOOK, BASE), ("file", "", "", None, "file:")),
-    ("file://host/x", (None, ("file", "host"), False), (NOT_HTTP, NOT_HTTP, HOOK, BASE), ("file", "host", "host", None, "file://host/x")),
+    (
+        "file://host/x",
+        (None, ("file", "host"), False),
+        (NOT_HTTP, NOT_HTTP, HOOK, BASE),
+        ("file", "host", "host", None, "file://host/x"),
+    ),
     (
         "ws://good.example/",
         (None, ("ws", "good.example"), False),
@@ -333,8 +417,18 @@ ROWS: Final[list[tuple[str, tuple[Any, ...], tuple[Any, ...], tuple[Any, ...]]]]
     ),
     ("ftp:/good.example", (None, None, False), (NOT_HTTP, NOT_HTTP, HOOK, BASE), ("ftp", "", "", None, "ftp:")),
     ("good.example", (ABSOLUTE, None, False), (NOT_HTTP, NOT_HTTP, HOOK, BASE), ("", "", "", None, "")),
-    ("good.example:8080", (None, ("good.example", ""), False), (NOT_HTTP, NOT_HTTP, HOOK, BASE), ("good.example", "", "", None, "good.example:")),
-    ("//good.example", (ABSOLUTE, None, False), (NOT_HTTP, NOT_HTTP, HOOK, BASE), ("", "good.example", "good.example", None, "://good.example")),
+    (
+        "good.example:8080",
+        (None, ("good.example", ""), False),
+        (NOT_HTTP, NOT_HTTP, HOOK, BASE),
+        ("good.example", "", "", None, "good.example:"),
+    ),
+    (
+        "//good.example",
+        (ABSOLUTE, None, False),
+        (NOT_HTTP, NOT_HTTP, HOOK, BASE),
+        ("", "good.example", "good.example", None, "://good.example"),
+    ),
     ("/path", (ABSOLUTE, None, False), (NOT_HTTP, NOT_HTTP, HOOK, BASE), ("", "", "", None, "")),
     ("", (ABSOLUTE, None, False), (NOT_HTTP, NOT_HTTP, HOOK, BASE), ("", "", "", None, "")),
     ("1http://good.example", (ABSOLUTE, None, False), (NOT_HTTP, NOT_HTTP, HOOK, BASE), ("", "", "", None, "")),
@@ -357,7 +451,12 @@ ROWS: Final[list[tuple[str, tuple[Any, ...], tuple[Any, ...], tuple[Any, ...]]]]
         (None, None, None, None),
         ("https", "", "", None, "https:"),
     ),
-    ("https://" + "a." * 130 + "example/", (None, None, True), (None, None, None, None), ("https", "", "", None, "https:")),
+    (
+        "https://" + "a." * 130 + "example/",
+        (None, None, True),
+        (None, None, None, None),
+        ("https", "", "", None, "https:"),
+    ),
     (
         "https://good.example/" + "a" * 2000,
         (None, ("https", "good.example"), True),

@@ -20,7 +20,12 @@ def test_a_plain_address_has_nothing_to_warn_of() -> None:
     ("url", "host", "shown", "warning"),
     [
         ("https://xn--pypl-53dc.com/", "xn--pypl-53dc.com", "p\u0430yp\u0430l.com", "(punycode)"),
-        ("https://p\u0430yp\u0430l.com/", "xn--pypl-53dc.com", "p\u0430yp\u0430l.com", "its ASCII form (punycode): xn--pypl-53dc.com"),
+        (
+            "https://p\u0430yp\u0430l.com/",
+            "xn--pypl-53dc.com",
+            "p\u0430yp\u0430l.com",
+            "its ASCII form (punycode): xn--pypl-53dc.com",
+        ),
         ("https://xn--e1awd7f.com/", "xn--e1awd7f.com", "\u0435\u0440\u0456\u0441.com", "(punycode)"),
         ("https://user@evil.example/", "evil.example", "evil.example", "user name before an @"),
         ("https://good.example:pw@evil.example/", "evil.example", "evil.example", "user name before an @"),
@@ -64,7 +69,9 @@ APPLE = "\u0430\u0440\u0440\u04cf\u0435"
 def test_a_host_that_readers_disagree_on_is_told_in_ascii_where_that_is_one(host: str, form: str) -> None:
     found = shown_url(f"https://user@{host}:444/login")
     assert ("", "", "https:") == (found.host, found.host_unicode, found.bare)
-    assert [f"its host has letters beyond ASCII, which may look like others; {form}"] == [said for said in found.warnings if "ASCII" in said]
+    assert [f"its host has letters beyond ASCII, which may look like others; {form}"] == [
+        said for said in found.warnings if "ASCII" in said
+    ]
 
 
 @pytest.mark.parametrize("url", ["https://\u0430\\@evil.example/", "https://\u0430:\u0430:1/", "https://a\uff0fb/"])
@@ -108,7 +115,9 @@ def test_where_readers_disagree_no_host_is_named(url: str) -> None:
     assert ("", (url, "", "")) == (found.host, found.around)
 
 
-@pytest.mark.parametrize("url", ["https://login.example.com/a", "https://xn--pypal-4ve.com", "mailto:a@b", "https://[::1]:8080/x"])
+@pytest.mark.parametrize(
+    "url", ["https://login.example.com/a", "https://xn--pypal-4ve.com", "mailto:a@b", "https://[::1]:8080/x"]
+)
 def test_no_part_of_the_address_is_lost(url: str) -> None:
     assert url == "".join(shown_url(url).around)
 

@@ -104,13 +104,23 @@ def pushed(
     """A legacy dialogue with one open round; ``policy`` has what stands in it besides the rules."""
     d = Dialogue(*rules, **(policy or {}))
     d.open_legacy(**capabilities)
-    return d, one(d.server(request(7, method, **(params or (sample() if method.startswith("s") else form())))), Open).round
+    return d, one(
+        d.server(request(7, method, **(params or (sample() if method.startswith("s") else form())))), Open
+    ).round
 
 
 def asked(
-    *rules: Mapping[str, Any], capabilities: Mapping[str, Any] | None = None, policy: Mapping[str, Any] | None = None, **keys: Mapping[str, Any]
+    *rules: Mapping[str, Any],
+    capabilities: Mapping[str, Any] | None = None,
+    policy: Mapping[str, Any] | None = None,
+    **keys: Mapping[str, Any],
 ) -> Any:
     """A modern dialogue with one open round of several keys."""
     d = Dialogue(*rules, **(policy or {}))
     d.client(modern(1, "tools/call", capabilities, name="x"))
-    return d, one(d.server(result(1, resultType="input_required", inputRequests={k: ask(v) for k, v in keys.items()}, requestState="s")), Open).round
+    return d, one(
+        d.server(
+            result(1, resultType="input_required", inputRequests={k: ask(v) for k, v in keys.items()}, requestState="s")
+        ),
+        Open,
+    ).round

@@ -1,1 +1,2 @@
-"""What calls over HTTP cost: the daemon in front of a stdio server and of one over HTTP, beside a bare endpoint and other proxies."""
+"""What calls over HTTP cost: the daemon in front of a stdio server and of one over HTTP, beside a bare endpoint and
+other proxies."""

@@ -1,6 +1,7 @@
 """A stdio server of 2026-07-28 whose tool asks for one sample and answers with what came of it. Little time of its own.
 
-Each call asks something else, so that no two rounds are alike; a sample that is refused ends the process, since a round that is lost is none.
+Each call asks something else, so that no two rounds are alike; a sample that is refused ends the process, since a round
+that is lost is none.
 """
 
 from __future__ import annotations
@@ -9,7 +10,12 @@ import json
 import sys
 from typing import Any, Final
 
-DISCOVER: Final = {"supportedVersions": ["2026-07-28"], "capabilities": {"tools": {}}, "ttlMs": 0, "cacheScope": "private"}
+DISCOVER: Final = {
+    "supportedVersions": ["2026-07-28"],
+    "capabilities": {"tools": {}},
+    "ttlMs": 0,
+    "cacheScope": "private",
+}
 
 
 def _result(method: str, params: dict[str, Any]) -> dict[str, Any]:

@@ -1,7 +1,9 @@
-"""The least that an endpoint in Python can be: Starlette on uvicorn, which parses a body and answers a constant: ``bare_endpoint.py PORT [URL]``.
+"""The least that an endpoint in Python can be: Starlette on uvicorn, which parses a body and answers a constant:
+``bare_endpoint.py PORT [URL]``.
 
-At `/bare` it is the floor: nothing of the protocol. With a URL it asks there for its answer, and goes on with that. At `/mcp` it is a server of
-both eras, the other end of every lap behind HTTP, so its own time must be small; not a model of a server.
+At `/bare` it is the floor: nothing of the protocol. With a URL it asks there for its answer, and goes on with that. At
+`/mcp` it is a server of both eras, the other end of every lap behind HTTP, so its own time must be small; not a model
+of a server.
 """
 
 from __future__ import annotations
@@ -25,7 +27,9 @@ TOOLS: Final = b'{"tools":[{"name":"echo","inputSchema":{"type":"object"}}]}'
 MODERN: Final = "2026-07-28"
 INFO: Final = b'"serverInfo":{"name":"bare","version":"1"}'
 DISCOVER: Final = (
-    b'{"supportedVersions":["2026-07-28"],"capabilities":{"tools":{}},' + INFO + b',"resultType":"complete","ttlMs":0,"cacheScope":"private"}'
+    b'{"supportedVersions":["2026-07-28"],"capabilities":{"tools":{}},'
+    + INFO
+    + b',"resultType":"complete","ttlMs":0,"cacheScope":"private"}'
 )
 SESSION: Final = "mcp-session-id"
 FORWARDED: Final = {"content-type": "application/json", "accept": "application/json, text/event-stream"}
@@ -74,7 +78,13 @@ def _result(method: str, modern: bool) -> bytes:
     if method == "server/discover":
         return DISCOVER
     found = TOOLS if method == "tools/list" else TEXT if method == "tools/call" else b"{}"
-    return found if not modern else b'{"resultType":"complete",' + found[1:] if found != b"{}" else b'{"resultType":"complete"}'
+    return (
+        found
+        if not modern
+        else b'{"resultType":"complete",' + found[1:]
+        if found != b"{}"
+        else b'{"resultType":"complete"}'
+    )
 
 
 def _answer(frame: dict[str, Any], result: bytes, headers: dict[str, str] | None = None) -> Response:
@@ -86,9 +96,18 @@ async def serve(port: int, url: str | None) -> None:
     """Until a signal."""
     async with aiohttp.ClientSession(cookie_jar=aiohttp.DummyCookieJar()) as http:
         endpoint = bare if url is None else Forwarding(url, http).__call__
-        app = Starlette(routes=[Route("/bare", endpoint, methods=["POST"]), Route("/mcp", mcp, methods=["GET", "POST", "DELETE"])])
-        settings: dict[str, Any] = {"lifespan": "off", "log_level": "warning", "access_log": False, "timeout_keep_alive": 75, "backlog": 2048}
-        await uvicorn.Server(uvicorn.Config(app, port=port, http="httptools", ws="none", **settings)).serve()  # as the gate has it
+        app = Starlette(
+            routes=[Route("/bare", endpoint, methods=["POST"]), Route("/mcp", mcp, methods=["GET", "POST", "DELETE"])]
+        )
+        settings: dict[str, Any] = {
+            "lifespan": "off",
+            "log_level": "warning",
+            "access_log": False,
+            "timeout_keep_alive": 75,
+            "backlog": 2048,
+        }
+        # as the gate has it
+        await uvicorn.Server(uvicorn.Config(app, port=port, http="httptools", ws="none", **settings)).serve()
 
 
 if __name__ == "__main__":

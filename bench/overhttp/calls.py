@@ -1,6 +1,8 @@
-"""What a call over HTTP takes that is passed through, in short interleaved laps with all programs alive: a disturbance meets every one.
+"""What a call over HTTP takes that is passed through, in short interleaved laps with all programs alive: a disturbance
+meets every one.
 
-The programs share one core, on which only the one that has its lap is busy; the client, and a server over HTTP behind, have the other.
+The programs share one core, on which only the one that has its lap is busy; the client, and a server over HTTP behind,
+have the other.
 """
 
 from __future__ import annotations
@@ -47,7 +49,8 @@ class Size:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One program in one era: medians of the laps. Microseconds, calls a second, and microseconds of CPU for a call with all processes of it."""
+    """One program in one era: medians of the laps. Microseconds, calls a second, and microseconds of CPU for a call
+    with all processes of it."""
 
     name: str
     era: Era
@@ -59,7 +62,8 @@ class Call:
 
 @dataclass(slots=True)
 class Found:
-    """``refused``: peers that cannot serve a protocol version; ``failed``: peers that failed during their laps. Each with the reason."""
+    """``refused``: peers that cannot serve a protocol version; ``failed``: peers that failed during their laps. Each
+    with the reason."""
 
     calls: list[Call]
     refused: list[tuple[str, Era, str]]
@@ -85,7 +89,9 @@ class _Runner:
     cpu: list[float]
 
 
-def measure(size: Size, peers: Sequence[Program], python: Sequence[str] = (sys.executable,), base: Sequence[str] | None = None) -> Found:
+def measure(
+    size: Size, peers: Sequence[Program], python: Sequence[str] = (sys.executable,), base: Sequence[str] | None = None
+) -> Found:
     """All programs, both eras. A peer that cannot, or that fails, is left out; what else fails is raised.
 
     ``python`` and ``base``: the interpreters of the gate and of an earlier version of it.
@@ -145,7 +151,9 @@ async def _measured(found: Found, alive: Sequence[tuple[Program, Running]], peer
         runner.client.close()
 
 
-async def _begun(found: Found, program: Program, running: Running, era: Era, size: Size, *, is_peer: bool) -> _Runner | None:
+async def _begun(
+    found: Found, program: Program, running: Running, era: Era, size: Size, *, is_peer: bool
+) -> _Runner | None:
     """Connected and warm."""
     ready: Client | None = None
     try:
@@ -166,12 +174,15 @@ async def _begun(found: Found, program: Program, running: Running, era: Era, siz
 
 
 async def _lap(runner: _Runner, found: Found) -> bool:
-    """Whether the program goes on. A peer may close an idle connection at any moment, so its lap is tried once more over new ones."""
+    """Whether the program goes on. A peer may close an idle connection at any moment, so its lap is tried once more
+    over new ones."""
     try:
         await _timed(runner)
     except FAILURES as problem:
         if not runner.others:
-            raise RuntimeError(f"{runner.program.name}, {runner.era}: {problem}; {runner.running.problem()}") from problem
+            raise RuntimeError(
+                f"{runner.program.name}, {runner.era}: {problem}; {runner.running.problem()}"
+            ) from problem
         runner.client.close()
         try:
             runner.client = await client(runner.running.at, runner.era, MANY, plain=runner.program.plain)

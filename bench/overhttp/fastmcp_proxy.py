@@ -1,4 +1,5 @@
-"""fastmcp's proxy over HTTP at the port given first, around the command given after it; it runs in the peer's own environment.
+"""fastmcp's proxy over HTTP at the port given first, around the command given after it; it runs in the peer's own
+environment.
 
 Its fastest form, as over stdio: one connected client whose session all calls share, on uvloop.
 """
@@ -16,7 +17,9 @@ async def main() -> None:
     """Serve until a signal."""
     async with Client(StdioTransport(sys.argv[2], sys.argv[3:]), mode="legacy") as client:
         proxy = create_proxy(client, name="peer")
-        await proxy.run_http_async(show_banner=False, host="127.0.0.1", port=int(sys.argv[1]), path="/mcp", log_level="error")
+        await proxy.run_http_async(
+            show_banner=False, host="127.0.0.1", port=int(sys.argv[1]), path="/mcp", log_level="error"
+        )
 
 
 if __name__ == "__main__":

@@ -1,4 +1,5 @@
-"""The laps: one call after the other on one connection, or many connections at once, in the event loop's own callbacks. Every answer is looked at."""
+"""The laps: one call after the other on one connection, or many connections at once, in the event loop's own callbacks.
+Every answer is looked at."""
 
 from __future__ import annotations
 
@@ -8,7 +9,19 @@ from dataclasses import dataclass
 from statistics import median, quantiles
 from typing import Final
 
-from bench.overhttp.wire import INITIALIZE, INITIALIZED, LEGACY, Calls, Connection, Era, Wrong, check, connect, header, request
+from bench.overhttp.wire import (
+    INITIALIZE,
+    INITIALIZED,
+    LEGACY,
+    Calls,
+    Connection,
+    Era,
+    Wrong,
+    check,
+    connect,
+    header,
+    request,
+)
 
 PATIENCE: Final = 60.0  # seconds for a lap; then something hangs
 
@@ -69,7 +82,8 @@ async def begin(connection: Connection, at: str, capabilities: str = "{}") -> st
 
 
 async def lap(client: Client, connections: int, calls: int) -> Lap:
-    """So many calls in all, over so many of the client's connections. Raises Wrong for the first answer that is not right."""
+    """So many calls in all, over so many of the client's connections. Raises Wrong for the first answer that is not
+    right."""
     ready = await client.ready(connections)
     times: list[int] = []
     done: asyncio.Future[None] = asyncio.get_running_loop().create_future()

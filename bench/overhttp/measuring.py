@@ -41,5 +41,14 @@ FULL: Final = Size(
     hostile_sizes=SIZES,
 )
 QUICK: Final = Size(
-    calls.Size(laps=1, calls=5, many=32), idle=10, calling=10, children=2, each=2, rounds=50, reloads=2, five=2, hostile=60, hostile_sizes=(1 << 20,)
+    calls.Size(laps=1, calls=5, many=32),
+    idle=10,
+    calling=10,
+    children=2,
+    each=2,
+    rounds=50,
+    reloads=2,
+    five=2,
+    hostile=60,
+    hostile_sizes=(1 << 20,),
 )

@@ -1,4 +1,5 @@
-"""What is put between a client and a server: the daemon, the floor and the peers, each as the command that makes it listen at a port."""
+"""What is put between a client and a server: the daemon, the floor and the peers, each as the command that makes it
+listen at a port."""
 
 from __future__ import annotations
 
@@ -22,7 +23,8 @@ FLOOR: Final = "floor"
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """``words`` hold ``{port}`` where the port belongs. ``plain``: no protocol is spoken at ``path``, so there are no eras either."""
+    """``words`` hold ``{port}`` where the port belongs. ``plain``: no protocol is spoken at ``path``, so there are no
+    eras either."""
 
     name: str
     words: tuple[str, ...]
@@ -49,8 +51,16 @@ def forwarding(to: str) -> Program:
     return Program("forwarding", (sys.executable, BARE, "{port}", to), "/bare", plain=True)
 
 
-def gate(name: str, state: Path, *behind: str, policy: Path = POLICY, log: str = "none", python: Sequence[str] = (sys.executable,)) -> Program:
-    """`samplegate serve` as a user would start it. ``behind``: ``--url URL``, or ``--`` and a command; other options before.
+def gate(
+    name: str,
+    state: Path,
+    *behind: str,
+    policy: Path = POLICY,
+    log: str = "none",
+    python: Sequence[str] = (sys.executable,),
+) -> Program:
+    """`samplegate serve` as a user would start it. ``behind``: ``--url URL``, or ``--`` and a command; other options
+    before.
 
     ``python``: the interpreter whose environment has the gate.
     """
@@ -65,9 +75,30 @@ def peers() -> list[Program]:
     if node is not None and modules is not None:
         gateway = (node, str(modules / "supergateway" / "dist" / "index.js"), "--stdio", shlex.join(SERVER))
         found.append(
-            Program("supergateway", (*gateway, "--outputTransport", "streamableHttp", "--stateful", "--logLevel", "none", "--port", "{port}"))
+            Program(
+                "supergateway",
+                (
+                    *gateway,
+                    "--outputTransport",
+                    "streamableHttp",
+                    "--stateful",
+                    "--logLevel",
+                    "none",
+                    "--port",
+                    "{port}",
+                ),
+            )
         )
-        proxy = (node, str(modules / "mcp-proxy" / "dist" / "bin" / "mcp-proxy.mjs"), "--host", "127.0.0.1", "--port", "{port}", "--server", "stream")
+        proxy = (
+            node,
+            str(modules / "mcp-proxy" / "dist" / "bin" / "mcp-proxy.mjs"),
+            "--host",
+            "127.0.0.1",
+            "--port",
+            "{port}",
+            "--server",
+            "stream",
+        )
         found.append(Program("mcp-proxy (npm)", (*proxy, "--upstreamProtocol", "auto", "--", *SERVER)))
     python = peer.python("mcp-proxy")
     if python is not None:

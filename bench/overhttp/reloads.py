@@ -1,4 +1,5 @@
-"""Reload under load: the policy's file is replaced again and again while 32 connections call. No call may fail, each reload must be taken."""
+"""Reload under load: the policy's file is replaced again and again while 32 connections call. No call may fail, each
+reload must be taken."""
 
 from __future__ import annotations
 
@@ -61,7 +62,13 @@ async def _measured(running: Running, policy: Path, reloads: int) -> Reloads:
     for one in clients:
         one.close()
     taken = len(_taken.findall(running.said()))
-    return Reloads(reloads, taken, sum(calls for calls, _, _ in found), sum(failed for _, failed, _ in found), max(slow for _, _, slow in found))
+    return Reloads(
+        reloads,
+        taken,
+        sum(calls for calls, _, _ in found),
+        sum(failed for _, failed, _ in found),
+        max(slow for _, _, slow in found),
+    )
 
 
 def _replace(policy: Path, number: int) -> None:

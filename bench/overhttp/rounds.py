@@ -1,4 +1,5 @@
-"""Many rounds of sampling that the built-in model answers: each call must bring its own sample, each round must be on record. Modern only."""
+"""Many rounds of sampling that the built-in model answers: each call must bring its own sample, each round must be on
+record. Modern only."""
 
 from __future__ import annotations
 
@@ -33,7 +34,8 @@ cases:
 
 @dataclass(frozen=True, slots=True)
 class Rounds:
-    """``lost``: calls that did not bring their own sample. ``recorded``: lines of the decision log that say one was answered."""
+    """``lost``: calls that did not bring their own sample. ``recorded``: lines of the decision log that say one was
+    answered."""
 
     rounds: int
     lost: int

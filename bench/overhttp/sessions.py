@@ -1,6 +1,7 @@
 """Many legacy sessions: what each holds in memory while it is idle, and how they do when many of them call at once.
 
-A stdio server costs a process for each session, which is the server's; so the gate's own share is looked at in front of one over HTTP too.
+A stdio server costs a process for each session, which is the server's; so the gate's own share is looked at in front of
+one over HTTP too.
 """
 
 from __future__ import annotations
@@ -34,7 +35,8 @@ FIRST: Final = 10
 
 @dataclass(frozen=True, slots=True)
 class Sessions:
-    """``own`` and ``children``: KiB for one session, of the gate and of the servers it started (PSS); None where that cannot be read."""
+    """``own`` and ``children``: KiB for one session, of the gate and of the servers it started (PSS); None where that
+    cannot be read."""
 
     behind: Behind
     open: int

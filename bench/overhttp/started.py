@@ -1,4 +1,5 @@
-"""Programs that listen, started on a core of their own and ended with all that they started. What they are stands in ``programs``."""
+"""Programs that listen, started on a core of their own and ended with all that they started. What they are stands in
+``programs``."""
 
 from __future__ import annotations
 
@@ -60,13 +61,19 @@ def pinned(core: int | None) -> Iterator[None]:
 
 @contextmanager
 def started(command: Callable[[int], Sequence[str]], path: str, core: int | None) -> Iterator[Running]:
-    """Start what ``command`` makes for a free port, and wait until it listens. Raises RuntimeError where it does not."""
+    """Start what ``command`` makes for a free port, and wait until it listens. Raises RuntimeError where it does
+    not."""
     port = _free_port()
     environment = os.environ | {"PYTHONPATH": os.pathsep.join((str(ROOT / "proxy"), str(ROOT)))}
     with tempfile.TemporaryFile() as stderr:
         with pinned(core):
             process = subprocess.Popen(
-                command(port), stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=stderr, env=environment, start_new_session=True
+                command(port),
+                stdin=subprocess.PIPE,
+                stdout=subprocess.DEVNULL,
+                stderr=stderr,
+                env=environment,
+                start_new_session=True,
             )
         running = Running(process, f"http://127.0.0.1:{port}{path}", stderr)
         try:
@@ -92,7 +99,8 @@ def _await(running: Running, port: int) -> None:
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """As an operator in a hurry does, with a second signal that cuts a drain short, then with force; and what it has left behind."""
+    """As an operator in a hurry does, with a second signal that cuts a drain short, then with force; and what it has
+    left behind."""
     assert process.stdin is not None
     with suppress(BrokenPipeError):
         process.stdin.close()

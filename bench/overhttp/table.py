@@ -1,4 +1,5 @@
-"""The rows of what was measured over HTTP. Against the floor by ratios; every peer that could do an era stands beside the gate."""
+"""The rows of what was measured over HTTP. Against the floor by ratios; every peer that could do an era stands beside
+the gate."""
 
 from __future__ import annotations
 
@@ -31,8 +32,16 @@ def _calls(found: Found, name: str, era: Era) -> Sequence[Row]:
     behind = "stdio" if name == STDIO else "HTTP"
     beside = [floor] + ([forwarding] if name == HTTP else [])
     peers = [call for call in found.calls if call.era == era and call.name not in _OURS] if name == STDIO else []
-    cannot = [f"{peer} cannot" for peer, which, _ in found.refused if which == era and peer not in _OURS] if name == STDIO else []
-    cannot += [f"{peer} failed: {why}" for peer, which, why in found.failed if which == era and peer not in _OURS] if name == STDIO else []
+    cannot = (
+        [f"{peer} cannot" for peer, which, _ in found.refused if which == era and peer not in _OURS]
+        if name == STDIO
+        else []
+    )
+    cannot += (
+        [f"{peer} failed: {why}" for peer, which, why in found.failed if which == era and peer not in _OURS]
+        if name == STDIO
+        else []
+    )
     times, part = gate.p50 / floor.p50, gate.rate / floor.rate
     quick = times <= MOST and all(gate.p50 < peer.p50 for peer in peers)
     many = part >= 1 / MOST and all(gate.rate > peer.rate for peer in peers)
@@ -84,7 +93,10 @@ def sessions(found: Sessions) -> Sequence[Row]:
         idle = [Row(f"{what}, idle", f"{found.own:.0f} KiB each, with its connection", its)]
     else:
         idle = []
-    measured = f"{found.rate:,.0f} calls a second, p50 {found.p50 / 1000:.0f} ms, p99 {found.p99 / 1000:.0f} ms, {found.errors} errors"
+    measured = (
+        f"{found.rate:,.0f} calls a second, p50 {found.p50 / 1000:.0f} ms, p99 {found.p99 / 1000:.0f} ms,"
+        f" {found.errors} errors"
+    )
     return [*idle, Row(f"{found.calling} of them calling at once", measured, "", "no error", found.errors == 0)]
 
 
@@ -92,12 +104,21 @@ def rounds(found: Rounds) -> Row:
     """One row."""
     measured = f"{found.lost} lost, {found.recorded:,} on record, {found.rate:,.0f} a second"
     met = found.lost == 0 and found.recorded == found.rounds
-    return Row(f"{found.rounds:,} sampling rounds answered by `scripted`, modern", measured, "", "none lost, each on record", met)
+    return Row(
+        f"{found.rounds:,} sampling rounds answered by `scripted`, modern",
+        measured,
+        "",
+        "none lost, each on record",
+        met,
+    )
 
 
 def reloads(found: Reloads) -> Row:
     """One row."""
-    measured = f"{found.failed} of {found.calls:,} calls failed, {found.taken} reloads taken, the slowest call {found.slowest:.0f} ms"
+    measured = (
+        f"{found.failed} of {found.calls:,} calls failed, {found.taken} reloads taken, the slowest call"
+        f" {found.slowest:.0f} ms"
+    )
     met = found.failed == 0 and found.taken == found.reloads
     return Row(f"{found.reloads} reloads of the policy under {MANY} callers", measured, "", "no call fails", met)
 
@@ -107,7 +128,13 @@ def five(found: Sequence[Tally]) -> Row:
     lost = sum(one.lost + one.refused for one in found)
     rounds = sum(one.rounds for one in found)
     measured = f"{lost} requests lost, {sum(one.answered for one in found):,} calls answered"
-    return Row(f"{rounds} rounds of five calls at once, legacy, forwarded to the client", measured, "", "none lost", all(one.good for one in found))
+    return Row(
+        f"{rounds} rounds of five calls at once, legacy, forwarded to the client",
+        measured,
+        "",
+        "none lost",
+        all(one.good for one in found),
+    )
 
 
 def stalls(found: Sequence[Stall]) -> Row:
@@ -115,7 +142,11 @@ def stalls(found: Sequence[Stall]) -> Row:
     cpu, wall = max(found, key=lambda stall: stall.cpu), max(found, key=lambda stall: stall.wall)
     measured = f"{cpu.cpu:.0f} ms of CPU time ({_named(cpu)}); {wall.wall:.0f} ms of wall time ({_named(wall)})"
     return Row(
-        f"the longest stall over the {len(found)} hostile frames", measured, "", f"at most {MOST_STALL:.0f} ms of CPU time", cpu.cpu <= MOST_STALL
+        f"the longest stall over the {len(found)} hostile frames",
+        measured,
+        "",
+        f"at most {MOST_STALL:.0f} ms of CPU time",
+        cpu.cpu <= MOST_STALL,
     )
 
 

@@ -1,4 +1,5 @@
-"""The CPU that a program and all it started have used, from Linux's /proc. Less shaken by neighbours than any time of day. None elsewhere."""
+"""The CPU that a program and all it started have used, from Linux's /proc. Less shaken by neighbours than any time of
+day. None elsewhere."""
 
 from __future__ import annotations
 

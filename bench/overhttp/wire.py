@@ -1,4 +1,5 @@
-"""HTTP as bytes for the load client: requests built once but for their id, and answers read no further than a lap needs. No HTTP client."""
+"""HTTP as bytes for the load client: requests built once but for their id, and answers read no further than a lap
+needs. No HTTP client."""
 
 from __future__ import annotations
 
@@ -27,7 +28,12 @@ INITIALIZED: Final = '{"jsonrpc":"2.0","method":"notifications/initialized"}'
 def request(at: str, body: str, headers: dict[str, str] | None = None, method: str = "POST") -> bytes:
     """One request. ``at`` is an address such as ``http://127.0.0.1:8080/mcp``."""
     place, _, path = at.removeprefix("http://").partition("/")
-    lines = [f"{method} /{path} HTTP/1.1", f"host: {place}", "accept: application/json, text/event-stream", "user-agent: bench"]
+    lines = [
+        f"{method} /{path} HTTP/1.1",
+        f"host: {place}",
+        "accept: application/json, text/event-stream",
+        "user-agent: bench",
+    ]
     lines += [f"{name}: {value}" for name, value in (headers or {}).items()]
     if method == "POST":
         lines += ["content-type: application/json", f"content-length: {len(body)}"]
@@ -37,10 +43,17 @@ def request(at: str, body: str, headers: dict[str, str] | None = None, method: s
 class Calls:
     """The tools/calls of one client as bytes, each with an id of its own."""
 
-    def __init__(self, at: str, era: Era, session: str | None = None, arguments: str = '{"reply":5,"text":"hello"}', id: int = FIRST_ID) -> None:
+    def __init__(
+        self,
+        at: str,
+        era: Era,
+        session: str | None = None,
+        arguments: str = '{"reply":5,"text":"hello"}',
+        id: int = FIRST_ID,
+    ) -> None:
         modern = era == "modern"
         meta = "," + META % "{}" if modern else ""
-        body = f'{{"jsonrpc":"2.0","id":{FIRST_ID},"method":"tools/call","params":{{"name":"echo","arguments":{arguments}{meta}}}}}'
+        body = f'{{"jsonrpc":"2.0","id":{FIRST_ID},"method":"tools/call","params":{{"name":"echo","arguments":{arguments}{meta}}}}}'  # noqa: E501
         headers = {"mcp-protocol-version": MODERN if modern else LEGACY}
         headers |= {"mcp-method": "tools/call", "mcp-name": "echo"} if modern else {}
         headers |= {"mcp-session-id": session} if session is not None else {}
@@ -92,7 +105,9 @@ class Connection(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         take, self._take = self._take, None
         if take is not None:
-            self._failed(Wrong(f"the connection was lost before the answer came: {exc}; what had come: {self._came[:300]!r}"))
+            self._failed(
+                Wrong(f"the connection was lost before the answer came: {exc}; what had come: {self._came[:300]!r}")
+            )
 
     def post(self, whole: bytes, take: Callable[[bytes, bytes], None], failed: Callable[[Exception], None]) -> None:
         """Send a request; ``take`` is called with the answer's head and its body."""
@@ -140,7 +155,12 @@ def header(head: bytes, name: bytes) -> str | None:
 
 def check(head: bytes, body: bytes, id: bytes, says: bytes = b'"text":') -> None:
     """Raises Wrong for what is not a result with that id and, in it, ``says``."""
-    if head[9:12] != b"200" or (b'"id":' + id not in body and b'"id": ' + id not in body) or b'"result"' not in body or says not in body:
+    if (
+        head[9:12] != b"200"
+        or (b'"id":' + id not in body and b'"id": ' + id not in body)
+        or b'"result"' not in body
+        or says not in body
+    ):
         raise Wrong(f"{head[:60]!r} {body[:300]!r}")
 
 

@@ -1,4 +1,5 @@
-"""Acting on one request: a model samples (``sampling.py``), fixed content answers, the client is asked, a rule refuses. Time-outs are kept here.
+"""Acting on one request: a model samples (``sampling.py``), fixed content answers, the client is asked, a rule refuses.
+Time-outs are kept here.
 
 Not the decision, and not the record: those stand before and behind, in ``gate.py``.
 """
@@ -43,21 +44,28 @@ MAX_VALUES: Final = 250_000
 
 
 async def act(pending: PendingRequest, decision: Decision) -> Done:
-    """Carry a decision out. On a time-out the rule's ``on_timeout`` says what follows; each further rule gets what time is left."""
+    """Carry a decision out. On a time-out the rule's ``on_timeout`` says what follows; each further rule gets what time
+    is left."""
     tried: list[str] = []
     refused_by: str | None = None
     while True:
         done = await _act_once(pending, decision)
         done = msgspec.structs.replace(done, tried=tuple(tried), refused_by=done.refused_by or refused_by)
         outcome = done.outcome
-        if pending.put_off or not isinstance(outcome, Unanswered) or outcome.reason is not Reason.TIMEOUT or decision.on_timeout == "unanswered":
+        if (
+            pending.put_off
+            or not isinstance(outcome, Unanswered)
+            or outcome.reason is not Reason.TIMEOUT
+            or decision.on_timeout == "unanswered"
+        ):
             return done
         if decision.on_timeout == "deny":
             return msgspec.structs.replace(done, outcome=Denied(Reason.TIMEOUT, detail=outcome.detail))
         tried.append(f"{decision.rule}: {outcome.detail}")
         await pending.close()
         pending.verdict = pending.missed = None
-        pending.comes_back = pending.comes_back and not pending.attempts  # a model that was asked in vain would be asked again at each return
+        # a model that was asked in vain would be asked again at each return
+        pending.comes_back = pending.comes_back and not pending.attempts
         decision = later(pending.book, pending.request, pending.situation, decision)
         if pending.was_answered(decision):
             pending.hold, pending.waited = None, 0.0
@@ -99,9 +107,13 @@ async def _ask_client(pending: PendingRequest, decision: Decision, forwarded: Fo
     try:
         problem = await offload(len(result) + request.size, _misfit, request, result)
     except strictjson.Fault as fault:
-        return Done(Unanswered(Reason.CLIENT, detail=f"the client's answer cannot be read: {fault}"), decision, fits=False)
+        return Done(
+            Unanswered(Reason.CLIENT, detail=f"the client's answer cannot be read: {fault}"), decision, fits=False
+        )
     if problem is not None and forwarded.verify:
-        return Done(Unanswered(Reason.CLIENT, detail=f"the client's answer does not fit: {problem}"), decision, fits=False)
+        return Done(
+            Unanswered(Reason.CLIENT, detail=f"the client's answer does not fit: {problem}"), decision, fits=False
+        )
     return Done(Answered(result, "client"), decision, fits=problem is None)
 
 

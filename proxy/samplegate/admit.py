@@ -1,6 +1,8 @@
-"""Admitting a decision: its limits are charged at their worst case before anything is done, and corrected after. Not the accounts: those are a port.
+"""Admitting a decision: its limits are charged at their worst case before anything is done, and corrected after. Not
+the accounts: those are a port.
 
-A ``Hold`` is what one request has reserved. What was never acted on is given back whole; what was begun and not settled stays at its worst case.
+A ``Hold`` is what one request has reserved. What was never acted on is given back whole; what was begun and not settled
+stays at its worst case.
 """
 
 from __future__ import annotations
@@ -23,13 +25,24 @@ from samplegate.core.requests import Request
 from samplegate.core.session.rounds import Note, Round
 from samplegate.ports import Ports, offload
 
-SETTLING = 10.0  # seconds that a correction may take while its request is already being withdrawn; after that the worst case stays
+# seconds that a correction may take while its request is already being withdrawn; after that the worst case stays
+SETTLING = 10.0
 
 
 class Hold:
-    """What one request has reserved: a part that stands for the request (its number, its slot) and a part for each model that is tried."""
+    """What one request has reserved: a part that stands for the request (its number, its slot) and a part for each
+    model that is tried."""
 
-    def __init__(self, book: Rulebook, ports: Ports, server: str, reserved: Reserved, slots: Slots | None = None, *, counted: bool = False) -> None:
+    def __init__(
+        self,
+        book: Rulebook,
+        ports: Ports,
+        server: str,
+        reserved: Reserved,
+        slots: Slots | None = None,
+        *,
+        counted: bool = False,
+    ) -> None:
         """``counted``: its call was put off, and it counts as a request already."""
         self._book, self._ports, self._server, self._counted = book, ports, server, counted
         self._begun = self._asked = False
@@ -37,10 +50,14 @@ class Hold:
 
     def take(self, reserved: Reserved, slots: Slots | None = None) -> None:
         """Hold this from now on, in place of what was given back."""
-        lasting = [draw for draw in reserved.draws if self._book.terms[draw.limit].quantity in ("requests", "concurrent")]
+        lasting = [
+            draw for draw in reserved.draws if self._book.terms[draw.limit].quantity in ("requests", "concurrent")
+        ]
         self.draws = reserved.draws
         self._request = msgspec.structs.replace(reserved, draws=tuple(lasting))
-        self._try: Reserved | None = msgspec.structs.replace(reserved, draws=tuple(draw for draw in reserved.draws if draw not in lasting))
+        self._try: Reserved | None = msgspec.structs.replace(
+            reserved, draws=tuple(draw for draw in reserved.draws if draw not in lasting)
+        )
         self._slots = slots
         self.closed = False
 
@@ -96,7 +113,8 @@ class Hold:
 
 
 class Slots:
-    """The slots of requests that were reserved in one. A store frees those of one reservation at once, so they go with the last of the requests."""
+    """The slots of requests that were reserved in one. A store frees those of one reservation at once, so they go with
+    the last of the requests."""
 
     def __init__(self, requests: int) -> None:
         self._open = requests
@@ -125,12 +143,20 @@ class Admitted(msgspec.Struct, frozen=True):
 
 
 async def admit(
-    book: Rulebook, ports: Ports, round: Round, request: Request, decision: Decision, *, beside: Sequence[Hold] = (), counted: bool = False
+    book: Rulebook,
+    ports: Ports,
+    round: Round,
+    request: Request,
+    decision: Decision,
+    *,
+    beside: Sequence[Hold] = (),
+    counted: bool = False,
 ) -> Admitted:
     """Charge a decision's limits; where one has no room, go on as ``on_limit`` says.
 
-    ``beside`` is what the other requests of the round hold, none of them begun. Whoever waits holds nothing meanwhile, or two rounds could each
-    wait for what the other holds: they are given back, waited for together and taken again, or, where there was no room, are ``closed``.
+    ``beside`` is what the other requests of the round hold, none of them begun. Whoever waits holds nothing meanwhile,
+    or two rounds could each wait for what the other holds: they are given back, waited for together and taken again,
+    or, where there was no room, are ``closed``.
     ``counted``: it was put off, and its decision drew on limits of requests when it came first.
     """
     who = claimant(round)
@@ -170,7 +196,9 @@ def uncounted(book: Rulebook, draws: Sequence[Draw]) -> tuple[Draw, ...]:
     return tuple(draw for draw in draws if book.terms[draw.limit].quantity != "requests")
 
 
-async def _reserve(ports: Ports, made: Callable[..., Hold], draws: Sequence[Draw], wait: float | None, beside: Sequence[Hold]) -> Hold | Refused:
+async def _reserve(
+    ports: Ports, made: Callable[..., Hold], draws: Sequence[Draw], wait: float | None, beside: Sequence[Hold]
+) -> Hold | Refused:
     answer = await ports.reserve(draws, None if beside else wait)
     if isinstance(answer, Reserved):
         return await _held(made(answer), answer)
@@ -180,7 +208,11 @@ async def _reserve(ports: Ports, made: Callable[..., Hold], draws: Sequence[Draw
         await hold.close()
     answer = await ports.reserve([draw for hold in beside for draw in hold.draws] + list(draws), wait)
     if isinstance(answer, Refused):
-        return msgspec.structs.replace(answer, detail=f"{answer.detail} (with the other requests of its round)") if answer.why == "never" else answer
+        return (
+            msgspec.structs.replace(answer, detail=f"{answer.detail} (with the other requests of its round)")
+            if answer.why == "never"
+            else answer
+        )
     slots = Slots(len(beside) + 1)
     for hold in beside:
         hold.take(msgspec.structs.replace(answer, draws=hold.draws), slots)
@@ -198,7 +230,8 @@ async def _held(hold: Hold, reserved: Reserved) -> Hold:
 
 
 def _patience(book: Rulebook, ports: Ports, round: Round, decision: Decision) -> float:
-    """Seconds that there are for waiting: at most what the rule gives the act, and what is left of the peers' patience."""
+    """Seconds that there are for waiting: at most what the rule gives the act, and what is left of the peers'
+    patience."""
     rule = decision.act.timeout if isinstance(decision.act, Allowed | Forwarded | Escalated) else None
     seconds = left(book.policy, round, rule, ports.clock())
     return LONGEST if seconds is None else max(seconds, 0.0)

@@ -1,7 +1,8 @@
-"""`samplegate run`: reads what it is told, has one conversation, and says at the end what came of it. It decides nothing.
+"""`samplegate run`: reads what it is told, has one conversation, and says at the end what came of it. It decides
+nothing.
 
-Everything that can be wrong is found before the server is started (``preparation``); ``wiring`` binds the gate to this process and
-``conversation`` starts and ends both sides.
+Everything that can be wrong is found before the server is started (``preparation``); ``wiring`` binds the gate to this
+process and ``conversation`` starts and ends both sides.
 """
 
 from __future__ import annotations
@@ -57,7 +58,8 @@ def answer_wrong_usage(problem: str) -> None:
 
 
 def _not_started(problem: Exception) -> int:
-    """Tell the operator what is wrong, and the client, which shows its user no more than the answer to its first request."""
+    """Tell the operator what is wrong, and the client, which shows its user no more than the answer to its first
+    request."""
     lines = str(problem).split("\n")
     for line in lines:
         say(line)
@@ -68,7 +70,9 @@ def _not_started(problem: Exception) -> int:
 async def _main(run: Run) -> int:
     """One conversation, from the server's start to the exit code. Raises CannotStart."""
     metrics = Metrics(read=run.settings.metrics_file is not None or run.settings.metrics_port >= 0)
-    house = House(run.rules, state=run.settings.state, decisions=run.decisions, log=run.log, tape=run.tape, metrics=metrics)
+    house = House(
+        run.rules, state=run.settings.state, decisions=run.decisions, log=run.log, tape=run.tape, metrics=metrics
+    )
     run.log.count_dropped(house.metrics)
     office = _office(run, house)
     protocol, witnessed = run.settings.protocol, _witnessed(run)
@@ -77,7 +81,9 @@ async def _main(run: Run) -> int:
         run.settings.server,
         realm=realm_of(run.settings.server, run.command, run.url),
         streams=run.url is not None,
-        session=partial(Opening, protocol=protocol, prefers_legacy=witnessed is not None and witnessed.evidence.prefers_legacy),
+        session=partial(
+            Opening, protocol=protocol, prefers_legacy=witnessed is not None and witnessed.evidence.prefers_legacy
+        ),
         observe=(lambda _note: None) if witnessed is None else witnessed.take,
     )
     file = metrics_file(metrics, run.settings.metrics_file, run.settings.server)

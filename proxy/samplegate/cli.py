@@ -1,6 +1,7 @@
 """The command line: the commands, their dispatch and their exit codes. Each module has its command's arguments.
 
-Nothing but argparse is imported here, and a command only once it is called: `samplegate run` starts with every session of a client.
+Nothing but argparse is imported here, and a command only once it is called: `samplegate run` starts with every session
+of a client.
 """
 
 from __future__ import annotations
@@ -42,11 +43,13 @@ COMMANDS: Final = {
     "schema": ("samplegate.commands.schema", "print the JSON Schema of the policy file, for editors"),
     "init": ("samplegate.commands.init", "write a starter policy and its test"),
 }
-"""Each command's module and its line in the help. A module has ``arguments``, which adds them to a parser, and ``command``, which runs it."""
+"""Each command's module and its line in the help. A module has ``arguments``, which adds them to a parser, and
+``command``, which runs it."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command and return the exit code (``EXIT_CODES``); wrong usage leaves by SystemExit(2), as argparse does."""
+    """Run one command and return the exit code (``EXIT_CODES``); wrong usage leaves by SystemExit(2), as argparse
+    does."""
     try:
         return _call(parse(sys.argv[1:] if argv is None else argv))
     except KeyboardInterrupt:
@@ -70,7 +73,8 @@ class _Parser(argparse.ArgumentParser):
 
 
 def parse(argv: Sequence[str]) -> argparse.Namespace:
-    """The command line as values; for run, ``command`` is everything behind ``--``. Wrong usage is also the answer to the client of a run."""
+    """The command line as values; for run, ``command`` is everything behind ``--``. Wrong usage is also the answer to
+    the client of a run."""
     try:
         return _parsed(argv)
     except _WrongUsage as wrong:
@@ -90,7 +94,10 @@ def _parsed(argv: Sequence[str]) -> argparse.Namespace:
     cut = argv.index("--") if "--" in argv else len(argv)  # the wrapped command's own options are none of ours
     args, command = parser.parse_args(argv[:cut]), list(argv[cut + 1 :])
     if args.name == "run" and not command and args.url is None:
-        parser.error("run: no command to wrap; put the server's command behind --, as in: samplegate run --policy FILE -- python server.py")
+        parser.error(
+            "run: no command to wrap; put the server's command behind --, as in: samplegate run --policy FILE -- python"
+            " server.py"
+        )
     if command and args.url is not None:
         parser.error(f"{args.name}: a command and --url; give one of them")
     if args.header_from and args.url is None:
@@ -109,8 +116,11 @@ def _call(args: argparse.Namespace) -> int:
         if problem.filename is not None or problem.errno not in (errno.EPIPE, errno.ENOSPC, errno.EIO):
             raise
         if problem.errno != errno.EPIPE:
-            print(f"samplegate: stdout: cannot be written: {(problem.strerror or str(problem)).lower()}", file=sys.stderr)
-        # `samplegate schema | head`, a full disk; the interpreter would complain again when it flushes stdout at its end
+            print(
+                f"samplegate: stdout: cannot be written: {(problem.strerror or str(problem)).lower()}", file=sys.stderr
+            )
+        # `samplegate schema | head`, a full disk; the interpreter would complain again when it flushes stdout at its
+        # end
         if sys.stdout is not None:
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
@@ -130,7 +140,12 @@ def _parser(chosen: str) -> argparse.ArgumentParser:
     for name, (module, summary) in COMMANDS.items():
         description = f"{summary[0].upper()}{summary[1:]}."
         command = commands.add_parser(
-            name, allow_abbrev=False, help=summary, description=description, epilog=EXIT_CODES, formatter_class=parser.formatter_class
+            name,
+            allow_abbrev=False,
+            help=summary,
+            description=description,
+            epilog=EXIT_CODES,
+            formatter_class=parser.formatter_class,
         )
         if name == chosen:
             import_module(module).arguments(command)

@@ -1,7 +1,9 @@
-"""One conversation: the server is started, our own stdio opened, and both are ended in order by whoever goes first. It reads no frame.
+"""One conversation: the server is started, our own stdio opened, and both are ended in order by whoever goes first. It
+reads no frame.
 
-At the end: the server's end of input, its exit, the last lines to the client, the records; all within the 2 s after which SDK clients kill a
-wrapper (R90). What is not needed by somebody who may still be answered ends beside the server, not after it.
+At the end: the server's end of input, its exit, the last lines to the client, the records; all within the 2 s after
+which SDK clients kill a wrapper (R90). What is not needed by somebody who may still be answered ends beside the server,
+not after it.
 """
 
 from __future__ import annotations
@@ -31,8 +33,11 @@ GONE: Final = 1
 NEVER_ANSWERED: Final = 2
 """The server has not answered its first request in time."""
 LAST_LINES: Final = 0.2  # seconds for the client to take what the server wrote last, once it has closed its side
-TAIL: Final = 0.3  # seconds for the end of an ended server's output, where nothing of it is held up; a process it left behind may hold it open
-LAST_RECORDS: Final = 0.5  # seconds for the records that are still to be written, all together; and for the limits that are to be corrected
+# seconds for the end of an ended server's output, where nothing of it is held up; a process it left behind may hold it
+# open
+TAIL: Final = 0.3
+# seconds for the records that are still to be written, all together; and for the limits that are to be corrected
+LAST_RECORDS: Final = 0.5
 
 
 class Side(msgspec.Struct, frozen=True, eq=False):
@@ -41,12 +46,14 @@ class Side(msgspec.Struct, frozen=True, eq=False):
     connect: Callable[[LineLink], None]
     """Has the client's frames go there and the server's to the client."""
     ends: tuple[Callable[[LineLink], Awaitable[int]], ...]
-    """Each waits for an end of the server's own and gives the exit code for it, once the client has taken what came before."""
+    """Each waits for an end of the server's own and gives the exit code for it, once the client has taken what came
+    before."""
     stop: Callable[[], Coroutine[Any, Any, object]]
 
 
 async def converse(run: Run, relay: Relay, hurry: Callable[[float], None]) -> int:
-    """The exit code of the first of: the client's end, the server's end, its failure to answer, a signal. Raises CannotStart.
+    """The exit code of the first of: the client's end, the server's end, its failure to answer, a signal. Raises
+    CannotStart.
 
     ``hurry`` tells the limits that the end has begun, and how many seconds they have.
     """
@@ -59,7 +66,9 @@ async def converse(run: Run, relay: Relay, hurry: Callable[[float], None]) -> in
             trimmer = heap.Trimmer(lambda: relay.session.state.held)
             input_ends = partial(_input_ends, relay, client, own, run.settings.end_of_input_timeout)
             relay.on_large = trimmer.came
-            code = await _first(input_ends, *ends, lambda: _signalled(relay), lambda: _silent(run, relay), trimmer.watch)
+            code = await _first(
+                input_ends, *ends, lambda: _signalled(relay), lambda: _silent(run, relay), trimmer.watch
+            )
         finally:
             run.decisions.hurry(LAST_RECORDS)
             hurry(LAST_RECORDS)
@@ -74,7 +83,9 @@ async def converse(run: Run, relay: Relay, hurry: Callable[[float], None]) -> in
 @asynccontextmanager
 async def _child(run: Run, relay: Relay) -> AsyncIterator[Side]:
     """A process of the server's. Raises CannotStart."""
-    child = await start_child(run.command, relay.server, env=run.server_environment, max_line=run.settings.max_frame_bytes)
+    child = await start_child(
+        run.command, relay.server, env=run.server_environment, max_line=run.settings.max_frame_bytes
+    )
     yield Side(
         lambda own: relay.connect(own, child.link),
         (lambda own: _server_ends(relay, child, own), lambda own: _output_ends(relay, child, own)),
@@ -88,7 +99,9 @@ async def _at_url(run: Run, url: str, relay: Relay) -> AsyncIterator[Side]:
     from samplegate.links.remote.connection import Remote, pool
 
     async with pool() as http:
-        link = Remote(url, relay.streams, http=http, headers=run.headers, max_frame=run.settings.max_frame_bytes, note=relay.note)
+        link = Remote(
+            url, relay.streams, http=http, headers=run.headers, max_frame=run.settings.max_frame_bytes, note=relay.note
+        )
 
         def connect(own: LineLink) -> None:
             relay.connect_client(facing(own))
@@ -148,7 +161,10 @@ async def _silent(run: Run, relay: Relay) -> int | None:
     if not silent.is_set():
         return None
     seconds = run.settings.start_timeout
-    say(f"server {run.settings.server}: it did not answer its first request within {seconds} s; if it needs longer, raise start_timeout")
+    say(
+        f"server {run.settings.server}: it did not answer its first request within {seconds} s; if it needs longer,"
+        " raise start_timeout"
+    )
     return NEVER_ANSWERED
 
 
@@ -187,7 +203,8 @@ async def _taken(own: LineLink) -> None:
 
 
 async def _signalled(relay: Relay) -> int:
-    """After a signal nothing is decided for anybody: what is open is withdrawn while the server ends, as where the client goes."""
+    """After a signal nothing is decided for anybody: what is open is withdrawn while the server ends, as where the
+    client goes."""
     if sys.platform == "win32":  # its event loop takes no signal handlers; SIGINT comes as KeyboardInterrupt
         await anyio.sleep_forever()
     with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM, signal.SIGHUP) as signals:

@@ -1,6 +1,8 @@
-"""The patterns of secrets that are known without a policy's saying: those of bc-detect-secrets, read from the package, and a few of ours.
+"""The patterns of secrets that are known without a policy's saying: those of bc-detect-secrets, read from the package,
+and a few of ours.
 
-Nothing of the package's own search is used, nor its guesses by randomness; no secret is ever tried out against its service.
+Nothing of the package's own search is used, nor its guesses by randomness; no secret is ever tried out against its
+service.
 """
 
 from __future__ import annotations
@@ -16,9 +18,14 @@ from samplegate.core.matching.regex import GROUP, compiled
 _KEY: Final = r"[A-Z0-9 ]*PRIVATE KEY(?: BLOCK)? ?-{4,5}"
 
 OURS: Final[Mapping[str, str]] = {
-    # a whole block, or a header with what looks like its beginning: also where its line ends are written as \n in JSON, or it was cut off
-    "private-key": rf"-{{4,5}} ?BEGIN {_KEY}(?:(?s:.*?)-{{4,5}} ?END {_KEY}|(?:\s|\\[nr])*[A-Za-z0-9+/]{{16}}[A-Za-z0-9+/=\\\s]*)",
-    "putty-private-key": r"PuTTY-User-Key-File-[0-9]+: ?\S{1,40}(?:\s|\\[nr])+Encryption:(?s:.*?Private-MAC: ?[0-9A-Fa-f]+|.*)",
+    # a whole block, or a header with what looks like its beginning: also where its line ends are written as \n in JSON,
+    # or it was cut off
+    "private-key": (
+        rf"-{{4,5}} ?BEGIN {_KEY}(?:(?s:.*?)-{{4,5}} ?END {_KEY}|(?:\s|\\[nr])*[A-Za-z0-9+/]{{16}}[A-Za-z0-9+/=\\\s]*)"
+    ),
+    "putty-private-key": (
+        r"PuTTY-User-Key-File-[0-9]+: ?\S{1,40}(?:\s|\\[nr])+Encryption:(?s:.*?Private-MAC: ?[0-9A-Fa-f]+|.*)"
+    ),
     # what the keys of those look like whom a gate for models deals with, by their published prefixes
     "anthropic-key": r"\bsk-ant-[a-z]+[0-9]+-[A-Za-z0-9_-]{40}[A-Za-z0-9_-]*",
     "openai-key": r"\bsk-[A-Za-z0-9_-]*T3BlbkFJ[A-Za-z0-9_-]{20}[A-Za-z0-9_-]*",
@@ -32,20 +39,28 @@ OURS: Final[Mapping[str, str]] = {
 """Under the name of one of the package's, ours stands in its place."""
 
 LEFT_OUT: Final = frozenset({"azure-storage-account-access-key", "cloudant-credentials-3", "cloudant-credentials-4"})
-"""The first takes the end of much base64 and every sha512 in a package lock; ours asks for what stands before it. The others are passwords in
-addresses, of which `basic-auth-credentials` takes all."""
+"""The first takes the end of much base64 and every sha512 in a package lock; ours asks for what stands before it. The
+others are passwords in addresses, of which `basic-auth-credentials` takes all."""
 
-_NAMES: Final = {"aws-access-key-2": "aws-secret-key", "slack-token-2": "slack-webhook", "private-key-2": "putty-private-key"}
+_NAMES: Final = {
+    "aws-access-key-2": "aws-secret-key",
+    "slack-token-2": "slack-webhook",
+    "private-key-2": "putty-private-key",
+}
 """Where one detector of the package has several patterns and a word says more than a number."""
 
-_NARROW: Final = frozenset({"artifactory-credentials-2", "aws-secret-key", "basic-auth-credentials", "softlayer-credentials-2"})
-"""Whose one group is the secret itself; elsewhere a group is anything, such as a prefix, and the whole match is taken."""
+_NARROW: Final = frozenset(
+    {"artifactory-credentials-2", "aws-secret-key", "basic-auth-credentials", "softlayer-credentials-2"}
+)
+"""Whose one group is the secret itself; elsewhere a group is anything, such as a prefix, and the whole match is taken.
+"""
 
 _OPEN: Final = re.compile(r"(?<!\\)\((?!\?)")
 
 
 def known() -> Mapping[str, str]:
-    """RE2 patterns by names such as ``aws-access-key`` or ``github-token``, which stay the same from run to run: the package's and ours.
+    """RE2 patterns by names such as ``aws-access-key`` or ``github-token``, which stay the same from run to run: the
+    package's and ours.
 
     The first call imports the package, about a tenth of a second. A pattern that RE2 cannot compile is left out.
     """
@@ -64,7 +79,11 @@ def _theirs() -> Iterator[tuple[str, re.Pattern[str]]]:
     for module in sorted(each.name for each in pkgutil.iter_modules(plugins.__path__)):
         held: Mapping[str, Any] = vars(importlib.import_module(f"{plugins.__name__}.{module}"))
         for sort in held.values():
-            if isinstance(sort, type) and issubclass(sort, RegexBasedDetector) and sort.__module__ == f"{plugins.__name__}.{module}":
+            if (
+                isinstance(sort, type)
+                and issubclass(sort, RegexBasedDetector)
+                and sort.__module__ == f"{plugins.__name__}.{module}"
+            ):
                 yield from _of_one(sort)
 
 

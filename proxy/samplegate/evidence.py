@@ -1,7 +1,9 @@
-"""What was seen of how one server asks its client, kept for its later connections: in memory, and as marker files in the state folder.
+"""What was seen of how one server asks its client, kept for its later connections: in memory, and as marker files in
+the state folder.
 
-A marker is an empty file whose existence is the fact. Nothing in it is read back, so concurrent writers need no lock and hostile content does
-nothing. Deleting the files makes the gate forget. Which protocol version follows from them is pure: ``core/session/witness.py``.
+A marker is an empty file whose existence is the fact. Nothing in it is read back, so concurrent writers need no lock
+and hostile content does nothing. Deleting the files makes the gate forget. Which protocol version follows from them is
+pure: ``core/session/witness.py``.
 """
 
 from __future__ import annotations
@@ -27,7 +29,8 @@ class Witnessed:
     """One server, for all its connections in this process and, where there is a state folder, in others."""
 
     def __init__(self, server: str, key: str, *, state: Path, setting: str, log: Log) -> None:
-        """``key``: what tells the server apart (``key_of``). ``state``: ``Path()`` for none. ``setting``: what an operator would write."""
+        """``key``: what tells the server apart (``key_of``). ``state``: ``Path()`` for none. ``setting``: what an
+        operator would write."""
         self._server = server
         self._folder = None if state == Path() else state / FOLDER
         self._key = key
@@ -78,11 +81,14 @@ class Witnessed:
                     make_file(self._marker(self._folder, mark))
             _prune(self._folder, self._key)
         except OSError as problem:
-            self._log.debug("evidence.unwritten", server=self._server, problem=problem.strerror or type(problem).__name__)
+            self._log.debug(
+                "evidence.unwritten", server=self._server, problem=problem.strerror or type(problem).__name__
+            )
 
 
 def key_of(server: str, command: Sequence[str], url: str | None) -> str:
-    """What tells a server apart: its name and what is started or asked. A hash, since arguments and URLs may hold secrets."""
+    """What tells a server apart: its name and what is started or asked. A hash, since arguments and URLs may hold
+    secrets."""
     return hashlib.sha256(json.dumps([server, list(command), url]).encode()).hexdigest()
 
 

@@ -1,6 +1,8 @@
-"""The answer to a client whose gate does not start: its first request gets an error that says why, so that the client can show it.
+"""The answer to a client whose gate does not start: its first request gets an error that says why, so that the client
+can show it.
 
-Nothing is started and nothing decided here. A client that asks ``server/discover`` first may fall back to ``initialize``, which is answered too.
+Nothing is started and nothing decided here. A client that asks ``server/discover`` first may fall back to
+``initialize``, which is answered too.
 """
 
 from __future__ import annotations
@@ -23,7 +25,8 @@ MAX_LINE: Final = 1024 * 1024
 
 
 def answer_first_request(why: str) -> None:
-    """Wait a short time for a client's first request and answer it with this error. Nobody at a terminal is waited for."""
+    """Wait a short time for a client's first request and answer it with this error. Nobody at a terminal is waited
+    for."""
     try:
         if sys.stdin is not None and sys.stdin.isatty():
             return

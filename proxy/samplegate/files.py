@@ -1,4 +1,5 @@
-"""Files of this machine: folders for the owner alone, locked files and shared secrets, whether a file can be written, identity, syncing to the disk.
+"""Files of this machine: folders for the owner alone, locked files and shared secrets, whether a file can be written,
+identity, syncing to the disk.
 
 A lock stays with a file that is moved: a process that waited for it checks again which file has the name.
 """
@@ -19,11 +20,13 @@ PATIENCE: Final = 5.0  # seconds for a lock: others hold it for less than a mill
 SQLITE: Final = "sqlite:"
 """The prefix of a database's path in a setting."""
 _MAGIC: Final = b"SQLite format 3\0"
-_FAR: Final = 0x7FFF0000  # Windows locks ranges, and a locked range cannot be read: lock a byte that no file of ours reaches
+# Windows locks ranges, and a locked range cannot be read: lock a byte that no file of ours reaches
+_FAR: Final = 0x7FFF0000
 
 
 def make_folder(folder: Path) -> list[Path]:
-    """The folder, with what is missing above it; what is made is its owner's alone. Gives what was missing, topmost first. Raises OSError."""
+    """The folder, with what is missing above it; what is made is its owner's alone. Gives what was missing, topmost
+    first. Raises OSError."""
     made = [place for place in reversed((folder, *folder.parents)) if not place.exists()]
     for place in made:
         place.mkdir(mode=0o700, exist_ok=True)
@@ -31,9 +34,11 @@ def make_folder(folder: Path) -> list[Path]:
 
 
 def make_file(path: Path) -> bool:
-    """An empty file for its owner alone, where there is none. Whether it was made: one that is there is not even opened. Raises OSError.
+    """An empty file for its owner alone, where there is none. Whether it was made: one that is there is not even
+    opened. Raises OSError.
 
-    SQLite gives its companions the mode of the file, and loses its locks on one that this process opens and closes beside it.
+    SQLite gives its companions the mode of the file, and loses its locks on one that this process opens and closes
+    beside it.
     """
     try:
         os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
@@ -43,9 +48,11 @@ def make_file(path: Path) -> bool:
 
 
 def make_whole(path: Path, fill: Callable[[Path], None]) -> bool:
-    """The file that ``fill`` writes, for its owner alone, where there is none: it gets its name once it is complete. Whether it was made.
+    """The file that ``fill`` writes, for its owner alone, where there is none: it gets its name once it is complete.
+    Whether it was made.
 
-    So a database that is there but empty was damaged, and no other process sees one that is half made. Raises OSError, and what ``fill`` raises.
+    So a database that is there but empty was damaged, and no other process sees one that is half made. Raises OSError,
+    and what ``fill`` raises.
     """
     if path.exists():
         return False
@@ -56,7 +63,8 @@ def make_whole(path: Path, fill: Callable[[Path], None]) -> bool:
         with _alone_in(path.parent):
             if path.exists():
                 return False
-            _remove(path, "-journal", "-wal", "-shm")  # of a file that was moved away: SQLite would play them into this one
+            # of a file that was moved away: SQLite would play them into this one
+            _remove(path, "-journal", "-wal", "-shm")
             os.link(draft, path)
         return True
     finally:
@@ -69,7 +77,8 @@ def _remove(path: Path, *suffixes: str) -> None:
 
 
 def identity(path: Path) -> tuple[int, int] | None:
-    """Which file the name means at this moment, None where there is none: it may be moved away or replaced while it is open. Raises OSError."""
+    """Which file the name means at this moment, None where there is none: it may be moved away or replaced while it is
+    open. Raises OSError."""
     try:
         found = path.stat()
     except FileNotFoundError:
@@ -80,7 +89,8 @@ def identity(path: Path) -> tuple[int, int] | None:
 if sys.platform == "win32":  # not tested: no Windows machine here
 
     def try_lock(fd: int) -> bool:
-        """Lock the open file for this process alone; False where another one holds it. Waits for nothing. Raises OSError."""
+        """Lock the open file for this process alone; False where another one holds it. Waits for nothing. Raises
+        OSError."""
         import msvcrt
 
         os.lseek(fd, _FAR, os.SEEK_SET)
@@ -100,7 +110,8 @@ if sys.platform == "win32":  # not tested: no Windows machine here
 else:
 
     def try_lock(fd: int) -> bool:
-        """Lock the open file for this process alone; False where another one holds it. Waits for nothing. Raises OSError."""
+        """Lock the open file for this process alone; False where another one holds it. Waits for nothing. Raises
+        OSError."""
         import fcntl
 
         try:
@@ -135,7 +146,8 @@ def _alone_in(folder: Path) -> Iterator[None]:
 
 
 def sync_file(fd: int) -> None:
-    """Returns once the file's bytes and its length are on the disk. Raises OSError: what was written may be lost, then and later."""
+    """Returns once the file's bytes and its length are on the disk. Raises OSError: what was written may be lost, then
+    and later."""
     if sys.platform == "darwin":  # its fsync leaves the bytes in the disk's own memory
         import fcntl
 
@@ -156,7 +168,8 @@ def sync_folder(folder: Path) -> None:
 
 
 def is_sqlite(path: Path, *, empty: bool) -> bool:
-    """Whether the file is a database of SQLite; ``empty`` is the answer for a file without any bytes, which can become one. Raises OSError.
+    """Whether the file is a database of SQLite; ``empty`` is the answer for a file without any bytes, which can become
+    one. Raises OSError.
 
     Not while this process has it open: closing the file would end SQLite's locks.
     """
@@ -166,13 +179,15 @@ def is_sqlite(path: Path, *, empty: bool) -> bool:
 
 
 Patience: TypeAlias = Callable[[], float]
-"""How many seconds a lock is waited for in all. Asked again while waiting, since it may be cut short meanwhile, by another thread."""
+"""How many seconds a lock is waited for in all. Asked again while waiting, since it may be cut short meanwhile, by
+another thread."""
 LOCK_PAUSE: Final = 0.002
 
 
 @contextlib.contextmanager
 def locked_file(path: Path, patience: Patience) -> Iterator[int]:
-    """The file that has the name, open for reading and appending, and locked where it is a regular one. Raises OSError, TimeoutError for the lock."""
+    """The file that has the name, open for reading and appending, and locked where it is a regular one. Raises OSError,
+    TimeoutError for the lock."""
     begun = time.monotonic()
     while True:
         fd = _open(path)
@@ -194,7 +209,8 @@ def locked_file(path: Path, patience: Patience) -> Iterator[int]:
 
 
 def lock(fd: int, patience: Patience, begun: float | None = None) -> None:
-    """An exclusive lock on the open file. Raises TimeoutError ``patience`` seconds after ``begun`` (monotonic; now); blocks its thread meanwhile."""
+    """An exclusive lock on the open file. Raises TimeoutError ``patience`` seconds after ``begun`` (monotonic; now);
+    blocks its thread meanwhile."""
     begun = time.monotonic() if begun is None else begun
     while not try_lock(fd):
         waited = time.monotonic() - begun
@@ -204,7 +220,14 @@ def lock(fd: int, patience: Patience, begun: float | None = None) -> None:
 
 
 def _open(path: Path) -> int:
-    flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0) | getattr(os, "O_NONBLOCK", 0)
+    flags = (
+        os.O_RDWR
+        | os.O_APPEND
+        | os.O_CREAT
+        | getattr(os, "O_CLOEXEC", 0)
+        | getattr(os, "O_BINARY", 0)
+        | getattr(os, "O_NONBLOCK", 0)
+    )
     return os.open(path, flags, 0o600)
 
 
@@ -215,7 +238,8 @@ def identity_of(fd: int) -> tuple[int, int]:
 
 
 def secret(path: Path, size: int, *, patience: Patience = lambda: PATIENCE, proposed: bytes = b"") -> bytes:
-    """The random bytes kept in ``path``, made at the first call of whichever process comes first: ``proposed``, or new ones. Raises OSError."""
+    """The random bytes kept in ``path``, made at the first call of whichever process comes first: ``proposed``, or new
+    ones. Raises OSError."""
     make_folder(path.parent)
     with locked_file(path, patience) as fd:
         os.lseek(fd, 0, os.SEEK_SET)
@@ -229,7 +253,8 @@ def secret(path: Path, size: int, *, patience: Patience = lambda: PATIENCE, prop
 
 
 def write_fault(path: Path, *, whole: bool = False) -> str | None:
-    """Why the file could not be written or made, as words to stand after its name. ``whole``: its folder must be ours too, and it a regular file."""
+    """Why the file could not be written or made, as words to stand after its name. ``whole``: its folder must be ours
+    too, and it a regular file."""
     try:
         return _write_fault(path, whole)
     except OSError as failed:

@@ -15,7 +15,8 @@ import msgspec
 from samplegate.core.frames import Frame
 
 MOST_ANSWERS: Final = 8 * 1024 * 1024
-"""Bytes of the gate's own answers that may wait for a side: a thousand open requests with answers of 8 KiB, and far from filling a machine."""
+"""Bytes of the gate's own answers that may wait for a side: a thousand open requests with answers of 8 KiB, and far
+from filling a machine."""
 
 
 class Link(Protocol):
@@ -93,7 +94,8 @@ def outlets(client: Link, server: Link) -> tuple[Outlet, Outlet]:
 
 
 MOST_QUEUED: Final = 64 * 1024 * 1024
-"""Bytes that may wait for a server that many clients write to: one frame of the longest kind; the next request is refused, nobody is held up."""
+"""Bytes that may wait for a server that many clients write to: one frame of the longest kind; the next request is
+refused, nobody is held up."""
 
 
 STANDALONE: Final = 0
@@ -135,7 +137,8 @@ class ClientEnd(Protocol):
 
 
 class ServerEnd(Protocol):
-    """What goes to the server. ``own``: the line is the gate's, not the client's. ``frame``: the line as it was read, if it was."""
+    """What goes to the server. ``own``: the line is the gate's, not the client's. ``frame``: the line as it was read,
+    if it was."""
 
     def send(self, lane: int, line: bytes, own: bool, frame: Frame | None = None) -> None: ...
     def close_lane(self, lane: int) -> None: ...
@@ -201,7 +204,8 @@ class Silent(msgspec.Struct, eq=False):
 
 
 class ManyLanes(msgspec.Struct, eq=False):
-    """A client, or several, with many lanes. What comes for a lane that is gone goes to the standalone one; without one it is dropped and logged."""
+    """A client, or several, with many lanes. What comes for a lane that is gone goes to the standalone one; without one
+    it is dropped and logged."""
 
     lost: Callable[[int, bool], None]
     """Told the lane, and whether an answer was lost."""

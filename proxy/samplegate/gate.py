@@ -1,6 +1,7 @@
 """The gate: a round is decided, admitted, acted on, recorded and released. One page; its ports are in ``ports.py``.
 
-Not the wire: rounds come from ``core.session`` and conclusions go back to it. Whatever fails in here is Unanswered, never an allow (fail closed).
+Not the wire: rounds come from ``core.session`` and conclusions go back to it. Whatever fails in here is Unanswered,
+never an allow (fail closed).
 """
 
 from __future__ import annotations
@@ -16,7 +17,17 @@ from samplegate.admit import admit
 from samplegate.core.brakes import Brakes, asker, digest
 from samplegate.core.capabilities import can_forward
 from samplegate.core.decide import Rulebook, decide
-from samplegate.core.decisions import Answered, Decision, DenyAs, Escalated, Forwarded, Reason, Situation, Unanswered, Withdrawn
+from samplegate.core.decisions import (
+    Answered,
+    Decision,
+    DenyAs,
+    Escalated,
+    Forwarded,
+    Reason,
+    Situation,
+    Unanswered,
+    Withdrawn,
+)
 from samplegate.core.record import Done
 from samplegate.core.requests import BadRequest, Request
 from samplegate.core.session.rounds import Conclusion, ForwardRound, Note, Release, Round, Seen, Settled
@@ -28,7 +39,8 @@ from samplegate.reviewing import ask_first, is_late, is_looked_at, refuses
 
 
 class Gate:
-    """Runs rounds under one policy. A reload makes a new gate; rounds that are open end under the one they began with."""
+    """Runs rounds under one policy. A reload makes a new gate; rounds that are open end under the one they began
+    with."""
 
     def __init__(self, book: Rulebook, policy_hash: str, ports: Ports, brakes: Brakes | None = None) -> None:
         self.book = book
@@ -37,7 +49,8 @@ class Gate:
         self._brakes = brakes if brakes is not None else Brakes(book.policy.brakes)
 
     async def run(self, round: Round) -> Conclusion:
-        """The whole way of a round. Cancelled when the round is withdrawn: its requests are then recorded as Withdrawn."""
+        """The whole way of a round. Cancelled when the round is withdrawn: its requests are then recorded as
+        Withdrawn."""
         requests = {key: self._pending(round, key) for key in round.items}
         try:
             if round.door == "unasked":
@@ -45,7 +58,8 @@ class Gate:
             await self._decide_all(round, requests)
             return await self._run(round, requests)
         finally:
-            for pending in requests.values():  # whatever was reserved and not acted on is given back; the rest stays at its worst case
+            # whatever was reserved and not acted on is given back; the rest stays at its worst case
+            for pending in requests.values():
                 await pending.close()
 
     async def _run(self, round: Round, requests: Mapping[str, PendingRequest]) -> Conclusion:
@@ -76,14 +90,25 @@ class Gate:
             return Settled(await record(requests, {refused: await self._act(requests[refused])}))
         return await self._act_and_record(round, requests)
 
-    # -- decide ----------------------------------------------------------------------------------------------------------------------------
+    # -- decide
+    # ------------------------------------------------------------------------------------------------------------------
 
     def _pending(self, round: Round, key: str) -> PendingRequest:
         """A request that is not decided yet. A retry keeps its decision_id."""
         known = None if round.returned is None else round.returned.ids.get(key)
         decision_id = self.ports.random(12).hex() if known is None else known
         undecided = left_open(Reason.ERROR, "withdrawn before it was decided")
-        return PendingRequest(round, key, round.items[key], self.book, self.ports, self.policy_hash, decision_id, self.ports.clock(), undecided)
+        return PendingRequest(
+            round,
+            key,
+            round.items[key],
+            self.book,
+            self.ports,
+            self.policy_hash,
+            decision_id,
+            self.ports.clock(),
+            undecided,
+        )
 
     async def _decide_all(self, round: Round, requests: Mapping[str, PendingRequest]) -> None:
         """A decision for every key. A round that is withdrawn meanwhile is recorded like any other."""
@@ -112,8 +137,14 @@ class Gate:
             return decision  # a rule that now denies wins over what was sealed
         seen = round.returned.seen.get(pending.key)
         if seen is not None:
-            return msgspec.structs.replace(decision, act=Forwarded(seen.verify or _verifies(decision), None), effect="forward", rule=seen.rule)
-        return left_open(Reason.CANNOT, "the policy now forwards what it answered before") if isinstance(decision.act, Forwarded) else decision
+            return msgspec.structs.replace(
+                decision, act=Forwarded(seen.verify or _verifies(decision), None), effect="forward", rule=seen.rule
+            )
+        return (
+            left_open(Reason.CANNOT, "the policy now forwards what it answered before")
+            if isinstance(decision.act, Forwarded)
+            else decision
+        )
 
     async def _braked(self, round: Round, request: Request) -> str | None:
         """Why the server is left unanswered for a while, None if it is not."""
@@ -122,17 +153,22 @@ class Gate:
         if braked is None:
             return None
         if braked.tripped:
-            self.ports.note(Note("brake.tripped", {"server": round.origin.server, "brake": braked.which, "detail": braked.detail}))
+            self.ports.note(
+                Note("brake.tripped", {"server": round.origin.server, "brake": braked.which, "detail": braked.detail})
+            )
         return braked.detail
 
-    # -- admit -----------------------------------------------------------------------------------------------------------------------------
+    # -- admit
+    # ------------------------------------------------------------------------------------------------------------------
 
     async def _admit(self, requests: Mapping[str, PendingRequest]) -> None:
-        """Reserve what every key may come to, before any is acted on (T7). What a client or a model has answered already draws nothing more."""
+        """Reserve what every key may come to, before any is acted on (T7). What a client or a model has answered
+        already draws nothing more."""
         left = [
             pending
             for pending in requests.values()
-            if (pending.round.returned is None or pending.key not in pending.round.returned.seen) and not pending.was_answered(pending.decision)
+            if (pending.round.returned is None or pending.key not in pending.round.returned.seen)
+            and not pending.was_answered(pending.decision)
         ]
         while left:
             pending = left.pop(0)
@@ -140,13 +176,28 @@ class Gate:
                 continue
             holds = [(other, other.hold) for other in requests.values() if other.hold is not None]
             # a person was asked before it was put off, which counted as a request
-            counted = isinstance(pending.decision.act, Escalated) and pending.was_put_off("request", pending.decision.rule)
+            counted = isinstance(pending.decision.act, Escalated) and pending.was_put_off(
+                "request", pending.decision.rule
+            )
             try:
                 admitted = await admit(
-                    self.book, self.ports, pending.round, pending.request, pending.decision, beside=[hold for _, hold in holds], counted=counted
+                    self.book,
+                    self.ports,
+                    pending.round,
+                    pending.request,
+                    pending.decision,
+                    beside=[hold for _, hold in holds],
+                    counted=counted,
                 )
-                pending.decision, pending.hold, pending.waited = admitted.decision, admitted.hold, pending.waited + admitted.waited
-                pending.refused_by, pending.tried = admitted.refused_by or pending.refused_by, (*pending.tried, *admitted.tried)
+                pending.decision, pending.hold, pending.waited = (
+                    admitted.decision,
+                    admitted.hold,
+                    pending.waited + admitted.waited,
+                )
+                pending.refused_by, pending.tried = (
+                    admitted.refused_by or pending.refused_by,
+                    (*pending.tried, *admitted.tried),
+                )
             except anyio.get_cancelled_exc_class():  # withdrawn while it waited for room
                 await record(requests, {})
                 raise
@@ -160,10 +211,12 @@ class Gate:
                 other.hold = None
             left = [*again, *left]
 
-    # -- act -------------------------------------------------------------------------------------------------------------------------------
+    # -- act
+    # ------------------------------------------------------------------------------------------------------------------
 
     async def _act_and_record(self, round: Round, requests: Mapping[str, PendingRequest]) -> Conclusion:
-        """Every key at once, except that while the call can be put off, people look at models' answers before anything else is spent."""
+        """Every key at once, except that while the call can be put off, people look at models' answers before anything
+        else is spent."""
         looked_at = {key: pending for key, pending in requests.items() if round.parks > 0 and is_looked_at(pending)}
         rest = {key: pending for key, pending in requests.items() if key not in looked_at}
         for pending in looked_at.values():
@@ -210,8 +263,11 @@ class Gate:
             pending.log_fault()
             return Done(Unanswered(Reason.ERROR, detail="a fault while acting; the log has it"), pending.decision)
 
-    async def _put_off(self, round: Round, requests: Mapping[str, PendingRequest], done: Mapping[str, Done]) -> Conclusion:
-        """The client comes back by itself: nothing is held meanwhile, and verdicts wait for the return. What models were paid is recorded now."""
+    async def _put_off(
+        self, round: Round, requests: Mapping[str, PendingRequest], done: Mapping[str, Done]
+    ) -> Conclusion:
+        """The client comes back by itself: nothing is held meanwhile, and verdicts wait for the return. What models
+        were paid is recorded now."""
         paid = {key: one.put_off_now() for key, one in done.items() if requests[key].attempts}
         releases = await record({key: requests[key] for key in paid}, paid)
         failed = {key: release for key, release in releases.items() if release.outcome is not paid[key].outcome}
@@ -229,14 +285,22 @@ class Gate:
         return releases
 
     async def _record_answers(self, requests: Mapping[str, PendingRequest]) -> dict[str, Release]:
-        """Answers that nobody asked for, where only `forward` rules could have asked: there is nothing to decide, only to record."""
-        decision = Decision(Forwarded(False, None), "forward", None, Reason.RULE, "the client answered before it was asked")
-        return await record(requests, {key: Done(Answered(one.item.answer or b"null", "client"), decision) for key, one in requests.items()})
+        """Answers that nobody asked for, where only `forward` rules could have asked: there is nothing to decide, only
+        to record."""
+        decision = Decision(
+            Forwarded(False, None), "forward", None, Reason.RULE, "the client answered before it was asked"
+        )
+        return await record(
+            requests,
+            {key: Done(Answered(one.item.answer or b"null", "client"), decision) for key, one in requests.items()},
+        )
 
     async def _hand_on(self, requests: Mapping[str, PendingRequest], away: frozenset[str]) -> Conclusion:
         """Modern forward: recorded now and again at the return, under one decision_id."""
         forwarded = {key: pending for key, pending in requests.items() if key in away}
-        releases = await record(forwarded, {key: Done.handed_on(pending.decision) for key, pending in forwarded.items()})
+        releases = await record(
+            forwarded, {key: Done.handed_on(pending.decision) for key, pending in forwarded.items()}
+        )
         if any(isinstance(release.outcome, Unanswered) for release in releases.values()):
             return Settled({**_withdrawn(requests), **releases})
         for pending in forwarded.values():

@@ -1,8 +1,9 @@
 """How the C library gives memory back after large frames.
 
-By default glibc raises its limits with each large block that is freed: then blocks up to 32 MiB come from the heap, and up to 64 MiB of free memory
-stay at the heap's end. Two ways to get it back: fixed limits keep blocks of frames apart, each of which goes back to the system once it is freed;
-or the whole heap is trimmed once no large frame has come for a while. The first makes a call with large frames take about 1.5 times as long.
+By default glibc raises its limits with each large block that is freed: then blocks up to 32 MiB come from the heap, and
+up to 64 MiB of free memory stay at the heap's end. Two ways to get it back: fixed limits keep blocks of frames apart,
+each of which goes back to the system once it is freed; or the whole heap is trimmed once no large frame has come for a
+while. The first makes a call with large frames take about 1.5 times as long.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ from typing import Final, NoReturn
 import anyio
 
 APART: Final = 4 << 20
-"""Bytes from which a block is mapped by itself. Smaller ones stay cheap: a mapping costs a fault for each of its pages."""
+"""Bytes from which a block is mapped by itself. Smaller ones stay cheap: a mapping costs a fault for each of its pages.
+"""
 CALM: Final = 1.0
 """Seconds without a large frame before the heap is trimmed."""
 KEPT: Final = 8 << 20

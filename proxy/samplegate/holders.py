@@ -1,9 +1,10 @@
-"""Which processes still run that hold something in a shared file: each keeps a file of its own locked. Not what they hold.
+"""Which processes still run that hold something in a shared file: each keeps a file of its own locked. Not what they
+hold.
 
-It is a slot of a limit, or a review that is waited for. All calls are made within a write transaction of the shared file, which is what keeps one
-process from taking another's new file for a dead one's.
-The lock goes with the process, however it ends. A process that is forked (not executed) from the holder keeps it alive.
-A file that somebody removed counts as a dead holder's: nobody could ever show that it is not.
+It is a slot of a limit, or a review that is waited for. All calls are made within a write transaction of the shared
+file, which is what keeps one process from taking another's new file for a dead one's. The lock goes with the process,
+however it ends. A process that is forked (not executed) from the holder keeps it alive. A file that somebody removed
+counts as a dead holder's: nobody could ever show that it is not.
 """
 
 from __future__ import annotations
@@ -59,7 +60,11 @@ class Holder:
         """The holders that have a file, dead or not, as far as they are looked through."""
         try:
             with os.scandir(self._folder) as entries:
-                return [entry.name.removesuffix(".lock") for entry in islice(entries, MOST_FILES) if entry.name.endswith(".lock")]
+                return [
+                    entry.name.removesuffix(".lock")
+                    for entry in islice(entries, MOST_FILES)
+                    if entry.name.endswith(".lock")
+                ]
         except FileNotFoundError:
             return []
 

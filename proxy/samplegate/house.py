@@ -1,7 +1,8 @@
-"""What all conversations of one process share: limits, brakes, models, the decision log, the counters, and the policy in force. It decides nothing.
+"""What all conversations of one process share: limits, brakes, models, the decision log, the counters, and the policy
+in force. It decides nothing.
 
-A reload swaps the policy whole: what is built of the new one is built before anything live is touched, and rounds that are open end under the
-one they began with.
+A reload swaps the policy whole: what is built of the new one is built before anything live is touched, and rounds that
+are open end under the one they began with.
 """
 
 from __future__ import annotations
@@ -53,7 +54,8 @@ class Swapped(Protocol):
 
 
 class House:
-    """One process. ``key`` seals what is handed on to clients (32 bytes; random where none is given, so that no other process opens it)."""
+    """One process. ``key`` seals what is handed on to clients (32 bytes; random where none is given, so that no other
+    process opens it)."""
 
     def __init__(
         self,
@@ -95,7 +97,8 @@ class House:
         return sum(conversation.held for conversation in self._conversations)
 
     def replace(self, rules: Rules) -> Rules:
-        """Put another policy in force; the old one, which is to be retired. Limits and brakes that are the same in both go on where they stand."""
+        """Put another policy in force; the old one, which is to be retired. Limits and brakes that are the same in both
+        go on where they stand."""
         same = self.rules.book.policy.brakes == rules.book.policy.brakes
         brakes = self.brakes if same else Brakes(rules.book.policy.brakes)
         old, self.rules, self.brakes = self.rules, rules, brakes

@@ -1,6 +1,8 @@
-"""One process's way to people: the desk where rounds wait, the outbox that tells reviewers, and the store of both. Only put together here.
+"""One process's way to people: the desk where rounds wait, the outbox that tells reviewers, and the store of both. Only
+put together here.
 
-Nothing of it is imported before a policy names a reviewer, and the store is opened by the first who needs it: `run` starts no slower for it.
+Nothing of it is imported before a policy names a reviewer, and the store is opened by the first who needs it: `run`
+starts no slower for it.
 """
 
 from __future__ import annotations
@@ -34,7 +36,15 @@ class Office:
     ``url``: how people reach the page where the settings do not say it.
     """
 
-    def __init__(self, house: House, settings: ProcessSettings, *, folder: Path, environment: Mapping[str, str], url: str | None = None) -> None:
+    def __init__(
+        self,
+        house: House,
+        settings: ProcessSettings,
+        *,
+        folder: Path,
+        environment: Mapping[str, str],
+        url: str | None = None,
+    ) -> None:
         from samplegate.review.desk import Counts, Desk
 
         self._house = house
@@ -93,7 +103,9 @@ class Office:
         self._hashes.add(self._house.rules.hash)
         policy, hashes = self._house.rules.policy.policy, self._hashes
         try:
-            await self.desk.reloaded(lambda review: create.gone(policy, review) if review.policy_hash in hashes else None)
+            await self.desk.reloaded(
+                lambda review: create.gone(policy, review) if review.policy_hash in hashes else None
+            )
         except Unavailable as problem:
             self._house.log.error("review.not_withdrawn", problem=str(problem))
 
@@ -113,7 +125,9 @@ class Office:
             wall=time.time,
             random=secrets.token_bytes,
         )
-        await Outbox(world, lambda: self._house.rules.policy.policy.reviewers, keep=self._settings.keep_reviews * DAY).run()
+        await Outbox(
+            world, lambda: self._house.rules.policy.policy.reviewers, keep=self._settings.keep_reviews * DAY
+        ).run()
 
     def _left_over(self) -> bool:
         """Whether there may be messages of an earlier process: then the outbox begins before anybody asks."""

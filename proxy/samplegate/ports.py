@@ -1,4 +1,5 @@
-"""The ports through which the gate reaches the world: each a plain callable, so that a fake is a few lines. And the thread for what is long."""
+"""The ports through which the gate reaches the world: each a plain callable, so that a fake is a few lines. And the
+thread for what is long."""
 
 from __future__ import annotations
 
@@ -20,7 +21,8 @@ T = TypeVar("T")
 
 
 class Unavailable(Exception):
-    """An edge could not work: the log cannot be written, the worker cannot be started. The message is for the operator."""
+    """An edge could not work: the log cannot be written, the worker cannot be started. The message is for the
+    operator."""
 
 
 class Log(Protocol):
@@ -36,11 +38,14 @@ class Ports(msgspec.Struct, frozen=True):
     """What the gate needs of the world; each a plain callable, so that a fake is a few lines."""
 
     sample: Callable[[SampleRequest, Callable[[int], None]], Awaitable[SampleResult]]
-    """Ask one model once. The second argument is told, from the first token on and some times a second at most, how many have come."""
+    """Ask one model once. The second argument is told, from the first token on and some times a second at most, how
+    many have come."""
     reserve: Callable[[Sequence[Draw], float | None], Awaitable[Reserved | Refused]]
-    """Charge all of the draws or none. With seconds given it waits that long for room, first come first served; it never raises."""
+    """Charge all of the draws or none. With seconds given it waits that long for room, first come first served; it
+    never raises."""
     settle: Callable[[Reserved, Sequence[Draw]], Awaitable[None]]
-    """Correct a reservation to what was really drawn (a missing draw: nothing) and free its slots. Never raises: what fails stays at worst case."""
+    """Correct a reservation to what was really drawn (a missing draw: nothing) and free its slots. Never raises: what
+    fails stays at worst case."""
     progress: Callable[[str, int], None]
     """A round's model has written so many tokens: tell the peers that gave a progress token."""
     ask_client: Callable[[Round], Awaitable[Reply]]
@@ -64,22 +69,36 @@ class Ports(msgspec.Struct, frozen=True):
 
 
 class ReviewTransactions(Protocol):
-    """The reviews that all processes naming the same store share. Each method is one transaction and may raise Unavailable.
+    """The reviews that all processes naming the same store share. Each method is one transaction and may raise
+    Unavailable.
 
     ``now`` is unix seconds. A waiter is the name of one wait in one process; its first 32 hexadecimal digits are the
     process's. A waiter's verdict becomes free at ``held_until``, or once its process has ended.
     """
 
-    def seek(self, lookup: str, *, stage: Stage, waiter: str, now: float, seconds: float, until: float | None = 0.0, own: str = "") -> Review | None:
-        """The oldest verdict that this waiter may use, else the oldest pending review that it may wait for. It is held for the waiter; None: none.
+    def seek(
+        self,
+        lookup: str,
+        *,
+        stage: Stage,
+        waiter: str,
+        now: float,
+        seconds: float,
+        until: float | None = 0.0,
+        own: str = "",
+    ) -> Review | None:
+        """The oldest verdict that this waiter may use, else the oldest pending review that it may wait for. It is held
+        for the waiter; None: none.
 
-        ``until``: when the caller of the request gives up, which a pending review then shows; None: not before the review expires.
+        ``until``: when the caller of the request gives up, which a pending review then shows; None: not before the
+        review expires.
         ``own``: the review that the request waited for before it was put off; its verdict is never too late for it.
         """
         ...
 
     def open(self, review: Review, *, announce: bool, most: int) -> bool:
-        """Store a new review. ``announce``: put its first delivery into the outbox. False if ``most`` are pending already."""
+        """Store a new review. ``announce``: put its first delivery into the outbox. False if ``most`` are pending
+        already."""
         ...
 
     def renew(self, waiters: Sequence[str], *, now: float, seconds: float) -> None:
@@ -139,7 +158,9 @@ class ReviewTransactions(Protocol):
         """By reviewer: how many reviews are pending, and when the oldest was created."""
         ...
 
-    def take_deliveries(self, reviewers: Sequence[str], *, taker: str, now: float, seconds: float, limit: int) -> Sequence[Delivery]:
+    def take_deliveries(
+        self, reviewers: Sequence[str], *, taker: str, now: float, seconds: float, limit: int
+    ) -> Sequence[Delivery]:
         """Deliveries to these reviewers that are due and free, now held for the taker."""
         ...
 
@@ -153,9 +174,11 @@ class ReviewTransactions(Protocol):
 
 
 class ReviewStore(Protocol):
-    """Asynchronous access to a store of reviews: ``await store.write(lambda reviews: reviews.decide(...))``. Raises Unavailable.
+    """Asynchronous access to a store of reviews: ``await store.write(lambda reviews: reviews.decide(...))``. Raises
+    Unavailable.
 
-    A call is carried out in another thread: take the time and whatever else may change before it, not inside the lambda.
+    A call is carried out in another thread: take the time and whatever else may change before it, not inside the
+    lambda.
     """
 
     async def write(self, call: Callable[[ReviewTransactions], T]) -> T:
@@ -167,34 +190,43 @@ class ReviewStore(Protocol):
         ...
 
     def watch(self, nudge: Callable[[], None]) -> Callable[[], None]:
-        """Call ``nudge`` in the event loop after every change by this process, until the returned function is called. Others': ``last_change``."""
+        """Call ``nudge`` in the event loop after every change by this process, until the returned function is called.
+        Others': ``last_change``."""
         ...
 
 
 class Reviews(Protocol):
-    """The gate's port to the people: asks one and waits. A review that it returns is held for us until it is used or given back."""
+    """The gate's port to the people: asks one and waits. A review that it returns is held for us until it is used or
+    given back."""
 
     async def find(self, lookup: str, *, stage: Stage, until: float | None = 0.0, own: str = "") -> Review | None:
-        """A verdict that was given for the same before, or a review of the same that still waits and nobody waits for. Raises Unavailable.
+        """A verdict that was given for the same before, or a review of the same that still waits and nobody waits for.
+        Raises Unavailable.
 
-        ``until``: when whoever asks now gives up (unix seconds); None: not before the review is over. ``own``: as in ``ReviewTransactions.seek``.
+        ``until``: when whoever asks now gives up (unix seconds); None: not before the review is over. ``own``: as in
+        ``ReviewTransactions.seek``.
         """
         ...
 
     async def open(self, review: Review, *, announce: bool) -> Review:
-        """Ask a person; the review with its id and times. ``announce``: there is a webhook or a command. Raises Unavailable."""
+        """Ask a person; the review with its id and times. ``announce``: there is a webhook or a command. Raises
+        Unavailable."""
         ...
 
-    async def wait(self, review: Review, seconds: float, *, comes_back: bool = False, gone: Callable[[], str | None] = lambda: None) -> Review:
-        """Until there is a verdict or the review is over, at most so long; how it stands then. Raises Unavailable. Cancelled: it is withdrawn.
+    async def wait(
+        self, review: Review, seconds: float, *, comes_back: bool = False, gone: Callable[[], str | None] = lambda: None
+    ) -> Review:
+        """Until there is a verdict or the review is over, at most so long; how it stands then. Raises Unavailable.
+        Cancelled: it is withdrawn.
 
-        ``comes_back``: the server or its client asks again later, so the end of the process is not delayed. ``gone``: why the policy in force does
-        not ask for the review any more, None while it does; it is asked after each reload.
+        ``comes_back``: the server or its client asks again later, so the end of the process is not delayed. ``gone``:
+        why the policy in force does not ask for the review any more, None while it does; it is asked after each reload.
         """
         ...
 
     async def use(self, spent: Sequence[tuple[Review, str]]) -> bool:
-        """The verdicts of these are about to be released under these decision_ids, all or none: True at most once ever. Raises Unavailable."""
+        """The verdicts of these are about to be released under these decision_ids, all or none: True at most once ever.
+        Raises Unavailable."""
         ...
 
     async def give_back(self, review: Review) -> None:
@@ -203,11 +235,13 @@ class Reviews(Protocol):
 
 
 IN_PLACE: Final = 64 * 1024
-"""Bytes of input up to which a computation takes some milliseconds, less than a busy machine may take to switch threads."""
+"""Bytes of input up to which a computation takes some milliseconds, less than a busy machine may take to switch
+threads."""
 
 
 async def offload(size: int, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-    """The function's result; ``size`` is how many bytes of a peer's it reads. A cancellation waits for the thread, so nothing is half done."""
+    """The function's result; ``size`` is how many bytes of a peer's it reads. A cancellation waits for the thread, so
+    nothing is half done."""
     if size <= IN_PLACE:
         return function(*args, **kwargs)
     from anyio import to_thread  # here: commands import this module for the errors alone

@@ -23,7 +23,9 @@ from samplegate.records.tape import Tape
 from samplegate.sampler.client import Models
 from samplegate.sampler.keys import child_environment
 
-NO_LOG: Final = "no decision log is kept, because no home folder is known; set HOME, or give --state DIR or --decision-log PATH"
+NO_LOG: Final = (
+    "no decision log is kept, because no home folder is known; set HOME, or give --state DIR or --decision-log PATH"
+)
 
 
 class Run(msgspec.Struct, frozen=True):
@@ -64,7 +66,9 @@ def prepare(args: argparse.Namespace) -> Run:
     no_log = settings.decision_log is None and settings.state == Path()
     if no_log:
         warned.append(NO_LOG)
-    decisions = open_decision_log(msgspec.structs.replace(settings, decision_log="none") if no_log else settings, settings.server)
+    decisions = open_decision_log(
+        msgspec.structs.replace(settings, decision_log="none") if no_log else settings, settings.server
+    )
     check_state(rules, settings)
     log = Log(settings.log_level, settings.log_format)
     tape = None if args.record is None else Tape.open(args.record, warn=log.warning)
@@ -104,7 +108,8 @@ def without_webhooks(environment: Mapping[str, str], rules: Rules) -> dict[str, 
 
 
 def read_rules(file: Path, environment: Mapping[str, str]) -> Rules:
-    """A policy with all that is built of it; nothing is started. Raises PolicyError, and Unavailable where the file cannot be read."""
+    """A policy with all that is built of it; nothing is started. Raises PolicyError, and Unavailable where the file
+    cannot be read."""
     policy = load_policy(_text(file), file=str(file), environment=environment, missing="error")
     book = compile_book(policy, file.parent)
     return Rules(policy, book, Models(policy.policy.models, folder=file.parent, environment=environment))
@@ -135,12 +140,16 @@ def open_decision_log(settings: process.ProcessSettings, server: str) -> Decisio
 
 
 def check_state(rules: Rules, settings: process.ProcessSettings) -> None:
-    """Limits that several processes share need a folder, and so do reviews without a store of their own. Raises Unavailable."""
+    """Limits that several processes share need a folder, and so do reviews without a store of their own. Raises
+    Unavailable."""
     limits = any(terms.shared for terms in rules.book.terms.values())
     reviews = bool(rules.policy.policy.reviewers) and settings.store is None
     if settings.state == Path() and (limits or reviews):
         what = "limits need" if limits else "reviewers need"
-        raise Unavailable(f"state: no home folder is known, and the policy's {what} one; give --state DIR, or set SAMPLEGATE_STATE or HOME")
+        raise Unavailable(
+            f"state: no home folder is known, and the policy's {what} one; give --state DIR, or set SAMPLEGATE_STATE or"
+            " HOME"
+        )
     if limits:
         check_writable(settings.state)
 

@@ -1,7 +1,9 @@
-"""The shell around one session: lines from the links go in, effects are carried out, rounds run as tasks. It holds no rule of its own.
+"""The shell around one session: lines from the links go in, effects are carried out, rounds run as tasks. It holds no
+rule of its own.
 
-Lines are handled where they arrive, in the event loop's callback: a passed-through frame costs no task switch. Only rounds are tasks. A fault
-in the session or the gate ends what it happened in, unanswered, and nothing else: the other calls of this process go on.
+Lines are handled where they arrive, in the event loop's callback: a passed-through frame costs no task switch. Only
+rounds are tasks. A fault in the session or the gate ends what it happened in, unanswered, and nothing else: the other
+calls of this process go on.
 """
 
 from __future__ import annotations
@@ -65,7 +67,8 @@ class Receiver(msgspec.Struct, eq=False):
 
 
 class InputReceiver(Receiver, eq=False):
-    """What the link to our own client calls: the end of its input is not yet the end of the client, who may still read."""
+    """What the link to our own client calls: the end of its input is not yet the end of the client, who may still
+    read."""
 
     over: anyio.Event = msgspec.field(default_factory=anyio.Event)
 
@@ -159,7 +162,8 @@ class Relay:
         self._to_server = server
 
     def take(self, side: Side, lane: int, line: bytes | Frame) -> None:
-        """One frame came. The gate's fault with it is never an allow: the frame is gone, and whoever waits for it is told."""
+        """One frame came. The gate's fault with it is never an allow: the frame is gone, and whoever waits for it is
+        told."""
         if self.on_large is not None and len(_raw(line)) > LARGE:
             self.on_large()
         if side == "client":
@@ -173,7 +177,11 @@ class Relay:
             self.carry_out(self.session.frame(side, lane, line, self.clock()), side)
         except Exception:
             self.note(Note("frame.failed", {"side": side, "exc_info": True}))
-            self.guarded("frame.failed", lambda: self.session.lost(side, lane, _raw(line), "it met a fault of the gate"), side=side)
+            self.guarded(
+                "frame.failed",
+                lambda: self.session.lost(side, lane, _raw(line), "it met a fault of the gate"),
+                side=side,
+            )
 
     def refuse(self, lane: int, line: bytes, why: str) -> None:
         """A client's frame goes nowhere: whoever waits for an answer has it at once."""
@@ -186,14 +194,20 @@ class Relay:
     def take_oversized(self, side: Side, lane: int, size: int, head: bytes) -> None:
         """A frame over the bound was thrown away; its head may say who waits for it."""
         self.note(Note("frame.oversized", {"side": side, "size": size}))
-        self.guarded("frame.failed", lambda: self.session.lost(side, lane, head, f"it is a line of {size} bytes or more"), side=side)
+        self.guarded(
+            "frame.failed",
+            lambda: self.session.lost(side, lane, head, f"it is a line of {size} bytes or more"),
+            side=side,
+        )
 
     def lane_closed(self, lane: int) -> None:
-        """The client's end of a lane is gone: in the modern era that takes its requests back, in the legacy eras it does not (T35)."""
+        """The client's end of a lane is gone: in the modern era that takes its requests back, in the legacy eras it
+        does not (T35)."""
         self.guarded("side.failed", lambda: self.session.lane_closed("client", lane), side="client")
 
     def undelivered(self, id: str | int) -> None:
-        """A request to the client reached no stream that the client reads: the server gets an error in place of an answer."""
+        """A request to the client reached no stream that the client reads: the server gets an error in place of an
+        answer."""
         self.guarded("side.failed", lambda: self.session.undelivered(id), side="client")
 
     async def run(self, until: Callable[[], Awaitable[None]]) -> None:
@@ -205,10 +219,12 @@ class Relay:
             group.cancel_scope.cancel()
 
     def client_silent(self) -> None:
-        """The client sends nothing more, but still reads: its requests go on, and what the server asks of it has an error for an answer."""
+        """The client sends nothing more, but still reads: its requests go on, and what the server asks of it has an
+        error for an answer."""
         self._to_client = Silent(self._to_client, self._unanswerable, self._answered)
         self.session.state.silent = True
-        self.session.state.client = ClientCapabilities()  # a rule that forwards cannot be carried out any more: its `otherwise` applies
+        # a rule that forwards cannot be carried out any more: its `otherwise` applies
+        self.session.state.client = ClientCapabilities()
         for id in self.session.questions():
             self.undelivered(id)
 
@@ -253,7 +269,8 @@ class Relay:
         return True
 
     def carry_out(self, effects: Effects, source: Side | None = None) -> None:
-        """Carry effects out, in their order. ``source`` is the side whose line they come of: what goes on to the other is no answer of ours."""
+        """Carry effects out, in their order. ``source`` is the side whose line they come of: what goes on to the other
+        is no answer of ours."""
         for effect in effects:
             match effect:
                 case ToClient(asks=None, takes_back=None):
@@ -298,7 +315,8 @@ class Relay:
 
         May be called again in one round: what the client answers to one forward never answers another.
         """
-        await anyio.lowlevel.checkpoint_if_cancelled()  # withdrawn before it began: then there is nothing of it left to forward
+        # withdrawn before it began: then there is nothing of it left to forward
+        await anyio.lowlevel.checkpoint_if_cancelled()
         waiting = self._rounds[round.id]
         waiting.ask_anew()
         self.carry_out(self.session.forward(round.id))
@@ -313,7 +331,8 @@ class Relay:
         return waiting.reply
 
     def tokens(self, round: str, count: int) -> None:
-        """The gate's port: a round's model has written so many tokens, which keeps the peers' timers alive; told once in a while (R101)."""
+        """The gate's port: a round's model has written so many tokens, which keeps the peers' timers alive; told once
+        in a while (R101)."""
         waiting, now = self._rounds.get(round), self.clock()
         if waiting is not None and now - waiting.told >= TOKENS:
             waiting.told = now
@@ -348,7 +367,12 @@ class Relay:
             return _unanswered(round)
 
     def _release(self, round: Round, conclusion: Conclusion) -> bool:
-        return self.guarded("request.failed", lambda: self.session.round_done(round.id, conclusion, self.clock()), round=round.id, door=round.door)
+        return self.guarded(
+            "request.failed",
+            lambda: self.session.round_done(round.id, conclusion, self.clock()),
+            round=round.id,
+            door=round.door,
+        )
 
     def _replied(self, reply: Reply) -> None:
         waiting = self._rounds.get(reply.round)
@@ -384,7 +408,8 @@ SOONEST: Final = 0.01  # seconds between two looks at what is in flight
 
 
 async def enforce_timeouts(start: float, call: float, silent: Callable[[], None], relay: Relay) -> None:
-    """Enforce a server's timeouts, in seconds, until its side ends: ``start`` for its first answer, ``call`` for each later one (0: no limit).
+    """Enforce a server's timeouts, in seconds, until its side ends: ``start`` for its first answer, ``call`` for each
+    later one (0: no limit).
 
     Requests in flight are checked periodically. A request that arrives after a look cannot time out before the next
     one, so no frame has to set a timer. ``silent`` is called once, before the server is given up for its ``start``.

@@ -1,6 +1,8 @@
-"""What came of a round is recorded, verdicts that people gave are spent, and only then it is released: the end of the gate's page.
+"""What came of a round is recorded, verdicts that people gave are spent, and only then it is released: the end of the
+gate's page.
 
-A record stands before its release; a verdict is spent between the two, once ever. What cannot be recorded or spent is Unanswered.
+A record stands before its release; a verdict is spent between the two, once ever. What cannot be recorded or spent is
+Unanswered.
 """
 
 from __future__ import annotations
@@ -21,11 +23,13 @@ from samplegate.ports import Unavailable, offload
 from samplegate.request import PendingRequest, blocks
 from samplegate.reviewing import spend, withdrawn_by_policy
 
-RECORDING: Final = 10.0  # seconds that the records of a round may take; the log gives up earlier where the end of the process has begun
+# seconds that the records of a round may take; the log gives up earlier where the end of the process has begun
+RECORDING: Final = 10.0
 
 
 async def record(requests: Mapping[str, PendingRequest], done: Mapping[str, Done]) -> dict[str, Release]:
-    """All of them or, with a log that does not answer, none: a withdrawal in the middle waits until the records stand."""
+    """All of them or, with a log that does not answer, none: a withdrawal in the middle waits until the records
+    stand."""
     out: dict[str, Release] = {}
     with anyio.move_on_after(RECORDING, shield=True):
         for key, pending in requests.items():
@@ -40,8 +44,11 @@ async def record(requests: Mapping[str, PendingRequest], done: Mapping[str, Done
     return out
 
 
-async def _unspent(requests: Mapping[str, PendingRequest], done: Mapping[str, Done], out: Mapping[str, Release]) -> list[str]:
-    """Spend the verdicts that were carried out; the keys that are not released after all, where one is not ours any more."""
+async def _unspent(
+    requests: Mapping[str, PendingRequest], done: Mapping[str, Done], out: Mapping[str, Release]
+) -> list[str]:
+    """Spend the verdicts that were carried out; the keys that are not released after all, where one is not ours any
+    more."""
     spends = [key for key, one in done.items() if _spends(one, requests[key]) and out[key].outcome is one.outcome]
     released = [key for key in spends if isinstance(done[key].outcome, Answered | Denied)]
     if any(one.round.door == "input_required" and blocks(one.item, out[key].outcome) for key, one in requests.items()):
@@ -55,7 +62,11 @@ async def _unspent(requests: Mapping[str, PendingRequest], done: Mapping[str, Do
 
 async def _record_one(pending: PendingRequest, done: Done | None) -> Release:
     """The record stands before the release; one that cannot be written makes the outcome Unanswered."""
-    done = done if done is not None else Done(Withdrawn(), pending.decision, review=pending.verdict, reviewed=pending.reviewed)
+    done = (
+        done
+        if done is not None
+        else Done(Withdrawn(), pending.decision, review=pending.verdict, reviewed=pending.reviewed)
+    )
     ports, request = pending.ports, pending.item.request
     time, duration = ports.wall(), ports.clock() - pending.started
     release = Release(done.outcome, pending.decision_id, _explain(pending, done))
@@ -73,7 +84,8 @@ async def _record_one(pending: PendingRequest, done: Done | None) -> Release:
 
 
 def _described(pending: PendingRequest, done: Done, time: float, duration: float) -> Record:
-    """With what was drawn, tried and spent, however it ended; and without the secrets that a rule of the policy would find in its prompt."""
+    """With what was drawn, tried and spent, however it ended; and without the secrets that a rule of the policy would
+    find in its prompt."""
     attempts, request, redactor = tuple(pending.attempts), pending.item.request, pending.book.redactor
     known = [attempt.usd for attempt in attempts if attempt.usd is not None]
     done = msgspec.structs.replace(
@@ -84,10 +96,23 @@ def _described(pending: PendingRequest, done: Done, time: float, duration: float
         reserved_usd=pending.reserved_usd if attempts else None,
         refused_by=done.refused_by or pending.refused_by,
         tried=(*pending.tried, *done.tried),
-        cleaned=clean_params(redactor, request.params)[0] if redactor is not None and isinstance(request, SamplingRequest) else None,
+        cleaned=(
+            clean_params(redactor, request.params)[0]
+            if redactor is not None and isinstance(request, SamplingRequest)
+            else None
+        ),
     )
     hash = pending.policy_hash
-    return describe(pending.round, pending.key, pending.item, pending.decision_id, done, policy_hash=hash, time=time, duration=duration)
+    return describe(
+        pending.round,
+        pending.key,
+        pending.item,
+        pending.decision_id,
+        done,
+        policy_hash=hash,
+        time=time,
+        duration=duration,
+    )
 
 
 def _explain(pending: PendingRequest, done: Done) -> str:
@@ -101,17 +126,27 @@ def _explain(pending: PendingRequest, done: Done) -> str:
 
 
 def in_force(pending: PendingRequest, done: Done) -> Done:
-    """What is released of a verdict if the policy in force by now still asks for it: a model may have taken a while, and a person longer."""
-    if not _spends(done, pending) or not isinstance(done.outcome, Answered | Denied) or (changed := withdrawn_by_policy(pending)) is None:
+    """What is released of a verdict if the policy in force by now still asks for it: a model may have taken a while,
+    and a person longer."""
+    if (
+        not _spends(done, pending)
+        or not isinstance(done.outcome, Answered | Denied)
+        or (changed := withdrawn_by_policy(pending)) is None
+    ):
         return done
     return msgspec.structs.replace(done, outcome=Unanswered(Reason.REVIEW, detail=changed), told="")
 
 
 def _spends(done: Done, pending: PendingRequest) -> bool:
-    """Whether verdicts that are held are spent with this: what a person said reaches the server, or is good for nothing."""
+    """Whether verdicts that are held are spent with this: what a person said reaches the server, or is good for
+    nothing."""
     if all(review.state not in DECIDED for review in pending.held):
         return False
-    return pending.unfit or isinstance(done.outcome, Answered) or (isinstance(done.outcome, Denied) and done.outcome.reason is Reason.REVIEW)
+    return (
+        pending.unfit
+        or isinstance(done.outcome, Answered)
+        or (isinstance(done.outcome, Denied) and done.outcome.reason is Reason.REVIEW)
+    )
 
 
 _LOST: Final = Unanswered(Reason.REVIEW, detail="the verdict was lost to another, or could not be marked as used")

@@ -1,4 +1,5 @@
-"""One request of a round, from its decision to its release, and its effect on the others. It decides and does nothing."""
+"""One request of a round, from its decision to its release, and its effect on the others. It decides and does
+nothing."""
 
 from __future__ import annotations
 
@@ -10,7 +11,18 @@ from samplegate.admit import Hold
 from samplegate.core import patience
 from samplegate.core.capabilities import can_forward
 from samplegate.core.decide import Rulebook
-from samplegate.core.decisions import Decision, Denied, DenyAs, Forwarded, LeftOpen, Outcome, Reason, Situation, Unanswered, Withdrawn
+from samplegate.core.decisions import (
+    Decision,
+    Denied,
+    DenyAs,
+    Forwarded,
+    LeftOpen,
+    Outcome,
+    Reason,
+    Situation,
+    Unanswered,
+    Withdrawn,
+)
 from samplegate.core.record import Attempt, Done
 from samplegate.core.requests import BadRequest, Request
 from samplegate.core.review.review import Review, Stage
@@ -20,7 +32,8 @@ from samplegate.ports import Ports
 
 
 class PendingRequest(msgspec.Struct, eq=False):
-    """One request of a round: the policy and the ports it runs under, its decision, and what it has reserved, tried and asked people so far."""
+    """One request of a round: the policy and the ports it runs under, its decision, and what it has reserved, tried and
+    asked people so far."""
 
     round: Round
     key: str
@@ -52,7 +65,8 @@ class PendingRequest(msgspec.Struct, eq=False):
     verdict: Review | None = None
     """What a person said of the request, held for us; or the review that still waits for it."""
     unfit: bool = False
-    """The verdict cannot be carried out, now or ever: it is spent though nothing comes of it, so that the next same request is asked about anew."""
+    """The verdict cannot be carried out, now or ever: it is spent though nothing comes of it, so that the next same
+    request is asked about anew."""
     missed: Outcome | None = None
     """Why there is none."""
     reviewed: float = 0.0
@@ -91,12 +105,20 @@ class PendingRequest(msgspec.Struct, eq=False):
         return patience.left(self.book.policy, self.round, rule, self.ports.clock())
 
     def was_put_off(self, stage: Stage, rule: str | None) -> bool:
-        """Whether it comes back for the verdict of a person whom the rule asked before; at stage ``answer``, the rule's model has answered it."""
-        return self.round.returned is not None and review_key(stage, rule) in self.round.returned.reviews.get(self.key, {})
+        """Whether it comes back for the verdict of a person whom the rule asked before; at stage ``answer``, the rule's
+        model has answered it."""
+        return self.round.returned is not None and review_key(stage, rule) in self.round.returned.reviews.get(
+            self.key, {}
+        )
 
     def was_answered(self, decision: Decision) -> bool:
-        """Whether the decision asks nothing of a model any more, but only what a person says to the model's answer of a try before."""
-        return decision.allowed is not None and decision.allowed.review_answer is not None and self.was_put_off("answer", decision.rule)
+        """Whether the decision asks nothing of a model any more, but only what a person says to the model's answer of a
+        try before."""
+        return (
+            decision.allowed is not None
+            and decision.allowed.review_answer is not None
+            and self.was_put_off("answer", decision.rule)
+        )
 
     def begin(self) -> None:
         """From here on what it has reserved counts, whatever comes of it."""
@@ -139,11 +161,14 @@ def stopped(requests: Mapping[str, PendingRequest]) -> str | None:
 
 
 def ends_the_call(pending: PendingRequest) -> bool:
-    """Known before acting: the key has no answer that could stand in ``inputResponses`` (R70), or a URL of a -32042 error is not forwarded."""
+    """Known before acting: the key has no answer that could stand in ``inputResponses`` (R70), or a URL of a -32042
+    error is not forwarded."""
     act, door = pending.decision.act, pending.round.door
     if door == "url_error":
         return not isinstance(act, Forwarded)
-    return door != "push" and isinstance(act, DenyAs | LeftOpen) and is_error(pending.item.kind, refusal(pending.decision))
+    return (
+        door != "push" and isinstance(act, DenyAs | LeftOpen) and is_error(pending.item.kind, refusal(pending.decision))
+    )
 
 
 def blocks(item: Item, outcome: Outcome) -> bool:

@@ -51,9 +51,14 @@ class RequestHeaders:
         return int(found) if found is not None and found.isascii() and found.isdigit() and len(found) < 19 else None
 
     def media_type(self) -> str:
-        """Its one Content-Type without parameters, in lower case; "" where there is none, or a charset other than UTF-8."""
+        """Its one Content-Type without parameters, in lower case; "" where there is none, or a charset other than
+        UTF-8."""
         name, *parameters = (self.one(b"content-type") or "").lower().split(";")
-        charsets = {value.strip().strip('"') for key, _, value in (each.partition("=") for each in parameters) if key.strip() == "charset"}
+        charsets = {
+            value.strip().strip('"')
+            for key, _, value in (each.partition("=") for each in parameters)
+            if key.strip() == "charset"
+        }
         return name.strip() if charsets <= {"utf-8", "utf8"} else ""
 
     def accepts_json(self) -> bool:
@@ -69,8 +74,8 @@ class RequestHeaders:
 
 
 def host_name(host: str) -> str:
-    """The name of a Host header in lower case, without port, brackets and a dot at its end; "" if there is anything else,
-    such as a user before an @."""
+    """The name of a Host header in lower case, without port, brackets and a dot at its end; "" if there is anything
+    else, such as a user before an @."""
     found = _host.fullmatch(host.lower())
     return "" if found is None else found[1] or found[2].removesuffix(".")
 

@@ -18,7 +18,17 @@ import msgspec
 
 from samplegate.core import answers
 from samplegate.core.decide import decide
-from samplegate.core.decisions import Allowed, Answered, DecidedBy, Decision, Denied, Escalated, Outcome, Reason, Unanswered
+from samplegate.core.decisions import (
+    Allowed,
+    Answered,
+    DecidedBy,
+    Decision,
+    Denied,
+    Escalated,
+    Outcome,
+    Reason,
+    Unanswered,
+)
 from samplegate.core.parsing import strictjson
 from samplegate.core.patience import hold
 from samplegate.core.policy import AllowRule, EscalateRule
@@ -30,16 +40,20 @@ from samplegate.ports import Reviews, Unavailable
 from samplegate.request import PendingRequest, review_key
 from samplegate.sampling import late, sample, shaped
 
-LONGEST: Final = 86_400.0  # seconds that one wait for a person may take where no peer sets an end; the reviewer's own time is mostly shorter
+# seconds that one wait for a person may take where no peer sets an end; the reviewer's own time is mostly shorter
+LONGEST: Final = 86_400.0
 
 
-# -- asking ------------------------------------------------------------------------------------------------------------------------------------------
+# -- asking
+# ----------------------------------------------------------------------------------------------------------------------
 
 
 async def ask_first(requests: Mapping[str, PendingRequest], parks: int) -> bool:
-    """Before anything is done in a round: the verdicts of people. True where one still waits and the client can be made to come back (T10).
+    """Before anything is done in a round: the verdicts of people. True where one still waits and the client can be made
+    to come back (T10).
 
-    What ends the call ends its siblings' waiting: their reviews are withdrawn. A fault in asking is met again by the act, which tells it.
+    What ends the call ends its siblings' waiting: their reviews are withdrawn. A fault in asking is met again by the
+    act, which tells it.
     """
     asked = [pending for pending in requests.values() if isinstance(pending.decision.act, Escalated)]
     put_off = False
@@ -64,29 +78,48 @@ async def ask_first(requests: Mapping[str, PendingRequest], parks: int) -> bool:
 
 
 def refuses(pending: PendingRequest) -> bool:
-    """Whether what a person said, or that nobody could be asked, ends the call (R70): sampling has no milder form than an error."""
+    """Whether what a person said, or that nobody could be asked, ends the call (R70): sampling has no milder form than
+    an error."""
     decision = pending.decision
     if pending.item.method != SAMPLING or not isinstance(decision.act, Escalated):
         return False
     if pending.missed is not None:
-        return not (isinstance(pending.missed, Unanswered) and pending.missed.reason is Reason.TIMEOUT and decision.on_timeout == "next")
+        return not (
+            isinstance(pending.missed, Unanswered)
+            and pending.missed.reason is Reason.TIMEOUT
+            and decision.on_timeout == "next"
+        )
     return pending.word == "reject"
 
 
 def waits(pending: PendingRequest, outcome: Outcome | None) -> bool:
     """Whether a person may still decide what was waited for here."""
-    return isinstance(outcome, Unanswered) and outcome.reason is Reason.TIMEOUT and pending.verdict is not None and pending.verdict.state == "pending"
+    return (
+        isinstance(outcome, Unanswered)
+        and outcome.reason is Reason.TIMEOUT
+        and pending.verdict is not None
+        and pending.verdict.state == "pending"
+    )
 
 
 def is_late(pending: PendingRequest) -> bool:
     """Whether a model is to be asked and most of this try is over: the next one has its whole time for it."""
     tried, rest = hold(pending.book.policy), pending.seconds_left(None)
-    asks = isinstance(pending.decision.act, Allowed) or (isinstance(pending.decision.act, Escalated) and pending.word == "approve")
-    return asks and not pending.was_answered(pending.decision) and tried is not None and rest is not None and rest < tried / 2
+    asks = isinstance(pending.decision.act, Allowed) or (
+        isinstance(pending.decision.act, Escalated) and pending.word == "approve"
+    )
+    return (
+        asks
+        and not pending.was_answered(pending.decision)
+        and tried is not None
+        and rest is not None
+        and rest < tried / 2
+    )
 
 
 def is_looked_at(pending: PendingRequest) -> bool:
-    """Whether a person may look at the answer of a model that is asked now, by this rule or by one behind a reviewer who said nothing in time."""
+    """Whether a person may look at the answer of a model that is asked now, by this rule or by one behind a reviewer
+    who said nothing in time."""
     decision = pending.decision
     if decision.allowed is not None and decision.allowed.review_answer is not None:
         return True
@@ -96,15 +129,19 @@ def is_looked_at(pending: PendingRequest) -> bool:
     return any(isinstance(rule, AllowRule | EscalateRule) and rule.review_answer is not None for rule in later)
 
 
-async def consult(pending: PendingRequest, decision: Decision, escalated: Escalated, *, comes_back: bool = False) -> Outcome | None:
-    """Ask a person about the request and wait; the verdict is in ``pending.verdict`` then. The outcome where there is none."""
+async def consult(
+    pending: PendingRequest, decision: Decision, escalated: Escalated, *, comes_back: bool = False
+) -> Outcome | None:
+    """Ask a person about the request and wait; the verdict is in ``pending.verdict`` then. The outcome where there is
+    none."""
     wanted = create.of_request(context_of(pending, decision), escalated)
     pending.missed = await ask(pending, wanted, escalated.reviewer, escalated.timeout, comes_back=comes_back)
     return pending.missed
 
 
 def _until(pending: PendingRequest, stage: Stage, seconds: float | None, expires: float) -> float | None:
-    """When whoever asked gives up: after this try, and those that it can be put off to. None: not before the review is over."""
+    """When whoever asked gives up: after this try, and those that it can be put off to. None: not before the review is
+    over."""
     tried = hold(pending.book.policy)
     if seconds is None or tried is None:
         return None
@@ -114,14 +151,18 @@ def _until(pending: PendingRequest, stage: Stage, seconds: float | None, expires
 
 
 async def spend(requests: Sequence[PendingRequest]) -> bool:
-    """What people said is spent with the release, all of it or nothing: once ever, whoever asks for the same meanwhile. False: it is not ours."""
-    spent = [(review, pending.decision_id) for pending in requests for review in pending.held if review.state in DECIDED]
+    """What people said is spent with the release, all of it or nothing: once ever, whoever asks for the same meanwhile.
+    False: it is not ours."""
+    spent = [
+        (review, pending.decision_id) for pending in requests for review in pending.held if review.state in DECIDED
+    ]
     if not spent:
         return True
     ports = requests[0].ports
     assert ports.reviews is not None
     for pending in requests:
-        pending.held[:] = [review for review in pending.held if review.state not in DECIDED]  # not to be given back: somebody may have it
+        # not to be given back: somebody may have it
+        pending.held[:] = [review for review in pending.held if review.state not in DECIDED]
     try:
         return await ports.reviews.use(spent)
     except Unavailable as problem:
@@ -130,7 +171,8 @@ async def spend(requests: Sequence[PendingRequest]) -> bool:
 
 
 def withdrawn_by_policy(pending: PendingRequest, held: Sequence[Review] | None = None) -> str | None:
-    """Why a verdict that is held, or one of ``held``, does not count any more: the policy in force would not ask for it. None: it counts."""
+    """Why a verdict that is held, or one of ``held``, does not count any more: the policy in force would not ask for
+    it. None: it counts."""
     book = None if pending.ports.in_force is None else pending.ports.in_force()
     held = pending.held if held is None else held
     if book is None or book is pending.book or not held:
@@ -138,15 +180,25 @@ def withdrawn_by_policy(pending: PendingRequest, held: Sequence[Review] | None =
     decision = decide(book, pending.request, pending.situation)
     at = msgspec.structs.replace(context_of(pending, decision), book=book)
     said = {review.stage: review.lookup for review in held}
-    asks: dict[Stage, str] = {"request": create.of_request(at, decision.act).lookup} if isinstance(decision.act, Escalated) else {}
+    asks: dict[Stage, str] = (
+        {"request": create.of_request(at, decision.act).lookup} if isinstance(decision.act, Escalated) else {}
+    )
     if decision.allowed is not None and decision.allowed.review_answer is not None:
         asks["answer"] = create.lookup_of_answer(at, decision.allowed)
-    stage: Stage = "request" if "request" in said else "answer"  # an edited request has another answer: what it began with counts
-    return None if asks.get(stage) == said[stage] else "the policy has changed meanwhile, and does not ask for this verdict any more"
+    # an edited request has another answer: what it began with counts
+    stage: Stage = "request" if "request" in said else "answer"
+    return (
+        None
+        if asks.get(stage) == said[stage]
+        else "the policy has changed meanwhile, and does not ask for this verdict any more"
+    )
 
 
-async def find(pending: PendingRequest, lookup: str, stage: Stage, rule: str | None, until: float | None) -> Review | None:
-    """An earlier verdict on the same, or a review of it that nobody waits for; held from here on. ``until``: when we give up. Raises Unavailable."""
+async def find(
+    pending: PendingRequest, lookup: str, stage: Stage, rule: str | None, until: float | None
+) -> Review | None:
+    """An earlier verdict on the same, or a review of it that nobody waits for; held from here on. ``until``: when we
+    give up. Raises Unavailable."""
     own = pending.reviews.get(review_key(stage, rule), "")
     found = await _port(pending).find(lookup, stage=stage, until=until, own=own)
     if found is not None:
@@ -161,7 +213,9 @@ def _port(pending: PendingRequest) -> Reviews:
     return pending.ports.reviews
 
 
-async def ask(pending: PendingRequest, wanted: Review, reviewer: str, timeout: float, *, comes_back: bool = False) -> Outcome | None:
+async def ask(
+    pending: PendingRequest, wanted: Review, reviewer: str, timeout: float, *, comes_back: bool = False
+) -> Outcome | None:
     """Take an earlier verdict on the same, or wait for one as long as the peers do; ``pending.verdict`` is then the
     review's state."""
     started, seconds = pending.ports.clock(), pending.seconds_left(timeout)
@@ -170,7 +224,8 @@ async def ask(pending: PendingRequest, wanted: Review, reviewer: str, timeout: f
         until = _until(pending, wanted.stage, seconds, wanted.expires)
         review = wanted if wanted.waiter else await find(pending, wanted.lookup, wanted.stage, wanted.rule, until)
         if review is None and pending.was_put_off(wanted.stage, wanted.rule):
-            return late(f"reviewer {reviewer} gave no verdict in time")  # what was asked before is over, and nobody is asked again for one request
+            # what was asked before is over, and nobody is asked again for one request
+            return late(f"reviewer {reviewer} gave no verdict in time")
         if review is None:
             people = pending.book.policy.reviewers[reviewer]
             fresh = msgspec.structs.replace(wanted, answers_until=until)
@@ -180,9 +235,14 @@ async def ask(pending: PendingRequest, wanted: Review, reviewer: str, timeout: f
             pending.ask()
         if review.state not in DECIDED:
             pending.verdict = review  # who is asked, also where the wait is cancelled
-            longest, gone = LONGEST if seconds is None else max(seconds, 0.0), partial(withdrawn_by_policy, pending, (review,))
+            longest, gone = (
+                LONGEST if seconds is None else max(seconds, 0.0),
+                partial(withdrawn_by_policy, pending, (review,)),
+            )
             waited = await reviews.wait(review, longest, comes_back=comes_back, gone=gone)
-            pending.held[:] = [held for held in pending.held if held.id != review.id] + ([] if waited.waiter is None else [waited])
+            pending.held[:] = [held for held in pending.held if held.id != review.id] + (
+                [] if waited.waiter is None else [waited]
+            )
             review = waited
     except Unavailable as problem:
         return nobody(problem)
@@ -196,13 +256,25 @@ async def ask(pending: PendingRequest, wanted: Review, reviewer: str, timeout: f
         return Unanswered(Reason.REVIEW, detail=changed or f"reviewer {reviewer}: review {review.id} was withdrawn")
     if review.state == "expired":
         return late(f"reviewer {reviewer} gave no verdict on {review.id} within {timeout:.3g} s")
-    return late(f"reviewer {reviewer} has given no verdict on {review.id} so far; one that still comes answers the next same request")
+    return late(
+        f"reviewer {reviewer} has given no verdict on {review.id} so far; one that still comes answers the next same"
+        " request"
+    )
 
 
 def context_of(pending: PendingRequest, decision: Decision) -> create.Context:
     """What a review of this request is opened in."""
     ports = pending.ports
-    return create.Context(pending.book, pending.policy_hash, pending.round, pending.request, decision, pending.decision_id, ports.wall(), ports.realm)
+    return create.Context(
+        pending.book,
+        pending.policy_hash,
+        pending.round,
+        pending.request,
+        decision,
+        pending.decision_id,
+        ports.wall(),
+        ports.realm,
+    )
 
 
 def nobody(problem: Unavailable) -> Unanswered:
@@ -210,7 +282,8 @@ def nobody(problem: Unavailable) -> Unanswered:
     return Unanswered(Reason.REVIEW, detail=f"nobody could be asked: {problem}")
 
 
-# -- what a verdict comes to -------------------------------------------------------------------------------------------------------------------------
+# -- what a verdict comes to
+# ----------------------------------------------------------------------------------------------------------------------
 
 
 async def escalate(pending: PendingRequest, decision: Decision, escalated: Escalated) -> Done:
@@ -237,16 +310,20 @@ async def escalate(pending: PendingRequest, decision: Decision, escalated: Escal
 
 
 async def sample_seen(pending: PendingRequest, decision: Decision, allowed: Allowed) -> Done:
-    """A model answers, and a person sees the answer before the server does. A verdict on an answer of before is taken without asking a model."""
+    """A model answers, and a person sees the answer before the server does. A verdict on an answer of before is taken
+    without asking a model."""
     reviewer = allowed.review_answer
     assert reviewer is not None
     timeout = create.timeout_of(pending.book, reviewer)
     try:
         until = _until(pending, "answer", pending.seconds_left(timeout), pending.ports.wall() + timeout)
-        found = await find(pending, create.lookup_of_answer(context_of(pending, decision), allowed), "answer", decision.rule, until)
+        found = await find(
+            pending, create.lookup_of_answer(context_of(pending, decision), allowed), "answer", decision.rule, until
+        )
     except Unavailable as problem:
         return _done(pending, nobody(problem), decision)
-    if found is None and pending.was_put_off("answer", decision.rule):  # its model was asked and paid, and is not asked again
+    # its model was asked and paid, and is not asked again
+    if found is None and pending.was_put_off("answer", decision.rule):
         return _done(pending, late(f"reviewer {reviewer} gave no verdict on the model's answer in time"), decision)
     done = None if found is not None else await sample(pending, decision, allowed)
     if done is not None:
@@ -262,7 +339,9 @@ async def sample_seen(pending: PendingRequest, decision: Decision, allowed: Allo
     if outcome is None:
         outcome = _looked_at(pending)
     model = (found.answer or {}).get("model")  # of an answer of before, the model that wrote it (R1)
-    return _done(pending, outcome, decision, done or Done(outcome, decision, model=model if isinstance(model, str) else None))
+    return _done(
+        pending, outcome, decision, done or Done(outcome, decision, model=model if isinstance(model, str) else None)
+    )
 
 
 def _looked_at(pending: PendingRequest) -> Outcome:
@@ -284,21 +363,34 @@ async def _approved(pending: PendingRequest, decision: Decision, escalated: Esca
     wanted = None if review.verdict is None else review.verdict.edits
     if allowed is None:
         pending.unfit = True
-        return _done(pending, Unanswered(Reason.REVIEW, detail=f"it was approved, but {escalated.why or 'no model can be asked'}"), decision)
+        return _done(
+            pending,
+            Unanswered(Reason.REVIEW, detail=f"it was approved, but {escalated.why or 'no model can be asked'}"),
+            decision,
+        )
     if wanted is not None:
         again = edits.decided_again(pending.book, pending.request, pending.situation, decision, wanted)
         if isinstance(again, str):
             pending.unfit = True
-            return _done(pending, Unanswered(Reason.REVIEW, detail=f"the edits of review {review.id} cannot be carried out: {again}"), decision)
+            return _done(
+                pending,
+                Unanswered(Reason.REVIEW, detail=f"the edits of review {review.id} cannot be carried out: {again}"),
+                decision,
+            )
         edited = msgspec.structs.replace(decision, act=msgspec.structs.replace(escalated, allowed=again))
         if pending.hold is not None:
-            await pending.hold.tried(None)  # what was reserved for the request as it was asked; its number and its slot stay
+            # what was reserved for the request as it was asked; its number and its slot stay
+            await pending.hold.tried(None)
             if (unreserved := await pending.hold.next_try(edited, pending.round)) is not None:
                 why, limit = unreserved
                 refused = Unanswered(Reason.LIMIT, detail=why if limit is None else f"rule {decision.rule}: {why}")
                 return _done(pending, refused, decision, Done(refused, decision, refused_by=limit))
         allowed, decision = again, edited
-    done = await sample_seen(pending, decision, allowed) if allowed.review_answer else await sample(pending, decision, allowed)
+    done = (
+        await sample_seen(pending, decision, allowed)
+        if allowed.review_answer
+        else await sample(pending, decision, allowed)
+    )
     outcome = done.outcome
     if isinstance(outcome, Answered) and outcome.decided_by == "policy":
         outcome = Answered(outcome.result, _whose(pending.verdict or review))
@@ -314,15 +406,23 @@ def _answered(pending: PendingRequest, review: Review, result: Mapping[str, Any]
     """A person's own answer, or a model's that they approved, checked against the request once more: only a fitting one
     is released (R36)."""
     outcome = shaped(pending, dict(result or {}), _whose(review))
-    problem = answers.fits(pending.request, strictjson.decode(outcome.result)) if isinstance(outcome, Answered) else None
+    problem = (
+        answers.fits(pending.request, strictjson.decode(outcome.result)) if isinstance(outcome, Answered) else None
+    )
     if isinstance(outcome, Answered) and problem is None:
         return outcome
     pending.unfit = True
-    return outcome if problem is None else Unanswered(Reason.REVIEW, detail=f"the answer of review {review.id} does not fit: {problem}")
+    return (
+        outcome
+        if problem is None
+        else Unanswered(Reason.REVIEW, detail=f"the answer of review {review.id} does not fit: {problem}")
+    )
 
 
 def _done(pending: PendingRequest, outcome: Outcome, decision: Decision, done: Done | None = None) -> Done:
-    made = Done(outcome, decision) if done is None else msgspec.structs.replace(done, outcome=outcome, decision=decision)
+    made = (
+        Done(outcome, decision) if done is None else msgspec.structs.replace(done, outcome=outcome, decision=decision)
+    )
     verdict = None if pending.verdict is None else pending.verdict.verdict
     told = verdict.reason if verdict is not None and verdict.word == "reject" and verdict.tell_server else ""
     return msgspec.structs.replace(made, review=pending.verdict, reviewed=pending.reviewed, told=told)

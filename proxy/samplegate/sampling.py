@@ -1,6 +1,8 @@
-"""A model answers: the first of the decision's models, and the next where one fails before its first token. One of the acts of ``acts.py``.
+"""A model answers: the first of the decision's models, and the next where one fails before its first token. One of the
+acts of ``acts.py``.
 
-Each try is reserved before it is sent and settled after. The answer passes the rule's content rules before anybody sees it.
+Each try is reserved before it is sent and settled after. The answer passes the rule's content rules before anybody sees
+it.
 """
 
 from __future__ import annotations
@@ -26,17 +28,20 @@ from samplegate.ports import offload
 from samplegate.request import PendingRequest
 
 TOKENIZER_MARGIN: Final = 1.25
-"""By how much an answer may be over the limit and still be passed on: models count tokens with tokenizers of their own (a deviation from R3)."""
+"""By how much an answer may be over the limit and still be passed on: models count tokens with tokenizers of their own
+(a deviation from R3)."""
 GRACE: Final = 0.25  # seconds for the sampler to say by itself that time is up: it knows whether anything was sent
 FALLS_BACK: Final[frozenset[Failure]] = frozenset(
     {"bad_key", "rate_limited", "unreachable", "unknown_model", "bad_request", "no_case", "crashed", "error"}
 )
-"""Failures that say nothing about the request: another model may do better. A refusal is an answer, and time that is gone is gone."""
+"""Failures that say nothing about the request: another model may do better. A refusal is an answer, and time that is
+gone is gone."""
 
 
 async def sample(pending: PendingRequest, decision: Decision, allowed: Allowed) -> Done:
     """Ask the models of a decision, in their order, until one answers."""
-    rule = None if allowed.timeout is None else allowed.timeout - pending.waited  # the wait for room is part of the rule's time
+    # the wait for room is part of the rule's time
+    rule = None if allowed.timeout is None else allowed.timeout - pending.waited
     limit = pending.seconds_left(rule)
     seconds = LONGEST if limit is None else limit
     if seconds <= 0:
@@ -76,7 +81,11 @@ class _Asking:
                 blocked = await self._turn_to(model)
                 if blocked is not None:  # a limit has no room for it: another may be cheaper
                     continue
-                fields = {"from": self._pending.attempts[-1].model, "to": model, "server": self._pending.round.origin.server}
+                fields = {
+                    "from": self._pending.attempts[-1].model,
+                    "to": model,
+                    "server": self._pending.round.origin.server,
+                }
                 self._pending.ports.note(Note("model.fallback", fields))
             answer = await self._ask()
             if isinstance(answer, Sampled):
@@ -101,7 +110,9 @@ class _Asking:
         if self._pending.hold is None:
             return None
         allowed = msgspec.structs.replace(self._allowed, models=(model,), params=asked.params)
-        unreserved = await self._pending.hold.next_try(msgspec.structs.replace(self._decision, act=allowed), self._pending.round)
+        unreserved = await self._pending.hold.next_try(
+            msgspec.structs.replace(self._decision, act=allowed), self._pending.round
+        )
         if unreserved is None:
             return None
         why, limit = unreserved
@@ -115,10 +126,14 @@ class _Asking:
         pending.attempts.append(Attempt(self.model, "cancelled", None, None, worst))
         pending.reserved_usd = None if worst is None or pending.reserved_usd is None else pending.reserved_usd + worst
         rest = max(self._until - pending.ports.clock(), 0.001)
-        answer = await pending.ports.sample(SampleRequest(self.model, self._params, rest), partial(pending.ports.progress, pending.round.id))
+        answer = await pending.ports.sample(
+            SampleRequest(self.model, self._params, rest), partial(pending.ports.progress, pending.round.id)
+        )
         spent = self._spent(answer)
         result = answer.failure if isinstance(answer, SampleFailed) else "ok"
-        pending.attempts[-1] = Attempt(self.model, result, answer.input_tokens, answer.output_tokens, 0 if spent is None else spent.usd)
+        pending.attempts[-1] = Attempt(
+            self.model, result, answer.input_tokens, answer.output_tokens, 0 if spent is None else spent.usd
+        )
         if pending.hold is not None:
             await pending.hold.tried(spent)
         return answer
@@ -128,7 +143,9 @@ class _Asking:
         if isinstance(answer, SampleFailed) and answer.free:
             return None
         book = self._pending.book
-        return costs.actual(book.model(self.model), book.catalogue[self.model], self._params, answer.input_tokens, answer.output_tokens)
+        return costs.actual(
+            book.model(self.model), book.catalogue[self.model], self._params, answer.input_tokens, answer.output_tokens
+        )
 
     async def _answered(self, answer: Sampled) -> Done:
         if answer.unknown_stop is not None:
@@ -140,24 +157,36 @@ class _Asking:
             outcome = over if isinstance(over, Unanswered) else None
         model = answer.model or self._pending.book.model(self.model).model
         if outcome is None:
-            result: dict[str, Any] = {"role": "assistant", "content": blocks[0] if len(blocks) == 1 else list(blocks), "model": model}
+            result: dict[str, Any] = {
+                "role": "assistant",
+                "content": blocks[0] if len(blocks) == 1 else list(blocks),
+                "model": model,
+            }
             if stop_reason is not None:
                 result["stopReason"] = stop_reason
             outcome = shaped(self._pending, result)
         done = self.done(outcome)
         return msgspec.structs.replace(
-            done, model=model, input_tokens=answer.input_tokens, output_tokens=answer.output_tokens, dropped=answer.dropped
+            done,
+            model=model,
+            input_tokens=answer.input_tokens,
+            output_tokens=answer.output_tokens,
+            dropped=answer.dropped,
         )
 
     def _overrun(self, answer: Sampled) -> Unanswered | bool | None:
-        """None where the answer is within the limit of output tokens (R3), True where it is over and passed on, else why it is withheld."""
+        """None where the answer is within the limit of output tokens (R3), True where it is over and passed on, else
+        why it is withheld."""
         most = int(self._params["maxTokens"])
         tokens = answer.output_tokens
         if tokens is None or tokens <= most:
             return None
         if self._rule.with_.on_overrun == "keep" and tokens <= most * TOKENIZER_MARGIN:
             return True
-        detail = f"model {self.model} gave {tokens} tokens where {most} was the most; the answer is withheld, ask another model"
+        detail = (
+            f"model {self.model} gave {tokens} tokens where {most} was the most; the answer is withheld, ask another"
+            " model"
+        )
         return Unanswered(Reason.MODEL, detail=detail)
 
     def _found(self, where: str, patterns: Mapping[str, int]) -> None:
@@ -176,7 +205,10 @@ class _Asking:
             for name, count in found.items():
                 self._redacted[name] = self._redacted.get(name, 0) + count
             if found and with_.secrets.answer == "stop":
-                return blocks, Unanswered(Reason.CONTENT, detail=f"the answer of model {self.model} holds a secret ({', '.join(sorted(found))})")
+                return blocks, Unanswered(
+                    Reason.CONTENT,
+                    detail=f"the answer of model {self.model} holds a secret ({', '.join(sorted(found))})",
+                )
             blocks = clean
         if with_.max_answer is not None and (size := redaction.size_of(blocks)) > with_.max_answer:
             what = f"the answer of model {self.model} has {size} bytes, and max_answer is {with_.max_answer}"

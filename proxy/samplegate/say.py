@@ -1,4 +1,5 @@
-"""Lines for the operator on stderr: each stays one line and drives nothing, for names and faults in it may be a peer's words. Not the log."""
+"""Lines for the operator on stderr: each stays one line and drives nothing, for names and faults in it may be a peer's
+words. Not the log."""
 
 from __future__ import annotations
 
@@ -16,7 +17,8 @@ def say(line: str) -> None:
 
 
 def escaped(text: str) -> str:
-    """What is no visible character (control, bidi, line ends, surrogates) as its escape, and no ``##``, with which CI systems are commanded.
+    """What is no visible character (control, bidi, line ends, surrogates) as its escape, and no ``##``, with which CI
+    systems are commanded.
 
     They look for it anywhere in a line; for ``::``, the other sign, only at its start, where our name stands.
     """

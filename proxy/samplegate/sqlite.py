@@ -1,4 +1,5 @@
-"""SQLite files: opening one, transactions that wait for other processes, the version of its tables, and errors in words for the operator.
+"""SQLite files: opening one, transactions that wait for other processes, the version of its tables, and errors in words
+for the operator.
 
 A file is created for its owner only, gets its name once its tables are complete, and uses WAL. The first transaction
 opens it, and the next one reopens it after a fault or if it was moved away or replaced. A step from an older version is
@@ -73,7 +74,8 @@ class Schema:
     table: str | None
     """The table that it asks, None for a pragma."""
     make: Callable[[Any], None]
-    """Make the tables from nothing or from an ``older`` version, within a write transaction of a ``File`` or a ``CoreFile``."""
+    """Make the tables from nothing or from an ``older`` version, within a write transaction of a ``File`` or a
+    ``CoreFile``."""
     contents: str
     """What is lost with the tables: ``reviews``."""
     another: str
@@ -82,7 +84,8 @@ class Schema:
     """The versions that ``make`` leads on from."""
 
     def is_current(self, db: sqlite3.Connection) -> bool:
-        """Whether the tables are of this version; False for an older one. Raises Fault for any other file, sqlite3.Error."""
+        """Whether the tables are of this version; False for an older one. Raises Fault for any other file,
+        sqlite3.Error."""
         tables = {name for (name,) in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
         if not tables:
             lost = f"it is empty, so its {self.contents} are lost"
@@ -101,9 +104,17 @@ class File:
     """One SQLite file. For one thread at a time."""
 
     def __init__(
-        self, path: Path, schema: Schema, *, pragmas: tuple[str, ...] = (), most_pages: int = MOST_PAGES, missing: str = "", synced: bool = False
+        self,
+        path: Path,
+        schema: Schema,
+        *,
+        pragmas: tuple[str, ...] = (),
+        most_pages: int = MOST_PAGES,
+        missing: str = "",
+        synced: bool = False,
     ) -> None:
-        """``missing``: what to do where there is no file, which is not made then; ``synced``: whether its name outlives a power cut."""
+        """``missing``: what to do where there is no file, which is not made then; ``synced``: whether its name outlives
+        a power cut."""
         self.path = path
         self._schema = schema
         self._pragmas = pragmas
@@ -120,9 +131,11 @@ class File:
 
     @contextlib.contextmanager
     def transaction(self, left: Callable[[], float], begin: str = "BEGIN IMMEDIATE") -> Iterator[sqlite3.Connection]:
-        """One transaction, committed when the block is left but by raising. Raises Fault for all that SQLite and the system refuse, also within it.
+        """One transaction, committed when the block is left but by raising. Raises Fault for all that SQLite and the
+        system refuse, also within it.
 
-        A lock is asked for at least once, and waited for as long as seconds are ``left``, which is asked again each time.
+        A lock is asked for at least once, and waited for as long as seconds are ``left``, which is asked again each
+        time.
         """
         undone = True
         try:
@@ -267,11 +280,14 @@ def through_core(db: sqlite3.Connection) -> Connection:
 
 def read_only(path: Path) -> sqlite3.Connection:
     """A connection that changes nothing. Raises sqlite3.Error."""
-    return sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, timeout=5.0, isolation_level=None, check_same_thread=False)
+    return sqlite3.connect(
+        f"{path.absolute().as_uri()}?mode=ro", uri=True, timeout=5.0, isolation_level=None, check_same_thread=False
+    )
 
 
 def pausing(what: Callable[[], T], left: Callable[[], float]) -> T:
-    """What comes of it, tried at least once and again as long as the file is locked and seconds are ``left``. Raises what it raises.
+    """What comes of it, tried at least once and again as long as the file is locked and seconds are ``left``. Raises
+    what it raises.
 
     SQLite's own busy timeout does not cover the switch to WAL, and cannot be interrupted.
     """

@@ -1,8 +1,8 @@
 """Pure. URLs: the host that all readers agree on, problems of a URL, and what a person should see of it.
 
-A rule's ``host`` is matched here and a person's browser opens the URL, so nothing counts as read that RFC 3986 and the browsers'
-standard could take to two hosts (R41): user names, backslashes, blanks, percent signs, numbers for addresses, trailing dots, IDNA 2003
-against its successors. No name is looked up, and no URL is fetched.
+A rule's ``host`` is matched here and a person's browser opens the URL, so nothing counts as read that RFC 3986 and the
+browsers' standard could take to two hosts (R41): user names, backslashes, blanks, percent signs, numbers for addresses,
+trailing dots, IDNA 2003 against its successors. No name is looked up, and no URL is fetched.
 """
 
 from __future__ import annotations
@@ -25,7 +25,9 @@ _MAX_LABEL: Final = 63
 _HIERARCHICAL: Final = frozenset({"http", "https", "ws", "wss", "ftp"})
 """Browsers find a host in these even where the two slashes are missing or are three."""
 _scheme: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):")
-_ambiguous: Final = re.compile(r"[\x00-\x20\x7f-\xa0\\\u1680\u180e\u2000-\u200f\u2028-\u202f\u205f-\u206f\u3000\ufeff\ud800-\udfff]")
+_ambiguous: Final = re.compile(
+    r"[\x00-\x20\x7f-\xa0\\\u1680\u180e\u2000-\u200f\u2028-\u202f\u205f-\u206f\u3000\ufeff\ud800-\udfff]"
+)
 _authority: Final = re.compile(r"//(\[[0-9A-Fa-f:.]+\]|[^/?#\[\]@:%]+)(?::([0-9]{0,5}))?(?=[/?#]|\Z)")
 _label: Final = re.compile(r"[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?\Z")
 _number: Final = re.compile(r"(?:.*\.)?(?:[0-9]+|0x[0-9a-f]*)\.?\Z", re.DOTALL)
@@ -67,7 +69,8 @@ def address_of(text: str) -> IPv4Address | IPv6Address | None:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether a host, without brackets, is this machine's own: `localhost`, 127.0.0.0/8 or ::1. Other names may be anybody's."""
+    """Whether a host, without brackets, is this machine's own: `localhost`, 127.0.0.0/8 or ::1. Other names may be
+    anybody's."""
     address = address_of(host)
     return host.lower().rstrip(".") == "localhost" if address is None else address.is_loopback
 
@@ -100,13 +103,15 @@ def target(url: str) -> Target | None:
         return None
     after = rest[authority.end() :]
     if after[:1] in ("?", "#") and "@" in after.partition("/")[0]:
-        return None  # https://good.example?@evil.example: old parsers look for the @ before they look for the end of the authority
+        # https://good.example?@evil.example: old parsers look for the @ before they look for the end of the authority
+        return None
     host = ascii_host(authority[1])
     return None if host is None else Target(name, host)
 
 
 def ascii_host(host: str) -> str | None:
-    """A host in its ASCII form, lower case, without brackets; None where the readers of host names disagree about it."""
+    """A host in its ASCII form, lower case, without brackets; None where the readers of host names disagree about
+    it."""
     if host[:1] == "[":
         try:
             address = IPv6Address(host[1:-1])
@@ -124,7 +129,8 @@ def _is_odd_number(host: str) -> bool:
 
 
 def _ascii_label(label: str) -> str | None:
-    """One label; a non-ASCII one only where IDNA 2003 and plain lower-casing give the same (ß and the joiners do not)."""
+    """One label; a non-ASCII one only where IDNA 2003 and plain lower-casing give the same (ß and the joiners do
+    not)."""
     if label.isascii():
         lower = label.lower()
         return lower if _label.match(lower) else None
@@ -179,7 +185,10 @@ def url_error(url: str, *, query: bool = False, secure: bool = False) -> str | N
     ``query``: whether it may have one. ``secure``: whether plain http is only accepted to this machine.
     """
     if len(url) > MAX_SETTING or _unseen.search(url):
-        return f"is no URL: it is longer than {MAX_SETTING} characters, or holds blanks or letters beyond ASCII; write them as %XX"
+        return (
+            f"is no URL: it is longer than {MAX_SETTING} characters, or holds blanks or letters beyond ASCII; write"
+            " them as %XX"
+        )
     parts = split(url)
     if parts is None:
         return "is no URL; write one like https://mcp.example.com/mcp"
@@ -198,7 +207,8 @@ def url_error(url: str, *, query: bool = False, secure: bool = False) -> str | N
 
 
 class ShownUrl(msgspec.Struct, frozen=True):
-    """``host`` in ASCII (punycode), ``host_unicode`` as it would be read; both "" where the URL has no host that all readers agree on."""
+    """``host`` in ASCII (punycode), ``host_unicode`` as it would be read; both "" where the URL has no host that all
+    readers agree on."""
 
     scheme: str
     host: str
@@ -218,7 +228,9 @@ def shown_url(url: str) -> ShownUrl:
     long = ["it is very long: look at its host first"] if len(url) > LONG else []
     parts = split(url)
     if parts is None:
-        return ShownUrl("", "", "", None, "", ("it cannot be read as an address", *_beyond_ascii(url, ""), *long), (url, "", ""))
+        return ShownUrl(
+            "", "", "", None, "", ("it cannot be read as an address", *_beyond_ascii(url, ""), *long), (url, "", "")
+        )
     is_split = "\\" in parts.netloc  # browsers take a backslash for a slash, and everybody else for a letter
     name = "" if is_split else parts.hostname or ""
     read = None if is_split else ascii_host(f"[{name}]" if ":" in name else name) if name else ""
@@ -249,7 +261,11 @@ def _doubts(url: str, parts: SplitResult, port: int | None) -> list[str]:
     if has_user(parts):
         found.append("it holds a user name before an @, which is not its host")
     if parts.scheme != "https":
-        found.append("it is not https: what is entered there can be read on its way" if parts.scheme == "http" else "it is no web address")
+        found.append(
+            "it is not https: what is entered there can be read on its way"
+            if parts.scheme == "http"
+            else "it is no web address"
+        )
     if port is not None:
         found.append(f"it names the port {port}")
     if target(url) is None and parts.username is None:
@@ -263,22 +279,30 @@ def _host_doubts(host: str | None) -> list[str]:
     if address_of(host) is not None:
         return ["its host is a number, no name"]
     if any(label.startswith("xn--") for label in host.split(".")):
-        return [f"its host has letters beyond ASCII, which may look like others; compare its ASCII form (punycode): {host}"]
+        return [
+            f"its host has letters beyond ASCII, which may look like others; compare its ASCII form (punycode): {host}"
+        ]
     return []
 
 
 def _beyond_ascii(url: str, name: str) -> list[str]:
-    """Letters beyond ASCII in a host that has no one reading: the ASCII form that programs may give it, where ``name`` is what most take for it."""
+    """Letters beyond ASCII in a host that has no one reading: the ASCII form that programs may give it, where ``name``
+    is what most take for it."""
     if name.isascii():
         found = _netloc.search(url)
         return ["there are letters beyond ASCII where its host should be"] if found and not found[0].isascii() else []
-    labels = [label if label.isascii() else _punycode(label) for label in name.split(".")] if len(name) <= _MAX_HOST else [""]
+    labels = (
+        [label if label.isascii() else _punycode(label) for label in name.split(".")]
+        if len(name) <= _MAX_HOST
+        else [""]
+    )
     form = f"programs may write it as {'.'.join(labels)}" if all(labels) else "it has no one form in ASCII"
     return [f"its host has letters beyond ASCII, which may look like others; {form}"]
 
 
 def _punycode(label: str) -> str:
-    """The label as ``xn--`` (RFC 3492), where it is letters, marks and digits alone, none of which stands for another, and not too long; else ""."""
+    """The label as ``xn--`` (RFC 3492), where it is letters, marks and digits alone, none of which stands for another,
+    and not too long; else ""."""
     plain = unicodedata.normalize("NFC", label.lower())
     if plain.isascii() or unicodedata.normalize("NFKC", plain) != plain or not all(_is_plain(c) for c in plain):
         return ""
@@ -294,4 +318,8 @@ def _unicode_label(label: str) -> str:
         text = label[4:].encode().decode("punycode")
     except (UnicodeError, ValueError, OverflowError):
         return label
-    return text if all(_is_plain(c) for c in text) and not text.isascii() and unicodedata.normalize("NFC", text) == text else label
+    return (
+        text
+        if all(_is_plain(c) for c in text) and not text.isascii() and unicodedata.normalize("NFC", text) == text
+        else label
+    )

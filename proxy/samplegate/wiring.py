@@ -1,4 +1,5 @@
-"""The gate's ports for one conversation, bound to what its process shares: clock, models, limits, decision log, counters. It decides nothing."""
+"""The gate's ports for one conversation, bound to what its process shares: clock, models, limits, decision log,
+counters. It decides nothing."""
 
 from __future__ import annotations
 
@@ -192,11 +193,17 @@ class Wires:
             await house.decisions.write(record)
         except Exception as problem:
             house.metrics.count("samplegate_records_failed_total", server=record.server)
-            self._recorded(record if record.outcome == "withdrawn" else replace(record, outcome="unanswered", reason=Reason.RECORDS))
+            self._recorded(
+                record
+                if record.outcome == "withdrawn"
+                else replace(record, outcome="unanswered", reason=Reason.RECORDS)
+            )
             if isinstance(problem, Unavailable):
                 raise
             house.log.error("record.faulty", decision_id=record.decision_id, exc_info=True)  # noqa: G201
-            raise Unavailable(f"decision log: a fault while writing ({type(problem).__name__}); the log has it") from problem
+            raise Unavailable(
+                f"decision log: a fault while writing ({type(problem).__name__}); the log has it"
+            ) from problem
         self._recorded(record)
 
     def _recorded(self, record: Record) -> None:
@@ -205,7 +212,8 @@ class Wires:
 
 
 def _level(record: Record) -> Level:
-    """An operator's mistake is an error; what a server does not get for want of a model, a limit, a record or a person is a warning."""
+    """An operator's mistake is an error; what a server does not get for want of a model, a limit, a record or a person
+    is a warning."""
     if any(attempt.result in ("bad_key", "unknown_model") for attempt in record.attempts):
         return "error"
     return "warning" if record.outcome == "unanswered" and record.reason in _WARNED else "info"
@@ -217,5 +225,6 @@ def _told(record: Record) -> dict[str, Any]:
 
 
 def realm_of(server: str, command: Sequence[str], url: str | None) -> str:
-    """What tells servers that nobody named apart: a verdict on what one asked is none on what another asks in the same words."""
+    """What tells servers that nobody named apart: a verdict on what one asked is none on what another asks in the same
+    words."""
     return "" if server != UNNAMED else json.dumps([list(command), url])

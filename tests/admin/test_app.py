@@ -24,7 +24,10 @@ pytestmark = pytest.mark.anyio
 TOKEN = b"a token of the operator's"
 BEARER = {"authorization": f"Bearer {TOKEN.decode()}"}
 UNCHANGED = ReloadReport("aaaaaaaaaaaa", "aaaaaaaaaaaa")
-PROBLEMS = ("policy.yaml:12:5: rules.2.effect: 'alow' is not one of allow, answer", "policy.yaml:14:1: rules.3: no effect")
+PROBLEMS = (
+    "policy.yaml:12:5: rules.2.effect: 'alow' is not one of allow, answer",
+    "policy.yaml:14:1: rules.3: no effect",
+)
 
 
 class Events:
@@ -81,7 +84,11 @@ def answering(report: ReloadReport) -> Callable[[], Any]:
 
 
 async def ask(
-    app: AdminApp, method: str, path: str, headers: Mapping[str, str] | Sequence[tuple[str, str]] = (), local: str | None = "127.0.0.1"
+    app: AdminApp,
+    method: str,
+    path: str,
+    headers: Mapping[str, str] | Sequence[tuple[str, str]] = (),
+    local: str | None = "127.0.0.1",
 ) -> Said:
     """The body is never received: ``receive`` would be a fault."""
     sent: list[Any] = []
@@ -103,7 +110,9 @@ async def ask(
     with anyio.fail_after(10):
         await app(scope, receive, send)
     start, body = sent
-    return Said(start["status"], {name.decode(): value.decode() for name, value in start["headers"]}, body["body"].decode())
+    return Said(
+        start["status"], {name.decode(): value.decode() for name, value in start["headers"]}, body["body"].decode()
+    )
 
 
 # --- what it tells
@@ -111,7 +120,11 @@ async def ask(
 
 async def test_metrics_are_what_was_handed_in_for_what_the_scrape_accepts() -> None:
     said = await ask(app_of(), "GET", "/metrics", [("accept", "application/openmetrics-text"), ("accept", "*/*")])
-    assert (200, "text/plain; version=0.0.4", "# application/openmetrics-text,*/*\n") == (said.status, said.headers["content-type"], said.body)
+    assert (200, "text/plain; version=0.0.4", "# application/openmetrics-text,*/*\n") == (
+        said.status,
+        said.headers["content-type"],
+        said.body,
+    )
 
 
 async def test_a_loop_that_turns_is_alive_though_nothing_is_ready() -> None:
@@ -131,17 +144,25 @@ async def test_a_loop_that_turns_is_alive_though_nothing_is_ready() -> None:
         ),
     ],
 )
-async def test_readiness_names_each_thing_that_is_not_ready(missing: list[str], status: int, text: str, value: object) -> None:
+async def test_readiness_names_each_thing_that_is_not_ready(
+    missing: list[str], status: int, text: str, value: object
+) -> None:
     app = app_of(ready=lambda: missing)
     plain = await ask(app, "GET", "/readyz")
     assert (status, text, "text/plain; charset=utf-8") == (plain.status, plain.body, plain.headers["content-type"])
     program = await ask(app, "GET", "/readyz", {"accept": "application/json"})
-    assert (status, value, "application/json") == (program.status, json.loads(program.body), program.headers["content-type"])
+    assert (status, value, "application/json") == (
+        program.status,
+        json.loads(program.body),
+        program.headers["content-type"],
+    )
 
 
 @pytest.mark.parametrize("path", ["/", "/version"])
 async def test_what_runs_is_told_as_json(path: str) -> None:
-    assert {"version": "1.2.3", "policy": "aaaaaaaaaaaa", "servers": ["db"]} == json.loads((await ask(app_of(), "GET", path)).body)
+    assert {"version": "1.2.3", "policy": "aaaaaaaaaaaa", "servers": ["db"]} == json.loads(
+        (await ask(app_of(), "GET", path)).body
+    )
 
 
 @pytest.mark.parametrize("path", ["/metrics", "/healthz", "/readyz", "/version", "/"])
@@ -195,7 +216,10 @@ async def test_another_method_is_told_which_there_is(method: str, path: str, all
 @pytest.mark.parametrize("path", ["/nothing", "/metrics/", "/servers/db/mcp", "//reload", "/reload/../metrics"])
 async def test_what_is_not_here_is_not_found(path: str) -> None:
     said = await ask(app_of(), "GET", path)
-    assert (404, "nothing is here; there are /, /healthz, /metrics, /readyz, /reload, /version\n") == (said.status, said.body)
+    assert (404, "nothing is here; there are /, /healthz, /metrics, /readyz, /reload, /version\n") == (
+        said.status,
+        said.body,
+    )
 
 
 @pytest.mark.parametrize("length", [str(MAX_BODY + 1), "9" * 30, "-1", "1e9", "²"])
@@ -210,7 +234,17 @@ async def test_a_small_body_is_not_read_and_its_connection_is_not_used_again(bod
 
 
 @pytest.mark.parametrize(
-    "host", ["localhost", "localhost:9464", "LOCALHOST.:80", "127.0.0.1:9464", "[::1]:9464", "[::1]", "10.0.0.7", "gate.internal:1"]
+    "host",
+    [
+        "localhost",
+        "localhost:9464",
+        "LOCALHOST.:80",
+        "127.0.0.1:9464",
+        "[::1]:9464",
+        "[::1]",
+        "10.0.0.7",
+        "gate.internal:1",
+    ],
 )
 async def test_a_listener_on_loopback_is_called_by_an_address_or_a_name_of_its_own(host: str) -> None:
     assert 200 == (await ask(app_of(hosts=["gate.internal"]), "GET", "/metrics", {"host": host})).status
@@ -218,7 +252,16 @@ async def test_a_listener_on_loopback_is_called_by_an_address_or_a_name_of_its_o
 
 @pytest.mark.parametrize("local", ["127.0.0.1", "127.9.9.9", "::1", "::ffff:127.0.0.1"])
 @pytest.mark.parametrize(
-    "host", ["evil.example", "evil.example:9464", "localhost.evil.example", "127.0.0.1.evil.example", "", "[evil]", "[::1].evil.example"]
+    "host",
+    [
+        "evil.example",
+        "evil.example:9464",
+        "localhost.evil.example",
+        "127.0.0.1.evil.example",
+        "",
+        "[evil]",
+        "[::1].evil.example",
+    ],
 )
 async def test_a_web_page_whose_name_was_made_to_lead_here_gets_nothing(host: str, local: str) -> None:
     for method, path in (("GET", "/metrics"), ("POST", "/reload"), ("GET", "/nothing")):
@@ -263,7 +306,10 @@ async def test_without_a_token_in_the_settings_nobody_reloads() -> None:
     for headers in ({}, BEARER, {"authorization": "Bearer "}):
         for token in (None, b""):
             said = await ask(app_of(token=token), "POST", "/reload", headers)
-            assert (403, "reload: there is no token for it; set admin_token_file in the settings, or send the process SIGHUP\n") == (
+            assert (
+                403,
+                "reload: there is no token for it; set admin_token_file in the settings, or send the process SIGHUP\n",
+            ) == (
                 said.status,
                 said.body,
             )
@@ -287,7 +333,9 @@ async def test_a_wrong_token_sets_nothing_off(authorization: list[str], why: str
         pytest.fail("it was reloaded")
 
     log = Events()
-    said = await ask(app_of(reload=reload, log=log), "POST", "/reload", [("authorization", value) for value in authorization])
+    said = await ask(
+        app_of(reload=reload, log=log), "POST", "/reload", [("authorization", value) for value in authorization]
+    )
     assert (401, 'Bearer realm="samplegate admin"') == (said.status, said.headers["www-authenticate"])
     assert said.body.startswith(f"reload: {why} was given")
     assert TOKEN.decode() not in said.body + str(log.seen)
@@ -329,10 +377,18 @@ async def test_a_refused_reload_names_every_problem_and_what_stays_in_force() ->
     report = ReloadReport("aaaaaaaaaaaa", "aaaaaaaaaaaa", problems=PROBLEMS)
     app = app_of(reload=answering(report))
     plain = await ask(app, "POST", "/reload", BEARER)
-    assert (422, ["refused: nothing has changed, policy aaaaaaaaaaaa stays in force", *PROBLEMS]) == (plain.status, plain.body.splitlines())
+    assert (422, ["refused: nothing has changed, policy aaaaaaaaaaaa stays in force", *PROBLEMS]) == (
+        plain.status,
+        plain.body.splitlines(),
+    )
     program = await ask(app, "POST", "/reload", {**BEARER, "accept": "application/json"})
     found = json.loads(program.body)
-    assert (422, "refused", list(PROBLEMS), "aaaaaaaaaaaa") == (program.status, found["result"], found["problems"], found["policy"])
+    assert (422, "refused", list(PROBLEMS), "aaaaaaaaaaaa") == (
+        program.status,
+        found["result"],
+        found["problems"],
+        found["policy"],
+    )
 
 
 async def test_where_there_can_be_no_reload_now_it_is_said() -> None:
@@ -389,7 +445,14 @@ async def test_over_a_real_socket() -> None:
             group.start_soon(server.serve, [listener])
             found = await anyio.to_thread.run_sync(_real, port)
             server.should_exit = True
-    assert [(200, "alive\n"), (200, ""), (405, "/reload takes POST\n"), (200, "unchanged\n"), (413, found[4][1]), (403, found[5][1])] == found
+    assert [
+        (200, "alive\n"),
+        (200, ""),
+        (405, "/reload takes POST\n"),
+        (200, "unchanged\n"),
+        (413, found[4][1]),
+        (403, found[5][1]),
+    ] == found
 
 
 def _real(port: int) -> list[tuple[int, str]]:

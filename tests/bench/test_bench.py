@@ -35,7 +35,9 @@ def test_calls_pass_through_the_floor() -> None:
 
 
 def test_starts_are_timed() -> None:
-    assert all(took > 0 for took in startup.measure(FLOOR, {"bare": 1, "floor": 1, "gate": 0, "peer": 0}, Faults()).values())
+    assert all(
+        took > 0 for took in startup.measure(FLOOR, {"bare": 1, "floor": 1, "gate": 0, "peer": 0}, Faults()).values()
+    )
 
 
 def test_large_frames_pass_both_ways() -> None:
@@ -89,7 +91,7 @@ def test_the_endpoint_answers_whole_and_streamed_alike() -> None:
 
 
 def test_a_lap_of_refused_samples_is_none() -> None:
-    asking = b'{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"sample","arguments":{"count":1,"at_once":1}}}\n'
+    asking = b'{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"sample","arguments":{"count":1,"at_once":1}}}\n'  # noqa: E501
     refusal = b'{"jsonrpc":"2.0","id":0,"error":{"code":-1,"message":"no"}}\n'
     done = subprocess.run(sampling.SERVER, input=asking + refusal, capture_output=True, timeout=20, check=False)
     assert 1 == done.returncode
@@ -98,7 +100,9 @@ def test_a_lap_of_refused_samples_is_none() -> None:
 
 def test_a_variant_that_ends_early_is_named() -> None:
     with pytest.raises(RuntimeError, match="ended before it answered"):
-        startup.measure([Variant("bare", (sys.executable, "-c", "pass"))], {"bare": 1, "floor": 0, "gate": 0, "peer": 0}, Faults())
+        startup.measure(
+            [Variant("bare", (sys.executable, "-c", "pass"))], {"bare": 1, "floor": 0, "gate": 0, "peer": 0}, Faults()
+        )
 
 
 def figures() -> Figures:
@@ -116,7 +120,11 @@ def figures() -> Figures:
         gate_memory=Memory(60, 50, 2),
         python_memory=Memory(8.5, 4),
         worker_memory=Memory(260, 250, 3),
-        decisions=[Speed(1, 2.42, 3.0, 400_000, 2.1), Speed(100, 40.0, 60.0, 25_000, 38.0), Speed(1000, 200.0, 300.0, 5_000, 190.0)],
+        decisions=[
+            Speed(1, 2.42, 3.0, 400_000, 2.1),
+            Speed(100, 40.0, 60.0, 25_000, 38.0),
+            Speed(1000, 200.0, 300.0, 5_000, 190.0),
+        ],
         ledger=[Ledger("memory", 100_000, 20.0, 22.0, 1.1, 380.0), Ledger("SQLite", 100_000, 200.0, 500.0, 2.5, 70.0)],
         sampling=[Sampling(16, 90.0, 100.0, 200.0, 0.91)],
     )
@@ -165,13 +173,22 @@ def test_rows_are_printed_as_they_are_measured() -> None:
         table.add([row])
         printed.append(out.getvalue())
     assert printed[0].startswith("Measured on 2 cores.")
-    first = "| a call passed through, p50 | +60 us (3.00 x the floor) | floor +20 us; bare server 40 us | at most 2.5 x the floor | missed |"
+    first = (
+        "| a call passed through, p50 | +60 us (3.00 x the floor) | floor +20 us; bare server 40 us | at most 2.5 x the"
+        " floor | missed |"
+    )
     assert printed[0].endswith(first + "\n")
     assert "| a decision over 1 rule | 2.4 us, p99 3.0 us, 400,000 a second |  | no goal |  |" in printed[-1]
     for text in (
-        "among 100,000 accounts, in memory | 22 us (1.10 x), 380 bytes an account | among 10 accounts 20 us | at most 2 x | met |",
+        (
+            "among 100,000 accounts, in memory | 22 us (1.10 x), 380 bytes an account | among 10 accounts 20 us | at"
+            " most 2 x | met |"
+        ),
         "| 90 a second (0.91 x litellm) | litellm called directly 100 a second, without a stream 200 | no goal |  |",
-        "| the same with the models' worker | +252 MiB RSS, +246 MiB PSS, 3 processes | without its worker +52 MiB RSS, +46 MiB PSS | no goal |  |",
+        (
+            "| the same with the models' worker | +252 MiB RSS, +246 MiB PSS, 3 processes | without its worker +52 MiB"
+            " RSS, +46 MiB PSS | no goal |  |"
+        ),
     ):
         assert text in printed[-1]
 
@@ -234,7 +251,9 @@ def test_a_measurement_that_fails_is_a_row_and_the_next_one_follows(capsys: pyte
     bench.step("start-up", broken)
     bench.step("memory", lambda: [Row("memory", "1 MiB", "")])
     printed = capsys.readouterr().out.splitlines()
-    assert ["| start-up | failed: no such / thing |  |  | missed |", "| memory | 1 MiB |  | no goal |  |"] == printed[-2:]
+    assert ["| start-up | failed: no such / thing |  |  | missed |", "| memory | 1 MiB |  | no goal |  |"] == printed[
+        -2:
+    ]
     assert bench.failed
 
 
@@ -248,6 +267,8 @@ def test_a_quick_run_measures_the_gate() -> None:
     assert {"bare", "floor", "gate"} == set(figures["latency"])
     assert [1, 16] == [one["at_once"] for one in figures["sampling"] if one["gate"] > 0]
     assert ["memory", "SQLite"] == [one["place"] for one in figures["ledger"]]
-    assert {"floor", "forwarding", "gate, stdio behind", "gate, HTTP behind"} == {call["name"] for call in figures["calls"]["calls"]}
+    assert {"floor", "forwarding", "gate, stdio behind", "gate, HTTP behind"} == {
+        call["name"] for call in figures["calls"]["calls"]
+    }
     assert [0, 0] == [one["errors"] for one in figures["sessions"]]
     assert (0, 0) == (figures["rounds"]["lost"], figures["reloads"]["failed"])

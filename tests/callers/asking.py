@@ -85,7 +85,12 @@ class World:
         await send({"type": "http.response.body", "body": b"yes"})
 
     async def ask(
-        self, headers: Sequence[tuple[bytes, bytes]] = (HOST,), *, path: str = "/servers/docs/mcp", method: str = "POST", token: str | None = None
+        self,
+        headers: Sequence[tuple[bytes, bytes]] = (HOST,),
+        *,
+        path: str = "/servers/docs/mcp",
+        method: str = "POST",
+        token: str | None = None,
     ) -> Answer:
         """One request; ``token`` goes with it as a bearer token."""
         sent: list[Message] = []
@@ -98,13 +103,22 @@ class World:
 
         bearer = [] if token is None else [(b"authorization", b"Bearer " + token.encode())]
         before = len(self.scopes)
-        scope = {"type": "http", "method": method, "path": path, "query_string": b"", "headers": [*headers, *bearer], "client": ("192.0.2.7", 5)}
+        scope = {
+            "type": "http",
+            "method": method,
+            "path": path,
+            "query_string": b"",
+            "headers": [*headers, *bearer],
+            "client": ("192.0.2.7", 5),
+        }
         await self.guard(scope, receive, send)
         start = sent[0]
         found = {name.decode(): value.decode() for name, value in start["headers"]}
         reached = self.scopes[-1] if len(self.scopes) > before else None
         names = [name.decode() for name, _ in start["headers"]]
-        return Answer(start["status"], found, b"".join(message.get("body", b"") for message in sent[1:]), reached, names)
+        return Answer(
+            start["status"], found, b"".join(message.get("body", b"") for message in sent[1:]), reached, names
+        )
 
     def refusals(self) -> list[Mapping[str, object]]:
         return [labels for name, labels in self.journal.counted if name == "samplegate_http_refused_total"]

@@ -19,11 +19,16 @@ ISSUER: Final = "https://login.example.com"
 AUDIENCE: Final = "https://gate.example.com"
 
 
-_CURVES: Final[dict[str, Callable[[], ec.EllipticCurve]]] = {"ES256": ec.SECP256R1, "ES384": ec.SECP384R1, "ES512": ec.SECP521R1}
+_CURVES: Final[dict[str, Callable[[], ec.EllipticCurve]]] = {
+    "ES256": ec.SECP256R1,
+    "ES384": ec.SECP384R1,
+    "ES512": ec.SECP521R1,
+}
 
 
 def private(name: str, algorithm: str) -> Any:
-    """The private key of that name, one for all RSA algorithms; generated once, because RSA keys are slow to generate."""
+    """The private key of that name, one for all RSA algorithms; generated once, because RSA keys are slow to
+    generate."""
     return _private(name, "RSA" if algorithm.startswith(("RS", "PS")) else algorithm)
 
 
@@ -36,7 +41,9 @@ def _private(name: str, kind: str) -> Any:
 
 def public(name: str, algorithm: str, **more: Any) -> dict[str, Any]:
     """The same as an entry of a key set."""
-    shape: Any = {"E": ECAlgorithm, "R": RSAAlgorithm, "P": RSAAlgorithm}[algorithm[0]] if algorithm != "EdDSA" else OKPAlgorithm
+    shape: Any = (
+        {"E": ECAlgorithm, "R": RSAAlgorithm, "P": RSAAlgorithm}[algorithm[0]] if algorithm != "EdDSA" else OKPAlgorithm
+    )
     written: dict[str, Any] = shape.to_jwk(private(name, algorithm).public_key(), as_dict=True)
     return {**{key: value for key, value in written.items() if key != "key_ops"}, "kid": name, "use": "sig", **more}
 
@@ -45,14 +52,23 @@ def key_set(*keys: dict[str, Any]) -> bytes:
     return json.dumps({"keys": list(keys)}).encode()
 
 
-def mint(name: str = "k", algorithm: str = "ES256", *, header: dict[str, Any] | None = None, now: float | None = None, **claims: Any) -> str:
+def mint(
+    name: str = "k",
+    algorithm: str = "ES256",
+    *,
+    header: dict[str, Any] | None = None,
+    now: float | None = None,
+    **claims: Any,
+) -> str:
     """A token that is good unless something is said otherwise; a claim or header that is None is left out."""
     at = int(time.time() if now is None else now)
     said = {"iss": ISSUER, "aud": AUDIENCE, "sub": "alice", "iat": at, "exp": at + 300, **claims}
     headers = {"kid": name, **(header or {})}
     payload = {key: value for key, value in said.items() if value is not None}
     named = {key: value for key, value in headers.items() if value is not None}
-    return jwt.PyJWS().encode(json.dumps(payload).encode(), private(name, algorithm), algorithm=algorithm, headers=named)
+    return jwt.PyJWS().encode(
+        json.dumps(payload).encode(), private(name, algorithm), algorithm=algorithm, headers=named
+    )
 
 
 class Endpoint:

@@ -55,7 +55,10 @@ async def test_the_issuers_metadata_says_where_its_keys_are(place: str) -> None:
 
 
 def test_an_issuer_with_a_path_has_its_metadata_where_the_standards_say() -> None:
-    assert ("https://x/t/.well-known/openid-configuration", "https://x/.well-known/oauth-authorization-server/t") == metadata_urls("https://x/t/")
+    assert (
+        "https://x/t/.well-known/openid-configuration",
+        "https://x/.well-known/oauth-authorization-server/t",
+    ) == metadata_urls("https://x/t/")
 
 
 @pytest.mark.parametrize(
@@ -111,7 +114,9 @@ async def test_an_issuer_that_never_answers_is_given_up() -> None:
     server = await asyncio.start_server(lambda _, writer: heard.append(writer), "127.0.0.1", 0)
     async with server:
         port = server.sockets[0].getsockname()[1]
-        assert "did not answer in time" in await why_not(JwtSettings("https://x", jwks_url=f"http://127.0.0.1:{port}/keys?token=x"), seconds=0.2)
+        assert "did not answer in time" in await why_not(
+            JwtSettings("https://x", jwks_url=f"http://127.0.0.1:{port}/keys?token=x"), seconds=0.2
+        )
         for writer in heard:
             writer.close()
 

@@ -23,7 +23,9 @@ from tests.callers.issuer import Endpoint, key_set, mint, public
 pytestmark = pytest.mark.anyio
 
 CI, OPS = "c" * 40, "o" * 40
-STATIC = CallerSettings(tokens=tuple(Token(name, hashlib.sha256(text.encode()).hexdigest()) for name, text in (("ci", CI), ("ops", OPS))))
+STATIC = CallerSettings(
+    tokens=tuple(Token(name, hashlib.sha256(text.encode()).hexdigest()) for name, text in (("ci", CI), ("ops", OPS)))
+)
 GATE = "https://gate.example.com"
 
 
@@ -64,9 +66,15 @@ async def test_what_a_caller_shows_goes_no_further_whatever_it_is_and_whether_it
 
 async def test_that_one_host_was_let_in_lets_no_other_in() -> None:
     world, page = World(), (b"origin", b"http://localhost")
-    statuses = [(await world.ask([host, *more])).status for host in (HOST, HOST, (b"host", b"evil.example.com")) for more in ([], [page])]
+    statuses = [
+        (await world.ask([host, *more])).status
+        for host in (HOST, HOST, (b"host", b"evil.example.com"))
+        for more in ([], [page])
+    ]
     assert [200, 200, 200, 200, 421, 421] == statuses
-    assert [403, 200] == [(await world.ask([HOST, (b"origin", origin)])).status for origin in (b"http://evil.example.com", page[1])]
+    assert [403, 200] == [
+        (await world.ask([HOST, (b"origin", origin)])).status for origin in (b"http://evil.example.com", page[1])
+    ]
 
 
 async def test_each_caller_is_who_its_own_request_says_it_is() -> None:
@@ -102,7 +110,9 @@ async def test_a_header_with_two_readings_is_refused(headers: list[tuple[bytes, 
     assert [{"server": "docs", "reason": "headers"}] == world.refusals()
 
 
-@pytest.mark.parametrize("value", [b"Basic " + CI.encode(), CI.encode(), b"Bearer " + b"a" * 100_000, b"Bearer \xff", b"Bearer"])
+@pytest.mark.parametrize(
+    "value", [b"Basic " + CI.encode(), CI.encode(), b"Bearer " + b"a" * 100_000, b"Bearer \xff", b"Bearer"]
+)
 async def test_what_is_no_bearer_token_is_none(value: bytes) -> None:
     answer = await World(STATIC).ask([HOST, (b"authorization", value)])
     assert (401, None) == (answer.status, answer.scope)
@@ -129,7 +139,14 @@ async def test_a_forged_host_or_origin_is_refused_before_anything_else(
 
 
 async def test_a_path_without_a_server_comes_through_for_nobody() -> None:
-    for path in ("/", "/servers/none/mcp", "/servers/docs/mcp/", "/servers/docs/../db/mcp", "//servers/docs/mcp", "/mcp"):
+    for path in (
+        "/",
+        "/servers/none/mcp",
+        "/servers/docs/mcp/",
+        "/servers/docs/../db/mcp",
+        "//servers/docs/mcp",
+        "/mcp",
+    ):
         answer = await World().ask(path=path)
         assert (404, None) == (answer.status, answer.scope)
         assert 401 == (await World(STATIC).ask(path=path)).status
@@ -196,7 +213,10 @@ async def test_a_client_without_a_token_is_led_to_the_issuer() -> None:
     async with Endpoint().serving() as endpoint:
         world = World(jwt_callers(endpoint, scopes=("mcp", "tools")))
         answer = await world.ask()
-        wanted = f'Bearer scope="mcp tools", resource_metadata="{GATE}/.well-known/oauth-protected-resource/servers/docs/mcp"'
+        wanted = (
+            'Bearer scope="mcp tools",'
+            f' resource_metadata="{GATE}/.well-known/oauth-protected-resource/servers/docs/mcp"'
+        )
         assert (401, wanted) == (answer.status, answer.headers["www-authenticate"])
         metadata = await world.ask(path="/.well-known/oauth-protected-resource/servers/docs/mcp", method="GET")
         assert 200 == metadata.status
@@ -208,7 +228,9 @@ async def test_a_client_without_a_token_is_led_to_the_issuer() -> None:
         }
         assert expected == metadata.json
         assert GATE == (await world.ask(path="/.well-known/oauth-protected-resource", method="GET")).json["resource"]
-        assert 401 == (await world.ask(path="/.well-known/oauth-protected-resource/servers/none/mcp", method="GET")).status
+        assert (
+            401 == (await world.ask(path="/.well-known/oauth-protected-resource/servers/none/mcp", method="GET")).status
+        )
         assert 401 == (await world.ask(path="/.well-known/openid-configuration", method="GET")).status
 
 
@@ -234,7 +256,9 @@ async def test_a_daemon_below_a_path_names_its_resources_with_it() -> None:
     async with Endpoint().serving() as endpoint:
         callers = jwt_callers(endpoint)
         world = World(CallerSettings((), None, callers.jwt, f"{GATE}/gate"))
-        where = re.findall(r'resource_metadata="https://gate.example.com(.*?)"', (await world.ask()).headers["www-authenticate"])
+        where = re.findall(
+            r'resource_metadata="https://gate.example.com(.*?)"', (await world.ask()).headers["www-authenticate"]
+        )
         assert ["/.well-known/oauth-protected-resource/gate/servers/docs/mcp"] == where
         assert f"{GATE}/gate/servers/docs/mcp" == (await world.ask(path=where[0], method="GET")).json["resource"]
 
@@ -285,7 +309,9 @@ async def test_while_the_issuer_is_silent_known_keys_hold_and_static_tokens_alwa
         now[0] += 1
         await world.guard.aclose()
         assert 503 == (await world.ask(token=mint(aud=GATE, sub="carol"))).status
-        results = [labels["result"] for name, labels in world.journal.counted if name == "samplegate_issuer_key_fetches_total"]
+        results = [
+            labels["result"] for name, labels in world.journal.counted if name == "samplegate_issuer_key_fetches_total"
+        ]
         assert ["failed", "ok"] == results[:2]
 
 
@@ -293,7 +319,12 @@ async def test_only_who_has_no_other_callers_is_unready_without_an_issuer() -> N
     async with Endpoint().serving() as endpoint:
         both = World(jwt_callers(endpoint))
         alone = World(CallerSettings((), None, jwt_callers(endpoint).jwt, GATE))
-        for world, expected in ((World(), None), (World(STATIC), None), (both, None), (alone, "the issuer's keys are not to be had")):
+        for world, expected in (
+            (World(), None),
+            (World(STATIC), None),
+            (both, None),
+            (alone, "the issuer's keys are not to be had"),
+        ):
             await world.guard.warm()
             assert expected == world.guard.unready()
             await world.guard.aclose()
@@ -304,7 +335,11 @@ async def test_no_message_and_no_line_holds_what_was_sent() -> None:
         endpoint.answers["/keys"] = 200, key_set(public("k", "ES256"))
         world = World(jwt_callers(endpoint))
         bad = mint("stranger", header={"kid": "k"}, sub="mallory")
-        answers = [await world.ask(token=bad), await world.ask(token="s3cret" * 8), await world.ask([(b"host", b"evil.example.com")])]
+        answers = [
+            await world.ask(token=bad),
+            await world.ask(token="s3cret" * 8),
+            await world.ask([(b"host", b"evil.example.com")]),
+        ]
         said = repr([(answer.headers, answer.body) for answer in answers]) + repr(world.journal.lines)
         assert not any(word in said for word in (bad, "mallory", "s3cret", "evil.example.com"))
 
@@ -317,7 +352,9 @@ async def test_a_flood_of_refusals_is_a_line_now_and_then_and_a_count_each_time(
     now[0] = SECONDS
     await world.ask()
     assert 501 == len(world.refusals())
-    assert [("caller.refused", {"server": "docs", "reason": "no_token", "status": 401, "peer": "192.0.2.7"})] == world.journal.lines[:1]
+    assert [
+        ("caller.refused", {"server": "docs", "reason": "no_token", "status": 401, "peer": "192.0.2.7"})
+    ] == world.journal.lines[:1]
     assert [499] == [fields["more"] for _, fields in world.journal.lines[1:]]
 
 
@@ -330,7 +367,9 @@ async def test_what_is_counted_are_metrics_that_there_are() -> None:
         await world.ask([(b"host", b"a b")])
         for name, labels in world.journal.counted:
             metrics.count(name, **labels)
-        assert ["ok", "path", "auth", "host"] == [labels.get("result") or labels["reason"] for _, labels in world.journal.counted]
+        assert ["ok", "path", "auth", "host"] == [
+            labels.get("result") or labels["reason"] for _, labels in world.journal.counted
+        ]
 
 
 async def test_other_settings_hold_from_the_next_request_on_and_the_issuers_keys_stay() -> None:
@@ -357,7 +396,9 @@ async def test_a_token_of_a_key_that_is_gone_is_not_taken_after_a_change_though_
         assert 200 == (await world.ask(token=token)).status
         endpoint.answers["/keys"] = 200, key_set(public("new", "ES256"))
         world.guard.change(world.settings(callers))
-        assert [401, 401, 200] == [(await world.ask(token=each)).status for each in (token, mint(aud=GATE, sub="b"), mint("new", aud=GATE))]
+        assert [401, 401, 200] == [
+            (await world.ask(token=each)).status for each in (token, mint(aud=GATE, sub="b"), mint("new", aud=GATE))
+        ]
         await world.guard.aclose()
 
 
@@ -376,11 +417,20 @@ async def test_settings_that_are_prepared_and_not_put_in_force_change_nothing() 
 async def test_pages_that_are_named_may_read_answers_and_no_others() -> None:
     page = (b"origin", b"https://app.example.com")
     world = World(STATIC, allowed_origins=("https://app.example.com",))
-    asked = [HOST, page, (b"access-control-request-method", b"POST"), (b"access-control-request-headers", b"authorization")]
+    asked = [
+        HOST,
+        page,
+        (b"access-control-request-method", b"POST"),
+        (b"access-control-request-headers", b"authorization"),
+    ]
     answer = await world.ask(asked, method="OPTIONS")
     assert (204, None) == (answer.status, answer.scope)
-    assert ("https://app.example.com", "authorization") == tuple(answer.headers[f"access-control-allow-{name}"] for name in ("origin", "headers"))
-    forged = await world.ask([HOST, page, (b"access-control-request-headers", b"x\r\nset-cookie: a=b")], method="OPTIONS")
+    assert ("https://app.example.com", "authorization") == tuple(
+        answer.headers[f"access-control-allow-{name}"] for name in ("origin", "headers")
+    )
+    forged = await world.ask(
+        [HOST, page, (b"access-control-request-headers", b"x\r\nset-cookie: a=b")], method="OPTIONS"
+    )
     assert (204, None) == (forged.status, forged.headers.get("access-control-allow-headers"))
     assert "https://app.example.com" == (await world.ask([HOST, page], token=CI)).headers["access-control-allow-origin"]
     assert "WWW-Authenticate" in (await world.ask([HOST, page])).headers["access-control-expose-headers"]
@@ -394,7 +444,9 @@ async def test_a_page_that_is_named_may_read_where_to_get_a_token() -> None:
     async with Endpoint().serving() as endpoint:
         world = World(jwt_callers(endpoint), allowed_origins=("https://app.example.com",))
         answer = await world.ask(
-            [HOST, (b"origin", b"https://app.example.com")], path="/.well-known/oauth-protected-resource/servers/docs/mcp", method="GET"
+            [HOST, (b"origin", b"https://app.example.com")],
+            path="/.well-known/oauth-protected-resource/servers/docs/mcp",
+            method="GET",
         )
         assert (200, "*") == (answer.status, answer.headers["access-control-allow-origin"])
         assert 1 == answer.names.count("access-control-allow-origin")

@@ -60,7 +60,12 @@ async def test_real_clients_get_through_with_a_good_token_only() -> None:
         jwt = JwtSettings("https://login.example.com", jwks_url=f"{endpoint.url}/keys")
         world = World(CallerSettings(STATIC.tokens, None, jwt, GATE))
         async with serving(world) as url, aiohttp.ClientSession() as http:
-            for token, status, caller in ((CI, 200, ["ci"]), (mint(aud=GATE), 200, ["jwt:alice"]), ("x" * 64, 401, []), (mint(aud="x"), 401, [])):
+            for token, status, caller in (
+                (CI, 200, ["ci"]),
+                (mint(aud=GATE), 200, ["jwt:alice"]),
+                ("x" * 64, 401, []),
+                (mint(aud="x"), 401, []),
+            ):
                 world.scopes.clear()
                 async with http.post(url + PATH, headers={"Authorization": f"Bearer {token}"}, data=b"{}") as answer:
                     assert (status, caller) == (answer.status, [scope["samplegate.caller"] for scope in world.scopes])
@@ -94,12 +99,23 @@ async def test_a_listener_on_ipv6_is_reached_by_its_address() -> None:
 )
 async def test_what_comes_as_raw_bytes_is_seen_as_it_is(lines: bytes, status: bytes) -> None:
     async with serving(World()) as url:
-        assert status == await raw(url, b"GET " + PATH.encode() + b" HTTP/1.1\r\n" + lines + b"\r\nConnection: close\r\n\r\n")
+        assert status == await raw(
+            url, b"GET " + PATH.encode() + b" HTTP/1.1\r\n" + lines + b"\r\nConnection: close\r\n\r\n"
+        )
 
 
 async def test_a_path_in_disguise_is_the_path_that_the_router_would_see() -> None:
     async with serving(World()) as url:
         for path in ("/servers/%64ocs/mcp", "/servers/docs/mcp?x=/servers/db/mcp"):
-            assert b"200" == await raw(url, b"GET " + path.encode() + b" HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
-        for path in ("/servers/docs/../db/mcp", "/servers/db%2f..%2fdocs/mcp", "/servers/%2e%2e/mcp", "/servers/db/mcp"):
-            assert await raw(url, b"GET " + path.encode() + b" HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n") in (b"403", b"404")
+            assert b"200" == await raw(
+                url, b"GET " + path.encode() + b" HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
+            )
+        for path in (
+            "/servers/docs/../db/mcp",
+            "/servers/db%2f..%2fdocs/mcp",
+            "/servers/%2e%2e/mcp",
+            "/servers/db/mcp",
+        ):
+            assert await raw(
+                url, b"GET " + path.encode() + b" HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
+            ) in (b"403", b"404")

@@ -67,7 +67,9 @@ class Scene:
         self._count += 1
         async with asyncio.timeout(10):
             answer = await self.world.ask(token=mint(name, algorithm, aud=GATE, jti=str(self._count), **more))
-        return "200" if answer.status == 200 else f"{answer.status} {answer.json['error_description'].rpartition(': ')[2]}"
+        return (
+            "200" if answer.status == 200 else f"{answer.status} {answer.json['error_description'].rpartition(': ')[2]}"
+        )
 
     async def fetches(self, expected: int) -> int:
         """How often the keys were fetched, once the fetches that are expected have ended."""
@@ -75,7 +77,11 @@ class Scene:
         return max(len(self._ended()), len(self.endpoint.asked))
 
     def _ended(self) -> list[object]:
-        return [labels["result"] for name, labels in self.world.journal.counted if name == "samplegate_issuer_key_fetches_total"]
+        return [
+            labels["result"]
+            for name, labels in self.world.journal.counted
+            if name == "samplegate_issuer_key_fetches_total"
+        ]
 
 
 @contextlib.asynccontextmanager
@@ -101,7 +107,11 @@ TIMELINES: Final[dict[str, list[tuple[float, Any, str, str, int]]]] = {
         (600, [NEW], "k", UNKNOWN, 3),
     ],
     "renewal due, long ago": [(0, [K], "k", "200", 1), (3_599, Late([NEW]), "k", "200", 2)],
-    "nobody called for longer than the grace": [(0, [K], "k", "200", 1), (3_600, [K], "k", "200", 2), (7_200, [NEW], "new", "200", 3)],
+    "nobody called for longer than the grace": [
+        (0, [K], "k", "200", 1),
+        (3_600, [K], "k", "200", 2),
+        (7_200, [NEW], "new", "200", 3),
+    ],
     "issuer down, within the grace and beyond": [
         (0, [K], "k", "200", 1),
         (600, DOWN, "k", "200", 2),
@@ -128,7 +138,11 @@ TIMELINES: Final[dict[str, list[tuple[float, Any, str, str, int]]]] = {
         (600, (200, b"{}"), "k", "200", 2),
         (601, [K], "k", "200", 2),
     ],
-    "a set without one usable key too": [(0, [K], "k", "200", 1), (600, [{"kty": "oct", "k": "AAAA"}], "k", "200", 2), (601, [K], "k", "200", 2)],
+    "a set without one usable key too": [
+        (0, [K], "k", "200", 1),
+        (600, [{"kty": "oct", "k": "AAAA"}], "k", "200", 2),
+        (601, [K], "k", "200", 2),
+    ],
     "unknown kid, again within the cooldown, and after it": [
         (0, [K], "k", "200", 1),
         (1, [K], "x", UNKNOWN, 2),
@@ -153,7 +167,12 @@ TIMELINES: Final[dict[str, list[tuple[float, Any, str, str, int]]]] = {
         (601, [NEW], "k", UNKNOWN, 4),
     ],
     "rotation a moment after any fetch is seen at once": [(0, [K], "k", "200", 1), (0, [NEW], "new", "200", 2)],
-    "rotation within the cooldown": [(0, [K], "k", "200", 1), (1, [K], "x", UNKNOWN, 2), (2, [NEW], "new", UNKNOWN, 2), (61, [NEW], "new", "200", 3)],
+    "rotation within the cooldown": [
+        (0, [K], "k", "200", 1),
+        (1, [K], "x", UNKNOWN, 2),
+        (2, [NEW], "new", UNKNOWN, 2),
+        (61, [NEW], "new", "200", 3),
+    ],
     "a reload fetches before the next answer": [
         (0, [K], "k", "200", 1),
         (1, [NEW], RELOAD, "", 1),
@@ -217,7 +236,16 @@ CHOICES: Final[dict[str, tuple[Published, str, str, str | None, str]]] = {
     "an empty kid": ([K], "k", "ES256", "", UNKNOWN),
     "a kid in other letters": ([K], "k", "ES256", "K", UNKNOWN),
     **{f"RSA key without alg, {name}": ([R], "r", name, "r", "200") for name in ALL[:6]},
-    **{f"RSA key with alg RS256, {name}": ([{**R, "alg": "RS256"}], "r", name, "r", "200" if name == "RS256" else UNKNOWN) for name in ALL[:6]},
+    **{
+        f"RSA key with alg RS256, {name}": (
+            [{**R, "alg": "RS256"}],
+            "r",
+            name,
+            "r",
+            "200" if name == "RS256" else UNKNOWN,
+        )
+        for name in ALL[:6]
+    },
     **{f"key without alg, {name}": ([public("e", name)], "e", name, "e", "200") for name in ALL[6:]},
     "a curve is for one algorithm": ([public("e", "ES384")], "e", "ES256", "e", UNKNOWN),
     "two of one name, the second signs": (SAME[:2], "same-1", "ES256", "same", "200"),
@@ -233,9 +261,21 @@ CHOICES: Final[dict[str, tuple[Published, str, str, str | None, str]]] = {
     "no use": ([{key: value for key, value in K.items() if key != "use"}], "k", "ES256", "k", "200"),
     "key_ops to sign": ([{**K, "key_ops": ["sign"]}, NEW], "k", "ES256", "k", UNKNOWN),
     "key_ops to verify": ([{**K, "key_ops": ["verify"]}], "k", "ES256", "k", "200"),
-    "a private key": ([RSAAlgorithm.to_jwk(private("r", "RS256"), as_dict=True) | {"kid": "r"}], "r", "RS256", "r", NO_KEYS),
+    "a private key": (
+        [RSAAlgorithm.to_jwk(private("r", "RS256"), as_dict=True) | {"kid": "r"}],
+        "r",
+        "RS256",
+        "r",
+        NO_KEYS,
+    ),
     "a weak key": ([{**WEAK, "kid": "r"}, K], "r", "RS256", "r", UNKNOWN),
-    "x5c, x5u and others are not looked at": ([{**K, "x5c": ["x"], "x5u": "https://evil.example.com", "x": K["x"]}], "k", "ES256", "k", "200"),
+    "x5c, x5u and others are not looked at": (
+        [{**K, "x5c": ["x"], "x5u": "https://evil.example.com", "x": K["x"]}],
+        "k",
+        "ES256",
+        "k",
+        "200",
+    ),
     "what is no object beside": ([5, K], "k", "ES256", "k", NO_KEYS),
     **{
         f"{name} beside": ([wrong, K], "k", "ES256", "k", "200")
@@ -271,7 +311,9 @@ CHOICES: Final[dict[str, tuple[Published, str, str, str | None, str]]] = {
 
 
 @pytest.mark.parametrize(("published", "name", "algorithm", "kid", "expected"), CHOICES.values(), ids=CHOICES.keys())
-async def test_of_a_key_set_a_token_gets(published: Published, name: str, algorithm: str, kid: str | None, expected: str) -> None:
+async def test_of_a_key_set_a_token_gets(
+    published: Published, name: str, algorithm: str, kid: str | None, expected: str
+) -> None:
     async with scene() as here:
         here.publish(published)
         assert expected == await here.call(name, algorithm, header={"kid": kid})
@@ -285,19 +327,37 @@ PROBLEMS: Final[dict[str, tuple[int, bytes, dict[str, str], str | None]]] = {
     "as large as allowed": (200, key_set(K).ljust(MAX_BYTES), {}, None),
     "oversized": (200, key_set(K).ljust(MAX_BYTES + 1), {}, "URL/keys: answered with more than 262144 bytes"),
     "a redirect": (302, b"", {"Location": "/other"}, "URL/keys: answered 302; give jwks_url or jwks_file"),
-    "a permanent redirect": (308, key_set(K), {"Location": "/other"}, "URL/keys: answered 308; give jwks_url or jwks_file"),
+    "a permanent redirect": (
+        308,
+        key_set(K),
+        {"Location": "/other"},
+        "URL/keys: answered 308; give jwks_url or jwks_file",
+    ),
     "not found": (404, b"", {}, "URL/keys: answered 404; give jwks_url or jwks_file"),
     "created": (201, key_set(K), {}, "URL/keys: answered 201; give jwks_url or jwks_file"),
     "no JSON": (200, b"<html>", {}, "URL/keys: it is no JSON Web Key Set; it must be an object with a list of keys"),
     "nothing": (200, b"", {}, "URL/keys: it is no JSON Web Key Set; it must be an object with a list of keys"),
-    "deep JSON": (200, b"[" * 100_000, {}, "URL/keys: it is no JSON Web Key Set; it must be an object with a list of keys"),
+    "deep JSON": (
+        200,
+        b"[" * 100_000,
+        {},
+        "URL/keys: it is no JSON Web Key Set; it must be an object with a list of keys",
+    ),
     "a list": (200, b"[]", {}, "URL/keys: it is no JSON Web Key Set; it must be an object with a list of keys"),
-    "keys that are no list": (200, b'{"keys": {}}', {}, "URL/keys: it is no JSON Web Key Set; it must be an object with a list of keys"),
+    "keys that are no list": (
+        200,
+        b'{"keys": {}}',
+        {},
+        "URL/keys: it is no JSON Web Key Set; it must be an object with a list of keys",
+    ),
     "no keys": (
         200,
         b'{"keys": []}',
         {},
-        "URL/keys: the key set has no public key that signs; RSA of 2048 bits and more, P-256, P-384, P-521 and Ed25519 are taken",
+        (
+            "URL/keys: the key set has no public key that signs; RSA of 2048 bits and more, P-256, P-384, P-521 and"
+            " Ed25519 are taken"
+        ),
     ),
     "101 keys": (200, key_set(*[K] * 101), {}, "URL/keys: the key set has more than 100 keys"),
     "no gzip though it says so": (
@@ -310,12 +370,17 @@ PROBLEMS: Final[dict[str, tuple[int, bytes, dict[str, str], str | None]]] = {
 
 
 @pytest.mark.parametrize(("status", "body", "headers", "problem"), PROBLEMS.values(), ids=PROBLEMS.keys())
-async def test_of_an_answer_the_log_says(status: int, body: bytes, headers: dict[str, str], problem: str | None) -> None:
+async def test_of_an_answer_the_log_says(
+    status: int, body: bytes, headers: dict[str, str], problem: str | None
+) -> None:
     async with scene() as here:
         here.endpoint.answers = {"/keys": (status, body), "/other": (200, key_set(K))}
         here.endpoint.headers = headers
         await here.world.guard.warm()
-        said = [(event, str(fields["problem"]).replace(here.endpoint.url, "URL")) for event, fields in here.world.journal.lines]
+        said = [
+            (event, str(fields["problem"]).replace(here.endpoint.url, "URL"))
+            for event, fields in here.world.journal.lines
+        ]
         assert ([] if problem is None else [("issuer_keys.failed", problem)]) == said
         assert ["/keys"] == here.endpoint.asked
         assert (NO_KEYS if problem else "200") == await here.call("k")
@@ -380,7 +445,9 @@ async def test_a_burst_of_calls_is_one_fetch() -> None:
         here.now = 600
         assert ["200"] * 100 == await asyncio.gather(*(here.call("k") for _ in range(100)))
         assert 2 == await here.fetches(2)
-        assert [UNKNOWN] * 100 == await asyncio.gather(*(here.call("k", header={"kid": f"x{number}"}) for number in range(100)))
+        assert [UNKNOWN] * 100 == await asyncio.gather(
+            *(here.call("k", header={"kid": f"x{number}"}) for number in range(100))
+        )
         assert 3 == await here.fetches(3)
         here.now = 10_000
         here.publish(DOWN)
@@ -469,7 +536,9 @@ async def test_only_https_goes_by_the_proxy_of_the_environment(monkeypatch: pyte
         here.publish([K])
         assert "200" == await here.call("k")
     assert not heard.done()
-    async with scene(CallerSettings(jwt=JwtSettings(ISSUER, jwks_url="https://login.example.com/keys"), resource=GATE)) as here:
+    async with scene(
+        CallerSettings(jwt=JwtSettings(ISSUER, jwks_url="https://login.example.com/keys"), resource=GATE)
+    ) as here:
         assert NO_KEYS == await here.call("k")
         assert b"CONNECT login.example.com:443 HTTP/1.1\r\n" == await asyncio.wait_for(heard, 5)
         problems = [fields["problem"] for event, fields in here.world.journal.lines if event == "issuer_keys.failed"]
@@ -480,7 +549,10 @@ async def test_only_https_goes_by_the_proxy_of_the_environment(monkeypatch: pyte
 async def test_metadata_leads_to_the_keys_once_for_each_fetch() -> None:
     async with Endpoint().serving() as endpoint:
         here = Scene(endpoint, CallerSettings(jwt=JwtSettings(endpoint.url), resource=GATE))
-        where, metadata = "/.well-known/openid-configuration", {"issuer": endpoint.url, "jwks_uri": f"{endpoint.url}/keys"}
+        where, metadata = (
+            "/.well-known/openid-configuration",
+            {"issuer": endpoint.url, "jwks_uri": f"{endpoint.url}/keys"},
+        )
         endpoint.answers[where] = 200, json.dumps(metadata).encode()
         here.publish([K])
         assert "200" == await here.call("k", iss=endpoint.url)

@@ -89,7 +89,10 @@ async def test_what_is_no_jwt_is_left_to_others() -> None:
 )
 async def test_a_token_that_is_not_for_us_now_is_refused(claims: dict[str, Any], reason: str) -> None:
     now = time.time()
-    at: dict[str, Any] = {name: int(now + value.total_seconds()) if isinstance(value, timedelta) else value for name, value in claims.items()}
+    at: dict[str, Any] = {
+        name: int(now + value.total_seconds()) if isinstance(value, timedelta) else value
+        for name, value in claims.items()
+    }
     assert reason == await refused(mint(**at))
 
 
@@ -140,7 +143,11 @@ async def test_anothers_signature_under_our_issuers_key_is_refused() -> None:
 
 async def test_what_a_header_says_of_keys_elsewhere_is_not_looked_at() -> None:
     own = public("stranger", "ES256")
-    token = mint("stranger", "ES256", header={"kid": "k", "jwk": own, "jku": "https://evil.example.com/keys", "x5u": "https://evil.example.com"})
+    token = mint(
+        "stranger",
+        "ES256",
+        header={"kid": "k", "jwk": own, "jku": "https://evil.example.com/keys", "x5u": "https://evil.example.com"},
+    )
     assert "signature" == await refused(token)
 
 
@@ -151,7 +158,11 @@ async def test_a_keys_name_is_only_looked_up(kid: str) -> None:
 
 @pytest.mark.parametrize(
     "header",
-    [{"alg": "ES256", "kid": 5}, {"alg": "ES256", "kid": "k", "typ": "logout+jwt"}, {"alg": "ES256", "kid": "k", "typ": ["JWT"]}],
+    [
+        {"alg": "ES256", "kid": 5},
+        {"alg": "ES256", "kid": "k", "typ": "logout+jwt"},
+        {"alg": "ES256", "kid": "k", "typ": ["JWT"]},
+    ],
     ids=str,
 )
 async def test_a_header_of_another_kind_of_token_is_refused(header: dict[str, Any]) -> None:
@@ -163,7 +174,9 @@ async def test_a_header_that_we_would_have_to_understand_is_refused() -> None:
     assert "malformed" == await refused(unsigned({"alg": "ES256", "kid": "k", "crit": []}, b"x" * 64))
 
 
-@pytest.mark.parametrize("token", ["..", "a.b.c", "e30.e30.e30", "\u00e4.b.c", f"{part([1])}.e30.e30", f"{'[' * 50}.a.b"], ids=repr)
+@pytest.mark.parametrize(
+    "token", ["..", "a.b.c", "e30.e30.e30", "\u00e4.b.c", f"{part([1])}.e30.e30", f"{'[' * 50}.a.b"], ids=repr
+)
 async def test_what_only_looks_like_a_jwt_is_refused(token: str) -> None:
     assert await refused(token) in ("malformed", "algorithm")
 
@@ -194,5 +207,7 @@ async def test_without_a_set_audience_the_tokens_own_is_handed_on() -> None:
 
 
 async def test_the_tests_tokens_are_real_ones() -> None:
-    claims = jwt.decode(mint(), private("k", "ES256").public_key(), algorithms=["ES256"], audience=AUDIENCE, issuer=ISSUER)
+    claims = jwt.decode(
+        mint(), private("k", "ES256").public_key(), algorithms=["ES256"], audience=AUDIENCE, issuer=ISSUER
+    )
     assert "alice" == claims["sub"]

@@ -20,7 +20,9 @@ SHAPE = re.compile(r"(?:\[[0-9a-f:.]+\]|[a-z0-9.-]+)(:[0-9]{1,5})?", re.IGNORECA
 
 LOCAL = ServeSettings(policy=Path("p"))
 PUBLIC = ServeSettings(
-    policy=Path("p"), listen="0.0.0.0:8080", callers=CallerSettings(tokens_file=Path("t"), resource="https://gate.example.com/mcp")
+    policy=Path("p"),
+    listen="0.0.0.0:8080",
+    callers=CallerSettings(tokens_file=Path("t"), resource="https://gate.example.com/mcp"),
 )
 NAMED = ServeSettings(
     policy=Path("p"),
@@ -141,7 +143,8 @@ ORIGINS = (
 
 @pytest.mark.parametrize("settings", [LOCAL, PUBLIC, NAMED, IPV6], ids=["local", "public", "named", "ipv6"])
 async def test_what_the_sdk_refuses_is_refused(settings: ServeSettings) -> None:
-    """The SDK's own check, where the settings list hosts and origins; ours refuses besides what has not the shape of one."""
+    """The SDK's own check, where the settings list hosts and origins; ours refuses besides what has not the shape of
+    one."""
     hosts, origins = listed(settings)
     check = TransportSecurityMiddleware(TransportSecuritySettings(allowed_hosts=hosts, allowed_origins=origins))
     for host, origin in itertools.product(HOSTS, ORIGINS):
@@ -151,7 +154,9 @@ async def test_what_the_sdk_refuses_is_refused(settings: ServeSettings) -> None:
         theirs = await check.validate_request(Request({"type": "http", "method": "GET", "headers": headers}))
         ours = host_policy(settings).refusal(host, origin)
         if SHAPE.fullmatch(host) and not (origin or "").endswith(("/", ".example:7", "evil.example")):
-            assert (None if theirs is None else (theirs.status_code, theirs.body)) == (None if ours is None else (ours.status, ours.body)), (
+            assert (None if theirs is None else (theirs.status_code, theirs.body)) == (
+                None if ours is None else (ours.status, ours.body)
+            ), (
                 host,
                 origin,
             )
@@ -179,6 +184,10 @@ def listed(settings: ServeSettings) -> tuple[list[str], list[str]]:
     ],
 )
 @pytest.mark.parametrize("settings", [LOCAL, PUBLIC], ids=["local", "public"])
-def test_what_is_really_listened_on_says_which_hosts_are_taken(settings: ServeSettings, bound: Address, host: str, expected: int) -> None:
+def test_what_is_really_listened_on_says_which_hosts_are_taken(
+    settings: ServeSettings, bound: Address, host: str, expected: int
+) -> None:
     refusal = host_policy(settings, bound).refusal(host, None)
-    assert (expected if settings is PUBLIC or bound.is_loopback else 421) == (200 if refusal is None else refusal.status)
+    assert (expected if settings is PUBLIC or bound.is_loopback else 421) == (
+        200 if refusal is None else refusal.status
+    )

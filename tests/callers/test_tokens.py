@@ -22,7 +22,16 @@ TOKENS = StaticTokens([token("ci", "a" * 32), token("ci", "b" * 32), token("ops"
 
 @pytest.mark.parametrize(
     ("text", "name"),
-    [("a" * 32, "ci"), ("b" * 32, "ci"), ("c" * 32, "ops"), ("d" * 32, None), ("A" * 32, None), ("a" * 31, None), ("", None), ("a" * 10**6, None)],
+    [
+        ("a" * 32, "ci"),
+        ("b" * 32, "ci"),
+        ("c" * 32, "ops"),
+        ("d" * 32, None),
+        ("A" * 32, None),
+        ("a" * 31, None),
+        ("", None),
+        ("a" * 10**6, None),
+    ],
 )
 def test_a_token_is_somebodys_or_nobodys(text: str, name: str | None) -> None:
     assert name == TOKENS.name_of(text)

@@ -1,4 +1,5 @@
-"""Runs the decision cases of this folder and those of the shipped policies: each case is a test. The cases are data, as users write them."""
+"""Runs the decision cases of this folder and those of the shipped policies: each case is a test. The cases are data, as
+users write them."""
 
 from __future__ import annotations
 
@@ -46,9 +47,14 @@ def trials() -> Iterator[tuple[str, Trial]]:
 TRIALS: Final = list(trials())
 
 
-@pytest.mark.parametrize("trial", [trial for _, trial in TRIALS], ids=[f"{file}: {trial.case.name}" for file, trial in TRIALS])
+@pytest.mark.parametrize(
+    "trial", [trial for _, trial in TRIALS], ids=[f"{file}: {trial.case.name}" for file, trial in TRIALS]
+)
 def test_case(trial: Trial) -> None:
-    assert () == trial.mismatches, [trial.came.decision.detail, *(f"{step.rule}: {step.why}" for step in trial.came.steps)]
+    assert () == trial.mismatches, [
+        trial.came.decision.detail,
+        *(f"{step.rule}: {step.why}" for step in trial.came.steps),
+    ]
 
 
 POLICIES: Final = {tests.name: book_of(tests).policy for tests in TESTS if tests.parent == HERE}
@@ -67,7 +73,9 @@ def rules() -> Iterator[RuleBase]:
 
 @pytest.mark.parametrize("condition", Match.__struct_fields__)
 def test_every_condition_has_a_case(condition: str) -> None:
-    assert any(getattr(match, condition) is not None for rule in rules() for match in matches(rule.match)), "add tests/cases/match_*.yaml"
+    assert any(getattr(match, condition) is not None for rule in rules() for match in matches(rule.match)), (
+        "add tests/cases/match_*.yaml"
+    )
 
 
 @pytest.mark.parametrize("effect", ["allow", "answer", "forward", "escalate", "deny", "none"])
@@ -93,7 +101,14 @@ def test_every_word_for_a_limit_without_room_stands_in_a_case() -> None:
 def test_every_verdict_and_every_outcome_of_one_stands_in_a_case() -> None:
     moments = [moment.step for tests in TESTS for placed in cases_of(tests).cases for moment in placed.moments]
     given = [step.verdict for step in moments if step.verdict is not None]
-    assert {word for word in given if isinstance(word, str)} == {"approve", "reject", "accept", "decline", "cancel", "none"}
+    assert {word for word in given if isinstance(word, str)} == {
+        "approve",
+        "reject",
+        "accept",
+        "decline",
+        "cancel",
+        "none",
+    }
     assert any(isinstance(one, Said) and one.edits is not None for one in given)
     assert any(isinstance(one, Said) and one.answer is not None for one in given)
     told = {name for step in moments if step.expect is not None for name in msgspec.to_builtins(step.expect)}
@@ -112,5 +127,9 @@ def test_the_cases_of_a_shipped_policy_reach_every_rule_and_every_arm(tests: Pat
 
 
 def test_every_shipped_policy_has_its_cases() -> None:
-    policies = {path.name for path in SHIPPED.glob("*.yaml") if not path.stem.endswith("_test") and "rules:" in path.read_text("utf-8")}
+    policies = {
+        path.name
+        for path in SHIPPED.glob("*.yaml")
+        if not path.stem.endswith("_test") and "rules:" in path.read_text("utf-8")
+    }
     assert policies == {beside(tests).name for tests in TESTS if tests.parent == SHIPPED}

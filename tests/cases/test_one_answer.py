@@ -1,7 +1,8 @@
-"""One answer: a generated policy and request come to the same in `samplegate test`, in `explain` and in a run, and what `check` promises holds.
+"""One answer: a generated policy and request come to the same in `samplegate test`, in `explain` and in a run, and what
+`check` promises holds.
 
-The run is a real session with the real gate behind it, in both eras: pushed requests, input rounds of one key and of several, and URLs in an error,
-of kinds that are declared and that are not.
+The run is a real session with the real gate behind it, in both eras: pushed requests, input rounds of one key and of
+several, and URLs in an error, of kinds that are declared and that are not.
 """
 
 from __future__ import annotations
@@ -46,13 +47,29 @@ FIELDS: Final = {"confirm": {"type": "boolean"}, "password": {"type": "string"}}
 SAMPLING: Final = {"messages": [{"role": "user", "content": {"type": "text", "text": "hello"}}], "maxTokens": 10}
 ASKS: Final[Mapping[str, tuple[str, dict[str, Any]]]] = {
     "sampling": ("sampling/createMessage", SAMPLING),
-    "sampling with tools": ("sampling/createMessage", {**SAMPLING, "tools": [{"name": "t", "inputSchema": {"type": "object"}}]}),
+    "sampling with tools": (
+        "sampling/createMessage",
+        {**SAMPLING, "tools": [{"name": "t", "inputSchema": {"type": "object"}}]},
+    ),
     "elicitation by form": (
         "elicitation/create",
-        {"message": "?", "requestedSchema": {"type": "object", "properties": {"confirm": FIELDS["confirm"]}, "required": ["confirm"]}},
+        {
+            "message": "?",
+            "requestedSchema": {
+                "type": "object",
+                "properties": {"confirm": FIELDS["confirm"]},
+                "required": ["confirm"],
+            },
+        },
     ),
-    "form with a password": ("elicitation/create", {"message": "?", "requestedSchema": {"type": "object", "properties": FIELDS, "required": []}}),
-    "elicitation by url": ("elicitation/create", {"mode": "url", "message": "?", "url": "https://a.example/", "elicitationId": "e"}),
+    "form with a password": (
+        "elicitation/create",
+        {"message": "?", "requestedSchema": {"type": "object", "properties": FIELDS, "required": []}},
+    ),
+    "elicitation by url": (
+        "elicitation/create",
+        {"mode": "url", "message": "?", "url": "https://a.example/", "elicitationId": "e"},
+    ),
 }
 NARROWED: Final = st.fixed_dictionaries(
     {},
@@ -64,7 +81,11 @@ NARROWED: Final = st.fixed_dictionaries(
     },
 )
 OF_KIND: Final[Mapping[str, list[dict[str, Any]]]] = {
-    "sampling": [{"kind": "sampling"}, {"kind": "sampling", "max_tokens": {"max": 5}}, {"kind": "sampling", "tools": True}],
+    "sampling": [
+        {"kind": "sampling"},
+        {"kind": "sampling", "max_tokens": {"max": 5}},
+        {"kind": "sampling", "tools": True},
+    ],
     "form": [{"kind": "elicitation", "mode": "form"}, {"kind": "elicitation", "mode": "form", "field_names": "passw"}],
     "url": [{"mode": "url"}, {"kind": "elicitation", "mode": ["form", "url"]}],
     "any": [{}],
@@ -75,13 +96,20 @@ EFFECTS: Final[Mapping[str, list[str]]] = {
     "url": ["forward", "escalate", "deny", "deny"],
     "any": ["forward", "escalate", "deny"],
 }
-KIND: Final = {"sampling with tools": "sampling", "elicitation by form": "form", "form with a password": "form", "elicitation by url": "url"}
+KIND: Final = {
+    "sampling with tools": "sampling",
+    "elicitation by form": "form",
+    "form with a password": "form",
+    "elicitation by url": "url",
+}
 _AUDIO: Final = {"type": "audio", "data": "AAAA", "mimeType": "audio/wav"}
 _IMAGE: Final = {"type": "image", "data": "AAAA", "mimeType": "image/png"}
 _TOOL: Final = {"type": "tool_use", "id": "u", "name": "t", "input": {}}
 CONTENTS: Final[list[Any]] = ["fixed", [_AUDIO], [_IMAGE], [_TOOL], [_IMAGE, {"type": "text", "text": "a"}]]
 """Not all have a form in every revision, and a use of a tool has none where no tools were given."""
-MORE: Final = st.fixed_dictionaries({}, optional={"otherwise": st.sampled_from(["next", "deny"]), "as": st.just("decline"), "shadow": st.just(True)})
+MORE: Final = st.fixed_dictionaries(
+    {}, optional={"otherwise": st.sampled_from(["next", "deny"]), "as": st.just("decline"), "shadow": st.just(True)}
+)
 
 
 @st.composite
@@ -93,7 +121,9 @@ def rules_for(draw: st.DrawFn, what: str) -> list[dict[str, Any]]:
         kind = draw(st.sampled_from([own, own, own, *OF_KIND]))
         narrowed = draw(NARROWED) if draw(st.integers(0, 2)) == 2 else {}
         effect, of = draw(st.sampled_from(EFFECTS[kind])), draw(st.sampled_from(OF_KIND[kind]))
-        rules.append({"effect": effect, "of": of, "narrowed": narrowed, "content": draw(st.sampled_from(CONTENTS)), **draw(MORE)})
+        rules.append(
+            {"effect": effect, "of": of, "narrowed": narrowed, "content": draw(st.sampled_from(CONTENTS)), **draw(MORE)}
+        )
     return rules
 
 
@@ -115,7 +145,9 @@ def policy(rules: list[dict[str, Any]], *, plain: bool) -> str:
     ]
     servers = {"docs": {"plain_sampling": True}} if plain else {}
     return json.dumps(
-        {"version": 1, "models": models, "reviewers": {"ops": {}}, "servers": servers, "rules": written} if rules else {"version": 1, "rules": []}
+        {"version": 1, "models": models, "reviewers": {"ops": {}}, "servers": servers, "rules": written}
+        if rules
+        else {"version": 1, "rules": []}
     )
 
 
@@ -123,7 +155,11 @@ def _rule(name: str, drawn: dict[str, Any]) -> dict[str, Any]:
     match = {**drawn["of"], **drawn["narrowed"]}
     effect, kind = drawn["effect"], match.get("kind")
     out: dict[str, Any] = {"name": name, "effect": effect, "match": match}
-    out |= {key: drawn[key] for key in ("otherwise", "shadow") if key in drawn and not (effect == "deny" and key == "otherwise")}
+    out |= {
+        key: drawn[key]
+        for key in ("otherwise", "shadow")
+        if key in drawn and not (effect == "deny" and key == "otherwise")
+    }
     match effect, kind:
         case "allow", _:
             out |= {"with": {"models": ["text" if "otherwise" in drawn else "m"]}}
@@ -150,7 +186,14 @@ class Run:
         call = {"name": scene["tool"], "arguments": {}}
         if self.modern:
             self.d.client(modern(1, "tools/call", declared, **call))
-            asked = self.d.server(result(1, resultType="input_required", inputRequests={"k": {"method": method, "params": params}}, requestState="s"))
+            asked = self.d.server(
+                result(
+                    1,
+                    resultType="input_required",
+                    inputRequests={"k": {"method": method, "params": params}},
+                    requestState="s",
+                )
+            )
         else:
             self.d.open_legacy(scene["revision"], **declared)
             self.d.client(request(1, "tools/call", **call))
@@ -183,7 +226,8 @@ HUMAN: Final = {"role": "assistant", "content": {"type": "text", "text": "a pers
 
 
 class SeveralKeys:
-    """A modern call in which the server asks several things at once, up to its end: what was handed to the client comes back."""
+    """A modern call in which the server asks several things at once, up to its end: what was handed to the client comes
+    back."""
 
     def __init__(self, book: Rulebook, scene: Mapping[str, Any], kinds: Mapping[str, str]) -> None:
         self.d = Dialogue(server=scene["server"])
@@ -200,14 +244,21 @@ class SeveralKeys:
         effects = await self._concluded(self.round)
         while (shown := _input_required(effects)) is not None:
             self.handed |= shown.get("inputRequests", {}).keys()
-            replies = {key: HUMAN if "sampling" in asked["method"] else {"action": "cancel"} for key, asked in shown.get("inputRequests", {}).items()}
-            back = modern(2, "tools/call", self._able, **self._call, requestState=shown["requestState"], inputResponses=replies)
+            replies = {
+                key: HUMAN if "sampling" in asked["method"] else {"action": "cancel"}
+                for key, asked in shown.get("inputRequests", {}).items()
+            }
+            back = modern(
+                2, "tools/call", self._able, **self._call, requestState=shown["requestState"], inputResponses=replies
+            )
             effects = await self._concluded(one(self.d.client(back), Open).round)
         (line,) = [json.loads(effect.line) for effect in effects if isinstance(effect, ToServer | ToClient)]
         self.given: dict[str, str] | None = None
         """What the server got for each key; None if the call ended."""
         if "method" in line:
-            self.given = {key: str(answer.get("action", "result")) for key, answer in line["params"]["inputResponses"].items()}
+            self.given = {
+                key: str(answer.get("action", "result")) for key, answer in line["params"]["inputResponses"].items()
+            }
         else:
             assert "error" in line or line["result"]["isError"]
 
@@ -217,7 +268,9 @@ class SeveralKeys:
 
 def _input_required(effects: list[Effect]) -> Any:
     lines = [json.loads(effect.line) for effect in effects if isinstance(effect, ToClient)]
-    return next((line["result"] for line in lines if line.get("result", {}).get("resultType") == "input_required"), None)
+    return next(
+        (line["result"] for line in lines if line.get("result", {}).get("resultType") == "input_required"), None
+    )
 
 
 def able(names: list[str]) -> dict[str, Any]:
@@ -270,7 +323,9 @@ def _same_in_explain(run: Run, scene: Mapping[str, Any]) -> None:
     method, params = ASKS[scene["what"]]
     Path("request.json").write_text(json.dumps({"method": method, "params": params}))
     where = [f"--{key}={scene[key]}" for key in ("server", "tool", "revision")]
-    explained = command("explain", "--policy", "policy.yaml", *where, "--client", ",".join(scene["client"]), "request.json")
+    explained = command(
+        "explain", "--policy", "policy.yaml", *where, "--client", ",".join(scene["client"]), "request.json"
+    )
     assert _came(run) == (explained["effect"], explained["rule"], explained["declared"])
     _same_answer(run, explained["wire"])
     assert explained["wire"] is None or run.record.reason == explained["reason"]
@@ -328,14 +383,19 @@ def _as_checked(run: Run, scene: Mapping[str, Any], written: Mapping[str, Any]) 
         assert run.wire in (denial["wire"] if not run.modern else {*denial["wire"], "call ends"})
 
 
-# -- several keys in one round, and the URLs of an error ---------------------------------------------------------------------------------------
+# -- several keys in one round, and the URLs of an error
+# ---------------------------------------------------------------------------------------
 
 
 def drawn_rules(data: st.DataObject, what: str) -> list[dict[str, Any]]:
     """Rules of which mostly one takes the request."""
     rules, kind = data.draw(rules_for(what)), KIND.get(what, "sampling")
     last = data.draw(st.sampled_from([None, *EFFECTS[kind]]))
-    return rules if last is None else [*rules, {"effect": last, "of": OF_KIND[kind][0], "narrowed": {}, "content": "fixed"}]
+    return (
+        rules
+        if last is None
+        else [*rules, {"effect": last, "of": OF_KIND[kind][0], "narrowed": {}, "content": "fixed"}]
+    )
 
 
 def drawn_scene(data: st.DataObject) -> dict[str, Any]:
@@ -356,7 +416,10 @@ def said_of_each(text: str, scene: Mapping[str, Any], kinds: Mapping[str, str]) 
     """What `test` says of each request as a case of its own, which `explain` must say too."""
     asked = {key: scene[key] for key in ("server", "tool", "revision", "client")}
     requests = {key: dict(zip(("method", "params"), ASKS[what], strict=True)) for key, what in kinds.items()}
-    cases = [{"name": key, **asked, "request": request, "expect": {"effect": "none", "reason": "malformed"}} for key, request in requests.items()]
+    cases = [
+        {"name": key, **asked, "request": request, "expect": {"effect": "none", "reason": "malformed"}}
+        for key, request in requests.items()
+    ]
     with TemporaryDirectory() as folder, chdir(folder):
         Path("policy.yaml").write_text(text)
         Path("policy_test.yaml").write_text(json.dumps({"cases": cases}))
@@ -367,15 +430,23 @@ def said_of_each(text: str, scene: Mapping[str, Any], kinds: Mapping[str, str]) 
             if all(mismatch["what"] != "reason" for mismatch in tested[key]["mismatches"]):
                 continue  # malformed, which `explain` refuses to look at
             Path("request.json").write_text(json.dumps(request))
-            explained = command("explain", "--policy", "policy.yaml", *where, "--client", ",".join(scene["client"]), "request.json")
+            explained = command(
+                "explain", "--policy", "policy.yaml", *where, "--client", ",".join(scene["client"]), "request.json"
+            )
             assert all(explained[name] == tested[key][name] for name in ("effect", "rule", "declared", "wire"))
     return tested
 
 
 @pytest.mark.timeout(240)
 @settings(max_examples=60, deadline=None, phases=set(Phase) - {Phase.explain})
-@given(data=st.data(), scene=SCENE, kinds=st.lists(st.sampled_from(sorted(ASKS.keys() - {"form with a password"})), min_size=2, max_size=3))
-def test_each_key_of_a_round_comes_to_what_it_comes_to_alone(data: st.DataObject, scene: dict[str, Any], kinds: list[str]) -> None:
+@given(
+    data=st.data(),
+    scene=SCENE,
+    kinds=st.lists(st.sampled_from(sorted(ASKS.keys() - {"form with a password"})), min_size=2, max_size=3),
+)
+def test_each_key_of_a_round_comes_to_what_it_comes_to_alone(
+    data: st.DataObject, scene: dict[str, Any], kinds: list[str]
+) -> None:
     scene |= {"revision": NEWEST[1]}
     by_key = {f"k{number}": what for number, what in enumerate(kinds)}
     text = policy([rule for what in kinds for rule in data.draw(rules_for(what))], plain=False)
@@ -383,8 +454,12 @@ def test_each_key_of_a_round_comes_to_what_it_comes_to_alone(data: st.DataObject
     anyio.run(run.done)
     alone = said_of_each(text, scene, by_key)
     last = {record.key: record for record in run.world.records}
-    assert {key: (one["effect"], one["rule"]) for key, one in alone.items()} == {key: (record.effect, record.rule) for key, record in last.items()}
-    assert {key: one["declared"] for key, one in alone.items()} == {key: item.offered for key, item in run.round.items.items()}
+    assert {key: (one["effect"], one["rule"]) for key, one in alone.items()} == {
+        key: (record.effect, record.rule) for key, record in last.items()
+    }
+    assert {key: one["declared"] for key, one in alone.items()} == {
+        key: item.offered for key, item in run.round.items.items()
+    }
     # what is refused before anybody is asked ends the call for all keys, and nothing reaches the client
     refused = any(one["wire"] == "call ends" for one in alone.values())
     assert run.handed == (set() if refused else {key for key, one in alone.items() if one["effect"] == "forward"})
@@ -409,7 +484,8 @@ def test_each_key_of_a_round_comes_to_what_it_comes_to_alone(data: st.DataObject
 def test_the_urls_of_an_error_come_to_what_each_of_them_comes_to_alone(
     data: st.DataObject, scene: dict[str, Any], urls: int, is_modern: bool
 ) -> None:
-    """The client gets the error as it came if the policy forwards all its URLs; otherwise the call ends without them (R44)."""
+    """The client gets the error as it came if the policy forwards all its URLs; otherwise the call ends without them
+    (R44)."""
     scene |= {"revision": NEWEST[is_modern]}
     text = policy(data.draw(rules_for("elicitation by url")), plain=False)
     d, declared, world = Dialogue(server=scene["server"]), able(scene["client"]), World()
@@ -437,13 +513,15 @@ def test_the_urls_of_an_error_come_to_what_each_of_them_comes_to_alone(
         assert answer["result"]["isError"]
 
 
-# -- a running daemon --------------------------------------------------------------------------------------------------------------------------
+# -- a running daemon
+# ----------------------------------------------------------------------------------------------------------------------
 
 ADMIN: Final = "a-token-for-the-reload-of-this-test"
 
 
 class Daemon:
-    """A `samplegate serve` over HTTP with two servers that speak both eras, and the policy of one example after the other."""
+    """A `samplegate serve` over HTTP with two servers that speak both eras, and the policy of one example after the
+    other."""
 
     def __init__(self, folder: Path, portal: BlockingPortal, gate: Gate) -> None:
         self._folder, self._portal, self._gate = folder, portal, gate
@@ -484,7 +562,10 @@ def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
     (folder / "policy.yaml").write_text(policy([], plain=False))
     (folder / "admin.token").write_text(ADMIN)
     (folder / "admin.token").chmod(0o600)
-    with start_blocking_portal() as portal, portal.wrap_async_context_manager(serving(folder, "--settings", "samplegate.yaml")) as gate:
+    with (
+        start_blocking_portal() as portal,
+        portal.wrap_async_context_manager(serving(folder, "--settings", "samplegate.yaml")) as gate,
+    ):
         yield Daemon(folder, portal, gate)
 
 
@@ -497,7 +578,9 @@ def test_a_daemon_gives_the_answer_that_test_and_explain_say(daemon: Daemon, dat
     if scene["revision"] == "2024-11-05":  # which does not have this transport
         scene["revision"] = "2025-03-26"
     passed_on = {"allow": "forward", "escalate": "forward"}
-    rules = [{**rule, "effect": passed_on.get(rule["effect"], rule["effect"])} for rule in drawn_rules(data, scene["what"])]
+    rules = [
+        {**rule, "effect": passed_on.get(rule["effect"], rule["effect"])} for rule in drawn_rules(data, scene["what"])
+    ]
     text = policy(rules, plain=False)
     compiled(text)
     got = daemon.answer(text, scene)

@@ -69,7 +69,9 @@ def told(tests: Path, folder: Path) -> dict[str, Any]:
     said = json.loads(out.getvalue())
     (found,), (coverage,) = said["files"], said["coverage"]
     assert [] == found["problems"]
-    return {case["name"]: _told(case) for case in found["cases"]} | {"coverage": {name: coverage[name] for name in coverage if name != "policy"}}
+    return {case["name"]: _told(case) for case in found["cases"]} | {
+        "coverage": {name: coverage[name] for name in coverage if name != "policy"}
+    }
 
 
 def _told(case: dict[str, Any]) -> dict[str, Any]:

@@ -1,4 +1,5 @@
-"""What the tests of the commands share: how a command ended, and the types of the fixtures that run one and write its files."""
+"""What the tests of the commands share: how a command ended, and the types of the fixtures that run one and write its
+files."""
 
 from __future__ import annotations
 

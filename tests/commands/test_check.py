@@ -14,9 +14,12 @@ version: 1
 rules:
   - {name: forms of db, match: {kind: elicitation, mode: form, server: db, fields: [confirm]}, effect: answer, content: {confirm: true}}
   - {name: client first, match: {kind: sampling}, effect: forward}
-"""
+"""  # noqa: E501
 BAD = "version: 2\nrules:\n  - {name: x, effect: alow}\n"
-SCRIPTED = "version: 1\nmodels: [{name: trial, model: scripted, cases: talk.yaml}]\nrules: [{name: x, match: {kind: sampling}, effect: allow}]\n"
+SCRIPTED = (
+    "version: 1\nmodels: [{name: trial, model: scripted, cases: talk.yaml}]\nrules: [{name: x, match: {kind: sampling},"
+    " effect: allow}]\n"
+)
 
 
 def test_a_good_policy_is_ok_and_says_what_servers_are_told(run: Run, write: Write) -> None:
@@ -31,7 +34,10 @@ def test_a_good_policy_is_ok_and_says_what_servers_are_told(run: Run, write: Wri
         "p.yaml: server db: elicitation by form: advertised; some requests may match no rule",
         "p.yaml: server db: elicitation by url: not advertised; no rule matches",
         "p.yaml: any other server: sampling: advertised if the client declares it; every request matches a rule",
-        "p.yaml: any other server: sampling with tools: advertised if the client declares it; every request matches a rule",
+        (
+            "p.yaml: any other server: sampling with tools: advertised if the client declares it; every request matches"
+            " a rule"
+        ),
         "p.yaml: any other server: elicitation by form: not advertised; no rule matches",
         "p.yaml: any other server: elicitation by url: not advertised; no rule matches",
     ] == told
@@ -65,10 +71,21 @@ rules: [{name: r, match: {kind: elicitation}, effect: escalate, reviewer: ops}]
 def test_how_long_a_reviewer_really_has_is_told(run: Run, write: Write) -> None:
     write("p.yaml", REVIEWED)
     both = "9m10s where client and server both speak 2026-07-28"
-    time = f"55s to decide, or {both} (the review itself expires after 1h); a later verdict answers the next same request for 24h"
+    time = (
+        f"55s to decide, or {both} (the review itself expires after 1h); a later verdict answers the next same request"
+        " for 24h"
+    )
     assert f"p.yaml: rule 'r': reviewer ops has {time}" == run("check", "p.yaml").out.splitlines()[1]
     (told,) = json.loads(run("check", "--json", "p.yaml").out)["files"]
-    wait = {"rule": "r", "reviewer": "ops", "stage": "request", "timeout": 3600.0, "late": 86400.0, "legacy": [55.0, 55.0], "modern": 550.0}
+    wait = {
+        "rule": "r",
+        "reviewer": "ops",
+        "stage": "request",
+        "timeout": 3600.0,
+        "late": 86400.0,
+        "legacy": [55.0, 55.0],
+        "modern": 550.0,
+    }
     wait["bridged"] = 55.0
     assert [wait] == told["reviews"]
 
@@ -83,7 +100,10 @@ def test_all_problems_of_all_files_are_told_at_once(run: Run, write: Write) -> N
 
 def test_a_problem_reads_like_a_compilers(run: Run, write: Write) -> None:
     write("a.yaml", "version: 1\nrules:\n  - {name: x, effect: alow}\n")
-    assert "a.yaml:3:23: rules.0.effect: 'alow' is not one of allow, answer, forward, escalate, deny" in run("check", "a.yaml").out
+    assert (
+        "a.yaml:3:23: rules.0.effect: 'alow' is not one of allow, answer, forward, escalate, deny"
+        in run("check", "a.yaml").out
+    )
 
 
 def test_a_variable_that_is_not_set_is_a_warning(run: Run, write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -145,7 +165,11 @@ def test_a_script_by_itself_is_checked_as_what_it_is(run: Run, write: Write) -> 
 
 
 def test_callers_and_eras_are_told_where_they_matter(run: Run, write: Write) -> None:
-    write("p.yaml", "version: 1\nrules: [{name: x, match: {kind: sampling, caller: bob, era: modern}, effect: answer, content: fixed}]\n")
+    write(
+        "p.yaml",
+        "version: 1\nrules: [{name: x, match: {kind: sampling, caller: bob, era: modern}, effect: answer, content:"
+        " fixed}]\n",
+    )
     heads = dict.fromkeys(line.split(": ")[1] for line in run("check", "p.yaml").out.splitlines()[1:])
     assert ["any server", "any server for caller bob in the modern era"] == list(heads)
 
@@ -162,23 +186,36 @@ def test_json_tells_the_same(run: Run, write: Write) -> None:
     ended = run("check", "--json", "p.yaml", "bad.yaml")
     assert 1 == ended.code
     good, bad = json.loads(ended.out)["files"]
-    assert ("p.yaml", "policy", [], ["server db"]) == (good["file"], good["sort"], good["problems"], good["servers"][0]["servers"])
-    assert {"requests": "sampling", "declared": "if the client can", "untaken": "none", "denials": []} == good["servers"][0]["requests"][0]
+    assert ("p.yaml", "policy", [], ["server db"]) == (
+        good["file"],
+        good["sort"],
+        good["problems"],
+        good["servers"][0]["servers"],
+    )
+    assert {"requests": "sampling", "declared": "if the client can", "untaken": "none", "denials": []} == good[
+        "servers"
+    ][0]["requests"][0]
     assert [(1, 10), (3, 23)] == [(problem["line"], problem["column"]) for problem in bad["problems"]]
 
 
 def test_every_setting_by_which_a_rule_denies_is_listed_with_what_the_server_gets(run: Run, write: Write) -> None:
     write(
         "p.yaml",
-        "version: 1\nmodels: [{name: m, model: openai/m, price: {input: 0, output: 0}}]\nlimits: {one: {requests: 1, per: 1m}}\nrules:\n"
-        "  - {name: forms, match: {kind: elicitation, mode: form}, effect: forward, otherwise: deny}\n"
-        "  - name: models\n    match: {kind: sampling}\n    effect: allow\n    with: {models: [m]}\n"
-        "    limits: [one]\n    otherwise: deny\n    on_limit: deny\n    on_timeout: deny\n",
+        "version: 1\nmodels: [{name: m, model: openai/m, price: {input: 0, output: 0}}]\nlimits: {one: {requests: 1,"
+        " per: 1m}}\nrules:\n  - {name: forms, match: {kind: elicitation, mode: form}, effect: forward, otherwise:"
+        " deny}\n  - name: models\n    match: {kind: sampling}\n    effect: allow\n    with: {models: [m]}\n    limits:"
+        " [one]\n    otherwise: deny\n    on_limit: deny\n    on_timeout: deny\n",
     )
     out = run("check", "p.yaml").out
-    sampling = "rule 'models' denies what it cannot carry out: error -1; rule 'models' denies when a limit has no room: error -1; "
+    sampling = (
+        "rule 'models' denies what it cannot carry out: error -1; rule 'models' denies when a limit has no room: error"
+        " -1; "
+    )
     assert f"{sampling}rule 'models' denies on a timeout: error -1\n" in out
-    assert "advertised if the client declares it; every request matches a rule; rule 'forms' denies what it cannot carry out: error -32602\n" in out
+    assert (
+        "advertised if the client declares it; every request matches a rule; rule 'forms' denies what it cannot carry"
+        " out: error -32602\n" in out
+    )
     (of_forms,) = (
         one
         for one in json.loads(run("check", "p.yaml", "--json").out)["files"][0]["servers"][0]["requests"]

@@ -23,7 +23,9 @@ rules:
     content: {confirm: "${SAMPLEGATE_TEST}"}
 """
 MESSAGES = [{"role": "user", "content": {"type": "text", "text": "hi"}}]
-SAMPLING = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "sampling/createMessage", "params": {"messages": MESSAGES, "maxTokens": 50}})
+SAMPLING = json.dumps(
+    {"jsonrpc": "2.0", "id": 1, "method": "sampling/createMessage", "params": {"messages": MESSAGES, "maxTokens": 50}}
+)
 ENDED = "the client's call ends with an isError result"
 
 
@@ -48,7 +50,10 @@ def test_every_rule_up_to_the_one_that_took_it_is_told(explain: Run) -> None:
     assert (0, "") == (ended.code, ended.err)
     why = "the client did not declare that it can be asked this"
     told = [
-        "request   sampling/createMessage, server docs, caller local, during tools/call summarize_page, legacy (2025-11-25)",
+        (
+            "request   sampling/createMessage, server docs, caller local, during tools/call summarize_page, legacy"
+            " (2025-11-25)"
+        ),
         "rule      1 no    secrets       deny     kind: 'sampling' is not elicitation",
         f"rule      2 no    client first  forward  it matches but cannot be carried out: {why}; otherwise: next",
         "rule      3 taken model         allow    model 'main': the only one of the policy's models",
@@ -58,7 +63,10 @@ def test_every_rule_up_to_the_one_that_took_it_is_told(explain: Run) -> None:
         'changed   ["maxTokens"]',
         "model     1 main  at worst 43 tokens in and 10 out, its price is not known",
         "declared  yes",
-        "outcome   Answered: what main writes goes to the server as the reply to its request; if it fails, the server gets error -1",
+        (
+            "outcome   Answered: what main writes goes to the server as the reply to its request; if it fails, the"
+            " server gets error -1"
+        ),
     ]
     assert told == ended.out.splitlines()
 
@@ -94,14 +102,18 @@ def test_the_outcome_of_sampling(explain: Run, options: list[str], outcome: str)
         ({"other": "string"}, "Unanswered: the server gets cancel"),
     ],
 )
-def test_the_outcome_of_a_form(explain: Run, monkeypatch: pytest.MonkeyPatch, fields: dict[str, str], outcome: str) -> None:
+def test_the_outcome_of_a_form(
+    explain: Run, monkeypatch: pytest.MonkeyPatch, fields: dict[str, str], outcome: str
+) -> None:
     monkeypatch.setenv("SAMPLEGATE_TEST", "true")
     assert f"outcome   {outcome}" == explain(form(**fields), "--server", "docs").out.splitlines()[-1]
 
 
 def test_json_tells_the_same(explain: Run) -> None:
     told = json.loads(explain(SAMPLING, "--json", "--server", "docs", "--tool", "summarize_page").out)
-    assert ("allow", "model", "rule", ["main"], True) == tuple(told[name] for name in ("effect", "rule", "reason", "models", "declared"))
+    assert ("allow", "model", "rule", ["main"], True) == tuple(
+        told[name] for name in ("effect", "rule", "reason", "models", "declared")
+    )
     assert [False, False, True] == [rule["taken"] for rule in told["rules"]]
 
 
@@ -118,8 +130,14 @@ def test_white_space_does_not_count_for_the_size(run: Run, write: Write) -> None
 
 
 def test_a_malformed_request_leaves_with_one(explain: Run) -> None:
-    ended = explain('{"method": "sampling/createMessage", "params": {"messages": [{"role": "user", "content": {"type": "text", "text": "hi"}}]}}')
-    assert (1, "samplegate: r.json: malformed: maxTokens: must be a positive whole number; the server gets error -32602\n") == (ended.code, ended.err)
+    ended = explain(
+        '{"method": "sampling/createMessage", "params": {"messages": [{"role": "user", "content": {"type": "text",'
+        ' "text": "hi"}}]}}'
+    )
+    assert (
+        1,
+        "samplegate: r.json: malformed: maxTokens: must be a positive whole number; the server gets error -32602\n",
+    ) == (ended.code, ended.err)
 
 
 @pytest.mark.parametrize(
@@ -143,7 +161,10 @@ def test_what_is_no_request_leaves_with_two(explain: Run, request_text: str, com
     [
         (["--client", "smpling"], "samplegate: --client: 'smpling' is not one of sampling, "),
         (["--revision", "2020-01-01"], "samplegate: --revision: '2020-01-01' is not one of 2024-11-05, "),
-        (["--era", "modern", "--revision", "2025-06-18"], "samplegate: --era: modern does not have revision 2025-06-18"),
+        (
+            ["--era", "modern", "--revision", "2025-06-18"],
+            "samplegate: --era: modern does not have revision 2025-06-18",
+        ),
     ],
 )
 def test_a_scene_that_cannot_be_leaves_with_two(explain: Run, options: list[str], complaint: str) -> None:
@@ -206,8 +227,14 @@ def spend(run: Run, write: Write) -> Run:
 def test_the_models_their_scores_and_what_is_drawn_are_told(spend: Run) -> None:
     told = spend(asked(), "--server", "docs", "--tool", "sum").out.splitlines()
     assert [
-        "model     1 smart  at worst 100 tokens in and 100 out, 0.0018 USD; score 0.60 (cost 0.00, speed 0.00, intelligence 1.00)",
-        "model     2 cheap  at worst 100 tokens in and 100 out, 0.000225 USD; score 0.40 (cost 1.00, speed 0.00, intelligence 0.00)",
+        (
+            "model     1 smart  at worst 100 tokens in and 100 out, 0.0018 USD; score 0.60 (cost 0.00, speed 0.00,"
+            " intelligence 1.00)"
+        ),
+        (
+            "model     2 cheap  at worst 100 tokens in and 100 out, 0.000225 USD; score 0.40 (cost 1.00, speed 0.00,"
+            " intelligence 0.00)"
+        ),
         "limit     day: 0.0018 of 5 USD per day (UTC), for docs, sum",
         "limit     rate: 1 of 10 requests per 60 s",
         "limit     call: 100 of 5000 output tokens per call, for this call",
@@ -224,7 +251,9 @@ def test_the_models_their_scores_and_what_is_drawn_are_told(spend: Run) -> None:
 )
 def test_whose_account_a_limit_per_call_is_drawn_on_is_told(spend: Run, calls: list[str], drawn: list[str]) -> None:
     told = spend(asked(), "--server", "docs", *calls).out.splitlines()
-    assert [f"limit     call: 100 of 5000 output tokens per call, for {who}" for who in drawn] == [line for line in told if " call: " in line]
+    assert [f"limit     call: 100 of 5000 output tokens per call, for {who}" for who in drawn] == [
+        line for line in told if " call: " in line
+    ]
 
 
 def test_a_model_that_does_not_fit_is_told_with_why(spend: Run) -> None:
@@ -239,7 +268,9 @@ def test_json_tells_what_is_spent_too(spend: Run) -> None:
     first, second = told["choice"]["models"]
     assert ("smart", {"input_tokens": 100, "output_tokens": 100, "usd": 0.0018}) == (first["name"], first["worst"])
     assert ("cheap", 0.4) == (second["name"], second["score"]["total"])
-    assert {"limit": "day", "key": '["docs","none"]', "quantity": "usd", "amount": 0.0018, "of": 5.0} == told["draws"][0]
+    assert {"limit": "day", "key": '["docs","none"]', "quantity": "usd", "amount": 0.0018, "of": 5.0} == told["draws"][
+        0
+    ]
     assert ["day", "rate", "call", "slots"] == [draw["limit"] for draw in told["draws"]]
     assert told["untold"] is None
     unpriced = json.loads(spend(asked(), "--server", "dark", "--json").out)
@@ -248,7 +279,9 @@ def test_json_tells_what_is_spent_too(spend: Run) -> None:
     assert (None, []) == (denied["choice"], denied["draws"])
 
 
-def test_variables_come_from_an_env_file_and_the_environment_goes_first(run: Run, write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_variables_come_from_an_env_file_and_the_environment_goes_first(
+    run: Run, write: Write, monkeypatch: pytest.MonkeyPatch
+) -> None:
     write("p.yaml", POLICY)
     write("r.json", form(confirm="boolean"))
     write("e.env", "SAMPLEGATE_TEST=true\n")
@@ -256,17 +289,26 @@ def test_variables_come_from_an_env_file_and_the_environment_goes_first(run: Run
     assert 'content   {"confirm": true}' in ended.out.splitlines()
     monkeypatch.setenv("SAMPLEGATE_TEST", "false")
     assert (
-        'content   {"confirm": false}' in run("explain", "--policy", "p.yaml", "--env-file", "e.env", "--server", "docs", "r.json").out.splitlines()
+        'content   {"confirm": false}'
+        in run("explain", "--policy", "p.yaml", "--env-file", "e.env", "--server", "docs", "r.json").out.splitlines()
     )
 
 
-@pytest.mark.parametrize(("text", "complaint"), [("no variable", "e.env:1: is no variable; write NAME=value"), (None, "e.env: cannot be read")])
-def test_an_env_file_that_cannot_be_read_leaves_with_two(run: Run, write: Write, text: str | None, complaint: str) -> None:
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [("no variable", "e.env:1: is no variable; write NAME=value"), (None, "e.env: cannot be read")],
+)
+def test_an_env_file_that_cannot_be_read_leaves_with_two(
+    run: Run, write: Write, text: str | None, complaint: str
+) -> None:
     write("p.yaml", POLICY)
     write("r.json", SAMPLING)
     if text is not None:
         write("e.env", text)
-    for command in (["explain", "--policy", "p.yaml", "--env-file", "e.env", "r.json"], ["check", "--env-file", "e.env", "p.yaml"]):
+    for command in (
+        ["explain", "--policy", "p.yaml", "--env-file", "e.env", "r.json"],
+        ["check", "--env-file", "e.env", "p.yaml"],
+    ):
         ended = run(*command)
         assert 2 == ended.code
         assert complaint in ended.err
@@ -276,12 +318,17 @@ def test_an_env_file_that_cannot_be_read_leaves_with_two(run: Run, write: Write,
     ("case", "outcome"),
     [
         ("{action: decline}", "Answered: decline goes to the server as the reply to its request"),
-        ("{action: accept, values: {confirm: true}}", "Answered: accept with this content goes to the server as the reply to its request"),
+        (
+            "{action: accept, values: {confirm: true}}",
+            "Answered: accept with this content goes to the server as the reply to its request",
+        ),
         ("{answer: hi}", "Unanswered: the server gets cancel"),
     ],
 )
 def test_the_outcome_of_a_rule_that_answers_from_a_file(run: Run, write: Write, case: str, outcome: str) -> None:
-    write("p.yaml", "version: 1\nrules: [{name: taped, match: {kind: elicitation}, effect: answer, cases: tape.yaml}]\n")
+    write(
+        "p.yaml", "version: 1\nrules: [{name: taped, match: {kind: elicitation}, effect: answer, cases: tape.yaml}]\n"
+    )
     write("tape.yaml", f"cases: [{case}]\n")
     write("r.json", form(confirm="boolean"))
     assert f"outcome   {outcome}" == run("explain", "--policy", "p.yaml", "r.json").out.splitlines()[-1]
@@ -302,7 +349,7 @@ rules:
     on_timeout: deny
   - {name: seen, match: {kind: sampling}, effect: allow, review_answer: desk}
   - {name: forms, match: {kind: elicitation}, effect: escalate, reviewer: desk}
-"""
+"""  # noqa: E501
 
 
 @pytest.fixture
@@ -325,7 +372,10 @@ def test_who_is_asked_for_how_long_and_what_a_model_would_be_is_told(escalated: 
         'models    ["main"]',
         "maxTokens 10",
         'changed   ["maxTokens"]',
-        "reviewer  ops decides, within 55s, as long as its peers wait, of 10m; a later verdict answers the next same request for 24h",
+        (
+            "reviewer  ops decides, within 55s, as long as its peers wait, of 10m; a later verdict answers the next"
+            " same request for 24h"
+        ),
         "reviewer  desk sees the answer before the server does, within 55s, as long as its peers wait, of 15m",
         "timeout   without a verdict it is denied",
         "model     1 main  at worst 43 tokens in and 10 out, 0 USD",
@@ -338,19 +388,35 @@ def test_a_form_that_a_person_fills_in_is_told_in_json_too(escalated: Run) -> No
     told = json.loads(escalated(form(confirm="boolean"), "--tool", "x", "--era", "modern", "--json").out)
     asks = [{"reviewer": "desk", "stage": "request", "timeout": 900.0, "waits": 550.0, "late_verdict": 0.0}]
     assert {"asks": asks, "on_timeout": "unanswered"} == told["review"]
-    assert "escalated: what desk answers goes to the server in the gate's retry of the call; if rejected, the server gets decline" == told["outcome"]
+    assert (
+        "escalated: what desk answers goes to the server in the gate's retry of the call; if rejected, the server gets"
+        " decline" == told["outcome"]
+    )
 
 
 def test_what_no_model_takes_is_told_to_be_a_persons_to_answer(escalated: Run) -> None:
-    image = SAMPLING.replace('{"type": "text", "text": "hi"}', '{"type": "image", "data": "aGk=", "mimeType": "image/png"}')
+    image = SAMPLING.replace(
+        '{"type": "text", "text": "hi"}', '{"type": "image", "data": "aGk=", "mimeType": "image/png"}'
+    )
     told = escalated(image).out
-    assert "for no model can be asked (no model takes images (plain: text only)); if rejected, the server gets error -1" in told
+    assert (
+        "for no model can be asked (no model takes images (plain: text only)); if rejected, the server gets error -1"
+        in told
+    )
     assert "reviewer  ops decides" in told
     assert "at worst" not in told
 
 
 def test_an_answer_that_is_looked_at_is_told(escalated: Run) -> None:
-    request = SAMPLING.replace('"maxTokens": 50', '"maxTokens": 50, "tools": [{"name": "t", "inputSchema": {"type": "object"}}]')
+    request = SAMPLING.replace(
+        '"maxTokens": 50', '"maxTokens": 50, "tools": [{"name": "t", "inputSchema": {"type": "object"}}]'
+    )
     told = escalated(request, "--server", "db").out
-    assert "reviewer  desk sees the answer before the server does, within 55s, as long as its peers wait, of 15m" in told.splitlines()
-    assert "what main writes goes to the server as the reply to its request once desk has let it; if not, the server gets error -1" in told
+    assert (
+        "reviewer  desk sees the answer before the server does, within 55s, as long as its peers wait, of 15m"
+        in told.splitlines()
+    )
+    assert (
+        "what main writes goes to the server as the reply to its request once desk has let it; if not, the server gets"
+        " error -1" in told
+    )

@@ -37,25 +37,46 @@ def test_the_help_of_a_command_reads_as_before(command: str, capsys: pytest.Capt
         ("check", "samplegate check: error: the following arguments are required: POLICY"),
         ("check --fly x", "samplegate: error: unrecognized arguments: --fly"),
         ("schema extra", "samplegate: error: unrecognized arguments: extra"),
-        ("test p --fail-under 101", "samplegate test: error: argument --fail-under: '101' is no percentage; give a number from 0 to 100"),
-        ("test p --fail-under x", "samplegate test: error: argument --fail-under: 'x' is no percentage; give a number from 0 to 100"),
+        (
+            "test p --fail-under 101",
+            "samplegate test: error: argument --fail-under: '101' is no percentage; give a number from 0 to 100",
+        ),
+        (
+            "test p --fail-under x",
+            "samplegate test: error: argument --fail-under: 'x' is no percentage; give a number from 0 to 100",
+        ),
         ("explain r.json", "samplegate explain: error: the following arguments are required: --policy"),
         ("demo --era new", "samplegate demo: error: argument --era: invalid choice: 'new' (choose from"),
         ("run", "samplegate run: error: the following arguments are required: --policy"),
         ("run --policy p x", "samplegate: error: unrecognized arguments: x"),
         (
             "run --policy p",
-            "samplegate: error: run: no command to wrap; put the server's command behind --, as in: samplegate run --policy FILE -- python server.py",
+            (
+                "samplegate: error: run: no command to wrap; put the server's command behind --, as in: samplegate run"
+                " --policy FILE -- python server.py"
+            ),
         ),
         ("run --policy p --url u -- x", "samplegate: error: run: a command and --url; give one of them"),
         ("serve --url u -- x", "samplegate: error: serve: a command and --url; give one of them"),
-        ("serve --header-from A=b", "samplegate: error: serve: --header-from without --url; it is for a server at a URL"),
+        (
+            "serve --header-from A=b",
+            "samplegate: error: serve: --header-from without --url; it is for a server at a URL",
+        ),
         ("run --pol p -- x", "samplegate run: error: the following arguments are required: --policy"),
         ("reviews", "samplegate reviews: error: the following arguments are required: WHAT"),
         ("reviews fly", "samplegate reviews: error: argument WHAT: invalid choice: 'fly' (choose from"),
         ("reviews list --limit 0", "samplegate reviews list: error: argument --limit: '0' is no number from 1 to 999"),
-        ("reviews list --all --state-of pending", "samplegate reviews list: error: argument --state-of: not allowed with argument --all"),
-        ("reviews answer rv", "samplegate reviews answer: error: one of the arguments --accept --json --text --decline --cancel is required"),
+        (
+            "reviews list --all --state-of pending",
+            "samplegate reviews list: error: argument --state-of: not allowed with argument --all",
+        ),
+        (
+            "reviews answer rv",
+            (
+                "samplegate reviews answer: error: one of the arguments --accept --json --text --decline --cancel is"
+                " required"
+            ),
+        ),
         ("token x --role boss", "samplegate token: error: argument --role: invalid choice: 'boss' (choose from"),
     ],
 )

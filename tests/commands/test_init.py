@@ -22,7 +22,10 @@ from tests.commands.shell import Run, Write
         ["--model", 'a "quoted" \\ model: # ü'],
     ],
 )
-@pytest.mark.parametrize(("where", "policy"), [([], "samplegate.yaml"), (["new/folder"], "new/folder/samplegate.yaml"), (["mine.yml"], "mine.yml")])
+@pytest.mark.parametrize(
+    ("where", "policy"),
+    [([], "samplegate.yaml"), (["new/folder"], "new/folder/samplegate.yaml"), (["mine.yml"], "mine.yml")],
+)
 def test_what_it_writes_passes_check_and_test(run: Run, options: list[str], where: list[str], policy: str) -> None:
     assert 0 == run("init", *options, *where).code
     checked = run("check", policy)
@@ -69,7 +72,10 @@ def test_a_headless_starter_never_forwards_forms(run: Run) -> None:
 def test_nothing_is_overwritten(run: Run, write: Write, tmp_path: Path, there: str) -> None:
     write(there, "mine")
     ended = run("init")
-    assert (1, f"samplegate: init: {there}: exists already; remove it or name another file\n") == (ended.code, ended.err)
+    assert (1, f"samplegate: init: {there}: exists already; remove it or name another file\n") == (
+        ended.code,
+        ended.err,
+    )
     assert ["mine"] == [path.read_text("utf-8") for path in tmp_path.iterdir()]
 
 
@@ -92,7 +98,9 @@ def test_an_absolute_keys_file_stays_so(run: Run, tmp_path: Path) -> None:
         (["a_test.yaml"], "a_test.yaml is the name of a test file; leave out _test"),
     ],
 )
-def test_what_makes_no_sense_leaves_with_two_and_writes_nothing(run: Run, tmp_path: Path, options: list[str], complaint: str) -> None:
+def test_what_makes_no_sense_leaves_with_two_and_writes_nothing(
+    run: Run, tmp_path: Path, options: list[str], complaint: str
+) -> None:
     ended = run("init", *options)
     assert (2, f"samplegate: init: {complaint}\n") == (ended.code, ended.err)
     assert [] == list(tmp_path.iterdir())
@@ -110,7 +118,12 @@ def test_the_limit_that_stands_commented_out_is_good_once_it_is_not(run: Run, tm
     run("init", "--model", "openai/gpt-5-mini")
     policy = tmp_path / "samplegate.yaml"
     text = policy.read_text("utf-8")
-    policy.write_text(text.replace("# limits:\n#   a day", "limits:\n  a day").replace("    # limits: [a day]", "    limits: [a day]"), "utf-8")
+    policy.write_text(
+        text.replace("# limits:\n#   a day", "limits:\n  a day").replace(
+            "    # limits: [a day]", "    limits: [a day]"
+        ),
+        "utf-8",
+    )
     checked = run("check", "samplegate.yaml")
     assert (0, "") == (checked.code, checked.err), checked.out
     assert "warning" not in checked.out

@@ -31,7 +31,12 @@ rules:
 
 def records() -> Iterator[Record]:
     for number in range(40):
-        yield logged.record(BOOK, sampling("a secret" if number % 3 else "hello", tool("look"), server="docs"), can=True, decision_id=f"s{number}")
+        yield logged.record(
+            BOOK,
+            sampling("a secret" if number % 3 else "hello", tool("look"), server="docs"),
+            can=True,
+            decision_id=f"s{number}",
+        )
         yield logged.record(BOOK, form(server="db", a="string"), can=True, decision_id=f"f{number}")
 
 
@@ -48,7 +53,11 @@ def keep(setting: str, **more: Any) -> None:
 @pytest.fixture
 def logs(tmp_path: Path) -> dict[str, str]:
     """The names of the same log in each of its shapes."""
-    names = {"file": tmp_path / "one.jsonl", "turned over": tmp_path / "many.jsonl", "database": f"sqlite:{tmp_path / 'rows.db'}"}
+    names = {
+        "file": tmp_path / "one.jsonl",
+        "turned over": tmp_path / "many.jsonl",
+        "database": f"sqlite:{tmp_path / 'rows.db'}",
+    }
     for shape, name in names.items():
         keep(str(name), **({"max_bytes": 3_000} if shape == "turned over" else {}))
     assert len(list(tmp_path.glob("many.jsonl.0*"))) > 5

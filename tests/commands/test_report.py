@@ -24,7 +24,9 @@ BOOK = book(
 
 
 def line(what: str = "hello", *calls: Any, server: str = "docs", put: dict[str, Any] | None = None, **more: Any) -> str:
-    text = logged.text(logged.record(BOOK, sampling(what, *calls, server=server), can=True, **{"duration_ms": 100.0, **more}), "hash")
+    text = logged.text(
+        logged.record(BOOK, sampling(what, *calls, server=server), can=True, **{"duration_ms": 100.0, **more}), "hash"
+    )
     return json.dumps({**json.loads(text), **(put or {})}) + "\n"
 
 
@@ -87,7 +89,10 @@ server db: 1 request
 
 
 def test_less_than_a_cent_is_not_shown_as_nothing(run: Run, write: Write) -> None:
-    write("log.jsonl", line(put={"cost_usd": 0.000013, "attempts": [{"model": "b", "result": "ok", "cost_usd": 0.000013}]}))
+    write(
+        "log.jsonl",
+        line(put={"cost_usd": 0.000013, "attempts": [{"model": "b", "result": "ok", "cost_usd": 0.000013}]}),
+    )
     told = run("report", "--log", "log.jsonl").out.splitlines()
     assert "server docs: 1 request, $0.000013" in told
     assert "  b                 1             0              0  0.000013" in told
@@ -95,25 +100,43 @@ def test_less_than_a_cent_is_not_shown_as_nothing(run: Run, write: Write) -> Non
 
 def test_reviews_are_told(run: Run, write: Write) -> None:
     at = {"reviewer": "ops", "review": "rv_1", "review_door": "page", "reviewed_ms": 1500.0}
-    write("log.jsonl", line(put=at) + line(put={**at, "outcome": "denied", "reason": "review"}) + line(put={"reviewer": "desk", "review": "rv_2"}))
+    write(
+        "log.jsonl",
+        line(put=at)
+        + line(put={**at, "outcome": "denied", "reason": "review"})
+        + line(put={"reviewer": "desk", "review": "rv_2"}),
+    )
     told = run("report", "--log", "log.jsonl").out.splitlines()
     start = next(number for number, row in enumerate(told) if row.split()[:1] == ["reviewer"])
     assert ["reviewer", "reviews", "approved", "answered", "rejected", "undecided"] == told[start].split()
-    assert [["ops", "2", "0", "1", "1", "0"], ["desk", "1", "0", "0", "0", "1"]] == [row.split() for row in told[start + 1 : start + 3]]
+    assert [["ops", "2", "0", "1", "1", "0"], ["desk", "1", "0", "0", "0", "1"]] == [
+        row.split() for row in told[start + 1 : start + 3]
+    ]
     assert any(row.startswith("  requests waited 1.") and row.endswith(" s at the 95th percentile") for row in told)
     docs = json.loads(run("report", "--log", "log.jsonl", "--json").out)["servers"]["docs"]
-    assert {"ops": {"reviews": 2, "answered": 1, "rejected": 1}, "desk": {"reviews": 1, "undecided": 1}} == docs["reviews"]
+    assert {"ops": {"reviews": 2, "answered": 1, "rejected": 1}, "desk": {"reviews": 1, "undecided": 1}} == docs[
+        "reviews"
+    ]
     assert {"page": 2} == docs["reviewed"]["doors"]
 
 
 SEEN: dict[str, Any] = {"reviewer": "ops", "review": "rv_1", "review_door": "page", "reviewed_ms": 1500.0}
-FIRST: dict[str, Any] = {**SEEN, **PAID, "attempts": (Attempt("smart", "ok", 70, 3, 10**12),), "usd": 10**12, "limits": ("day",)}
+FIRST: dict[str, Any] = {
+    **SEEN,
+    **PAID,
+    "attempts": (Attempt("smart", "ok", 70, 3, 10**12),),
+    "usd": 10**12,
+    "limits": ("day",),
+}
 LOST: dict[str, Any] = {**SEEN, "outcome": "unanswered", "reason": "review", "revokes": True, "time": 1_800_000_001.0}
 
 
 @pytest.mark.parametrize("place", ["file", "parts", "database"])
 def test_a_revoked_request_is_one(run: Run, tmp_path: Path, write: Write, place: str) -> None:
-    records = [logged.record(BOOK, sampling(), decision_id=name, **more) for name, more in (("a", FIRST), ("b", {}), ("a", LOST))]
+    records = [
+        logged.record(BOOK, sampling(), decision_id=name, **more)
+        for name, more in (("a", FIRST), ("b", {}), ("a", LOST))
+    ]
     texts = [logged.text(record, "hash") + "\n" for record in records]
     log = "log.jsonl"
     if place == "file":
@@ -129,13 +152,19 @@ def test_a_revoked_request_is_one(run: Run, tmp_path: Path, write: Write, place:
     told = json.loads(run("report", "--log", log, "--json").out)
     docs = told["servers"]["docs"]
     assert (2, {"answered": 1, "unanswered": 1}) == (told["requests"], docs["kinds"]["sampling"]["outcomes"])
-    assert ({"smart": {"calls": 1, "input_tokens": 70, "output_tokens": 3, "cost_usd": 1.0}}, 1.0) == (docs["attempts"], docs["cost_usd"])
+    assert ({"smart": {"calls": 1, "input_tokens": 70, "output_tokens": 3, "cost_usd": 1.0}}, 1.0) == (
+        docs["attempts"],
+        docs["cost_usd"],
+    )
     assert {"ops": {"reviews": 1, "undecided": 1}} == docs["reviews"]
     assert {"review: models": 1} == docs["refusals"]
 
 
 def test_the_two_records_of_a_modern_forward_are_one_request(run: Run, write: Write) -> None:
-    both = [logged.text(logged.record(BOOK, form(a="string"), can=True, outcome=outcome), "hash") for outcome in ("forwarded", "answered")]
+    both = [
+        logged.text(logged.record(BOOK, form(a="string"), can=True, outcome=outcome), "hash")
+        for outcome in ("forwarded", "answered")
+    ]
     write("log.jsonl", "\n".join(both) + "\n")
     told = json.loads(run("report", "--log", "log.jsonl", "--json").out)
     assert (1, {"answered": 1}) == (told["requests"], told["servers"]["docs"]["kinds"]["elicitation"]["outcomes"])
@@ -163,7 +192,13 @@ def test_a_long_table_is_cut_for_a_person(run: Run, write: Write) -> None:
 
 @pytest.mark.parametrize(
     ("since", "requests"),
-    [("2027-01-15", 2), ("2027-01-15T08:00:30Z", 1), ("2027-01-15T08:00:30", 1), ("2027-01-15T10:00:30+02:00", 1), ("2028-01-01", 0)],
+    [
+        ("2027-01-15", 2),
+        ("2027-01-15T08:00:30Z", 1),
+        ("2027-01-15T08:00:30", 1),
+        ("2027-01-15T10:00:30+02:00", 1),
+        ("2028-01-01", 0),
+    ],
 )
 def test_what_is_older_is_left_out(run: Run, write: Write, since: str, requests: int) -> None:
     write("log.jsonl", line(time=1_800_000_000.0) + line(time=1_800_000_060.0))
@@ -184,7 +219,12 @@ def test_several_logs_globs_and_folders_are_one(run: Run, write: Write, tmp_path
         write(name, line())
     assert 2 == json.loads(run("report", "--log", "days", "--json").out)["requests"]
     assert 3 == json.loads(run("report", "--log", "days/*-2027-*.jsonl", "other.jsonl", "--json").out)["requests"]
-    assert 2 == json.loads(run("report", "--log", "days", "days/*.jsonl", str(Path("days") / "docs-2027-01-14.jsonl"), "--json").out)["requests"]
+    assert (
+        2
+        == json.loads(
+            run("report", "--log", "days", "days/*.jsonl", str(Path("days") / "docs-2027-01-14.jsonl"), "--json").out
+        )["requests"]
+    )
 
 
 ORDERS: list[tuple[list[str], list[str]]] = [
@@ -198,7 +238,9 @@ ORDERS: list[tuple[list[str], list[str]]] = [
 
 
 @pytest.mark.parametrize(("given", "read"), ORDERS, ids=[" ".join(given) for given, _ in ORDERS])
-def test_a_log_that_was_turned_over_is_read_whole_and_in_order(run: Run, write: Write, tmp_path: Path, given: list[str], read: list[str]) -> None:
+def test_a_log_that_was_turned_over_is_read_whole_and_in_order(
+    run: Run, write: Write, tmp_path: Path, given: list[str], read: list[str]
+) -> None:
     for number, name in enumerate(("audit.jsonl", "audit.jsonl.000002", "audit.jsonl.000001")):
         write(name, line(put={"decision_id": name[-6:].removeprefix(".")}) + number * line())
     (tmp_path / "audit.jsonl.key").write_bytes(b"\xff" * 32)
@@ -212,7 +254,9 @@ def test_a_log_that_was_just_put_aside_is_read_by_its_name(run: Run, write: Writ
     assert run("report", "--log", "audit.jsonl").out.startswith("1 request of 1 server in 1 log")
 
 
-def test_without_a_log_the_state_folders_are_read(run: Run, write: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_log_the_state_folders_are_read(
+    run: Run, write: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("SAMPLEGATE_STATE", str(tmp_path / "state"))
     assert (2, True) == ((ended := run("report")).code, "there are no logs in " in ended.err)
     (tmp_path / "state" / "decisions").mkdir(parents=True)
@@ -225,7 +269,9 @@ def test_a_folder_without_logs_leaves_with_two(run: Run, tmp_path: Path) -> None
     assert (2, True) == (ended.code, "is a folder without a *.jsonl" in ended.err)
 
 
-def test_lines_that_are_no_records_are_told_and_stop_nothing(run: Run, write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lines_that_are_no_records_are_told_and_stop_nothing(
+    run: Run, write: Write, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(reader, "MAX_LINE", 2000)
     write("log.jsonl", line() + "{\n" + "x" * 5000 + "\n" + line() + line()[:100])
     ended = run("report", "--log", "log.jsonl")
@@ -241,5 +287,7 @@ def test_no_requests_are_told_too(run: Run, write: Write) -> None:
 
 
 def test_names_in_a_log_drive_no_terminal(run: Run, write: Write) -> None:
-    write("log.jsonl", line("hello", tool("\x1b[2J\n::error::" + "x" * 300), put={"server": "\u202ex", "rule": "a\x07"}))
+    write(
+        "log.jsonl", line("hello", tool("\x1b[2J\n::error::" + "x" * 300), put={"server": "\u202ex", "rule": "a\x07"})
+    )
     assert run("report", "--log", "log.jsonl").out.replace("\n", "").isprintable()

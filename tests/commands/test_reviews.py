@@ -1,4 +1,5 @@
-"""`samplegate reviews`: the real command on a real store that another connection holds open as a gate does; at times in a process of its own."""
+"""`samplegate reviews`: the real command on a real store that another connection holds open as a gate does; at times in
+a process of its own."""
 
 from __future__ import annotations
 
@@ -27,7 +28,13 @@ from tests.commands.shell import Ended
 from tests.core.review import made
 
 ROOT: Final = Path(__file__).resolve().parents[2]
-ENVIRONMENT: Final = {"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT / "proxy"), "USER": "ann", "HOME": "/nowhere", "PYTHONUTF8": "1"}
+ENVIRONMENT: Final = {
+    "PATH": os.environ["PATH"],
+    "PYTHONPATH": str(ROOT / "proxy"),
+    "USER": "ann",
+    "HOME": "/nowhere",
+    "PYTHONUTF8": "1",
+}
 Command = Callable[..., Ended]
 
 
@@ -66,7 +73,16 @@ def process(tmp_path: Path) -> Command:
     def run(*arguments: str, stdin: str = "", **environment: str) -> Ended:
         line = [sys.executable, "-m", "samplegate", "reviews", *arguments]
         settings = {**ENVIRONMENT, "SAMPLEGATE_STATE": str(tmp_path), **environment}
-        done = subprocess.run(line, cwd=tmp_path, env=settings, input=stdin, capture_output=True, encoding="utf-8", timeout=50, check=False)
+        done = subprocess.run(
+            line,
+            cwd=tmp_path,
+            env=settings,
+            input=stdin,
+            capture_output=True,
+            encoding="utf-8",
+            timeout=50,
+            check=False,
+        )
         return Ended(done.returncode, done.stdout, done.stderr)
 
     return run
@@ -92,7 +108,11 @@ FORM: Final = made.form(
     ratio="number",
     sure="boolean",
     color={"type": "string", "enum": ["r", "g"], "enumNames": ["Red", "Green"]},
-    tags={"type": "array", "items": {"anyOf": [{"const": "a", "title": "Ay"}, {"const": "b", "title": "Be"}]}, "minItems": 1},
+    tags={
+        "type": "array",
+        "items": {"anyOf": [{"const": "a", "title": "Ay"}, {"const": "b", "title": "Be"}]},
+        "minItems": 1,
+    },
     password="string",
 )
 
@@ -112,7 +132,9 @@ def test_what_waits_is_listed_oldest_first(store: Reviews, reviews: Command) -> 
     assert rows[1].endswith("form      purge: Really delete?")
 
 
-def test_a_list_says_how_long_the_request_waits_beside_how_long_a_verdict_is_taken(store: Reviews, reviews: Command) -> None:
+def test_a_list_says_how_long_the_request_waits_beside_how_long_a_verdict_is_taken(
+    store: Reviews, reviews: Command
+) -> None:
     now = time.time()
     put(store, made.review(), "aaa", created=now - 9, answers_until=now + 600)
     put(store, made.review(), "bbb", created=now - 8, answers_until=now - 1)
@@ -120,9 +142,12 @@ def test_a_list_says_how_long_the_request_waits_beside_how_long_a_verdict_is_tak
     put(store, made.review(), "ddd", created=now - 6, answers_until=now + 600)
     store.decide("rv_ddd".ljust(27, "x"), Verdict(word="approve"), who="bob", door="page", now=now)
     rows = [[cell.strip() for cell in re.split(r"  +", row)] for row in reviews("list", "--all").out.splitlines()[1:]]
-    assert {"rv_aaaxxxxx": ["9 min", "14 min"], "rv_bbbxxxxx": ["-", "14 min"], "rv_cccxxxxx": ["14 min"] * 2, "rv_dddxxxxx": ["-", "approved"]} == {
-        row[0]: row[2:4] for row in rows
-    }
+    assert {
+        "rv_aaaxxxxx": ["9 min", "14 min"],
+        "rv_bbbxxxxx": ["-", "14 min"],
+        "rv_cccxxxxx": ["14 min"] * 2,
+        "rv_dddxxxxx": ["-", "approved"],
+    } == {row[0]: row[2:4] for row in rows}
 
 
 def test_what_has_run_out_hides_nothing_that_waits(store: Reviews, reviews: Command) -> None:
@@ -149,7 +174,10 @@ def test_lists_take_filters_and_are_json_for_programs(store: Reviews, reviews: C
 
 def test_a_sampling_request_is_shown_with_all_that_a_person_needs(store: Reviews, reviews: Command) -> None:
     picture = {"type": "image", "data": "aGVsbG8=", "mimeType": "image/png"}
-    params = {"messages": [made.said("Classify this"), made.said("Sure", "assistant"), {"role": "user", "content": picture}], "maxTokens": 200}
+    params = {
+        "messages": [made.said("Classify this"), made.said("Sure", "assistant"), {"role": "user", "content": picture}],
+        "maxTokens": 200,
+    }
     until = time.time() + 60
     put(store, made.review(params=params, worst_usd=2 * 10**12, waiter="w"), answers_until=until, held_until=until)
     shown = reviews("show", "aaa").out
@@ -174,7 +202,13 @@ def test_a_sampling_request_is_shown_with_all_that_a_person_needs(store: Reviews
 def test_a_form_is_shown_with_its_constraints(store: Reviews, reviews: Command) -> None:
     put(store, FORM)
     shown = reviews("show", "aaa").out
-    for text in ("port (integer, required)", "must be at least 1, at most 65535", "- g: Green", "- b: Be", "password (string, looks like a secret)"):
+    for text in (
+        "port (integer, required)",
+        "must be at least 1, at most 65535",
+        "- g: Green",
+        "- b: Be",
+        "password (string, looks like a secret)",
+    ):
         assert f"  | {text}" in shown or f"  |     {text}" in shown
 
 
@@ -193,7 +227,10 @@ def test_a_field_is_shown_with_all_that_a_person_needs_to_fill_it_in(store: Revi
     )
     shown = reviews("show", "aaa").out
     for text in (
-        "e (one of a list, required)\n  |     title: Which\n  |     description: One of many\n  |     default: c1\n  |     - c0\n",
+        (
+            "e (one of a list, required)\n  |     title: Which\n  |     description: One of many\n  |     default: c1\n"
+            "  |     - c0\n"
+        ),
         "    - c29\n  |     and 15 more\n",
         "m (some of a list)\n  |     default: p, q\n  |     - p\n  |     - q\n",
         "b (boolean)\n  |     default: true\n",
@@ -207,9 +244,17 @@ def test_a_field_is_shown_with_all_that_a_person_needs_to_fill_it_in(store: Revi
 
 @pytest.mark.parametrize(
     ("pairs", "tags"),
-    [(["m=p,q"], ["p", "q"]), (["m=p, q"], ["p", "q"]), (["m=x,y"], ["x,y"]), (["m=p,q", "m=x,y"], ["p", "q", "x,y"]), (["m="], [])],
+    [
+        (["m=p,q"], ["p", "q"]),
+        (["m=p, q"], ["p", "q"]),
+        (["m=x,y"], ["x,y"]),
+        (["m=p,q", "m=x,y"], ["p", "q", "x,y"]),
+        (["m="], []),
+    ],
 )
-def test_a_list_is_typed_with_commas_or_again(store: Reviews, reviews: Command, pairs: list[str], tags: list[str]) -> None:
+def test_a_list_is_typed_with_commas_or_again(
+    store: Reviews, reviews: Command, pairs: list[str], tags: list[str]
+) -> None:
     id = put(store, made.form([], m={"type": "array", "items": {"type": "string", "enum": ["p", "q", "x,y"]}}))
     assert 0 == reviews("answer", "aaa", "--accept", *pairs).code
     assert Verdict(word="answer", result={"action": "accept", "content": {"m": tags}}) == verdict(store, id)
@@ -229,15 +274,43 @@ def test_an_address_is_shown_with_its_host_apart_and_what_to_beware_of(store: Re
     assert 1 == shown.count("whoever decides here is not that user")
 
 
-@pytest.mark.parametrize("hostile", ["\x1b]0;owned\x07\x1b[2J", "\u202etxt.exe", "a\rreview rv_b: approved", "\ud800", "\x9b31m", "\u2028x"])
+@pytest.mark.parametrize(
+    "hostile", ["\x1b]0;owned\x07\x1b[2J", "\u202etxt.exe", "a\rreview rv_b: approved", "\ud800", "\x9b31m", "\u2028x"]
+)
 def test_nothing_that_a_server_says_drives_the_terminal(store: Reviews, reviews: Command, hostile: str) -> None:
     put(
         store,
-        made.form(None, **{hostile: {"type": "string", "title": hostile, "description": hostile, "default": hostile, "enum": [hostile]}}),
+        made.form(
+            None,
+            **{
+                hostile: {
+                    "type": "string",
+                    "title": hostile,
+                    "description": hostile,
+                    "default": hostile,
+                    "enum": [hostile],
+                }
+            },
+        ),
         "aaa",
     )
-    put(store, made.review(params={"messages": [made.said(hostile)], "systemPrompt": hostile, "x": hostile}, arguments={hostile: hostile}), "bbb")
-    put(store, made.address(f"https://e.com/{hostile}"), "ccc", server=hostile, reviewer=hostile, caller=hostile, rule=hostile)
+    put(
+        store,
+        made.review(
+            params={"messages": [made.said(hostile)], "systemPrompt": hostile, "x": hostile},
+            arguments={hostile: hostile},
+        ),
+        "bbb",
+    )
+    put(
+        store,
+        made.address(f"https://e.com/{hostile}"),
+        "ccc",
+        server=hostile,
+        reviewer=hostile,
+        caller=hostile,
+        rule=hostile,
+    )
     ended = [reviews("show", id) for id in ("aaa", "bbb", "ccc")] + [reviews("list")]
     assert [0] * 4 == [one.code for one in ended]
     text = "".join(one.out + one.err for one in ended).replace("\n", "")
@@ -249,12 +322,27 @@ def test_lines_of_a_server_never_pass_for_lines_of_ours(store: Reviews, process:
     assert {"  | review rv_b: approved", "  |   digest     sha256:0"} <= set(process("show", "aaa").out.splitlines())
 
 
-def test_an_approval_is_recorded_with_its_edits_and_who_and_by_what_door(store: Reviews, process: Command, tmp_path: Path) -> None:
+def test_an_approval_is_recorded_with_its_edits_and_who_and_by_what_door(
+    store: Reviews, process: Command, tmp_path: Path
+) -> None:
     id = put(store, made.review())
     (tmp_path / "messages.json").write_text(json.dumps([made.said("Classify that")]), "utf-8")
-    ended = process("approve", "aaa", "--model", "cheap", "--max-tokens", "90", "--temperature", "0.1", "--messages", "messages.json")
+    ended = process(
+        "approve",
+        "aaa",
+        "--model",
+        "cheap",
+        "--max-tokens",
+        "90",
+        "--temperature",
+        "0.1",
+        "--messages",
+        "messages.json",
+    )
     assert (0, "") == (ended.code, ended.err)
-    assert ended.out.startswith(f"approved {id}: docs, purge: Classify this\nnobody waits for it now: the next same request gets it")
+    assert ended.out.startswith(
+        f"approved {id}: docs, purge: Classify this\nnobody waits for it now: the next same request gets it"
+    )
     found = store.get(id)
     assert found is not None
     assert ("approved", "ann", "cli") == (found.state, found.who, found.door)
@@ -355,20 +443,31 @@ def test_sampling_is_answered_with_a_text(store: Reviews, reviews: Command) -> N
     ("arguments", "says"),
     [
         (["approve", "zzz"], "reviews: there is no review 'zzz'; see samplegate reviews list --all"),
-        (["approve", "a"], "reviews: 'a' begins rv_aaaxxxxxxxxxxxxxxxxxxxxx, rv_abbxxxxxxxxxxxxxxxxxxxxx; type more of it"),
-        (["answer", "aaa", "--accept", "port=1"], "--accept: is for elicitations; answer sampling with --text or --json"),
+        (
+            ["approve", "a"],
+            "reviews: 'a' begins rv_aaaxxxxxxxxxxxxxxxxxxxxx, rv_abbxxxxxxxxxxxxxxxxxxxxx; type more of it",
+        ),
+        (
+            ["answer", "aaa", "--accept", "port=1"],
+            "--accept: is for elicitations; answer sampling with --text or --json",
+        ),
         (["answer", "abb", "--accept", "port"], "--accept: 'port' is no name=value"),
         (["answer", "abb", "--accept", "port=1", "port=2"], "--accept: 'port' is given twice"),
         (["answer", "abb", "--json", "missing.json"], "missing.json: cannot be read: no such file or directory"),
         (["answer", "abb", "--json", "-"], "--json: stdin: "),
         (["answer", "abb"], "one of the arguments --accept --json --text --decline --cancel is required"),
-        (["show", "aaa", "--store", "sqlite:gone.db"], "store of reviews gone.db: there is none; name the store that the gate uses"),
+        (
+            ["show", "aaa", "--store", "sqlite:gone.db"],
+            "store of reviews gone.db: there is none; name the store that the gate uses",
+        ),
         (["list", "--store", "postgresql://u:hunter2@h/d"], "--store: "),
         (["list", "--settings", "gone.yaml"], "gone.yaml"),
         (["list", "--limit", "0"], "argument --limit: '0' is no number from 1 to 999"),
     ],
 )
-def test_wrong_usage_leaves_with_two_and_says_why(store: Reviews, reviews: Command, arguments: list[str], says: str) -> None:
+def test_wrong_usage_leaves_with_two_and_says_why(
+    store: Reviews, reviews: Command, arguments: list[str], says: str
+) -> None:
     put(store, made.review(), "aaa")
     put(store, FORM, "abb")
     ended = reviews(*arguments)
@@ -378,10 +477,14 @@ def test_wrong_usage_leaves_with_two_and_says_why(store: Reviews, reviews: Comma
     assert ["pending", "pending"] == [one.state for one in store.list(Filter())]
 
 
-def test_the_store_is_named_by_the_line_the_variable_or_the_settings_of_serve(store: Reviews, reviews: Command, tmp_path: Path) -> None:
+def test_the_store_is_named_by_the_line_the_variable_or_the_settings_of_serve(
+    store: Reviews, reviews: Command, tmp_path: Path
+) -> None:
     put(store, made.review())
     url = f"sqlite:{tmp_path / 'reviews.db'}"
-    (tmp_path / "serve.yaml").write_text(f"store: {url}\nlisten: 127.0.0.1:8080\nservers:\n  db: {{command: [x]}}\n", "utf-8")
+    (tmp_path / "serve.yaml").write_text(
+        f"store: {url}\nlisten: 127.0.0.1:8080\nservers:\n  db: {{command: [x]}}\n", "utf-8"
+    )
     elsewhere = {"SAMPLEGATE_STATE": "/nowhere"}
     for given, variables in (
         (["--store", url], elsewhere),
@@ -408,10 +511,22 @@ def test_a_terminal_without_unicode_is_shown_all_the_same(store: Reviews, proces
 
 
 @pytest.mark.parametrize("as_json", [False, True])
-def test_a_watcher_sees_what_waits_what_comes_and_what_becomes_of_it(store: Reviews, tmp_path: Path, as_json: bool) -> None:
+def test_a_watcher_sees_what_waits_what_comes_and_what_becomes_of_it(
+    store: Reviews, tmp_path: Path, as_json: bool
+) -> None:
     first = put(store, made.review(), "aaa")
     put(store, made.review(reviewer="dba"), "ddd")
-    line = [sys.executable, "-u", "-m", "samplegate", "reviews", "watch", "--reviewer", "ops", *(["--json"] if as_json else [])]
+    line = [
+        sys.executable,
+        "-u",
+        "-m",
+        "samplegate",
+        "reviews",
+        "watch",
+        "--reviewer",
+        "ops",
+        *(["--json"] if as_json else []),
+    ]
     environment = {**ENVIRONMENT, "SAMPLEGATE_STATE": str(tmp_path)}
     with subprocess.Popen(line, env=environment, stdout=subprocess.PIPE, encoding="utf-8") as watcher:
         alarm = threading.Timer(40, watcher.kill)
@@ -449,7 +564,9 @@ def test_commands_and_a_gate_that_race_have_one_winner(store: Reviews, process: 
     assert sorted([isinstance(mine, Conflict), *map(bool, codes)]) == [False, True, True, True, True]
 
 
-def test_a_watcher_goes_on_when_the_store_comes_back(store: Reviews, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_watcher_goes_on_when_the_store_comes_back(
+    store: Reviews, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     put(store, made.review(), "aaa")
     path = tmp_path / "reviews.db"
     steps: list[Callable[[], object]] = [
@@ -484,4 +601,6 @@ def test_what_was_said_of_it_so_far_is_shown_with_who_said_it(store: Reviews, re
     put(store, made.review())
     assert 0 == reviews("reject", "aaa", "--as", "ann").code
     shown = reviews("show", "aaa").out.split("so far:\n")[1]
-    assert [" opened", " rejected by ann (cli)"] == [line[len("  2027-01-15 08:00:00 UTC ") :] for line in shown.splitlines()]
+    assert [" opened", " rejected by ann (cli)"] == [
+        line[len("  2027-01-15 08:00:00 UTC ") :] for line in shown.splitlines()
+    ]

@@ -1,4 +1,5 @@
-"""`samplegate reviews` beside `samplegate run`: two processes with nothing in common but the store, and no listener anywhere."""
+"""`samplegate reviews` beside `samplegate run`: two processes with nothing in common but the store, and no listener
+anywhere."""
 
 from __future__ import annotations
 
@@ -34,7 +35,12 @@ class Beside:
     def __init__(self, folder: Path) -> None:
         self.run = Wrapped(folder)
         (folder / "policy.yaml").write_text(POLICY, "utf-8")
-        self.environment = {"PATH": os.environ["PATH"], "PYTHONPATH": str(PROXY), "USER": "ann", "SAMPLEGATE_STATE": str(folder)}
+        self.environment = {
+            "PATH": os.environ["PATH"],
+            "PYTHONPATH": str(PROXY),
+            "USER": "ann",
+            "SAMPLEGATE_STATE": str(folder),
+        }
         store = Reviews(f"sqlite:{folder / 'reviews.db'}")
         store.last_change()
         store.close()
@@ -49,7 +55,9 @@ class Beside:
         return client
 
     def asks(self, client: Client, method: str, params: Any) -> None:
-        client.write(id=1, method="tools/call", params={"name": "t", "arguments": {"ask": {"method": method, "params": params}}})
+        client.write(
+            id=1, method="tools/call", params={"name": "t", "arguments": {"ask": {"method": method, "params": params}}}
+        )
 
     def seen(self, what: str) -> str:
         """The id of the next review that this happens to."""
@@ -63,7 +71,9 @@ class Beside:
 
     def reviews(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         line = [sys.executable, "-m", "samplegate", "reviews", *arguments]
-        return subprocess.run(line, env=self.environment, capture_output=True, encoding="utf-8", timeout=50, check=False)
+        return subprocess.run(
+            line, env=self.environment, capture_output=True, encoding="utf-8", timeout=50, check=False
+        )
 
     def end(self) -> None:
         self.alarm.cancel()

@@ -18,7 +18,10 @@ from tests.core.review.made import NOW
 
 TABLE: Final[dict[str, str]] = yaml.safe_load(Path(__file__).with_name("reviews_printed.yaml").read_text("utf-8"))
 
-PICTURE: Final = {"role": "user", "content": [{"type": "image", "data": "aGVsbG8=", "mimeType": "image/png"}, made.text("a\x1b[31m\u202eb")]}
+PICTURE: Final = {
+    "role": "user",
+    "content": [{"type": "image", "data": "aGVsbG8=", "mimeType": "image/png"}, made.text("a\x1b[31m\u202eb")],
+}
 FORM: Final = made.form(
     ["port"],
     port={"type": "integer", "minimum": 1, "maximum": 65535, "title": "Port", "description": "Where\nit listens"},
@@ -39,7 +42,10 @@ REVIEWS: Final[dict[str, Review]] = {
     "form": FORM,
     "address": made.address(),
     "answer": made.model_answer(made.text("It is\nblue."), temperature=1),
-    "nested": replace(made.form(), params={"message": "", "requestedSchema": {"type": "object", "properties": {"a": {"type": "object"}}}}),
+    "nested": replace(
+        made.form(),
+        params={"message": "", "requestedSchema": {"type": "object", "properties": {"a": {"type": "object"}}}},
+    ),
     "over": made.review(expires=NOW + 1, late=0.0),
 }
 

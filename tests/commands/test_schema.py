@@ -25,14 +25,18 @@ def test_the_schemas_are_schemas(run: Run) -> None:
         jsonschema.Draft202012Validator.check_schema(json.loads(ended.out))
 
 
-@pytest.mark.parametrize("file", [file for file in SHIPPED if not file.stem.endswith("_cases")], ids=lambda path: path.name)
+@pytest.mark.parametrize(
+    "file", [file for file in SHIPPED if not file.stem.endswith("_cases")], ids=lambda path: path.name
+)
 def test_a_shipped_file_fits_its_schema(run: Run, file: Path) -> None:
     schema = json.loads(run("schema", *["--tests"] * file.stem.endswith("_test")).out)
     root, _ = compose(file.read_text("utf-8"))
     jsonschema.validate(plain(root), schema)
 
 
-@pytest.mark.parametrize(("options", "table"), [([], "policy.json"), (["--tests"], "tests.json")], ids=["policy", "tests"])
+@pytest.mark.parametrize(
+    ("options", "table"), [([], "policy.json"), (["--tests"], "tests.json")], ids=["policy", "tests"]
+)
 def test_the_schema_is_printed_as_before(run: Run, options: list[str], table: str) -> None:
     """A change here is one that users see: a key, a bound or a sentence."""
     assert (Path(__file__).parent / "schemas" / table).read_text("utf-8") == run("schema", *options).out

@@ -15,7 +15,10 @@ rules:
   - {name: docs, match: {server: docs}, effect: deny, as: decline}
 """
 PASSING = "cases:\n  - {name: docs is denied, server: docs, sampling: x, expect: {effect: deny, rule: docs}}\n"
-FAILING = "cases:\n  - name: docs is asked\n    server: docs\n    elicitation: Sure?\n    expect: {effect: none, as: cancel}\n"
+FAILING = (
+    "cases:\n  - name: docs is asked\n    server: docs\n    elicitation: Sure?\n    expect: {effect: none, as:"
+    " cancel}\n"
+)
 PASSED = "p_test.yaml:2: passed: docs is denied: deny by docs; the server gets: error -32602\n"
 
 
@@ -23,14 +26,21 @@ def test_the_cases_beside_a_policy_are_run(run: Run, write: Write) -> None:
     write("p.yaml", POLICY)
     write("p_test.yaml", PASSING)
     ended = run("test", "p.yaml")
-    assert (0, f"{PASSED}p_test.yaml: 1 case, all passed\n1 file, 1 case, 0 failed\n", "") == (ended.code, ended.out, ended.err)
+    assert (0, f"{PASSED}p_test.yaml: 1 case, all passed\n1 file, 1 case, 0 failed\n", "") == (
+        ended.code,
+        ended.out,
+        ended.err,
+    )
 
 
 @pytest.mark.parametrize("given", [["p_test.yaml"], ["p.yaml", "p_test.yaml"], ["p_test.yaml", "p.yaml"]])
 def test_the_test_file_itself_will_do_and_nothing_runs_twice(run: Run, write: Write, given: list[str]) -> None:
     write("p.yaml", POLICY)
     write("p_test.yaml", PASSING)
-    assert (0, f"{PASSED}p_test.yaml: 1 case, all passed\n1 file, 1 case, 0 failed\n") == (run("test", *given).code, run("test", *given).out)
+    assert (0, f"{PASSED}p_test.yaml: 1 case, all passed\n1 file, 1 case, 0 failed\n") == (
+        run("test", *given).code,
+        run("test", *given).out,
+    )
 
 
 def test_a_failing_case_tells_its_line_what_differs_and_every_rule(run: Run, write: Write) -> None:
@@ -69,7 +79,9 @@ def test_problems_of_either_file_fail(run: Run, write: Write) -> None:
     write("q_test.yaml", "cases: 1\n")
     ended = run("test", "p.yaml", "q_test.yaml")
     assert 1 == ended.code
-    assert ["p.yaml:3:53:", "p.yaml:4:49:", "q_test.yaml:1:8:"] == [line.split(" ")[0] for line in ended.out.splitlines()[:-1]]
+    assert ["p.yaml:3:53:", "p.yaml:4:49:", "q_test.yaml:1:8:"] == [
+        line.split(" ")[0] for line in ended.out.splitlines()[:-1]
+    ]
 
 
 @pytest.mark.parametrize(("given", "missing"), [("q.yaml", "q_test.yaml"), ("q_test.yaml", "q_test.yaml")])
@@ -80,19 +92,34 @@ def test_a_file_that_is_not_there_leaves_with_two(run: Run, given: str, missing:
 
 def test_tests_without_their_policy_leave_with_two(run: Run, write: Write) -> None:
     write("p_test.yaml", PASSING)
-    assert (2, "samplegate: p.yaml: cannot be read: no such file or directory\n") == (run("test", "p_test.yaml").code, run("test", "p_test.yaml").err)
+    assert (2, "samplegate: p.yaml: cannot be read: no such file or directory\n") == (
+        run("test", "p_test.yaml").code,
+        run("test", "p_test.yaml").err,
+    )
 
 
-def test_the_environment_of_the_process_is_not_looked_at(run: Run, write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_environment_of_the_process_is_not_looked_at(
+    run: Run, write: Write, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("SAMPLEGATE_TEST", "true")
-    write("p.yaml", 'version: 1\nrules: [{name: x, match: {kind: elicitation}, effect: answer, content: {a: "${SAMPLEGATE_TEST}"}}]\n')
-    write("p_test.yaml", "cases: [{name: a, elicitation: {fields: {a: string}}, expect: {effect: none, reason: cannot}}]\n")
+    write(
+        "p.yaml",
+        "version: 1\nrules: [{name: x, match: {kind: elicitation}, effect: answer, content: {a:"
+        ' "${SAMPLEGATE_TEST}"}}]\n',
+    )
+    write(
+        "p_test.yaml",
+        "cases: [{name: a, elicitation: {fields: {a: string}}, expect: {effect: none, reason: cannot}}]\n",
+    )
     assert 0 == run("test", "p.yaml").code
 
 
 def test_a_script_beside_the_policies_has_no_tests_and_needs_none(run: Run, write: Write) -> None:
     write("talk.yaml", "cases: [{answer: hello}]\n")
-    assert (0, "0 files, 0 cases, 0 failed\n") == (run("test", "--require-tests", "talk.yaml").code, run("test", "talk.yaml").out)
+    assert (0, "0 files, 0 cases, 0 failed\n") == (
+        run("test", "--require-tests", "talk.yaml").code,
+        run("test", "talk.yaml").out,
+    )
 
 
 def test_json_tells_the_same(run: Run, write: Write) -> None:
@@ -135,7 +162,10 @@ def test_a_step_that_fails_is_told_with_its_line_and_its_turn(run: Run, write: W
     ended = run("test", "p.yaml")
     assert 1 == ended.code
     lines = ended.out.splitlines()
-    assert ["p_test.yaml:2: failed: two a minute", '    steps.0.effect (line 6, request 3 of 3): expected "allow", got "none"'] == lines[:2]
+    assert [
+        "p_test.yaml:2: failed: two a minute",
+        '    steps.0.effect (line 6, request 3 of 3): expected "allow", got "none"',
+    ] == lines[:2]
     assert "limit rate" in lines[2]
     assert lines[3].startswith("      1 taken docs  allow    limit rate")
     assert ["    the server gets: error -1", "p_test.yaml: 1 case, 1 failed", "1 file, 1 case, 1 failed"] == lines[4:]
@@ -145,7 +175,9 @@ def test_the_place_of_a_step_stands_in_the_json_too(run: Run, write: Write) -> N
     write("p.yaml", LIMITED)
     write("p_test.yaml", SEQUENCE)
     (case,) = json.loads(run("test", "--json", "p.yaml").out)["files"][0]["cases"]
-    assert [{"what": "effect", "expected": "allow", "got": "none", "where": "steps.0, line 6, request 3 of 3"}] == case["mismatches"]
+    assert [{"what": "effect", "expected": "allow", "got": "none", "where": "steps.0, line 6, request 3 of 3"}] == case[
+        "mismatches"
+    ]
 
 
 def test_coverage_names_what_no_case_reaches_with_its_line(run: Run, write: Write) -> None:
@@ -157,7 +189,10 @@ def test_coverage_names_what_no_case_reaches_with_its_line(run: Run, write: Writ
         "p_test.yaml:2: passed: two a minute: allow by docs; the server gets: the model's answer",
         "p_test.yaml: 1 case, all passed",
         "p.yaml:5: rule 'docs': server: 'mail' is met by no request that it takes; add a case with it",
-        "p.yaml:6: rule 'rest': takes no case's request; add a case that it matches (with it 1 of its arms are missing)",
+        (
+            "p.yaml:6: rule 'rest': takes no case's request; add a case that it matches (with it 1 of its arms are"
+            " missing)"
+        ),
         "p.yaml: coverage: 1 of 2 rules, 1 of 3 arms (40%)",
         "1 file, 1 case, 0 failed",
     ] == ended.out.splitlines()
@@ -174,7 +209,9 @@ def test_too_little_coverage_fails_where_it_is_asked_for(run: Run, write: Write,
 
 
 @pytest.mark.parametrize("least", ["-1", "101", "nan", "most"])
-def test_a_percentage_that_is_none_is_wrong_usage(run: Run, write: Write, least: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_percentage_that_is_none_is_wrong_usage(
+    run: Run, write: Write, least: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     write("p.yaml", LIMITED)
     with pytest.raises(SystemExit) as left:
         run("test", f"--fail-under={least}", "p.yaml")
@@ -210,13 +247,25 @@ def test_json_has_the_coverage_where_it_is_asked_for(run: Run, write: Write) -> 
 def test_a_time_out_is_told_to_be_left_out(run: Run, write: Write) -> None:
     write("p.yaml", LIMITED.replace("limits: [rate]}", "on_timeout: deny}"))
     write("p_test.yaml", SEQUENCE)
-    assert "p.yaml:5: rule 'docs': on_timeout: deny is not counted: no case takes time; it is left out" in run("test", "--coverage", "p.yaml").out
+    assert (
+        "p.yaml:5: rule 'docs': on_timeout: deny is not counted: no case takes time; it is left out"
+        in run("test", "--coverage", "p.yaml").out
+    )
 
 
 def test_prices_come_from_the_table_that_run_uses(run: Run, write: Write) -> None:
-    write("p.yaml", LIMITED.replace("openai/none", "openai/gpt-4o-mini").replace("requests: 2, per: 1m", "usd: 1, per: day, tz: UTC"))
+    write(
+        "p.yaml",
+        LIMITED.replace("openai/none", "openai/gpt-4o-mini").replace(
+            "requests: 2, per: 1m", "usd: 1, per: day, tz: UTC"
+        ),
+    )
     usage = "usage: {input_tokens: 1000000, output_tokens: 0}"
-    write("p_test.yaml", f"cases: [{{name: a, server: docs, sampling: x, {usage}, expect: {{effect: allow, limits: {{rate: 0.15}}}}}}]\n")
+    write(
+        "p_test.yaml",
+        f"cases: [{{name: a, server: docs, sampling: x, {usage}, expect: {{effect: allow, limits: {{rate:"
+        " 0.15}}}]\n",
+    )
     ended = run("test", "p.yaml")
     assert (0, "") == (ended.code, ended.err), ended.out
 

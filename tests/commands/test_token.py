@@ -40,7 +40,9 @@ def test_what_is_no_name_of_a_caller_makes_no_token(name: str, capsys: pytest.Ca
         (["--role", "viewer"], "ann viewer {}"),
     ],
 )
-def test_the_line_for_a_person_is_one_that_the_settings_take(given: list[str], line: str, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_the_line_for_a_person_is_one_that_the_settings_take(
+    given: list[str], line: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
     assert 0 == main(["token", "ann", *given])
     token, said = capsys.readouterr()
     assert line.format(hashlib.sha256(token.strip().encode()).hexdigest()) == said.splitlines()[0]

@@ -1,8 +1,10 @@
-"""The client that the official client suite plays with: `python -m tests.conformance.client_driver [--silent] [WORDS...] URL`.
+"""The client that the official client suite plays with: `python -m tests.conformance.client_driver [--silent]
+[WORDS...] URL`.
 
-Without words it is the SDK's own HTTP client. With words they and the address are started as a stdio server, which is how the gate stands
-between: what the suite judges is then the gate's HTTP. ``--silent`` declares no capabilities, so that a policy has to answer. The scenario and
-the revision come in the environment, from the suite. Runs in the environment sdk2, from the repository's top folder.
+Without words it is the SDK's own HTTP client. With words they and the address are started as a stdio server, which is
+how the gate stands between: what the suite judges is then the gate's HTTP. ``--silent`` declares no capabilities, so
+that a policy has to answer. The scenario and the revision come in the environment, from the suite. Runs in the
+environment sdk2, from the repository's top folder.
 """
 
 from __future__ import annotations
@@ -50,7 +52,9 @@ revision: Final = os.environ.get("MCP_CONFORMANCE_PROTOCOL_VERSION", "2025-11-25
 
 
 async def sample(_context: ClientRequestContext, _params: CreateMessageRequestParams) -> CreateMessageResult:
-    return CreateMessageResult(role="assistant", content=TextContent(type="text", text="from the client"), model="client-model")
+    return CreateMessageResult(
+        role="assistant", content=TextContent(type="text", text="from the client"), model="client-model"
+    )
 
 
 async def elicit(_context: ClientRequestContext, params: ElicitRequestParams) -> ElicitResult:
@@ -72,7 +76,11 @@ def calls(tools: list[Tool]) -> list[tuple[str, dict[str, Any]]]:
             return [(tool.name, arguments(tool.input_schema)) for tool in tools]
         case "http-custom-headers":
             wanted = json.loads(os.environ["MCP_CONFORMANCE_CONTEXT"])["toolCalls"]
-            return [(one["name"], one.get("arguments") or {}) for one in wanted if one["name"] in {tool.name for tool in tools}]
+            return [
+                (one["name"], one.get("arguments") or {})
+                for one in wanted
+                if one["name"] in {tool.name for tool in tools}
+            ]
         case "json-schema-2020-12-preservation":
             schema = next(tool.input_schema for tool in tools if tool.name == "json_schema_2020_12_tool")
             return [("json_schema_echo", {"schema": schema})]
@@ -93,7 +101,11 @@ def legacy() -> bool:
 
 async def main(words: list[str], silent: bool) -> None:
     server: Any = StdioServerParameters(command=words[0], args=words[1:]) if len(words) > 1 else words[0]
-    answers: dict[str, Any] = {} if silent else {"elicitation_callback": elicit, "sampling_callback": sample, "list_roots_callback": list_roots}
+    answers: dict[str, Any] = (
+        {}
+        if silent
+        else {"elicitation_callback": elicit, "sampling_callback": sample, "list_roots_callback": list_roots}
+    )
     async with Client(server, mode="legacy" if legacy() else "auto", **answers) as client:
         for name, given in calls((await client.list_tools()).tools):
             await told(name, client.call_tool(name, given))
@@ -101,11 +113,14 @@ async def main(words: list[str], silent: bool) -> None:
             for resource in (await client.list_resources()).resources:
                 await told(str(resource.uri), client.read_resource(resource.uri))
             for prompt in (await client.list_prompts()).prompts:
-                await told(prompt.name, client.get_prompt(prompt.name, {one.name: "x" for one in prompt.arguments or []}))
+                await told(
+                    prompt.name, client.get_prompt(prompt.name, {one.name: "x" for one in prompt.arguments or []})
+                )
 
 
 async def told(name: str, doing: Awaitable[object]) -> None:
-    """Waits for one request. What fails is said, and the next one follows: 2.3 itself does not read a result without `resultType`."""
+    """Waits for one request. What fails is said, and the next one follows: 2.3 itself does not read a result without
+    `resultType`."""
     try:
         print(f"{name}: {str(await doing)[:200]}", file=sys.stderr)
     except (MCPError, ValueError) as error:

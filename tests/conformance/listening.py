@@ -1,4 +1,5 @@
-"""Programs that serve HTTP and say where: started, waited for, ended. Whatever they say on stderr is kept for the message of a failing test."""
+"""Programs that serve HTTP and say where: started, waited for, ended. Whatever they say on stderr is kept for the
+message of a failing test."""
 
 from __future__ import annotations
 
@@ -48,7 +49,8 @@ def serve(policy: Path, *behind: str, log: Path | None = None) -> tuple[str, ...
 
 
 def known_good(*words: str) -> tuple[str, ...]:
-    """The words that start the server that passes the suites by itself: ``stdio`` or ``http``, and an era if it is to speak that only."""
+    """The words that start the server that passes the suites by itself: ``stdio`` or ``http``, and an era if it is to
+    speak that only."""
     return (peers.sdk(2), "-m", "tests.conformance.known_good", *words)
 
 

@@ -18,10 +18,13 @@ from tests.real import node, peers
 
 PROGRAM: Final = peers.HERE / "node_modules" / "@modelcontextprotocol" / "conformance" / "dist" / "index.js"
 REVISIONS: Final = ("2025-11-25", "2026-07-28")  # those with a frozen set of what is required
-WAIT: Final = 150.0  # seconds for a whole suite: four to seven, forty where each of its sessions starts a stdio server; a client's scenario two
+# seconds for a whole suite: four to seven, forty where each of its sessions starts a stdio server; a client's scenario
+# two
+WAIT: Final = 150.0
 STAMP: Final = re.compile(r"-\d{4}-\d\d-\d\dT[\d-]+Z$")
 RANK: Final = {"FAILURE": 4, "WARNING": 3, "SKIPPED": 2, "SUCCESS": 1, "INFO": 0}
-HOLDS: Final = ("SUCCESS", "INFO")  # INFO: the other of two ways that the specification leaves open, JSON or a stream for instance
+# INFO: the other of two ways that the specification leaves open, JSON or a stream for instance
+HOLDS: Final = ("SUCCESS", "INFO")
 
 
 @dataclass(frozen=True)
@@ -41,16 +44,21 @@ Found: TypeAlias = Mapping[str, Scenario]
 
 
 def server_suite(url: str, revision: str, out: Path) -> Found:
-    """The required set of a revision, and what the suite runs beside it without scoring, against a server; all it has for a revision without."""
+    """The required set of a revision, and what the suite runs beside it without scoring, against a server; all it has
+    for a revision without."""
     which = ["--requirements", revision] if revision in REVISIONS else ["--suite", "all", "--spec-version", revision]
     _run(["server", "--url", url, *which, "-o", str(out)])
-    found = {STAMP.sub("", path.parent.name).removeprefix("server-"): _checks(path) for path in sorted(out.glob("*/checks.json"))}
+    found = {
+        STAMP.sub("", path.parent.name).removeprefix("server-"): _checks(path)
+        for path in sorted(out.glob("*/checks.json"))
+    }
     assert found, f"the suite left no results in {out}"
     return found
 
 
 def client_scenario(words: Sequence[str], scenario: str, revision: str, out: Path) -> Scenario:
-    """One scenario for the client that those words and an address start. Its own end is a check too: ``client-ended-well``."""
+    """One scenario for the client that those words and an address start. Its own end is a check too:
+    ``client-ended-well``."""
     assert not any(" " in word for word in words), f"the suite splits the command at blanks: {words}"
     options = ["--scenario", scenario, "--spec-version", revision, "--force", "--timeout", "30000", "-o", str(out)]
     code, said = _run(["client", "--command", " ".join(words), *options])
@@ -58,7 +66,9 @@ def client_scenario(words: Sequence[str], scenario: str, revision: str, out: Pat
     assert len(paths) == 1, f"{scenario}: the suite left no result:\n{said[-4000:]}"
     checks = dict(_checks(paths[0]))
     ended = "Client exited with code" not in said and "Client timed out" not in said
-    checks["client-ended-well"] = Check("client-ended-well", "SUCCESS" if ended else "FAILURE", said[-3000:] if not ended or code else "")
+    checks["client-ended-well"] = Check(
+        "client-ended-well", "SUCCESS" if ended else "FAILURE", said[-3000:] if not ended or code else ""
+    )
     return checks
 
 
@@ -102,7 +112,14 @@ def _run(arguments: Sequence[str]) -> tuple[int, str]:
     command = [str(node.node()), str(PROGRAM), *arguments]
     environment = {**os.environ, "NO_COLOR": "1", "PYTHONPATH": str(ROOT)}
     process = subprocess.Popen(
-        command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace", start_new_session=True
+        command,
+        cwd=ROOT,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+        start_new_session=True,
     )
     try:
         said, _ = process.communicate(timeout=WAIT)

@@ -1,4 +1,5 @@
-"""The official server suite where the gate stands between two eras: what a revision asks of servers holds, though the server never learned it."""
+"""The official server suite where the gate stands between two eras: what a revision asks of servers holds, though the
+server never learned it."""
 
 from __future__ import annotations
 
@@ -18,7 +19,8 @@ CANNOT = yaml.safe_load(Path(__file__).resolve().with_name("across_eras.yaml").r
 
 
 def problems(url: str, revision: str, out: Path) -> dict[str, str]:
-    """``scenario/check`` and what the suite said, of all that does not hold; without what fails without the gate too."""
+    """``scenario/check`` and what the suite said, of all that does not hold; without what fails without the gate
+    too."""
     found = server_suite(url, revision, out)
     return {
         f"{scenario}/{check.id}": f"{check.status}: {check.said}"
@@ -39,6 +41,10 @@ def test_a_server_of_one_era_passes_as_one_of_the_other(revision: str, era: str,
         with listening(serve(POLICIES / "forwards.yaml", *words)) as gate:
             found = problems(gate.url, revision, tmp_path)
     cannot = CANNOT[revision]
-    unexpected = [f"{name}: {said}" for name, said in found.items() if not any(covers(pattern, name) for pattern in cannot)]
+    unexpected = [
+        f"{name}: {said}" for name, said in found.items() if not any(covers(pattern, name) for pattern in cannot)
+    ]
     assert not unexpected, "\n".join([*unexpected, "--- on stderr:", gate.said()])
-    assert [] == [pattern for pattern in cannot if not any(covers(pattern, name) for name in found)], "these hold by now: take them from the list"
+    assert [] == [pattern for pattern in cannot if not any(covers(pattern, name) for name in found)], (
+        "these hold by now: take them from the list"
+    )

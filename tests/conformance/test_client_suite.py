@@ -1,4 +1,5 @@
-"""The official client suite, with the gate as the HTTP client that is judged: what an SDK's own client passes the gate passes too."""
+"""The official client suite, with the gate as the HTTP client that is judged: what an SDK's own client passes the gate
+passes too."""
 
 from __future__ import annotations
 
@@ -12,7 +13,13 @@ from tests.conformance.suite import Scenario, client_output, client_scenario, fa
 from tests.real import peers
 
 DRIVER = (peers.sdk(2), "-m", "tests.conformance.client_driver")
-LEGACY = ["initialize", "tools_call", "elicitation-sep1034-client-defaults", "sse-retry", "json-schema-2020-12-preservation"]
+LEGACY = [
+    "initialize",
+    "tools_call",
+    "elicitation-sep1034-client-defaults",
+    "sse-retry",
+    "json-schema-2020-12-preservation",
+]
 MODERN = [
     "tools_call",
     "request-metadata",
@@ -41,7 +48,9 @@ def lines(checks: Scenario) -> list[str]:
 def test_what_a_client_of_the_sdk_passes_the_gate_passes(revision: str, scenario: str, tmp_path: Path) -> None:
     direct = client_scenario(DRIVER, scenario, revision, tmp_path / "direct")
     assert (scenario in expected("client", revision)) == bool(failing(direct)), lines(direct)
-    gated = client_scenario((*DRIVER, *behind(peers.POLICIES / "forwards.yaml")), scenario, revision, tmp_path / "gated")
+    gated = client_scenario(
+        (*DRIVER, *behind(peers.POLICIES / "forwards.yaml")), scenario, revision, tmp_path / "gated"
+    )
     assert [] == worse(direct, gated), gated["client-ended-well"].said
     assert "samplegate: " in client_output(tmp_path / "gated")  # it was there
 

@@ -25,4 +25,6 @@ def test_every_expected_failure_has_a_reason(leg: str, revision: str) -> None:
 def test_the_file_names_legs_and_revisions_that_are_run() -> None:
     entries = yaml.safe_load(FILE.read_text("utf-8"))
     assert {"server", "client"} == set(entries)
-    assert {(leg, revision) for leg in entries for revision in REVISIONS} >= {(leg, revision) for leg in entries for revision in entries[leg]}
+    assert {(leg, revision) for leg in entries for revision in REVISIONS} >= {
+        (leg, revision) for leg in entries for revision in entries[leg]
+    }

@@ -1,4 +1,5 @@
-"""The official server suite: what a server passes by itself it passes behind the gate, over HTTP and over stdio, in both eras."""
+"""The official server suite: what a server passes by itself it passes behind the gate, over HTTP and over stdio, in
+both eras."""
 
 from __future__ import annotations
 
@@ -27,12 +28,15 @@ def names(found: Found) -> set[str]:
 def test_the_known_good_server_fails_by_itself_what_is_listed_and_nothing_else(revision: str, tmp_path: Path) -> None:
     with listening(known_good("http")) as server:
         found = server_suite(server.url, revision, tmp_path)
-        problems = {scenario: [str(check) for check in failing(checks)] for scenario, checks in found.items() if failing(checks)}
+        problems = {
+            scenario: [str(check) for check in failing(checks)] for scenario, checks in found.items() if failing(checks)
+        }
         assert set(expected("server", revision)) == names(found), report(problems, server)
 
 
 @pytest.mark.parametrize(
-    ("behind", "revision"), [*((behind, revision) for behind in ("http", "stdio") for revision in REVISIONS), ("http", "2025-06-18")]
+    ("behind", "revision"),
+    [*((behind, revision) for behind in ("http", "stdio") for revision in REVISIONS), ("http", "2025-06-18")],
 )
 def test_what_passes_without_the_gate_passes_through_it(behind: str, revision: str, tmp_path: Path) -> None:
     with listening(known_good("http")) as server:

@@ -34,13 +34,17 @@ def text(what: str) -> dict[str, Any]:
     return {"type": "text", "text": what}
 
 
-def sampling(what: str | list[Any] = "hello", *calls: Call, server: str = "docs", revision: str = LEGACY, **params: Any) -> SamplingRequest:
+def sampling(
+    what: str | list[Any] = "hello", *calls: Call, server: str = "docs", revision: str = LEGACY, **params: Any
+) -> SamplingRequest:
     content: Any = text(what) if isinstance(what, str) else what
     whole = {"messages": [{"role": "user", "content": content}], "maxTokens": 1000, **params}
     return SamplingRequest(origin(*calls, server=server, revision=revision), whole, 100)
 
 
-def form(*calls: Call, required: list[str] | None = None, server: str = "docs", revision: str = LEGACY, **fields: Any) -> ElicitationRequest:
+def form(
+    *calls: Call, required: list[str] | None = None, server: str = "docs", revision: str = LEGACY, **fields: Any
+) -> ElicitationRequest:
     properties = {name: {"type": schema} if isinstance(schema, str) else schema for name, schema in fields.items()}
     schema = {"type": "object", "properties": properties, "required": list(fields) if required is None else required}
     params = {"message": "Really delete?", "requestedSchema": schema}
@@ -52,6 +56,8 @@ def url(address: str, *calls: Call, server: str = "docs") -> ElicitationRequest:
     return ElicitationRequest(origin(*calls, server=server), params, 100, "url")
 
 
-def book(*rules: Rule, environment: dict[str, str] | None = None, hints: dict[str, str | list[str]] | None = None) -> Rulebook:
+def book(
+    *rules: Rule, environment: dict[str, str] | None = None, hints: dict[str, str | list[str]] | None = None
+) -> Rulebook:
     policy = Policy(version=1, models=list(MODELS), hints=hints or {}, rules=list(rules), reviewers=dict(REVIEWERS))
     return compile_policy(policy, environment or {})

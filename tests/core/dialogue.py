@@ -1,4 +1,5 @@
-"""A session under a policy, as a conversation: say what a side wrote, look at what came out. Rounds are settled by hand, or by the real decision."""
+"""A session under a policy, as a conversation: say what a side wrote, look at what came out. Rounds are settled by
+hand, or by the real decision."""
 
 from __future__ import annotations
 
@@ -14,7 +15,18 @@ from samplegate.core.decisions import Answered, Decision, Outcome, Situation
 from samplegate.core.matching.match import compile_policy
 from samplegate.core.policy import Policy
 from samplegate.core.requests import BadRequest
-from samplegate.core.session.rounds import Conclusion, Effect, ForwardRound, Open, Release, Round, Seen, Settled, ToClient, ToServer
+from samplegate.core.session.rounds import (
+    Conclusion,
+    Effect,
+    ForwardRound,
+    Open,
+    Release,
+    Round,
+    Seen,
+    Settled,
+    ToClient,
+    ToServer,
+)
 from samplegate.core.session.session import Session
 from samplegate.core.session.state import State
 
@@ -77,7 +89,8 @@ class Dialogue:
         return self.done(round, Settled({key: Release(outcome, f"d-{key}") for key, outcome in chosen.items()}))
 
     def hand_on(self, effects: list[Effect], *keys: str) -> list[Effect]:
-        """Give the one round among ``effects`` to the client, with ``keys`` forwarded; with none, and no roots to ask, it is put off."""
+        """Give the one round among ``effects`` to the client, with ``keys`` forwarded; with none, and no roots to ask,
+        it is put off."""
         round = one(effects, Open).round
         seen = {key: Seen(f"d-{key}", "forward" if key in keys else "allow", "r") for key in round.items}
         return self.done(round, ForwardRound(frozenset(keys), seen, "hash", NONCE))
@@ -124,12 +137,18 @@ def sample(text: str = "hello", **more: Any) -> dict[str, Any]:
 def form(**properties: Any) -> dict[str, Any]:
     """Params of a form elicitation; by default one required boolean, ``confirm``."""
     properties = properties or {"confirm": {"type": "boolean"}}
-    return {"message": "Sure?", "requestedSchema": {"type": "object", "properties": properties, "required": list(properties)}}
+    return {
+        "message": "Sure?",
+        "requestedSchema": {"type": "object", "properties": properties, "required": list(properties)},
+    }
 
 
 def ask(params: Mapping[str, Any]) -> dict[str, Any]:
     """An entry of ``inputRequests``."""
-    return {"method": "sampling/createMessage" if "messages" in params else "elicitation/create", "params": dict(params)}
+    return {
+        "method": "sampling/createMessage" if "messages" in params else "elicitation/create",
+        "params": dict(params),
+    }
 
 
 def answered(method: str) -> Answered:

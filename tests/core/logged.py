@@ -14,7 +14,8 @@ from samplegate.core.requests import Request
 
 
 def record(book: Rulebook, request: Request, *, can: bool = False, result: Any = None, **more: Any) -> Record:
-    """The record of a request that a policy decides, as the gate would have written it; a model and a client answer ``result``."""
+    """The record of a request that a policy decides, as the gate would have written it; a model and a client answer
+    ``result``."""
     decision = decide(book, request, Situation(can_forward=can))
     answer = decision.act.result if isinstance(decision.act, FixedAnswer) else result
     fields: dict[str, Any] = {

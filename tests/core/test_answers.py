@@ -59,8 +59,16 @@ def test_sampling_is_answered_with_blocks() -> None:
         (form(a="integer"), {"a": "${EMPTY}"}, "its content does not fit the form: 'a' does not fit its type"),
         (form(password="string"), {"password": "x"}, "field 'password' looks like a secret, which no machine fills in"),
         (form(apiKey="string"), {}, "field 'apiKey' looks like a secret, which no machine fills in"),
-        (form(a={"type": "string", "title": "Card number"}), {"a": "1"}, "field 'a' looks like a secret, which no machine fills in"),
-        (form(required=[], token="string"), {"token": "x"}, "field 'token' looks like a secret, which no machine fills in"),
+        (
+            form(a={"type": "string", "title": "Card number"}),
+            {"a": "1"},
+            "field 'a' looks like a secret, which no machine fills in",
+        ),
+        (
+            form(required=[], token="string"),
+            {"token": "x"},
+            "field 'token' looks like a secret, which no machine fills in",
+        ),
         (url("https://a.example/"), {"a": 1}, "a url is never accepted by a machine"),
         (url("https://a.example/"), None, "a url is never accepted by a machine"),
     ],
@@ -78,14 +86,22 @@ def test_a_form_that_is_not_flat_is_never_answered() -> None:
 @pytest.mark.parametrize(
     ("request_", "content", "expected"),
     [
-        (form(confirm="boolean", reason="string"), {"reason": "run ${ID}", "confirm": True}, accepted(confirm=True, reason="run 42")),
+        (
+            form(confirm="boolean", reason="string"),
+            {"reason": "run ${ID}", "confirm": True},
+            accepted(confirm=True, reason="run 42"),
+        ),
         (form(a="integer"), {"a": "${ID}"}, accepted(a=42)),
         (form(a="number"), {"a": "${RATE}"}, accepted(a=0.5)),
         (form(a="number"), {"a": "${ID}"}, accepted(a=42)),
         (form(a="boolean"), {"a": "${YES}"}, accepted(a=True)),
         (form(a="string"), {"a": "${YES}"}, accepted(a="True")),
         (form(a="string"), {"a": "$${ID}"}, accepted(a="${ID}")),
-        (form(a={"type": "array", "items": {"type": "string", "enum": ["a", "b"]}}), {"a": "${LIST}"}, accepted(a=["a", "b"])),
+        (
+            form(a={"type": "array", "items": {"type": "string", "enum": ["a", "b"]}}),
+            {"a": "${LIST}"},
+            accepted(a=["a", "b"]),
+        ),
         (form(a={"type": "array", "items": {"type": "string", "enum": ["42"]}}), {"a": ["${ID}"]}, accepted(a=["42"])),
         (form(a="string"), {"a": "x", "unknown": "${UNSET}"}, accepted(a="x")),
         (form(a="string", b="string", required=["a"]), {"a": "x"}, accepted(a="x")),
@@ -160,7 +176,12 @@ class TestCases:
         return answer(self.RULE, Facts(request), {"HOME": "x"}, parse(f"cases: [{cases}]", file="f"))
 
     def test_sampling_is_answered_by_the_first_case_that_fits_in_the_name_of_the_rule(self) -> None:
-        expected = {"role": "assistant", "content": [text("hi ${HOME}")], "model": "samplegate/r", "stopReason": "endTurn"}
+        expected = {
+            "role": "assistant",
+            "content": [text("hi ${HOME}")],
+            "model": "samplegate/r",
+            "stopReason": "endTurn",
+        }
         assert expected == self.played(sampling(), '{text: bye, answer: go}, {answer: "hi ${{HOME}}"}')
 
     def test_a_case_may_name_the_model(self) -> None:
@@ -193,8 +214,16 @@ class TestCases:
             ),
             (form(a="string"), "{answer: hi}", "no case of its file fits"),
             (form(a="string"), "{action: accept}", "the required field 'a' is left open"),
-            (form(a="string"), "{action: accept, values: {a: 1}}", "its content does not fit the form: 'a' does not fit its type"),
-            (form(password="string"), "{action: accept, values: {password: x}}", "field 'password' looks like a secret, which no machine fills in"),
+            (
+                form(a="string"),
+                "{action: accept, values: {a: 1}}",
+                "its content does not fit the form: 'a' does not fit its type",
+            ),
+            (
+                form(password="string"),
+                "{action: accept, values: {password: x}}",
+                "field 'password' looks like a secret, which no machine fills in",
+            ),
             (
                 form(a={"type": "object"}),
                 "{action: accept, values: {a: 1}}",
@@ -212,5 +241,9 @@ class TestCases:
     def test_a_file_may_answer_every_class_of_requests_and_content_only_its_own(self) -> None:
         classes = ("sampling", "sampling with tools", "elicitation by form", "elicitation by url")
         assert [True] * 4 == [can_answer(self.RULE, class_) for class_ in classes]
-        assert [True, True, False, False] == [can_answer(AnswerRule(name="r", content="x"), class_) for class_ in classes]
-        assert [False, False, True, False] == [can_answer(AnswerRule(name="r", defaults=True), class_) for class_ in classes]
+        assert [True, True, False, False] == [
+            can_answer(AnswerRule(name="r", content="x"), class_) for class_ in classes
+        ]
+        assert [False, False, True, False] == [
+            can_answer(AnswerRule(name="r", defaults=True), class_) for class_ in classes
+        ]

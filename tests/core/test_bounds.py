@@ -26,23 +26,63 @@ SHOWN: Final = [TOOL]
         ({"temperature": 0.2}, ["temperature"], With(temperature=Temperature(min=0.2)), {"temperature": 0}),
         ({"temperature": 0}, [], With(), {"temperature": 0}),
         ({"temperature": None}, [], With(temperature=Temperature(min=0.2)), {}),
-        ({"stopSequences": ["a"]}, ["stopSequences"], With(stop_sequences=StopSequences(max=1)), {"stopSequences": ["a", "b"]}),
-        ({"stopSequences": None}, ["stopSequences"], With(stop_sequences=StopSequences(max=0)), {"stopSequences": ["a", "b"]}),
+        (
+            {"stopSequences": ["a"]},
+            ["stopSequences"],
+            With(stop_sequences=StopSequences(max=1)),
+            {"stopSequences": ["a", "b"]},
+        ),
+        (
+            {"stopSequences": None},
+            ["stopSequences"],
+            With(stop_sequences=StopSequences(max=0)),
+            {"stopSequences": ["a", "b"]},
+        ),
         ({"systemPrompt": "Be."}, [], With(), {"systemPrompt": "Be."}),
         ({"systemPrompt": None}, ["systemPrompt"], With(system_prompt="drop"), {"systemPrompt": "Be."}),
         ({"systemPrompt": None}, [], With(system_prompt="drop"), {}),
-        ({"systemPrompt": "We.\n\nBe."}, ["systemPrompt"], With(system_prompt=Prepend(prepend="We.")), {"systemPrompt": "Be."}),
+        (
+            {"systemPrompt": "We.\n\nBe."},
+            ["systemPrompt"],
+            With(system_prompt=Prepend(prepend="We.")),
+            {"systemPrompt": "Be."},
+        ),
         ({"systemPrompt": "We."}, ["systemPrompt"], With(system_prompt=Prepend(prepend="We.")), {}),
         ({"includeContext": None}, ["includeContext"], With(), {"includeContext": "allServers"}),
         ({"includeContext": None}, [], With(), {"includeContext": "none"}),
-        ({"metadata": None, "_meta": None, "api_base": None}, [], With(), {"metadata": {"model": "x"}, "_meta": {}, "api_base": "y"}),
+        (
+            {"metadata": None, "_meta": None, "api_base": None},
+            [],
+            With(),
+            {"metadata": {"model": "x"}, "_meta": {}, "api_base": "y"},
+        ),
         ({"tools": SHOWN, "toolChoice": None}, [], With(), {"tools": [TOOL]}),
-        ({"tools": SHOWN, "toolChoice": {"mode": "required"}}, [], With(), {"tools": [TOOL], "toolChoice": {"mode": "required"}}),
-        ({"tools": SHOWN, "toolChoice": {"mode": "auto"}}, [], With(), {"tools": [TOOL], "toolChoice": {"mode": "auto", "_meta": {"model": "x"}}}),
-        ({"tools": None, "toolChoice": None}, ["tools", "toolChoice"], With(), {"tools": [TOOL], "toolChoice": {"mode": "none"}}),
+        (
+            {"tools": SHOWN, "toolChoice": {"mode": "required"}},
+            [],
+            With(),
+            {"tools": [TOOL], "toolChoice": {"mode": "required"}},
+        ),
+        (
+            {"tools": SHOWN, "toolChoice": {"mode": "auto"}},
+            [],
+            With(),
+            {"tools": [TOOL], "toolChoice": {"mode": "auto", "_meta": {"model": "x"}}},
+        ),
+        (
+            {"tools": None, "toolChoice": None},
+            ["tools", "toolChoice"],
+            With(),
+            {"tools": [TOOL], "toolChoice": {"mode": "none"}},
+        ),
         ({"tools": None, "toolChoice": None}, [], With(), {"tools": []}),
         ({"tools": None, "toolChoice": None}, ["toolChoice"], With(), {"tools": [], "toolChoice": {"mode": "auto"}}),
-        ({"tools": None, "toolChoice": {"mode": "required"}}, [], With(), {"tools": [], "toolChoice": {"mode": "required"}}),
+        (
+            {"tools": None, "toolChoice": {"mode": "required"}},
+            [],
+            With(),
+            {"tools": [], "toolChoice": {"mode": "required"}},
+        ),
     ],
 )
 def test_params_stay_within_the_bounds_of_the_rule_and_the_model(
@@ -55,7 +95,9 @@ def test_params_stay_within_the_bounds_of_the_rule_and_the_model(
     assert request.params["messages"] == asked.params["messages"]
 
 
-@pytest.mark.parametrize(("expected", "facts", "wanted"), [(50, ModelFacts(max_output=50), 100), (MOST_TOKENS, ModelFacts(), 2**40)])
+@pytest.mark.parametrize(
+    ("expected", "facts", "wanted"), [(50, ModelFacts(max_output=50), 100), (MOST_TOKENS, ModelFacts(), 2**40)]
+)
 def test_no_model_is_asked_for_more_than_it_can_write(expected: int, facts: ModelFacts, wanted: int) -> None:
     asked = bounded(With(), MODELS[1], facts, sampling(maxTokens=wanted).params)
     assert expected == asked.params["maxTokens"]
@@ -63,17 +105,37 @@ def test_no_model_is_asked_for_more_than_it_can_write(expected: int, facts: Mode
 
 
 def test_of_a_tool_only_what_a_model_needs_is_passed_on() -> None:
-    noise = {"title": "W", "annotations": {"readOnlyHint": True}, "_meta": {"api_key": "x"}, "icons": [], "outputSchema": {}, "api_base": "x"}
-    asked = bounded(With(), MODELS[0], ModelFacts(), sampling(maxTokens=1, tools=[{**TOOL, **noise}, {"name": "n", "inputSchema": {}}]).params)
+    noise = {
+        "title": "W",
+        "annotations": {"readOnlyHint": True},
+        "_meta": {"api_key": "x"},
+        "icons": [],
+        "outputSchema": {},
+        "api_base": "x",
+    }
+    asked = bounded(
+        With(),
+        MODELS[0],
+        ModelFacts(),
+        sampling(maxTokens=1, tools=[{**TOOL, **noise}, {"name": "n", "inputSchema": {}}]).params,
+    )
     assert [TOOL, {"name": "n", "inputSchema": {}}] == asked.params["tools"]
     assert () == asked.changed
 
 
 def test_names_of_headers_are_taken_out_of_schemas_but_not_properties_of_that_name() -> None:
     city = {"type": "string", "x-mcp-header": "City"}
-    schema = {"type": "object", "properties": {"x-mcp-header": {"type": "string"}, "city": city}, "anyOf": [{"x-mcp-header": "A"}]}
+    schema = {
+        "type": "object",
+        "properties": {"x-mcp-header": {"type": "string"}, "city": city},
+        "anyOf": [{"x-mcp-header": "A"}],
+    }
     tools = [{"name": "n", "inputSchema": schema}]
     asked = bounded(With(), MODELS[0], ModelFacts(), sampling(tools=tools).params)
-    shown = {"type": "object", "properties": {"x-mcp-header": {"type": "string"}, "city": {"type": "string"}}, "anyOf": [{}]}
+    shown = {
+        "type": "object",
+        "properties": {"x-mcp-header": {"type": "string"}, "city": {"type": "string"}},
+        "anyOf": [{}],
+    }
     assert shown == asked.params["tools"][0]["inputSchema"]
     assert "City" == city["x-mcp-header"]

@@ -28,7 +28,10 @@ def test_the_request_that_is_one_too_many_for_a_call_puts_the_brake_on() -> None
     assert after is not None
     assert ("requests_per_call", True, 65.0) == (tripped.which, tripped.tripped, tripped.until)
     assert ("requests_per_call", False, 65.0) == (after.which, after.tripped, after.until)
-    assert "brakes.requests_per_call: it asked more than 3 times in one call of the client, so it is left unanswered for 60s" == tripped.detail
+    assert (
+        "brakes.requests_per_call: it asked more than 3 times in one call of the client, so it is left unanswered"
+        " for 60s" == tripped.detail
+    )
 
 
 def test_the_repeat_that_is_full_puts_the_brake_on_and_another_request_between_does_not_count_on() -> None:
@@ -92,9 +95,14 @@ def test_no_more_calls_are_remembered_than_so_many_and_the_oldest_go_first() -> 
     assert brakes.asked("s", (f"{MOST_CALLS - 1}",), "a", 0.0) is not None
 
 
-# -- digests ---------------------------------------------------------------------------------------------------------------------------------
+# -- digests
+# ----------------------------------------------------------------------------------------------------------------------
 
-ASKED: Final[dict[str, Any]] = {"messages": [{"role": "user", "content": {"type": "text", "text": "hello"}}], "maxTokens": 5, "systemPrompt": "p"}
+ASKED: Final[dict[str, Any]] = {
+    "messages": [{"role": "user", "content": {"type": "text", "text": "hello"}}],
+    "maxTokens": 5,
+    "systemPrompt": "p",
+}
 
 
 @pytest.mark.parametrize(
@@ -137,14 +145,20 @@ def deep() -> Any:
     return inside
 
 
-@pytest.mark.parametrize("value", ["\ud800", 10**5000, float("nan"), deep(), {1: 2, "a": 3}, object()], ids=lambda value: type(value).__name__)
+@pytest.mark.parametrize(
+    "value",
+    ["\ud800", 10**5000, float("nan"), deep(), {1: 2, "a": 3}, object()],
+    ids=lambda value: type(value).__name__,
+)
 def test_no_value_makes_it_raise(value: Any) -> None:
     assert digest({"messages": value}) == digest({"messages": value})
 
 
 @given(
     st.dictionaries(
-        st.text(max_size=3), st.recursive(st.none() | st.booleans() | st.floats() | st.text(max_size=3), st.lists, max_leaves=5), max_size=4
+        st.text(max_size=3),
+        st.recursive(st.none() | st.booleans() | st.floats() | st.text(max_size=3), st.lists, max_leaves=5),
+        max_size=4,
     )
 )
 def test_a_digest_is_short_text(params: dict[str, Any]) -> None:

@@ -13,7 +13,21 @@ from samplegate.core.capabilities import Offer, can_forward, describe_offer, off
 from samplegate.core.decide import compile_policy, decide
 from samplegate.core.decisions import Allowed, Escalated, FixedAnswer, Forwarded, Situation
 from samplegate.core.eras import Era
-from samplegate.core.policy import AllowRule, AnswerRule, DenyRule, EscalateRule, ForwardRule, Kind, Match, Model, Policy, Range, Rule, Server, With
+from samplegate.core.policy import (
+    AllowRule,
+    AnswerRule,
+    DenyRule,
+    EscalateRule,
+    ForwardRule,
+    Kind,
+    Match,
+    Model,
+    Policy,
+    Range,
+    Rule,
+    Server,
+    With,
+)
 from samplegate.core.requests import Call, ClientCapabilities, Request
 from samplegate.core.session import server_requests
 from tests.core.asking import LEGACY, MODELS, PROMPT, REVIEWERS, book, form, origin, sampling, text, tool, url
@@ -36,8 +50,16 @@ def offered(
     plain: bool = False,
 ) -> Offer:
     era: Era = "modern" if revision >= "2026" else "legacy"
-    policy = Policy(version=1, models=list(models), rules=rules, reviewers=dict(REVIEWERS), servers={"docs": Server(plain_sampling=plain)})
-    return offer(compile_policy(policy, {}), server="docs", caller="local", era=era, revision=revision, client=client, call=call)
+    policy = Policy(
+        version=1,
+        models=list(models),
+        rules=rules,
+        reviewers=dict(REVIEWERS),
+        servers={"docs": Server(plain_sampling=plain)},
+    )
+    return offer(
+        compile_policy(policy, {}), server="docs", caller="local", era=era, revision=revision, client=client, call=call
+    )
 
 
 @pytest.mark.parametrize(
@@ -54,13 +76,25 @@ def offered(
         (Offer(), [AllowRule(name="a", match=SAMPLING, with_=With(models=["gone"]))], NOTHING),
         (Offer(), [AllowRule(name="a", match=SAMPLING, shadow=True)], NOTHING),
         (Offer(sampling=True, sampling_tools=True, form=True), [AnswerRule(name="a", cases="tape.yaml")], NOTHING),
-        (Offer(url=True), [AnswerRule(name="a", cases="tape.yaml", match=Match(kind="elicitation", mode="url"))], NOTHING),
+        (
+            Offer(url=True),
+            [AnswerRule(name="a", cases="tape.yaml", match=Match(kind="elicitation", mode="url"))],
+            NOTHING,
+        ),
         (Offer(), [AnswerRule(name="a", content={}, match=Match(kind="elicitation", mode="url"))], NOTHING),
         (Offer(), [AllowRule(name="a", match=Match(kind="sampling", server="db"))], NOTHING),
         (Offer(sampling=True, form=True), [EscalateRule(name="e", reviewer="ops")], NOTHING),
-        (Offer(form=True, url=True), [EscalateRule(name="e", reviewer="ops", match=Match(mode=["form", "url"]))], NOTHING),
+        (
+            Offer(form=True, url=True),
+            [EscalateRule(name="e", reviewer="ops", match=Match(mode=["form", "url"]))],
+            NOTHING,
+        ),
         (Offer(), [EscalateRule(name="e", reviewer="ops", shadow=True)], ALL),
-        (Offer(sampling=True), [DenyRule(name="d", match=Match(text="x")), AllowRule(name="a", match=SAMPLING)], NOTHING),
+        (
+            Offer(sampling=True),
+            [DenyRule(name="d", match=Match(text="x")), AllowRule(name="a", match=SAMPLING)],
+            NOTHING,
+        ),
         (Offer(), [DenyRule(name="d", match=Match(server="docs")), AllowRule(name="a", match=SAMPLING)], NOTHING),
         (Offer(), [ForwardRule(name="f"), AllowRule(name="a", match=SAMPLING)], NOTHING),
         (Offer(sampling=True), [ForwardRule(name="f", otherwise="next"), AllowRule(name="a", match=SAMPLING)], NOTHING),
@@ -69,7 +103,11 @@ def offered(
         (Offer(), [AnswerRule(name="a", match=Match(mode="url"), content={})], ALL),
         (Offer(sampling=True), [AnswerRule(name="a", match=Match(max_tokens=Range(max=1)), content="x")], NOTHING),
         (Offer(), [AnswerRule(name="a", match=Match(max_tokens=Range(max=1)), content={})], NOTHING),
-        (Offer(sampling=True, sampling_tools=True, sampling_context=True), [ForwardRule(name="f", match=Match(tools=True))], ALL),
+        (
+            Offer(sampling=True, sampling_tools=True, sampling_context=True),
+            [ForwardRule(name="f", match=Match(tools=True))],
+            ALL,
+        ),
         (Offer(), [ForwardRule(name="f", match=Match(tools=True))], PLAIN),
         (Offer(sampling=True, sampling_context=True), [ForwardRule(name="f", match=Match(tools=False))], ALL),
         (Offer(url=True), [ForwardRule(name="f", match=Match(mode="url", host="x.example"))], ALL),
@@ -90,12 +128,20 @@ NO_TOOLS = Match(kind="sampling", tools=False)
     [
         (Offer(sampling=True, sampling_tools=True), [AllowRule(name="a", match=SAMPLING)], False),
         (Offer(sampling=True, sampling_tools=True), [AllowRule(name="a", match=TOOLS)], False),
-        (Offer(sampling=True, sampling_tools=True), [AllowRule(name="a", match=SAMPLING, with_=With(models=["plain", "able"]))], False),
+        (
+            Offer(sampling=True, sampling_tools=True),
+            [AllowRule(name="a", match=SAMPLING, with_=With(models=["plain", "able"]))],
+            False,
+        ),
         (Offer(sampling=True), [AllowRule(name="a", match=SAMPLING, with_=With(models=["plain"]))], False),
         (Offer(), [AllowRule(name="a", match=TOOLS, with_=With(models=["plain"]))], False),
         (Offer(sampling=True), [AllowRule(name="a", match=NO_TOOLS)], False),
         (Offer(sampling=True), [DenyRule(name="d", match=TOOLS), AllowRule(name="a", match=SAMPLING)], False),
-        (Offer(sampling=True), [AllowRule(name="a", match=Match(kind="sampling", content_types=["text"], tools=False))], False),
+        (
+            Offer(sampling=True),
+            [AllowRule(name="a", match=Match(kind="sampling", content_types=["text"], tools=False))],
+            False,
+        ),
         (Offer(sampling=True), [AnswerRule(name="a", match=SAMPLING, content="x")], False),
         (Offer(sampling=True, sampling_tools=True), [AnswerRule(name="a", match=SAMPLING, cases="c.yaml")], False),
         (Offer(sampling=True), [AllowRule(name="a", match=SAMPLING)], True),
@@ -113,7 +159,10 @@ def test_plain_sampling_takes_tools_and_context_from_what_is_declared() -> None:
 
 def test_a_request_with_tools_was_not_declared_to_a_server_with_plain_sampling() -> None:
     params = b'{"messages": [], "maxTokens": 1, "tools": []}'
-    told = [server_requests.item("sampling/createMessage", params, origin(), offered(FORWARD, ALL, plain=plain)).offered for plain in (False, True)]
+    told = [
+        server_requests.item("sampling/createMessage", params, origin(), offered(FORWARD, ALL, plain=plain)).offered
+        for plain in (False, True)
+    ]
     assert [True, False] == told
 
 
@@ -135,7 +184,9 @@ def test_a_rule_for_one_tool_does_not_end_the_way_of_the_others() -> None:
     rules: list[Rule] = [DenyRule(name="d", match=Match(tool="a")), ForwardRule(name="f")]
     assert Offer(sampling=True, form=True) == offered(rules, PLAIN)
     assert Offer() == offered(rules, PLAIN, call=tool("a"), revision="2026-07-28")
-    assert Offer(sampling=True, form=True) == offered([DenyRule(name="d", match=Match(not_=Match(tool="a"))), *FORWARD], PLAIN)
+    assert Offer(sampling=True, form=True) == offered(
+        [DenyRule(name="d", match=Match(not_=Match(tool="a"))), *FORWARD], PLAIN
+    )
 
 
 @pytest.mark.parametrize(
@@ -203,7 +254,9 @@ TEXTS: list[Rule] = [ForwardRule(name="f", match=SAMPLING)]
 def test_unasked_answers_pass_only_where_the_client_could_have_been_asked(
     expected: str, rules: list[Rule], client: ClientCapabilities, kinds: set[Kind]
 ) -> None:
-    made = unsolicited(book(*rules), server="docs", caller="local", call=tool("ab"), client=client, kinds=frozenset(kinds))
+    made = unsolicited(
+        book(*rules), server="docs", caller="local", call=tool("ab"), client=client, kinds=frozenset(kinds)
+    )
     assert expected == made
 
 
@@ -226,7 +279,9 @@ CLIENTS = st.builds(ClientCapabilities, *[st.booleans()] * 5)
 
 @settings(max_examples=300)
 @given(RULES, REQUESTS, CLIENTS, st.booleans(), st.booleans())
-def test_whatever_is_answered_was_declared(rules: list[Rule], request: Request, client: ClientCapabilities, told: bool, able: bool) -> None:
+def test_whatever_is_answered_was_declared(
+    rules: list[Rule], request: Request, client: ClientCapabilities, told: bool, able: bool
+) -> None:
     """The soundness of reachability: no rule answers a request of a kind that was not declared to its server."""
     calls = request.origin.calls
     call = calls[0] if told and len(calls) == 1 else None

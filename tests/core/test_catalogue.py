@@ -28,7 +28,13 @@ def test_of_a_model_that_nobody_lists_nothing_is_known_and_it_takes_text_only() 
 
 
 def test_the_table_says_price_bounds_and_abilities() -> None:
-    entry = {**PRICED, "max_input_tokens": 1000, "max_output_tokens": 100.0, "supports_vision": True, "supports_function_calling": True}
+    entry = {
+        **PRICED,
+        "max_input_tokens": 1000,
+        "max_output_tokens": 100.0,
+        "supports_vision": True,
+        "supports_function_calling": True,
+    }
     assert ModelFacts(Rates(250_000, 2_000_000), 1000, 100, frozenset({"image", "tools"})) == facts(entry)
 
 
@@ -43,11 +49,16 @@ def test_what_the_policy_says_goes_first() -> None:
     ("said", "expected"),
     [
         ({}, ModelFacts(Rates(0, 0), None, None, frozenset({"image", "audio", "tools"}))),
-        ({"price": Price(input=1, output=2), "accepts": []}, ModelFacts(Rates(10**6, 2 * 10**6), None, None, frozenset())),
+        (
+            {"price": Price(input=1, output=2), "accepts": []},
+            ModelFacts(Rates(10**6, 2 * 10**6), None, None, frozenset()),
+        ),
         ({"context": 10}, ModelFacts(Rates(0, 0), 10, None, frozenset({"image", "audio", "tools"}))),
     ],
 )
-def test_scripted_costs_nothing_and_takes_everything_unless_the_policy_says_otherwise(said: dict[str, Any], expected: ModelFacts) -> None:
+def test_scripted_costs_nothing_and_takes_everything_unless_the_policy_says_otherwise(
+    said: dict[str, Any], expected: ModelFacts
+) -> None:
     assert expected == facts({**PRICED, "max_input_tokens": 1}, model="scripted", cases="c.yaml", **said)
 
 
@@ -106,15 +117,26 @@ def test_an_entry_that_is_none_says_nothing(entry: Any) -> None:
         ({"input_cost_per_image": 0.0011}, Rates(250_000, 2_000_000)),
         ({"input_cost_per_audio_token": 1e-06}, Rates(250_000, 2_000_000, audio=1_000_000)),
         ({"input_cost_per_request": 0.005}, Rates(250_000, 2_000_000, request=5 * 10**9)),
-        ({"input_cost_per_token_above_200k_tokens": 5e-07}, Rates(250_000, 2_000_000, tiers=(Tier(200_000, 500_000, 2_000_000),))),
+        (
+            {"input_cost_per_token_above_200k_tokens": 5e-07},
+            Rates(250_000, 2_000_000, tiers=(Tier(200_000, 500_000, 2_000_000),)),
+        ),
         (
             {"output_cost_per_token_above_128k_tokens": 3e-06, "input_cost_per_token_above_128k_tokens": 5e-07},
             Rates(250_000, 2_000_000, tiers=(Tier(128_000, 500_000, 3_000_000),)),
         ),
-        ({"input_cost_per_token_above_200k_tokens_priority": 9, "input_cost_per_token_batches": 9}, Rates(250_000, 2_000_000)),
+        (
+            {"input_cost_per_token_above_200k_tokens_priority": 9, "input_cost_per_token_batches": 9},
+            Rates(250_000, 2_000_000),
+        ),
         ({"cache_creation_input_token_cost": 9}, Rates(250_000, 2_000_000)),
         (
-            {"tiered_pricing": [{**PRICED, "range": [0, 256e3]}, {**dict.fromkeys(PRICED, 4e-6), "range": [256e3, 1e6]}]},
+            {
+                "tiered_pricing": [
+                    {**PRICED, "range": [0, 256e3]},
+                    {**dict.fromkeys(PRICED, 4e-6), "range": [256e3, 1e6]},
+                ]
+            },
             Rates(250_000, 2_000_000, tiers=(Tier(256_000, 4_000_000, 4_000_000),)),
         ),
         ({"search_context_cost_per_query": {"search_context_size_high": 0.01}}, Rates(250_000, 2_000_000)),
@@ -144,7 +166,10 @@ def test_a_bound_that_is_no_number_of_tokens_is_unknown(bad: Any) -> None:
 
 @pytest.mark.parametrize("bad", ["true", 1, None, [True]], ids=str)
 def test_only_true_is_an_ability(bad: Any) -> None:
-    assert frozenset() == facts({"supports_vision": bad, "supports_audio_input": bad, "supports_function_calling": bad}).accepts
+    assert (
+        frozenset()
+        == facts({"supports_vision": bad, "supports_audio_input": bad, "supports_function_calling": bad}).accepts
+    )
 
 
 @given(st.floats(0, 1000), st.floats(0, 1000))
@@ -157,9 +182,19 @@ def test_a_price_of_the_policy_is_never_rounded_down(paid: float, written: float
 
 
 SIMPLE: Final = st.none() | st.booleans() | st.floats() | st.integers() | st.text()
-KEYS: Final = st.sampled_from([*PRICED, "input_cost_per_audio_token", "tiered_pricing", "input_cost_per_token_above_200k_tokens", "max_input_tokens"])
+KEYS: Final = st.sampled_from(
+    [
+        *PRICED,
+        "input_cost_per_audio_token",
+        "tiered_pricing",
+        "input_cost_per_token_above_200k_tokens",
+        "max_input_tokens",
+    ]
+)
 JSON: Final = st.recursive(
-    SIMPLE, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(KEYS | st.just("range"), inner, max_size=3), max_leaves=8
+    SIMPLE,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(KEYS | st.just("range"), inner, max_size=3),
+    max_leaves=8,
 )
 
 

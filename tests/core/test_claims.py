@@ -39,8 +39,14 @@ def drawn(limit: Limit, claimant: Claimant, most: Worst | None = MOST) -> list[t
     ("limit", "expected"),
     [
         (Limit(requests=10, per="1m"), Terms("l", "requests", 10 * ONE, "bucket", 60.0)),
-        (Limit(input_tokens=10, per="1.5s", warn_at=0.5), Terms("l", "input_tokens", 10 * ONE, "bucket", 1.5, warn_at=0.5)),
-        (Limit(usd=5.1, per="day", tz="Europe/Berlin"), Terms("l", "usd", 51 * 10**11, "day", tz="Europe/Berlin", shared=True)),
+        (
+            Limit(input_tokens=10, per="1.5s", warn_at=0.5),
+            Terms("l", "input_tokens", 10 * ONE, "bucket", 1.5, warn_at=0.5),
+        ),
+        (
+            Limit(usd=5.1, per="day", tz="Europe/Berlin"),
+            Terms("l", "usd", 51 * 10**11, "day", tz="Europe/Berlin", shared=True),
+        ),
         (Limit(output_tokens=7, per="call", by=["rule"]), Terms("l", "output_tokens", 7 * ONE, "call", by=("rule",))),
         (Limit(usd=0.1, per="process"), Terms("l", "usd", 10**11, "process")),
         (Limit(concurrent=3, by=["server"]), Terms("l", "concurrent", 3, "slots", by=("server",))),
@@ -75,7 +81,9 @@ def test_once_a_state_is_needed_all_that_can_be_shared_is() -> None:
         call=Limit(usd=1, per="call"),
         process=Limit(requests=1, per="process"),
     )
-    assert {"money": True, "short": True, "slots": True, "call": False, "process": False} == {n: t.shared for n, t in terms(policy).items()}
+    assert {"money": True, "short": True, "slots": True, "call": False, "process": False} == {
+        n: t.shared for n, t in terms(policy).items()
+    }
 
 
 @pytest.mark.parametrize(
@@ -146,7 +154,9 @@ def test_too_many_candidates_are_no_draw() -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["x" * 10**6, "\ud800", '"],["', "ü" * 200, "\udfff" * 500], ids=["long", "surrogate", "quotes", "umlauts", "long surrogates"]
+    "name",
+    ["x" * 10**6, "\ud800", '"],["', "ü" * 200, "\udfff" * 500],
+    ids=["long", "surrogate", "quotes", "umlauts", "long surrogates"],
 )
 def test_whatever_a_tool_is_called_its_key_is_short_and_its_own(name: str) -> None:
     limit = Limit(requests=1, per="1m", by=["tool"])
@@ -188,7 +198,9 @@ ALL: Final[tuple[tuple[str, Limit], ...]] = (
     ],
     ids=["real figures", "nothing spent", "unknown cost stays at worst"],
 )
-def test_in_truth_requests_stand_and_what_was_spent_is_what_it_came_to(spent: Worst | None, expected: list[int]) -> None:
+def test_in_truth_requests_stand_and_what_was_spent_is_what_it_came_to(
+    spent: Worst | None, expected: list[int]
+) -> None:
     compiled, found = draws(*ALL)
     true = truth(found, compiled, spent)
     assert expected == [draw.amount for draw in true]

@@ -58,7 +58,8 @@ def test_the_dearest_tier_that_the_input_reaches_counts() -> None:
     assert rates is not None
     found = worst(MODEL, FACTS, asked(text("x" * 500)))
     assert found.input_tokens * 10 + 1000 == found.usd
-    for size in (1500, 6000):  # the second tier is cheaper than the first: which of the two is meant is not for us to guess
+    # the second tier is cheaper than the first: which of the two is meant is not for us to guess
+    for size in (1500, 6000):
         found = worst(MODEL, FACTS, asked(text("x" * size)))
         assert found.input_tokens * 20 + 3000 == found.usd
 
@@ -67,7 +68,10 @@ def test_with_audio_all_of_the_input_is_charged_as_audio() -> None:
     found = worst(MODEL, FACTS, asked(text("x" * 100), media("audio", 160)))
     assert found.input_tokens * 50 + 1000 == found.usd
     cheap = ModelFacts(Rates(10, 100, audio=1))
-    assert worst(MODEL, cheap, asked(media("audio", 16))).input_tokens * 10 + 1000 == worst(MODEL, cheap, asked(media("audio", 16))).usd
+    assert (
+        worst(MODEL, cheap, asked(media("audio", 16))).input_tokens * 10 + 1000
+        == worst(MODEL, cheap, asked(media("audio", 16))).usd
+    )
 
 
 def test_a_charge_for_each_request_is_added() -> None:
@@ -75,7 +79,10 @@ def test_a_charge_for_each_request_is_added() -> None:
 
 
 def test_the_margin_is_for_input_and_rounds_up() -> None:
-    plain, wide = tokens(asked(text("x" * 101))), tokens(asked(text("x" * 101)), Model(name="m", model="a/b", margin=1.25))
+    plain, wide = (
+        tokens(asked(text("x" * 101))),
+        tokens(asked(text("x" * 101)), Model(name="m", model="a/b", margin=1.25)),
+    )
     assert plain * 1.25 <= wide < plain * 1.25 + 1
 
 
@@ -100,12 +107,37 @@ def test_what_runs_at_an_address_of_ones_own_may_read_more_than_the_table_says_o
         (media("image", 5), 500, 600),
         (media("image", 500_000), 500, 600),
         (media("audio", 32_000), 2000, 2100),
-        ({"type": "tool_use", "id": "1", "name": "n", "input": {"a": "x" * 100}}, 710, 800),  # its tool is declared, on offer or not
+        # its tool is declared, on offer or not
+        ({"type": "tool_use", "id": "1", "name": "n", "input": {"a": "x" * 100}}, 710, 800),
         ({"type": "tool_result", "toolUseId": "1", "content": [text("x" * 100), media("image", 9)]}, 600, 750),
         ({"type": "tool_result", "toolUseId": "1", "content": [], "structuredContent": {"a": "x" * 100}}, 110, 200),
-        ({"type": "tool_result", "toolUseId": "1", "content": [{"type": "resource", "resource": {"uri": "a:", "text": "x" * 100}}]}, 110, 300),
-        ({"type": "tool_result", "toolUseId": "1", "content": [{"type": "resource", "resource": {"uri": "a:", "blob": "aGk="}}]}, 500, 700),
-        ({"type": "tool_result", "toolUseId": "1", "content": [{"type": "tool_use", "x": "x" * 100}, {"type": "tool_result"}]}, 110, 300),
+        (
+            {
+                "type": "tool_result",
+                "toolUseId": "1",
+                "content": [{"type": "resource", "resource": {"uri": "a:", "text": "x" * 100}}],
+            },
+            110,
+            300,
+        ),
+        (
+            {
+                "type": "tool_result",
+                "toolUseId": "1",
+                "content": [{"type": "resource", "resource": {"uri": "a:", "blob": "aGk="}}],
+            },
+            500,
+            700,
+        ),
+        (
+            {
+                "type": "tool_result",
+                "toolUseId": "1",
+                "content": [{"type": "tool_use", "x": "x" * 100}, {"type": "tool_result"}],
+            },
+            110,
+            300,
+        ),
         ([text("x" * 50), text("x" * 50)], 100, 200),
     ],
     ids=str,
@@ -125,7 +157,9 @@ def test_the_system_prompt_and_the_tools_are_counted() -> None:
 
 def test_the_references_of_a_schema_are_counted_written_out() -> None:
     large = {"description": "x" * 1000}
-    schemas = [{"$defs": {"a": large}, "properties": {key: {"$ref": "#/$defs/a"} for key in names}} for names in ("p", "pqrs")]
+    schemas = [
+        {"$defs": {"a": large}, "properties": {key: {"$ref": "#/$defs/a"} for key in names}} for names in ("p", "pqrs")
+    ]
     one, four = (tokens(asked(text("x"), tools=[{"name": "n", "inputSchema": schema}])) for schema in schemas)
     assert one >= 2000
     assert four >= one + 3000
@@ -155,7 +189,10 @@ def test_no_tokenizer_that_writes_a_token_for_each_byte_gets_beyond_it(texts: li
 
 @given(st.lists(st.text(), min_size=1, max_size=5), st.text())
 def test_more_text_never_comes_to_less(texts: list[str], more: str) -> None:
-    first, second = worst(MODEL, FACTS, asked(*map(text, texts))), worst(MODEL, FACTS, asked(*map(text, [*texts, more])))
+    first, second = (
+        worst(MODEL, FACTS, asked(*map(text, texts))),
+        worst(MODEL, FACTS, asked(*map(text, [*texts, more]))),
+    )
     assert first.input_tokens <= second.input_tokens
     assert (first.usd or 0) <= (second.usd or 0)
 

@@ -10,11 +10,33 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from samplegate.core.decide import decide, explain
-from samplegate.core.decisions import Allowed, Decision, DenyAs, Escalated, FixedAnswer, Forwarded, LeftOpen, Reason, Shadow, Situation, Step
+from samplegate.core.decisions import (
+    Allowed,
+    Decision,
+    DenyAs,
+    Escalated,
+    FixedAnswer,
+    Forwarded,
+    LeftOpen,
+    Reason,
+    Shadow,
+    Situation,
+    Step,
+)
 from samplegate.core.matching import facts
 from samplegate.core.matching.elicitation_schema import Form, NotFlat, read_form
 from samplegate.core.matching.match import Rulebook
-from samplegate.core.policy import AllowRule, AnswerRule, DenyRule, EscalateRule, ForwardRule, Match, Otherwise, Rule, With
+from samplegate.core.policy import (
+    AllowRule,
+    AnswerRule,
+    DenyRule,
+    EscalateRule,
+    ForwardRule,
+    Match,
+    Otherwise,
+    Rule,
+    With,
+)
 from samplegate.core.requests import Request
 from tests.core.asking import book, form, sampling, text, tool, url
 from tests.core.matching.test_match import REQUESTS, matches
@@ -33,39 +55,74 @@ def test_without_a_rule_nobody_answers() -> None:
 
 
 def test_the_first_rule_that_matches_wins() -> None:
-    decision = made(sampling(), DenyRule(name="other", match=Match(server="db")), DenyRule(name="a", as_="decline"), ForwardRule(name="b"))
+    decision = made(
+        sampling(),
+        DenyRule(name="other", match=Match(server="db")),
+        DenyRule(name="a", as_="decline"),
+        ForwardRule(name="b"),
+    )
     assert Decision(DenyAs("decline"), "deny", "a", Reason.RULE, index=1) == decision
 
 
 def test_an_allowed_request_goes_to_a_model_within_the_rule() -> None:
-    rule = AllowRule(name="a", match=SAMPLING, with_=With(models=["cheap", "smart"], max_tokens=10, timeout="1.5s"), on_timeout="next")
+    rule = AllowRule(
+        name="a",
+        match=SAMPLING,
+        with_=With(models=["cheap", "smart"], max_tokens=10, timeout="1.5s"),
+        on_timeout="next",
+    )
     asked = sampling("hello", metadata={"x": 1}, modelPreferences={"hints": [{"name": "sonnet"}]})
     decision = made(asked, rule)
-    assert Allowed(("smart", "cheap"), {"messages": asked.params["messages"], "maxTokens": 10}, 1.5, ("maxTokens",)) == decision.act
-    assert ("allow", "a", Reason.RULE, "next", 0) == (decision.effect, decision.rule, decision.reason, decision.on_timeout, decision.index)
+    assert (
+        Allowed(("smart", "cheap"), {"messages": asked.params["messages"], "maxTokens": 10}, 1.5, ("maxTokens",))
+        == decision.act
+    )
+    assert ("allow", "a", Reason.RULE, "next", 0) == (
+        decision.effect,
+        decision.rule,
+        decision.reason,
+        decision.on_timeout,
+        decision.index,
+    )
     assert decision.detail == "model 'smart': hint 'sonnet' is part of its name"
 
 
 def test_a_forwarded_request_keeps_the_rules_words() -> None:
     rule = ForwardRule(name="a", verify=True, timeout="2m", on_timeout="deny")
-    assert Decision(Forwarded(True, 120.0), "forward", "a", Reason.RULE, on_timeout="deny", index=0) == made(form(a="string"), rule)
+    assert Decision(Forwarded(True, 120.0), "forward", "a", Reason.RULE, on_timeout="deny", index=0) == made(
+        form(a="string"), rule
+    )
 
 
 def test_an_escalated_request_says_who_is_asked_for_how_long_and_what_a_model_would_be() -> None:
     rule = EscalateRule(
-        name="a", reviewer="ops", match=SAMPLING, with_=With(models=["cheap"], max_tokens=10), review_answer="desk", on_timeout="next"
+        name="a",
+        reviewer="ops",
+        match=SAMPLING,
+        with_=With(models=["cheap"], max_tokens=10),
+        review_answer="desk",
+        on_timeout="next",
     )
     asked = sampling()
     decision = made(asked, rule)
     params = {"messages": asked.params["messages"], "maxTokens": 10}
     allowed = Allowed(("cheap",), params, None, ("maxTokens",), review_answer="desk")
     assert Escalated("ops", allowed, 1800.0, 7200.0) == decision.act
-    assert ("escalate", "a", Reason.RULE, "next", 0) == (decision.effect, decision.rule, decision.reason, decision.on_timeout, decision.index)
+    assert ("escalate", "a", Reason.RULE, "next", 0) == (
+        decision.effect,
+        decision.rule,
+        decision.reason,
+        decision.on_timeout,
+        decision.index,
+    )
     assert allowed == decision.allowed
 
 
 def test_a_rules_own_time_goes_before_its_reviewers() -> None:
-    assert Escalated("ops", None, 5.0, 7200.0) == made(form(a="string"), EscalateRule(name="a", reviewer="ops", timeout="5s")).act
+    assert (
+        Escalated("ops", None, 5.0, 7200.0)
+        == made(form(a="string"), EscalateRule(name="a", reviewer="ops", timeout="5s")).act
+    )
 
 
 def test_what_no_model_takes_a_person_is_asked_all_the_same() -> None:
@@ -79,7 +136,10 @@ def test_what_no_model_takes_a_person_is_asked_all_the_same() -> None:
 def test_a_link_is_escalated_only_where_a_rule_says_so() -> None:
     link = url("https://a.example/")
     assert "none" == made(link, EscalateRule(name="a", reviewer="ops")).effect
-    assert Escalated("ops", None, 1800.0, 7200.0) == made(link, EscalateRule(name="a", reviewer="ops", match=Match(mode="url"))).act
+    assert (
+        Escalated("ops", None, 1800.0, 7200.0)
+        == made(link, EscalateRule(name="a", reviewer="ops", match=Match(mode="url"))).act
+    )
 
 
 def test_an_answer_takes_variables_from_the_environment_of_the_policy() -> None:
@@ -92,9 +152,24 @@ def test_an_answer_takes_variables_from_the_environment_of_the_policy() -> None:
 
 
 CANNOT: list[tuple[Rule, Request, Situation, str]] = [
-    (AllowRule(name="a", match=SAMPLING), sampling([IMAGE]), ABLE, "no model takes images (smart, cheap, local: text only)"),
-    (AllowRule(name="a", match=SAMPLING), sampling(tools=[{"name": "t"}]), ABLE, "no model takes tools (smart, cheap, local: text only)"),
-    (AllowRule(name="a", match=SAMPLING, with_=With(models=["gone"])), sampling(), ABLE, "the policy has no model for it"),
+    (
+        AllowRule(name="a", match=SAMPLING),
+        sampling([IMAGE]),
+        ABLE,
+        "no model takes images (smart, cheap, local: text only)",
+    ),
+    (
+        AllowRule(name="a", match=SAMPLING),
+        sampling(tools=[{"name": "t"}]),
+        ABLE,
+        "no model takes tools (smart, cheap, local: text only)",
+    ),
+    (
+        AllowRule(name="a", match=SAMPLING, with_=With(models=["gone"])),
+        sampling(),
+        ABLE,
+        "the policy has no model for it",
+    ),
     (AllowRule(name="a"), form(), ABLE, "a model answers sampling only"),
     (
         EscalateRule(name="a", reviewer="ops"),
@@ -104,12 +179,19 @@ CANNOT: list[tuple[Rule, Request, Situation, str]] = [
     ),
     (ForwardRule(name="a"), sampling(), UNABLE, "the client did not declare that it can be asked this"),
     (AnswerRule(name="a", content={}), form(a="string"), ABLE, "the required field 'a' is left open"),
-    (AnswerRule(name="a", match=Match(mode="url"), content={}), url("https://a.example/"), ABLE, "a url is never accepted by a machine"),
+    (
+        AnswerRule(name="a", match=Match(mode="url"), content={}),
+        url("https://a.example/"),
+        ABLE,
+        "a url is never accepted by a machine",
+    ),
 ]
 
 
 @pytest.mark.parametrize(("rule", "request_", "situation", "why"), CANNOT)
-def test_what_cannot_be_carried_out_takes_the_otherwise(rule: Rule, request_: Request, situation: Situation, why: str) -> None:
+def test_what_cannot_be_carried_out_takes_the_otherwise(
+    rule: Rule, request_: Request, situation: Situation, why: str
+) -> None:
     said = f"rule 'a' could not be carried out: {why}"
     last = DenyRule(name="last", match=Match(mode=["form", "url"]) if request_.kind == "elicitation" else SAMPLING)
     assert Decision(LeftOpen(), "none", "a", Reason.CANNOT, said, index=0) == made(
@@ -118,7 +200,9 @@ def test_what_cannot_be_carried_out_takes_the_otherwise(rule: Rule, request_: Re
     assert Decision(DenyAs("cancel"), "deny", "a", Reason.CANNOT, said, index=0) == made(
         request_, with_otherwise(rule, "deny"), last, situation=situation
     )
-    assert Decision(DenyAs("cancel"), "deny", "last", Reason.RULE, index=1) == made(request_, with_otherwise(rule, "next"), last, situation=situation)
+    assert Decision(DenyAs("cancel"), "deny", "last", Reason.RULE, index=1) == made(
+        request_, with_otherwise(rule, "next"), last, situation=situation
+    )
     none = Decision(LeftOpen(), "none", None, Reason.NO_RULE, f"{said}; no later rule took it")
     assert none == made(request_, with_otherwise(rule, "next"), situation=situation)
 
@@ -142,7 +226,11 @@ def test_shadow_rules_are_recorded_and_not_enforced() -> None:
 
 
 def test_on_timeout_next_goes_on_behind_the_rule() -> None:
-    rules: list[Rule] = [AllowRule(name="a", match=SAMPLING, on_timeout="next"), ForwardRule(name="b"), DenyRule(name="c")]
+    rules: list[Rule] = [
+        AllowRule(name="a", match=SAMPLING, on_timeout="next"),
+        ForwardRule(name="b"),
+        DenyRule(name="c"),
+    ]
     first = made(sampling(), *rules)
     assert made(sampling(), *rules, start=first.index + 1).rule == "b"
     assert made(sampling(), *rules, start=2).rule == "c"
@@ -180,11 +268,24 @@ def test_a_grant_takes_urls_of_other_schemes_only_by_name() -> None:
     for address in WEB:
         assert made(url(address), ForwardRule(name="f", match=Match(mode="url"))).rule == "f"
     for address in OTHER:
-        for match in (Match(mode="url"), Match(mode=["form", "url"]), Match(mode="url", host="*"), Match(mode="url", not_=Match(scheme="data"))):
+        for match in (
+            Match(mode="url"),
+            Match(mode=["form", "url"]),
+            Match(mode="url", host="*"),
+            Match(mode="url", not_=Match(scheme="data")),
+        ):
             assert made(url(address), ForwardRule(name="f", match=match)).rule is None
         assert made(url(address), DenyRule(name="d", match=Match(mode="url"))).rule == "d"
-    assert made(url("app://a.example/x"), ForwardRule(name="f", match=Match(mode="url", scheme="app", host="a.example"))).rule == "f"
-    assert made(url("mailto:a@b.example"), ForwardRule(name="f", match=Match(mode="url", scheme=["https", "mailto"]))).rule == "f"
+    assert (
+        made(
+            url("app://a.example/x"), ForwardRule(name="f", match=Match(mode="url", scheme="app", host="a.example"))
+        ).rule
+        == "f"
+    )
+    assert (
+        made(url("mailto:a@b.example"), ForwardRule(name="f", match=Match(mode="url", scheme=["https", "mailto"]))).rule
+        == "f"
+    )
     assert made(form(a="string"), ForwardRule(name="f", match=Match(mode=["form", "url"]))).rule == "f"
 
 
@@ -224,7 +325,8 @@ def test_explain_says_of_every_rule_why_it_did_not_take_the_request() -> None:
             "c",
             "answer",
             False,
-            "it matches but cannot be carried out: its content is not text or content blocks, which sampling needs; otherwise: next",
+            "it matches but cannot be carried out: its content is not text or content blocks, which sampling needs;"
+            " otherwise: next",
         ),
         Step("d", "allow", True, "model 'cheap': the only one of the rule's list"),
     ] == steps
@@ -260,7 +362,10 @@ def build(index: int, kind: str, match: Match, shadow: bool, otherwise: Otherwis
 
 OTHERWISE: st.SearchStrategy[Otherwise] = st.sampled_from(["next", "unanswered", "deny"])
 RULES = st.lists(
-    st.tuples(st.sampled_from(["allow", "answer", "forward", "escalate", "deny"]), matches(1), st.booleans(), OTHERWISE), max_size=5
+    st.tuples(
+        st.sampled_from(["allow", "answer", "forward", "escalate", "deny"]), matches(1), st.booleans(), OTHERWISE
+    ),
+    max_size=5,
 ).map(lambda found: [build(index, *rule) for index, rule in enumerate(found)])
 
 
@@ -276,7 +381,9 @@ def test_explain_and_decide_agree_on_any_policy(rules: list[Rule], request: Requ
 
 @settings(max_examples=200)
 @given(RULES, REQUESTS, st.booleans())
-def test_nothing_is_granted_without_a_rule_that_matches_and_is_enforced(rules: list[Rule], request: Request, able: bool) -> None:
+def test_nothing_is_granted_without_a_rule_that_matches_and_is_enforced(
+    rules: list[Rule], request: Request, able: bool
+) -> None:
     decision = decide(book(*rules), request, Situation(able))
     if isinstance(decision.act, (Allowed, FixedAnswer, Forwarded)):
         rule = rules[decision.index]

@@ -15,14 +15,17 @@ from tests.core.asking import form, sampling, text
 SAMPLE = sampling("hello", systemPrompt="be kind").params
 FORM = form(confirm="boolean").params
 JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(), lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner)
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
 )
 
 
 def told(*ids: str) -> dict[str, Any]:
     """A conversation in which tools are used, with these ids."""
     uses = [{"type": "tool_use", "id": id, "name": "look", "input": {}} for id in ids]
-    results = [{"type": "tool_result", "toolUseId": id, "content": [text(f"result {number}")]} for number, id in enumerate(ids)]
+    results = [
+        {"type": "tool_result", "toolUseId": id, "content": [text(f"result {number}")]} for number, id in enumerate(ids)
+    ]
     return {"messages": [{"role": "assistant", "content": uses}, {"role": "user", "content": results}]}
 
 
@@ -56,7 +59,9 @@ def test_what_a_model_reads_makes_one(more: dict[str, Any]) -> None:
 
 def test_a_form_is_its_message_and_its_fields() -> None:
     assert fingerprint(FORM) == fingerprint({**FORM, "_meta": {}, "mode": "form"})
-    assert len({fingerprint(FORM), fingerprint({**FORM, "message": "?"}), fingerprint(form(other="boolean").params)}) == 3
+    assert (
+        len({fingerprint(FORM), fingerprint({**FORM, "message": "?"}), fingerprint(form(other="boolean").params)}) == 3
+    )
 
 
 def test_the_ids_of_tool_uses_count_by_their_place() -> None:
@@ -78,7 +83,9 @@ def test_half_a_character_has_one_too() -> None:
 
 
 @pytest.mark.parametrize(
-    "value", [10 ** (sys.get_int_max_str_digits() + 1), object(), {1: 2, "a": 3}], ids=["too large", "no value", "names of two types"]
+    "value",
+    [10 ** (sys.get_int_max_str_digits() + 1), object(), {1: 2, "a": 3}],
+    ids=["too large", "no value", "names of two types"],
 )
 def test_what_has_no_json_is_like_nothing(value: Any) -> None:
     assert "" == fingerprint({"systemPrompt": value})

@@ -1,4 +1,5 @@
-"""Frames: one reading or none, and a splice that touches nothing else. Held against a strict reading with the standard library's parser."""
+"""Frames: one reading or none, and a splice that touches nothing else. Held against a strict reading with the standard
+library's parser."""
 
 from __future__ import annotations
 
@@ -14,7 +15,10 @@ from samplegate.core.frames import read
 from samplegate.core.jsontext import ENVELOPE, Malformed, fields, lookup, members, splice
 
 SPACES = st.text(alphabet=" \t\r\n", max_size=2)
-NAMES = st.one_of(st.sampled_from(["a", "b", "id", "_meta", "ключ", "😀", "", 'q"', "back\\", "n\n", "{", "a:1,"]), st.text(max_size=4))
+NAMES = st.one_of(
+    st.sampled_from(["a", "b", "id", "_meta", "ключ", "😀", "", 'q"', "back\\", "n\n", "{", "a:1,"]),
+    st.text(max_size=4),
+)
 NUMBERS = st.sampled_from(["0", "-0", "1", "12", "1.0", "-1.50", "1e3", "1E-9", "1e999", "12345678901234567890123"])
 
 
@@ -32,13 +36,18 @@ def objects(values: st.SearchStrategy[str], *, most: int = 4) -> st.SearchStrate
     """The text of a JSON object with any spaces, twins included."""
     gap = SPACES
     member = st.tuples(gap, strings(), gap, gap, values, gap).map(lambda m: f"{m[0]}{m[1]}{m[2]}:{m[3]}{m[4]}{m[5]}")
-    return st.tuples(st.lists(member, max_size=most), gap, gap, gap).map(lambda o: f"{o[1]}{{{','.join(o[0]) or o[2]}}}{o[3]}")
+    return st.tuples(st.lists(member, max_size=most), gap, gap, gap).map(
+        lambda o: f"{o[1]}{{{','.join(o[0]) or o[2]}}}{o[3]}"
+    )
 
 
 SCALARS = st.one_of(NUMBERS, strings(), st.sampled_from(["true", "false", "null", '"\\ud83d"', '"\\/"']))
 VALUES = st.recursive(
     SCALARS,
-    lambda inner: st.one_of(objects(inner, most=3).map(str.strip), st.lists(inner, max_size=3).map(lambda items: "[" + " , ".join(items) + "]")),
+    lambda inner: st.one_of(
+        objects(inner, most=3).map(str.strip),
+        st.lists(inner, max_size=3).map(lambda items: "[" + " , ".join(items) + "]"),
+    ),
     max_leaves=6,
 )
 OBJECTS = objects(VALUES)
@@ -71,14 +80,22 @@ class TestRead:
             (b'{"jsonrpc":"2.0","id":null,"error":{"code":-1.0}}', "error", None, "", b'{"code":-1.0}'),
             (b'{"jsonrpc":"2.0","error":{"code":1}}', "error", None, "", b'{"code":1}'),
             (b'\t{ "params" :\r\n {} , "method" : "a" , "id" : -7 , "jsonrpc" : "2.0" } \n', "request", -7, "a", b"{}"),
-            (b'{"jsonrpc":"2.0","id":123456789012345678901234567890,"method":"a"}', "request", 123456789012345678901234567890, "a", None),
+            (
+                b'{"jsonrpc":"2.0","id":123456789012345678901234567890,"method":"a"}',
+                "request",
+                123456789012345678901234567890,
+                "a",
+                None,
+            ),
             (b'{"jsonrpc":"2.0","id":"\\u0041","method":"\\u0061/b"}', "request", "A", "a/b", None),
             (b'{"jsonrpc":"2.0","id":1,"method":"a","vendor":{"id":1},"x":"\\ud83d"}', "request", 1, "a", None),
             ('{"jsonrpc":"2.0","ключ":"€","id":1,"method":"é","é":{}}'.encode(), "request", 1, "é", None),
             (b'{"jsonrpc":"2.0","id":"","method":""}', "request", "", "", None),
         ],
     )
-    def test_an_envelope_is_read_as_it_stands(self, line: bytes, kind: str, id: Any, method: str, payload: bytes | None) -> None:
+    def test_an_envelope_is_read_as_it_stands(
+        self, line: bytes, kind: str, id: Any, method: str, payload: bytes | None
+    ) -> None:
         f = read(line)
         assert (kind, id, type(id), method, payload, line) == (f.kind, f.id, type(f.id), f.method, f.payload, f.raw)
 
@@ -104,7 +121,20 @@ class TestRead:
             read(line)
 
     @pytest.mark.parametrize(
-        "name", [b"Id", b"ID", b"METHOD", b"Params", b"jsonRPC", b"Result", b"eRROR", b"\\u0069d", b"metho\\u0064", b"\\u0050arams", b"\\u0052ESULT"]
+        "name",
+        [
+            b"Id",
+            b"ID",
+            b"METHOD",
+            b"Params",
+            b"jsonRPC",
+            b"Result",
+            b"eRROR",
+            b"\\u0069d",
+            b"metho\\u0064",
+            b"\\u0050arams",
+            b"\\u0052ESULT",
+        ],
     )
     def test_case_variants_and_escaped_twins_of_the_envelope_are_refused(self, name: bytes) -> None:
         for line in (
@@ -116,7 +146,20 @@ class TestRead:
                 read(line)
 
     @pytest.mark.parametrize(
-        "id", [b"1.0", b"1.5", b"1e2", b"true", b"false", b"null", b"{}", b"[1]", b'"\\ud83d"', b'"' + b"a" * 2000 + b'"', b"9" * 2000]
+        "id",
+        [
+            b"1.0",
+            b"1.5",
+            b"1e2",
+            b"true",
+            b"false",
+            b"null",
+            b"{}",
+            b"[1]",
+            b'"\\ud83d"',
+            b'"' + b"a" * 2000 + b'"',
+            b"9" * 2000,
+        ],
     )
     def test_a_request_needs_an_id_that_is_text_or_a_whole_number(self, id: bytes) -> None:
         """T17: a peer's parser takes some of these for a notification."""
@@ -191,7 +234,9 @@ class TestFields:
             assert not ENVELOPE.isdisjoint(name.lower() for name in names)
         else:
             assert names == found == list(members(raw))
-            assert [json.loads(bytes(value), object_pairs_hook=list) for value in fields(raw).values()] == [value for _, value in pairs]
+            assert [json.loads(bytes(value), object_pairs_hook=list) for value in fields(raw).values()] == [
+                value for _, value in pairs
+            ]
 
     @given(OBJECTS)
     @settings(max_examples=80, deadline=None)
@@ -201,7 +246,9 @@ class TestFields:
             with pytest.raises(Malformed):
                 members(raw)
             return
-        assert {name: bytes(value) for name, value in fields(raw).items()} == {name: raw[m.start : m.end] for name, m in members(raw).items()}
+        assert {name: bytes(value) for name, value in fields(raw).items()} == {
+            name: raw[m.start : m.end] for name, m in members(raw).items()
+        }
 
     @pytest.mark.parametrize("text", [b"{}", b" { } ", b"{\n}"])
     def test_an_empty_object_has_no_members(self, text: bytes) -> None:
@@ -254,16 +301,27 @@ class TestSplice:
             (b'{"id":"a","x":"{\\"id\\":1}"}', ("id",), b"9", b'{"id":9,"x":"{\\"id\\":1}"}'),
         ],
     )
-    def test_only_the_member_changes(self, text: bytes, path: tuple[str, ...], value: bytes | None, wanted: bytes) -> None:
+    def test_only_the_member_changes(
+        self, text: bytes, path: tuple[str, ...], value: bytes | None, wanted: bytes
+    ) -> None:
         assert wanted == splice(text, path, value)
 
     @pytest.mark.parametrize("gap", ["", " "], ids=["plain", "spaced"])
     def test_several_changes_leave_an_object_that_can_be_changed_again(self, gap: str) -> None:
         made = {"a": 1, "bb": "xyz", "c": [2], 'd"': 3}
         here = jsontext.read(json.dumps(made, separators=("," + gap, ":" + gap)).encode())
-        for changes in ({"a": 10, "c": "{"}, {"bb": 5}, {'e"': 6, "a": 7}, {"c": 8, 'e"': 9}, {"bb": ...}, {"a": 1, "c": 2}):
+        for changes in (
+            {"a": 10, "c": "{"},
+            {"bb": 5},
+            {'e"': 6, "a": 7},
+            {"c": 8, 'e"': 9},
+            {"bb": ...},
+            {"a": 1, "c": 2},
+        ):
             made = {name: value for name, value in {**made, **changes}.items() if value is not ...}
-            here = here.changed({name: None if value is ... else json.dumps(value).encode() for name, value in changes.items()})
+            here = here.changed(
+                {name: None if value is ... else json.dumps(value).encode() for name, value in changes.items()}
+            )
             assert made == json.loads(here.text)
             assert made == {name: json.loads(bytes(raw)) for name, raw in here.members.items()}
             assert list(made) == list(here.at)
@@ -278,7 +336,9 @@ class TestSplice:
 
     @given(OBJECTS, PATHS, st.one_of(st.none(), VALUES))
     @settings(max_examples=120, deadline=None)
-    def test_a_strict_parser_reads_what_was_meant_and_the_rest_stays_byte_for_byte(self, text: str, path: tuple[str, ...], value: str | None) -> None:
+    def test_a_strict_parser_reads_what_was_meant_and_the_rest_stays_byte_for_byte(
+        self, text: str, path: tuple[str, ...], value: str | None
+    ) -> None:
         raw = text.encode()
         try:
             after = splice(raw, path, None if value is None else value.encode())
@@ -290,9 +350,14 @@ class TestSplice:
         assert wanted == json.loads(after)
         before, now = members(raw), members(after)
         assert [n for n in before if n != path[0]] == [n for n in now if n != path[0]]
-        assert all(raw[before[n].start : before[n].end] == after[now[n].start : now[n].end] for n in before if n != path[0])
+        assert all(
+            raw[before[n].start : before[n].end] == after[now[n].start : now[n].end] for n in before if n != path[0]
+        )
         if path[0] in before and path[0] in now:
-            assert (raw[: before[path[0]].start], raw[before[path[0]].end :]) == (after[: now[path[0]].start], after[now[path[0]].end :])
+            assert (raw[: before[path[0]].start], raw[before[path[0]].end :]) == (
+                after[: now[path[0]].start],
+                after[now[path[0]].end :],
+            )
 
     @given(OBJECTS, PATHS)
     @settings(max_examples=50, deadline=None)

@@ -19,7 +19,9 @@ def ref(name: str) -> dict[str, Any]:
     return {"$ref": f"#/$defs/{name}"}
 
 
-@pytest.mark.parametrize("schema", [{}, {"type": "object"}, {"enum": ["a", 1, None, 1.5, True, "é"]}, {"a": {"b": [{"c": "d"}, []]}}])
+@pytest.mark.parametrize(
+    "schema", [{}, {"type": "object"}, {"enum": ["a", 1, None, 1.5, True, "é"]}, {"a": {"b": [{"c": "d"}, []]}}]
+)
 def test_without_references_it_is_as_long_as_it_is_written(schema: dict[str, Any]) -> None:
     assert len(json.dumps(schema, ensure_ascii=False)) <= grown(schema) <= 2 * len(json.dumps(schema)) + 10
 
@@ -28,7 +30,11 @@ def test_each_reference_counts_for_what_it_refers_to() -> None:
     large = {"description": "x" * 1000}
     once = grown({"$defs": {"a": large}, "properties": {"p": ref("a")}})
     assert 2000 <= once <= 2200
-    assert once + 3 * 1000 <= grown({"$defs": {"a": large}, "properties": {name: ref("a") for name in "pqrs"}}) <= once + 3 * 1100
+    assert (
+        once + 3 * 1000
+        <= grown({"$defs": {"a": large}, "properties": {name: ref("a") for name in "pqrs"}})
+        <= once + 3 * 1100
+    )
 
 
 def test_a_definition_that_names_itself_is_not_endless() -> None:
@@ -52,9 +58,15 @@ def test_what_is_never_sent_is_the_most_and_found_in_a_moment(schema: dict[str, 
     assert time.thread_time() - start < 1
 
 
-LEAF = st.dictionaries(st.sampled_from(["type", "title"]), st.text(max_size=5), max_size=2) | st.sampled_from([ref(name) for name in "abcd"])
+LEAF = st.dictionaries(st.sampled_from(["type", "title"]), st.text(max_size=5), max_size=2) | st.sampled_from(
+    [ref(name) for name in "abcd"]
+)
 NODES = st.recursive(
-    LEAF, lambda inner: st.dictionaries(st.sampled_from(["x", "y", "items"]), inner | st.lists(inner, max_size=3), max_size=3), max_leaves=6
+    LEAF,
+    lambda inner: st.dictionaries(
+        st.sampled_from(["x", "y", "items"]), inner | st.lists(inner, max_size=3), max_size=3
+    ),
+    max_leaves=6,
 )
 
 

@@ -1,4 +1,5 @@
-"""The headers that mirror a modern frame: written so that they come out as they went in, and held against the body (R71 to R73)."""
+"""The headers that mirror a modern frame: written so that they come out as they went in, and held against the body (R71
+to R73)."""
 
 from __future__ import annotations
 
@@ -15,12 +16,17 @@ META = {"io.modelcontextprotocol/protocolVersion": "2026-07-28", "io.modelcontex
 
 
 def frame(method: str, id: int | None = 1, **params: Any) -> frames.Frame:
-    line = {"jsonrpc": "2.0", "method": method, "params": {**params, "_meta": META}} | ({} if id is None else {"id": id})
+    line = {"jsonrpc": "2.0", "method": method, "params": {**params, "_meta": META}} | (
+        {} if id is None else {"id": id}
+    )
     return frames.read(json.dumps(line).encode())
 
 
 def asgi(**given: str | bytes) -> list[tuple[bytes, bytes]]:
-    return [(name.replace("_", "-").encode(), value if isinstance(value, bytes) else value.encode()) for name, value in given.items()]
+    return [
+        (name.replace("_", "-").encode(), value if isinstance(value, bytes) else value.encode())
+        for name, value in given.items()
+    ]
 
 
 CALL = {"mcp_protocol_version": "2026-07-28", "mcp_method": "tools/call", "mcp_name": "add"}
@@ -84,13 +90,19 @@ def test_what_no_writer_would_have_written_is_not_decoded(value: str) -> None:
         ("tools/call", {"name": 7}, None),
     ],
 )
-def test_a_post_names_its_method_version_and_what_it_is_about(method: str, params: dict[str, Any], name: str | None) -> None:
-    expected = {"MCP-Protocol-Version": "2026-07-28", "Mcp-Method": method} | ({} if name is None else {"Mcp-Name": name})
+def test_a_post_names_its_method_version_and_what_it_is_about(
+    method: str, params: dict[str, Any], name: str | None
+) -> None:
+    expected = {"MCP-Protocol-Version": "2026-07-28", "Mcp-Method": method} | (
+        {} if name is None else {"Mcp-Name": name}
+    )
     assert expected == http_headers.standard(method, jsontext.read(json.dumps(params).encode()), "2026-07-28")
 
 
 def test_a_post_without_params_names_its_method() -> None:
-    assert {"MCP-Protocol-Version": "v", "Mcp-Method": "tools/call"} == http_headers.standard("tools/call", jsontext.read(b"{}"), "v")
+    assert {"MCP-Protocol-Version": "v", "Mcp-Method": "tools/call"} == http_headers.standard(
+        "tools/call", jsontext.read(b"{}"), "v"
+    )
 
 
 @given(st.text(), st.text(alphabet=st.characters(codec=None)))
@@ -102,25 +114,46 @@ def test_no_method_or_version_breaks_out_of_its_line(method: str, version: str) 
 def test_headers_that_mirror_the_body_pass() -> None:
     assert http_headers.check(asgi(**CALL), frame("tools/call", name="add")) is None
     assert http_headers.check(asgi(**CALL | {"mcp_name": "=?base64?YWRk?="}), frame("tools/call", name="add")) is None
-    assert http_headers.check([(b"MCP-PROTOCOL-VERSION", b" 2026-07-28 "), (b"Mcp-Method", b"tools/list")], frame("tools/list")) is None
+    assert (
+        http_headers.check(
+            [(b"MCP-PROTOCOL-VERSION", b" 2026-07-28 "), (b"Mcp-Method", b"tools/list")], frame("tools/list")
+        )
+        is None
+    )
 
 
 @pytest.mark.parametrize(
     ("given_headers", "fault"),
     [
-        pytest.param(CALL | {"mcp_method": "tools/list"}, "the header Mcp-Method does not match the body", id="another method"),
-        pytest.param(CALL | {"mcp_method": "Tools/Call"}, "the header Mcp-Method does not match the body", id="values have case"),
+        pytest.param(
+            CALL | {"mcp_method": "tools/list"}, "the header Mcp-Method does not match the body", id="another method"
+        ),
+        pytest.param(
+            CALL | {"mcp_method": "Tools/Call"}, "the header Mcp-Method does not match the body", id="values have case"
+        ),
         pytest.param(CALL | {"mcp_name": "sub"}, "the header Mcp-Name does not match the body", id="another name"),
         pytest.param(CALL | {"mcp_name": "=?base64?!?="}, "the header Mcp-Name cannot be decoded", id="not base64"),
         pytest.param(CALL | {"mcp_name": b"\xe9"}, "the header Mcp-Name cannot be decoded", id="not ASCII"),
-        pytest.param(CALL | {"mcp_protocol_version": "2027-01-01"}, "the header MCP-Protocol-Version does not match the body", id="another version"),
+        pytest.param(
+            CALL | {"mcp_protocol_version": "2027-01-01"},
+            "the header MCP-Protocol-Version does not match the body",
+            id="another version",
+        ),
         pytest.param(
             {"mcp_protocol_version": "2026-07-28", "mcp_name": "add"},
             "the header Mcp-Method is missing",
             id="no method",
         ),
-        pytest.param({"mcp_method": "tools/call", "mcp_name": "add"}, "the header MCP-Protocol-Version is missing", id="no version"),
-        pytest.param({"mcp_protocol_version": "2026-07-28", "mcp_method": "tools/call"}, "the header Mcp-Name is missing", id="no name"),
+        pytest.param(
+            {"mcp_method": "tools/call", "mcp_name": "add"},
+            "the header MCP-Protocol-Version is missing",
+            id="no version",
+        ),
+        pytest.param(
+            {"mcp_protocol_version": "2026-07-28", "mcp_method": "tools/call"},
+            "the header Mcp-Name is missing",
+            id="no name",
+        ),
         pytest.param(
             CALL | {"mcp_method": "=?base64?dG9vbHMvY2FsbA==?="},
             "the header Mcp-Method does not match the body",
@@ -152,5 +185,7 @@ def test_of_a_notification_only_the_headers_that_are_there_count() -> None:
 
 
 def test_a_body_of_two_readings_matches_no_header() -> None:
-    twins = frames.read(b'{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"add","name":"sub","_meta":{}}}')
+    twins = frames.read(
+        b'{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"add","name":"sub","_meta":{}}}'
+    )
     assert http_headers.check(asgi(**CALL), twins) is not None

@@ -78,7 +78,9 @@ CASES: list[tuple[Mapping[str, Make], str, Callable[[bytes], Callable[[], object
 ]
 
 
-@pytest.mark.parametrize(("make", "begin"), [pytest.param(of[name], begin, id=f"{begin.__name__}: {name}") for of, name, begin in CASES])
+@pytest.mark.parametrize(
+    ("make", "begin"), [pytest.param(of[name], begin, id=f"{begin.__name__}: {name}") for of, name, begin in CASES]
+)
 def test_no_frame_costs_much(make: Make, begin: Callable[[bytes], Callable[[], object]]) -> None:
     line = make(8 if begin is a_call else 7, SIZE)
     assert MOST > cheapest(lambda: begin(line))
@@ -86,7 +88,10 @@ def test_no_frame_costs_much(make: Make, begin: Callable[[bytes], Callable[[], o
 
 @pytest.mark.parametrize(
     "text",
-    [rb'{"name":"echo","arguments":{"a":"\ud83d","b":"\\ud800"}}', b'{"name":"echo","arguments":{"a":NaN,"b":-Infinity,"c":"NaN"}}'],
+    [
+        rb'{"name":"echo","arguments":{"a":"\ud83d","b":"\\ud800"}}',
+        b'{"name":"echo","arguments":{"a":NaN,"b":-Infinity,"c":"NaN"}}',
+    ],
     ids=["half a character", "numbers that are none"],
 )
 def test_what_is_not_quite_json_still_passes_as_it_came(text: bytes) -> None:
@@ -95,18 +100,27 @@ def test_what_is_not_quite_json_still_passes_as_it_came(text: bytes) -> None:
     assert [line] == [effect.line for effect in d.client(line) if hasattr(effect, "line")]
 
 
-@pytest.mark.parametrize("text", [b"1NaN", b"NaN1", b"NaNNaN", b"-NaN", b"+Infinity", b"xNaN", b"Infinity.0", b"1d", rb'"\udXYZ"', b"[NaN"])
+@pytest.mark.parametrize(
+    "text", [b"1NaN", b"NaN1", b"NaNNaN", b"-NaN", b"+Infinity", b"xNaN", b"Infinity.0", b"1d", rb'"\udXYZ"', b"[NaN"]
+)
 def test_what_is_no_json_at_all_is_refused(text: bytes) -> None:
     with pytest.raises(Malformed):
         frames.read(b'{"jsonrpc":"2.0","id":8,"method":"ping","params":{"a":' + text + b"}}")
 
 
 def test_a_name_keeps_its_letters_where_the_text_is_not_quite_json() -> None:
-    frame = frames.read(rb'{"jsonrpc":"2.0","id":8,"method":"ping","params":{"d":1,"c":2,"\ud83d\ude00":3,"NaN":4,"x":NaN}}')
-    assert {"d": b"1", "c": b"2", "\U0001f600": b"3", "NaN": b"4", "x": b"NaN"} == {name: bytes(raw) for name, raw in frame.object.members.items()}
+    frame = frames.read(
+        rb'{"jsonrpc":"2.0","id":8,"method":"ping","params":{"d":1,"c":2,"\ud83d\ude00":3,"NaN":4,"x":NaN}}'
+    )
+    assert {"d": b"1", "c": b"2", "\U0001f600": b"3", "NaN": b"4", "x": b"NaN"} == {
+        name: bytes(raw) for name, raw in frame.object.members.items()
+    }
 
 
-@pytest.mark.parametrize("twins", [rb'"a":1,"\u0061":NaN', rb'"a":1,"a":"\ud800"', rb'"\ud83d\ude00":1,"' + "\U0001f600".encode() + rb'":NaN'])
+@pytest.mark.parametrize(
+    "twins",
+    [rb'"a":1,"\u0061":NaN', rb'"a":1,"a":"\ud800"', rb'"\ud83d\ude00":1,"' + "\U0001f600".encode() + rb'":NaN'],
+)
 def test_twins_are_found_where_the_text_is_not_quite_json(twins: bytes) -> None:
     frame = frames.read(b'{"jsonrpc":"2.0","id":8,"method":"ping","params":{' + twins + b"}}")
     with pytest.raises(Malformed, match="stands twice"):
@@ -126,13 +140,20 @@ def test_an_object_with_too_long_names_is_refused() -> None:
 
 
 def test_a_change_needs_no_second_reading() -> None:
-    line = rb'{ "jsonrpc":"2.0" , "id":8,"method":"tools/call","params":{"name":"echo", "a":"\ud800", "_meta":{"progressToken":1}},"more":NaN}'
+    line = (
+        rb'{ "jsonrpc":"2.0" , "id":8,"method":"tools/call","params":{"name":"echo", "a":"\ud800",'
+        rb' "_meta":{"progressToken":1}},"more":NaN}'
+    )
     params = frames.read(line).object
     changed = frames.read(line).changed(id="x", payload=params.changed({"a": None, "b": b"2"}))
     assert (
-        rb'{ "jsonrpc":"2.0" , "id":"x","method":"tools/call","params":{"name":"echo", "_meta":{"progressToken":1},"b":2},"more":NaN}' == changed.raw
+        rb'{ "jsonrpc":"2.0" , "id":"x","method":"tools/call","params":{"name":"echo",'
+        rb' "_meta":{"progressToken":1},"b":2},"more":NaN}' == changed.raw
     )
-    assert (changed.object.members.keys(), changed.lookup("b")) == (frames.read(changed.raw).object.members.keys(), b"2")
+    assert (changed.object.members.keys(), changed.lookup("b")) == (
+        frames.read(changed.raw).object.members.keys(),
+        b"2",
+    )
 
 
 def test_a_call_whose_capabilities_are_too_large_is_refused() -> None:
@@ -147,7 +168,9 @@ def test_what_a_session_remembers_of_declared_capabilities_is_bounded_in_bytes()
     tracemalloc.start()
     try:
         for number in range(200):
-            call = MODERN_CALLS["one long name, in capabilities"](number, 50_000).replace(b"xxxxxx", b"%06d" % number, 1)
+            call = MODERN_CALLS["one long name, in capabilities"](number, 50_000).replace(
+                b"xxxxxx", b"%06d" % number, 1
+            )
             assert 1 == len(to_server(d.client(call)))
             d.server(result(number, content=[]))
             d.log.clear()
@@ -159,5 +182,7 @@ def test_what_a_session_remembers_of_declared_capabilities_is_bounded_in_bytes()
 @pytest.mark.parametrize("long", ["method", "tool"])
 def test_a_name_that_is_kept_while_a_call_is_in_flight_is_bounded(long: str) -> None:
     d = legacy()
-    out = d.client(request(8, "x" * 2000) if long == "method" else request(8, "tools/call", name="x" * 2000, arguments={}))
+    out = d.client(
+        request(8, "x" * 2000) if long == "method" else request(8, "tools/call", name="x" * 2000, arguments={})
+    )
     assert [] == to_server(out)

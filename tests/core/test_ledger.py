@@ -40,7 +40,8 @@ def at(tz: str, *when: int) -> float:
     return datetime(*when, tzinfo=ZoneInfo(tz)).timestamp()  # type: ignore[misc, arg-type]
 
 
-# -- buckets ---------------------------------------------------------------------------------------------------------------------------------
+# -- buckets
+# ----------------------------------------------------------------------------------------------------------------------
 
 
 def test_a_bucket_takes_its_whole_at_once_and_then_as_it_drains() -> None:
@@ -63,7 +64,8 @@ def test_a_refused_draw_fits_when_it_was_said_to_and_not_much_before(most: int, 
 
 
 def test_looking_often_loses_nothing() -> None:
-    """A unit takes a second to drain here, and it is drawn on ten times a second: by rounding alone it would never drain."""
+    """A unit takes a second to drain here, and it is drawn on ten times a second: by rounding alone it would never
+    drain."""
     units = Terms("l", "requests", 100, "bucket", 100.0)
     book = Accounts(units)
     book.reserve(NOON, Draw("l", "[]", 100))
@@ -87,7 +89,10 @@ def test_more_than_the_whole_limit_never_fits() -> None:
 def test_a_refusal_says_how_much_is_drawn() -> None:
     book = Accounts(bucket(10, 60))
     book.takes(NOON, 9)
-    assert "limit l: 9 requests of 10 requests are drawn, and 2 requests more do not fit" == refused(book.reserve(NOON, draw(2))).detail
+    assert (
+        "limit l: 9 requests of 10 requests are drawn, and 2 requests more do not fit"
+        == refused(book.reserve(NOON, draw(2))).detail
+    )
 
 
 @pytest.mark.parametrize("back", [0.5, SKEW, SKEW + 1, 3600.0, 10 * DAY])
@@ -107,7 +112,8 @@ def test_times_of_two_processes_out_of_order_drain_nothing_twice() -> None:
         assert not book.takes(NOON + 5 * step - 4, 1)
 
 
-# -- settling a bucket -----------------------------------------------------------------------------------------------------------------------
+# -- settling a bucket
+# ----------------------------------------------------------------------------------------------------------------------
 
 
 def test_what_was_not_drawn_is_given_back() -> None:
@@ -124,7 +130,8 @@ def test_a_draw_without_a_true_figure_is_given_back_whole() -> None:
 
 
 def test_what_has_drained_meanwhile_is_not_given_back_again() -> None:
-    """Given back whole, it would take the place of the later draw: 8 reserved, 8 drained in 48 s, 10 drawn then, and still 10."""
+    """Given back whole, it would take the place of the later draw: 8 reserved, 8 drained in 48 s, 10 drawn then, and
+    still 10."""
     book = Accounts(bucket(10, 60))
     opened = reserved(book.reserve(NOON, draw(8)))
     assert book.takes(NOON + 48, 10)
@@ -171,7 +178,8 @@ def test_a_draw_that_a_clock_set_back_makes_later_is_not_given_back() -> None:
     assert 9 == book.level()
 
 
-# -- days and months -------------------------------------------------------------------------------------------------------------------------
+# -- days and months
+# ----------------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -183,7 +191,9 @@ def test_a_draw_that_a_clock_set_back_makes_later_is_not_given_back() -> None:
         ("Asia/Kolkata", (2026, 3, 28, 23, 59), 24),
     ],
 )
-def test_a_day_begins_at_midnight_of_its_zone_and_ends_after_its_own_hours(tz: str, last: tuple[int, ...], hours: int) -> None:
+def test_a_day_begins_at_midnight_of_its_zone_and_ends_after_its_own_hours(
+    tz: str, last: tuple[int, ...], hours: int
+) -> None:
     book, late = Accounts(day(10, tz)), at(tz, *last)
     assert book.takes(late, 10)
     answer = refused(book.reserve(late, draw(1)))
@@ -234,7 +244,8 @@ def test_a_process_that_read_the_clock_before_midnight_frees_nothing_after_it() 
     assert not book.takes(midnight + 2, 1)
 
 
-# -- calls and processes ---------------------------------------------------------------------------------------------------------------------
+# -- calls and processes
+# ---------------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("per", ["call", "process"])
@@ -255,7 +266,8 @@ def test_a_call_gets_back_what_was_not_drawn_whenever_it_is_settled(per: Any) ->
     assert (NOON + 3600) == book.kept["l", "[]"].stamp
 
 
-# -- several draws ---------------------------------------------------------------------------------------------------------------------------
+# -- several draws
+# ----------------------------------------------------------------------------------------------------------------------
 
 
 def test_all_of_the_draws_are_charged_or_none() -> None:
@@ -314,7 +326,8 @@ def test_a_draw_of_nothing_fits_even_where_nothing_does() -> None:
     assert 1 == len(book.kept)
 
 
-# -- warnings --------------------------------------------------------------------------------------------------------------------------------
+# -- warnings
+# ----------------------------------------------------------------------------------------------------------------------
 
 
 def test_a_day_warns_once_and_the_next_day_again() -> None:
@@ -347,7 +360,8 @@ def test_a_refused_draw_warns_of_nothing() -> None:
     assert ("a",) == reserved(book.reserve(NOON, draw(1, "a"))).warned
 
 
-# -- forgetting ------------------------------------------------------------------------------------------------------------------------------
+# -- forgetting
+# ----------------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -388,7 +402,8 @@ def test_settling_on_a_forgotten_account_books_no_more_than_an_overrun() -> None
         assert 2 == book.level()
 
 
-# -- words and size --------------------------------------------------------------------------------------------------------------------------
+# -- words and size
+# ----------------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -417,7 +432,8 @@ def test_an_account_is_stored_as_a_short_list() -> None:
 
 @pytest.mark.timeout(120)
 def test_a_hundred_thousand_keys_take_little_time_and_memory() -> None:
-    """Generous bounds: it is about the order of magnitude (they took 1 s of one core and 49 MiB). Only the last tenth is traced: that takes long."""
+    """Generous bounds: it is about the order of magnitude (they took 1 s of one core and 49 MiB). Only the last tenth
+    is traced: that takes long."""
     terms = {"l": bucket(10, 60), "m": Terms("m", "usd", 5 * SCALE["usd"], "day", tz="Europe/Berlin")}
     began = perf_counter()
     book = Accounts(*terms.values())

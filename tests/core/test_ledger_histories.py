@@ -1,4 +1,5 @@
-"""The ledger under any history: reservations settled with less, as much or more, given back, or never (a crash), over any times and accounts.
+"""The ledger under any history: reservations settled with less, as much or more, given back, or never (a crash), over
+any times and accounts.
 
 What is said of it is computed here anew, from the history alone.
 """
@@ -27,12 +28,16 @@ BUCKETS: Final = (
     Terms("b", "output_tokens", 7, "bucket", 1000.0),
     Terms("c", "usd", 10**13, "bucket", 3600.0),
 )
-WINDOWS: Final = (Terms("d", "usd", 1000, "day", tz="Europe/Berlin"), Terms("m", "usd", 3000, "month", tz="Europe/Berlin"))
+WINDOWS: Final = (
+    Terms("d", "usd", 1000, "day", tz="Europe/Berlin"),
+    Terms("m", "usd", 3000, "month", tz="Europe/Berlin"),
+)
 COUNTS: Final = (Terms("x", "requests", 1000, "call"), Terms("y", "requests", 500, "process"))
 
 
 class Step(msgspec.Struct, frozen=True):
-    """What happens next, after ``wait`` seconds (below 0: by a clock that is so much behind): draws are reserved, or one of the ``open`` ends."""
+    """What happens next, after ``wait`` seconds (below 0: by a clock that is so much behind): draws are reserved, or
+    one of the ``open`` ends."""
 
     wait: float
     draws: tuple[tuple[str, str, float], ...] = ()
@@ -41,15 +46,24 @@ class Step(msgspec.Struct, frozen=True):
     """Of what was reserved, that is the truth; None: reserve."""
 
 
-def steps(names: str, waits: st.SearchStrategy[float], keys: tuple[str, ...] = ("[]", '["k"]')) -> st.SearchStrategy[list[Step]]:
+def steps(
+    names: str, waits: st.SearchStrategy[float], keys: tuple[str, ...] = ("[]", '["k"]')
+) -> st.SearchStrategy[list[Step]]:
     shares = st.one_of(st.sampled_from([0.3, 0.5, 0.8, 1.0]), st.floats(0, 1.1))
     draws = st.lists(st.tuples(st.sampled_from(names), st.sampled_from(keys), shares), min_size=1, max_size=len(names))
     reserves = st.builds(lambda wait, drawn: Step(wait, tuple(drawn)), waits, draws)
-    ends = st.builds(lambda wait, which, share: Step(wait, (), which, share), waits, st.integers(0, 5), st.sampled_from([0, 0, 0.3, 0.9, 1, 1.5, 3]))
+    ends = st.builds(
+        lambda wait, which, share: Step(wait, (), which, share),
+        waits,
+        st.integers(0, 5),
+        st.sampled_from([0, 0, 0.3, 0.9, 1, 1.5, 3]),
+    )
     return st.lists(st.one_of(reserves, reserves, ends), max_size=30)
 
 
-FORWARD: Final = st.one_of(st.just(0.0), st.sampled_from([0.01, 6.0, 30.0, 143.0, 500.0]), st.floats(0, 90), st.floats(0, 4000))
+FORWARD: Final = st.one_of(
+    st.just(0.0), st.sampled_from([0.01, 6.0, 30.0, 143.0, 500.0]), st.floats(0, 90), st.floats(0, 4000)
+)
 SKEWED: Final = st.one_of(FORWARD, st.floats(-SKEW, 0))
 DAYS: Final = st.one_of(FORWARD, st.floats(0, 200_000), st.floats(0, 3_000_000))
 ONE_BUCKET: Final = st.sampled_from("abc").flatmap(lambda name: steps(name, SKEWED, ("[]",)))
@@ -85,7 +99,9 @@ class History:
         for draw in draws:
             kept = self.book.kept.get((draw.limit, draw.key))
             places.append(len(self.entries))
-            self.entries.append(Entry((draw.limit, draw.key), 0.0 if kept is None else kept.stamp, self.now, draw.amount))
+            self.entries.append(
+                Entry((draw.limit, draw.key), 0.0 if kept is None else kept.stamp, self.now, draw.amount)
+            )
         self.open.append((answer, places))
         return answer
 
@@ -103,7 +119,8 @@ class History:
 
 
 class Entry(msgspec.Struct):
-    """One draw: as how much it counts by now. What it came to beyond its worst case is booked, and bounded by nothing."""
+    """One draw: as how much it counts by now. What it came to beyond its worst case is booked, and bounded by
+    nothing."""
 
     account: tuple[str, str]
     stamp: float
@@ -115,7 +132,8 @@ class Entry(msgspec.Struct):
 @settings(max_examples=500, deadline=None)
 @given(st.one_of(ONE_BUCKET, ONE_BUCKET, steps("abc", SKEWED)))
 def test_over_any_span_a_bucket_admits_no_more_than_itself_and_what_drains_in_the_span(history: list[Step]) -> None:
-    """At every moment: open ones at their worst, settled ones at their truth. Times are out of order by some seconds, as among processes."""
+    """At every moment: open ones at their worst, settled ones at their truth. Times are out of order by some seconds,
+    as among processes."""
     run = History(BUCKETS)
     for outcome in run.run(history):
         if not isinstance(outcome, Reserved):
@@ -140,12 +158,16 @@ def test_a_bucket_never_runs_ahead_of_the_clock(history: list[Step]) -> None:
 
 @settings(max_examples=300, deadline=None)
 @given(steps("dm", DAYS))
-def test_a_day_or_month_holds_its_open_draws_at_worst_its_settled_ones_in_truth_and_no_more_than_its_limit(history: list[Step]) -> None:
+def test_a_day_or_month_holds_its_open_draws_at_worst_its_settled_ones_in_truth_and_no_more_than_its_limit(
+    history: list[Step],
+) -> None:
     run, model = History(WINDOWS), Calendar()
     for step, outcome in zip(history, run.run(history), strict=True):
         if isinstance(outcome, Reserved) and step.share is None:
             model.reserved(outcome)
-            assert all(model.total(draw, run.now) <= run.book.terms[draw.limit].most for draw in outcome.draws if draw.amount)
+            assert all(
+                model.total(draw, run.now) <= run.book.terms[draw.limit].most for draw in outcome.draws if draw.amount
+            )
         elif isinstance(outcome, Reserved) and step.share is not None:
             model.settled(outcome, step.share, run.now)
         for (name, key), account in run.book.kept.items():
@@ -212,8 +234,14 @@ def test_a_clock_set_back_frees_nothing_and_is_got_over(history: list[Step], bac
 
 
 @settings(max_examples=100, deadline=None)
-@given(st.lists(st.tuples(st.lists(st.sampled_from("pqr"), min_size=1, max_size=3, unique=True), st.booleans()), max_size=40))
-def test_no_call_causes_more_than_its_limit_however_many_candidates_there_are(history: list[tuple[list[str], bool]]) -> None:
+@given(
+    st.lists(
+        st.tuples(st.lists(st.sampled_from("pqr"), min_size=1, max_size=3, unique=True), st.booleans()), max_size=40
+    )
+)
+def test_no_call_causes_more_than_its_limit_however_many_candidates_there_are(
+    history: list[tuple[list[str], bool]],
+) -> None:
     """Each candidate is charged, so whichever call it really was, it stays within its limit."""
     limit = Terms("loop", "requests", 4 * 10**6, "call")
     book, counted = Accounts(limit), dict.fromkeys("pqr", 0)

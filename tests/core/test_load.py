@@ -1,4 +1,5 @@
-"""The policy's loader, by data: every file in bad_policies/ and warned_policies/ carries what must be said of it behind `#=` at its end."""
+"""The policy's loader, by data: every file in bad_policies/ and warned_policies/ carries what must be said of it behind
+`#=` at its end."""
 
 from __future__ import annotations
 
@@ -40,7 +41,7 @@ rules:
   - {name: the rest, effect: deny, as: decline}
 client: {peer_timeout: none}
 servers: {docs: {peer_timeout: 120s, extends_on_progress: true, explain_to_server: true}}
-"""
+"""  # noqa: E501
 
 
 def expected(text: str) -> tuple[str, list[str]]:
@@ -114,8 +115,9 @@ def test_the_hash_is_that_of_the_text() -> None:
 
 def test_an_unset_variable_is_a_warning_or_an_error_as_asked() -> None:
     (warning,) = load(GOOD, file="p", environment={}).warnings
-    assert "p:14:38: rules.1.content.reason: ${CI} is not set in the environment, so the rule cannot answer; set it or write the value" == str(
-        warning
+    assert (
+        "p:14:38: rules.1.content.reason: ${CI} is not set in the environment, so the rule cannot answer; set it or"
+        " write the value" == str(warning)
     )
     with pytest.raises(PolicyError) as caught:
         load(GOOD, file="p", environment={}, missing="error")
@@ -147,7 +149,9 @@ def test_a_file_out_of_bounds_is_refused_at_once(text: str, what: str) -> None:
 
 def test_more_rules_than_a_decision_can_look_at_are_refused() -> None:
     rules = "".join(f"  - {{name: r{index}, effect: deny, match: {{server: s{index}}}}}\n" for index in range(1001))
-    assert ["p:1003:5: rules.1000: there are more than 1000 rules; merge some"] == problems("version: 1\nrules:\n" + rules)
+    assert ["p:1003:5: rules.1000: there are more than 1000 rules; merge some"] == problems(
+        "version: 1\nrules:\n" + rules
+    )
 
 
 def test_a_file_of_faults_alone_is_bounded_too() -> None:
@@ -167,7 +171,9 @@ def load_or_problems(text: str) -> bool:
     if isinstance(found, Loaded):
         return True
     assert found
-    assert all(problem.line >= 1 and problem.column >= 1 and problem.what and "\n" not in str(problem) for problem in found)
+    assert all(
+        problem.line >= 1 and problem.column >= 1 and problem.what and "\n" not in str(problem) for problem in found
+    )
     return False
 
 
@@ -187,7 +193,22 @@ def test_any_text_is_loaded_or_refused(text: str) -> None:
 @settings(max_examples=150, deadline=2000)
 @given(
     st.lists(
-        st.sampled_from([*"-:?,[]{}#&*!|>'\"%@` \n\t~\\", "\n  ", "- ", ": ", "version: 1", "rules", "<<", "---", "yes", "!!", "\\x"]), max_size=60
+        st.sampled_from(
+            [
+                *"-:?,[]{}#&*!|>'\"%@` \n\t~\\",
+                "\n  ",
+                "- ",
+                ": ",
+                "version: 1",
+                "rules",
+                "<<",
+                "---",
+                "yes",
+                "!!",
+                "\\x",
+            ]
+        ),
+        max_size=60,
     )
 )
 def test_any_yaml_like_text_is_loaded_or_refused(parts: list[str]) -> None:
@@ -195,13 +216,17 @@ def test_any_yaml_like_text_is_loaded_or_refused(parts: list[str]) -> None:
 
 
 WORDS: Final = (
-    "version models hints rules client servers name model match effect with content otherwise shadow kind server tool method mode fields has text not"
-    " max_tokens messages size min max temperature system_prompt timeout sampling elicitation form url allow answer forward deny decline keep"
-    " 50s ${X} ("
+    "version models hints rules client servers name model match effect with content otherwise shadow kind server tool"
+    " method mode fields has text not max_tokens messages size min max temperature system_prompt timeout sampling"
+    " elicitation form url allow answer forward deny decline keep 50s ${X} ("
 ).split()
-SCALARS: Final = st.one_of(st.none(), st.booleans(), st.integers(-5, 5), st.floats(-2, 2), st.sampled_from(WORDS), st.text(max_size=5))
+SCALARS: Final = st.one_of(
+    st.none(), st.booleans(), st.integers(-5, 5), st.floats(-2, 2), st.sampled_from(WORDS), st.text(max_size=5)
+)
 TREES: Final = st.recursive(
-    SCALARS, lambda inner: st.one_of(st.lists(inner, max_size=3), st.dictionaries(st.sampled_from(WORDS), inner, max_size=5)), max_leaves=15
+    SCALARS,
+    lambda inner: st.one_of(st.lists(inner, max_size=3), st.dictionaries(st.sampled_from(WORDS), inner, max_size=5)),
+    max_leaves=15,
 )
 
 
@@ -228,10 +253,17 @@ def test_any_tree_is_loaded_or_refused(tree: Any) -> None:
     load_or_problems(flow(tree))
 
 
-RULE: Final = st.fixed_dictionaries({"name": SCALARS, "effect": st.sampled_from(["allow", "answer", "forward", "deny", "alow"])})
+RULE: Final = st.fixed_dictionaries(
+    {"name": SCALARS, "effect": st.sampled_from(["allow", "answer", "forward", "deny", "alow"])}
+)
 MATCH: Final = st.dictionaries(st.sampled_from([*Match.__struct_encode_fields__, "x"]), TREES, max_size=4)
 RULES: Final = st.lists(
-    st.builds(lambda rule, match, extra: {**extra, **rule, "match": match}, RULE, MATCH, st.dictionaries(st.sampled_from(WORDS), TREES, max_size=3)),
+    st.builds(
+        lambda rule, match, extra: {**extra, **rule, "match": match},
+        RULE,
+        MATCH,
+        st.dictionaries(st.sampled_from(WORDS), TREES, max_size=3),
+    ),
     max_size=4,
 )
 

@@ -1,4 +1,5 @@
-"""A line of the decision log, read back: what the gate writes is read, and whatever else stands in a file is told and harms nobody."""
+"""A line of the decision log, read back: what the gate writes is read, and whatever else stands in a file is told and
+harms nobody."""
 
 from __future__ import annotations
 
@@ -20,7 +21,13 @@ RECORD = logged.record(book(), sampling("half \ud83d"), attempts=(Attempt("smart
 @pytest.mark.parametrize("content", ["none", "hash", "full"])
 def test_every_line_that_the_gate_writes_is_read(content: ContentMode) -> None:
     line = logged.line(RECORD, content)
-    assert ("docs", "none", "no_rule", "unanswered", 1.5) == (line.server, line.effect, line.reason, line.outcome, line.duration_ms)
+    assert ("docs", "none", "no_rule", "unanswered", 1.5) == (
+        line.server,
+        line.effect,
+        line.reason,
+        line.outcome,
+        line.duration_ms,
+    )
     assert ["smart"] == [tried.model for tried in line.attempts]
     assert bool(bytes(line.request)) is (content == "full")
 
@@ -56,6 +63,11 @@ def test_what_is_no_record_says_why(text: bytes, why: str) -> None:
     assert why == read_line(text)
 
 
-@given(st.binary() | st.recursive(st.none() | st.floats() | st.text(), lambda inner: st.lists(inner)).map(lambda value: json.dumps(value).encode()))
+@given(
+    st.binary()
+    | st.recursive(st.none() | st.floats() | st.text(), lambda inner: st.lists(inner)).map(
+        lambda value: json.dumps(value).encode()
+    )
+)
 def test_nothing_that_stands_in_a_file_raises(text: bytes) -> None:
     assert isinstance(read_line(text), Line | str)

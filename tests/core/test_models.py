@@ -47,8 +47,12 @@ def book(all_: Sequence[Model], hints: Hints | None = None) -> Rulebook:
     return compile_policy(Policy(version=1, models=list(all_), hints=hints or {}), {})
 
 
-def choice(request: SamplingRequest, all_: Sequence[Model] = PRICED, hints: Hints | None = None, **with_: Any) -> Choice:
-    return choose(book(all_, hints), AllowRule(name="r", match=Match(kind="sampling"), with_=With(**with_)), Facts(request))
+def choice(
+    request: SamplingRequest, all_: Sequence[Model] = PRICED, hints: Hints | None = None, **with_: Any
+) -> Choice:
+    return choose(
+        book(all_, hints), AllowRule(name="r", match=Match(kind="sampling"), with_=With(**with_)), Facts(request)
+    )
 
 
 def names(made: Choice) -> list[str]:
@@ -121,7 +125,9 @@ def test_prefer_orders_by_weighted_qualities(expected: list[str], prefer: Qualit
         ([], {"costPriority": "1"}),
     ],
 )
-def test_the_priorities_of_the_server_count_where_the_rule_prefers_nothing(expected: list[str], priorities: dict[str, Any]) -> None:
+def test_the_priorities_of_the_server_count_where_the_rule_prefers_nothing(
+    expected: list[str], priorities: dict[str, Any]
+) -> None:
     assert (expected or ["smart", "middle", "cheap"]) == names(choice(preferring(**priorities)))
     assert ["smart", "middle", "cheap"] == names(choice(preferring(**priorities), prefer="intelligence"))
 
@@ -136,11 +142,15 @@ def test_hints_rank_above_numbers_and_numbers_order_what_one_hint_means() -> Non
 
 
 def test_a_list_in_the_policys_hints_is_an_order_of_its_own() -> None:
-    assert ["middle", "cheap", "smart"] == names(choice(preferring("gpt"), hints={"gpt": ["middle", "cheap"]}, prefer="cost"))
+    assert ["middle", "cheap", "smart"] == names(
+        choice(preferring("gpt"), hints={"gpt": ["middle", "cheap"]}, prefer="cost")
+    )
 
 
 def test_no_model_is_asked_twice() -> None:
-    assert ["cheap", "smart"] == names(choice(preferring("gpt"), hints={"gpt": ["cheap", "cheap"]}, models=["smart", "cheap", "smart"]))
+    assert ["cheap", "smart"] == names(
+        choice(preferring("gpt"), hints={"gpt": ["cheap", "cheap"]}, models=["smart", "cheap", "smart"])
+    )
 
 
 def test_cost_is_what_this_request_comes_to() -> None:
@@ -148,7 +158,9 @@ def test_cost_is_what_this_request_comes_to() -> None:
     bookish = Model(name="bookish", model="a/bookish", price=Price(input=10, output=1))
     assert ["wordy", "bookish"] == names(choice(sampling("x" * 10_000, maxTokens=10), (bookish, wordy), prefer="cost"))
     assert ["bookish", "wordy"] == names(choice(sampling("x", maxTokens=10_000), (wordy, bookish), prefer="cost"))
-    assert ["wordy", "bookish"] == names(choice(sampling("x" * 10_000, maxTokens=10_000), (bookish, wordy), prefer="cost", max_tokens=1))
+    assert ["wordy", "bookish"] == names(
+        choice(sampling("x" * 10_000, maxTokens=10_000), (bookish, wordy), prefer="cost", max_tokens=1)
+    )
 
 
 def test_an_unknown_price_is_the_last_and_said() -> None:
@@ -191,7 +203,12 @@ def test_without_fallback_only_the_best_is_asked() -> None:
         (["whole"], sampling([{"type": "tool_result", "toolUseId": "1", "content": [text("a"), IMAGE]}])),
         (["whole"], sampling([result({"type": "resource", "resource": {"uri": "a:b", "text": "x"}})])),
         (["whole"], sampling([result({"type": "resource_link", "uri": "a:b"})])),
-        (["whole"], sampling([result({"type": "resource", "resource": {"uri": "a:b", "blob": "aGk=", "mimeType": "image/png"}})])),
+        (
+            ["whole"],
+            sampling(
+                [result({"type": "resource", "resource": {"uri": "a:b", "blob": "aGk=", "mimeType": "image/png"}})]
+            ),
+        ),
         ([], sampling([result({"type": "resource", "resource": {"uri": "a:b", "blob": "aGk="}})])),
         ([], sampling([result(AUDIO)])),
         ([], sampling([{"type": "tool_result", "toolUseId": "1", "content": [{"type": "video"}]}])),
@@ -228,7 +245,9 @@ def test_what_no_model_can_take_is_named(why: str, request_: SamplingRequest, al
 
 def test_a_script_is_played_whatever_comes() -> None:
     script = (Model(name="trial", model="scripted", cases="c.yaml"),)
-    assert ["trial"] == names(choice(sampling([result(AUDIO, {"type": "resource", "resource": {"uri": "a:b", "blob": "aGk="}})]), script))
+    assert ["trial"] == names(
+        choice(sampling([result(AUDIO, {"type": "resource", "resource": {"uri": "a:b", "blob": "aGk="}})]), script)
+    )
     assert (
         "no model takes content of a kind that is not known here (trial: text, images, audio and tools)"
         == choice(sampling([result({"type": "x"})]), script).why
@@ -253,21 +272,29 @@ def sized(request: SamplingRequest, size: int) -> SamplingRequest:
         (["small", "large"], 10, 999),
     ],
 )
-def test_a_request_that_surely_is_too_long_for_a_model_is_not_for_it(expected: list[str], letters: int, answer: int) -> None:
+def test_a_request_that_surely_is_too_long_for_a_model_is_not_for_it(
+    expected: list[str], letters: int, answer: int
+) -> None:
     request = sized(sampling("x" * letters, maxTokens=answer), letters + 100)
     assert expected == names(choice(request, (SMALL, LARGE)))
 
 
 def test_images_are_bytes_but_no_long_text() -> None:
     seeing = msgspec.structs.replace(SMALL, accepts=["image"])
-    assert ["small"] == names(choice(sized(sampling([{**IMAGE, "data": "a" * 100_000}], maxTokens=10), 100_100), (seeing,)))
+    assert ["small"] == names(
+        choice(sized(sampling([{**IMAGE, "data": "a" * 100_000}], maxTokens=10), 100_100), (seeing,))
+    )
 
 
 def test_the_bound_of_the_table_is_for_input_alone() -> None:
     policy = Policy(version=1, models=[LARGE])
     catalogue = {"large": ModelFacts(context=1000, max_output=5000)}
     found = [
-        choose(compile_policy(policy, {}, catalogue=catalogue), AllowRule(name="r"), Facts(sized(sampling("x" * size, maxTokens=4000), size)))
+        choose(
+            compile_policy(policy, {}, catalogue=catalogue),
+            AllowRule(name="r"),
+            Facts(sized(sampling("x" * size, maxTokens=4000), size)),
+        )
         for size in (7000, 9000)
     ]
     assert [["large"], []] == [names(made) for made in found]
@@ -280,7 +307,10 @@ def test_the_bound_of_the_table_is_for_input_alone() -> None:
         ("the only one of the policy's models", choice(sampling(), PRICED[:1])),
         ("first of the policy's models", choice(sampling())),
         ("first of the rule's list", choice(sampling(), models=["cheap", "smart"])),
-        ("the only one of the rule's list that fits (plain: takes no images)", choice(sampling([IMAGE]), ABLE, models=["plain", "seeing"])),
+        (
+            "the only one of the rule's list that fits (plain: takes no images)",
+            choice(sampling([IMAGE]), ABLE, models=["plain", "seeing"]),
+        ),
         ("first of the policy's models that fits (plain: takes no images)", choice(sampling([IMAGE]), ABLE)),
         ("hint 'gpt' is part of its name", choice(preferring("gpt"))),
         ("hint 'gpt' is part of its name; the best of 2 by score, 1.00", choice(preferring("gpt"), prefer="cost")),
@@ -305,7 +335,9 @@ def test_a_score_is_not_worked_out_where_nothing_depends_on_it(monkeypatch: pyte
     assert ["smart", "middle", "cheap"] == names(choice(sampling()))
     assert ["cheap"] == names(choice(sampling(), PRICED[2:], prefer="cost"))
     assert "cheap" == names(choice(sampling(), prefer="speed"))[0]
-    assert ["cheap"] == names(choice(sampling([AUDIO], maxTokens=9), [msgspec.structs.replace(PRICED[2], accepts=["audio"])], prefer="cost"))
+    assert ["cheap"] == names(
+        choice(sampling([AUDIO], maxTokens=9), [msgspec.structs.replace(PRICED[2], accepts=["audio"])], prefer="cost")
+    )
 
 
 MAKERS: Final[dict[str, Callable[[], SamplingRequest]]] = {
@@ -316,7 +348,8 @@ MAKERS: Final[dict[str, Callable[[], SamplingRequest]]] = {
 
 
 @given(
-    st.lists(st.builds(Model, name=st.sampled_from("abcdef"), model=st.sampled_from(["o/gpt", "a/claude", "x"]), speed=st.none() | st.floats(0, 1),
+    st.lists(st.builds(Model, name=st.sampled_from("abcdef"), model=st.sampled_from(["o/gpt", "a/claude", "x"]),
+    speed=st.none() | st.floats(0, 1),
                        price=st.none() | st.builds(Price, input=st.floats(0, 100), output=st.floats(0, 100)),
                        accepts=st.none() | st.just(["image"])), unique_by=lambda model: model.name),
     st.sampled_from(sorted(MAKERS)), st.none() | st.sampled_from(["cost", "speed", "intelligence"]),
@@ -339,4 +372,6 @@ def test_hints_beyond_reason_are_not_looked_at() -> None:
 
 def test_what_a_request_needs_is_told_by_its_content() -> None:
     assert frozenset() == needs(Facts(sampling()))
-    assert {"image", "tools", "other"} == needs(Facts(sampling([IMAGE, {"type": "tool_result", "toolUseId": "1", "content": [{"type": "x"}]}])))
+    assert {"image", "tools", "other"} == needs(
+        Facts(sampling([IMAGE, {"type": "tool_result", "toolUseId": "1", "content": [{"type": "x"}]}]))
+    )

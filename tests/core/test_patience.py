@@ -10,7 +10,13 @@ from samplegate.core.patience import Patience, hold, until, within
 from samplegate.core.policy import Peer, Policy
 
 
-def limit(client: dict[str, Any], server: dict[str, Any], asked: float | None = 0.0, called: float | None = 0.0, told: bool = True) -> float | None:
+def limit(
+    client: dict[str, Any],
+    server: dict[str, Any],
+    asked: float | None = 0.0,
+    called: float | None = 0.0,
+    told: bool = True,
+) -> float | None:
     return Patience(until(Peer(**server), asked, told=told), until(Peer(**client), called, told=told)).limit(None, 10.0)
 
 
@@ -25,7 +31,9 @@ def limit(client: dict[str, Any], server: dict[str, Any], asked: float | None = 
         (-7.0, {"peer_timeout": "4s"}, {}),
     ],
 )
-def test_the_tightest_peer_leaves_what_is_left(left: float | None, client: dict[str, Any], server: dict[str, Any]) -> None:
+def test_the_tightest_peer_leaves_what_is_left(
+    left: float | None, client: dict[str, Any], server: dict[str, Any]
+) -> None:
     assert left == limit(client, server)
 
 
@@ -59,5 +67,7 @@ def test_of_a_short_patience_a_quarter_is_kept_back_at_most(patience: float, our
         (None, {"extends_on_progress": True}, True),
     ],
 )
-def test_one_try_is_held_for_as_long_as_its_client_waits(seconds: float | None, client: dict[str, Any], told: bool) -> None:
+def test_one_try_is_held_for_as_long_as_its_client_waits(
+    seconds: float | None, client: dict[str, Any], told: bool
+) -> None:
     assert seconds == hold(Policy(version=1, client=Peer(**client)), told=told)

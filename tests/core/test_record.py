@@ -32,7 +32,10 @@ PLAIN = Record(
     outcome="answered",
     policy_hash="abc",
 )
-FORM = {"message": "m", "requestedSchema": {"type": "object", "properties": {"user": {"type": "string"}, "x": {"title": "Password"}}}}
+FORM = {
+    "message": "m",
+    "requestedSchema": {"type": "object", "properties": {"user": {"type": "string"}, "x": {"title": "Password"}}},
+}
 ASKED = replace(PLAIN, request=FORM, result=b'{"action":"accept","content":{"user":"bob","x":"hunter2"}}')
 
 
@@ -41,7 +44,9 @@ def line(record: Record, **how: Any) -> dict[str, Any]:
     return found
 
 
-@pytest.mark.parametrize(("units", "shown"), [(0, 0.0), (1, 1e-12), (10**12, 1.0), (123_456_789_012_345, 123.456789012345)])
+@pytest.mark.parametrize(
+    ("units", "shown"), [(0, 0.0), (1, 1e-12), (10**12, 1.0), (123_456_789_012_345, 123.456789012345)]
+)
 def test_a_cost_is_in_dollars_and_free_is_not_unknown(units: int, shown: float) -> None:
     assert shown == line(replace(PLAIN, usd=units))["cost_usd"]
     assert "cost_usd" not in line(PLAIN)
@@ -56,7 +61,11 @@ def test_the_hash_is_keyed_and_does_not_depend_on_the_spelling() -> None:
     canonical = b'{"action":"accept","content":{"user":"bob","x":"hunter2"}}'
     expected = "hmac-sha256:" + hmac.new(KEY, canonical, hashlib.sha256).hexdigest()
     respelled = replace(ASKED, result=b'{ "content": {"x": "hunter2", "user":"bob"}, "action": "accept" }')
-    assert expected == line(ASKED, content="hash", key=KEY)["result_hash"] == line(respelled, content="hash", key=KEY)["result_hash"]
+    assert (
+        expected
+        == line(ASKED, content="hash", key=KEY)["result_hash"]
+        == line(respelled, content="hash", key=KEY)["result_hash"]
+    )
     assert content_hash(FORM, KEY) == line(ASKED, content="hash", key=KEY)["request_hash"]
     assert expected != line(ASKED, content="hash", key=b"other")["result_hash"]
 
@@ -97,13 +106,25 @@ def test_what_is_too_large_to_keep_is_hashed() -> None:
 
 def test_a_result_with_two_readings_is_hashed_as_it_stands() -> None:
     twins = b'{"password":"hunter2","password":"b"}'
-    assert content_hash(twins.decode(), KEY) == line(replace(PLAIN, result=twins), content="full", key=KEY)["result_hash"]
+    assert (
+        content_hash(twins.decode(), KEY) == line(replace(PLAIN, result=twins), content="full", key=KEY)["result_hash"]
+    )
     assert line(replace(PLAIN, result=b"[" * 5000 + b"]" * 5000 + b"\xff"), content="full", key=KEY)["result_hash"]
 
 
 def test_names_that_peers_chose_are_bounded() -> None:
     long = "x" * 1_000_000
-    record = replace(PLAIN, calls=(Call(long, long),) * 500, detail=long, revision=long, key=long, model=long, round=long, server=long, caller=long)
+    record = replace(
+        PLAIN,
+        calls=(Call(long, long),) * 500,
+        detail=long,
+        revision=long,
+        key=long,
+        model=long,
+        round=long,
+        server=long,
+        caller=long,
+    )
     record = replace(record, attempts=(Attempt("cheap", "error", 1, 1, 1),) * 5000)
     assert len(to_json(record)) < 40_000
     assert "2025-11-25" + "x" * 245 + "…" == line(replace(PLAIN, revision="2025-11-25" + long))["revision"]

@@ -36,7 +36,11 @@ FULL = replace(
     fits=False,
     tried=("first: no time", "second: no room in team-day"),
     changed=("maxTokens",),
-    attempts=(Attempt("cheap", "rate_limited", usd=0), Attempt("smart", "ok", 12, 7, 4_200_000_000), Attempt("local", "ok")),
+    attempts=(
+        Attempt("cheap", "rate_limited", usd=0),
+        Attempt("smart", "ok", 12, 7, 4_200_000_000),
+        Attempt("local", "ok"),
+    ),
     usd=4_200_000_000,
     reserved_usd=10**12,
     limits=("team-day", "loop"),
@@ -49,7 +53,10 @@ FULL = replace(
     reviewed_ms=1000.00049,
     revokes=True,
     asked={"never": "told"},
-    request={"message": "m", "requestedSchema": {"type": "object", "properties": {"x": {"title": "Password"}, "user": {"type": "string"}}}},
+    request={
+        "message": "m",
+        "requestedSchema": {"type": "object", "properties": {"x": {"title": "Password"}, "user": {"type": "string"}}},
+    },
     result=b'{"action":"accept","content":{"user":"b\xc3\xb6b","x":"hunter2"}}',
 )
 LONG = replace(
@@ -62,10 +69,22 @@ LONG = replace(
     tried=("t" * 3000,),
     reviewed_by="r" * 300,
 )
-EMPTY = replace(PLAIN, key="", detail="", redacted={}, usd=0, input_tokens=0, output_tokens=0, duration_ms=0.0, reviewed_ms=0.0, fits=True)
+EMPTY = replace(
+    PLAIN,
+    key="",
+    detail="",
+    redacted={},
+    usd=0,
+    input_tokens=0,
+    output_tokens=0,
+    duration_ms=0.0,
+    reviewed_ms=0.0,
+    fits=True,
+)
 CASES: Final[list[tuple[Record, ContentMode]]] = [
     (PLAIN, "none"), (FULL, "none"), (FULL, "hash"), (FULL, "full"), (LONG, "none"), (EMPTY, "full"),
-    (replace(FULL, result=b'{"a":1,"a":2}'), "full"), (replace(FULL, request={"url": "https://u:p@x.example/a?b#c"}, result=None), "full"),
+    (replace(FULL, result=b'{"a":1,"a":2}'), "full"), (replace(FULL, request={"url": "https://u:p@x.example/a?b#c"},
+    result=None), "full"),
 ]  # fmt: skip
 
 
@@ -89,10 +108,12 @@ def test_every_field_is_in_some_line() -> None:
 def test_a_line_is_read_back_as_it_stands(line: bytes) -> None:
     read, told = read_line(line), json.loads(line)
     assert isinstance(read, Line)
-    plain = ("decision_id time server caller era revision door kind effect reason outcome mode rule model input_tokens output_tokens duration_ms "
+    plain = ("decision_id time server caller era revision door kind effect reason outcome mode rule model input_tokens output_tokens duration_ms "  # noqa: E501
              "action decided_by cost_usd refused_by review reviewer review_door reviewed_ms").split()  # fmt: skip
     assert {name: told.get(name) for name in plain} == {name: getattr(read, name) for name in plain}
-    assert told.get("calls", []) == [{"method": call.method} | ({"tool": call.tool} if call.tool else {}) for call in read.calls]
+    assert told.get("calls", []) == [
+        {"method": call.method} | ({"tool": call.tool} if call.tool else {}) for call in read.calls
+    ]
     spent = ("model", "result", "input_tokens", "output_tokens", "cost_usd")
     assert [{name: one.get(name) for name in spent} for one in told.get("attempts", [])] == [
         {name: getattr(one, name) for name in spent} for one in read.attempts

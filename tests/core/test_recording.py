@@ -55,7 +55,9 @@ def test_nothing_is_said_of_money_where_no_model_was_asked() -> None:
 
 @pytest.mark.parametrize("reason", [Reason.LIMIT, Reason.BRAKE, Reason.CONTENT])
 @pytest.mark.parametrize("refusal", [Denied, Unanswered])
-def test_a_limit_a_brake_and_a_withheld_answer_are_the_policys_doing(refusal: type[Denied | Unanswered], reason: Reason) -> None:
+def test_a_limit_a_brake_and_a_withheld_answer_are_the_policys_doing(
+    refusal: type[Denied | Unanswered], reason: Reason
+) -> None:
     record = recorded(refusal(reason, detail="why"))
     assert (reason, "policy", "why") == (record.reason, record.decided_by, record.detail)
 

@@ -51,7 +51,8 @@ def said(value: str) -> str:
     return cleaned
 
 
-# --- when there is one -------------------------------------------------------------------------------------------------------------------
+# --- when there is one
+# -------------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("secrets", [None, Secrets(prompt="keep", answer="keep")])
@@ -66,7 +67,9 @@ def test_one_rule_that_looks_somewhere_is_enough(secrets: Secrets) -> None:
 
 
 def test_the_policys_pattern_stands_in_place_of_the_known_one_of_its_name() -> None:
-    _, found = clean_params(built({"ticket": "T-[0-9]"}, {"ticket": "K-[0-9]", "other": "O-[0-9]"}), params(text("T-1 K-1 O-1")))
+    _, found = clean_params(
+        built({"ticket": "T-[0-9]"}, {"ticket": "K-[0-9]", "other": "O-[0-9]"}), params(text("T-1 K-1 O-1"))
+    )
     assert {"ticket": 1, "other": 1} == found
 
 
@@ -75,7 +78,8 @@ def test_a_pattern_that_is_not_re2_is_not_passed_over() -> None:
         built({}, {"ahead": "(?=x)"})
 
 
-# --- where it looks ----------------------------------------------------------------------------------------------------------------------
+# --- where it looks
+# ----------------------------------------------------------------------------------------------------------------------
 
 RESOURCE: Final = {"type": "resource", "resource": {"uri": "file:///a", "text": "T-1234", "mimeType": "text/plain"}}
 RESULT: Final = {"type": "tool_result", "toolUseId": "1", "content": [text("T-1234")]}
@@ -86,11 +90,15 @@ PLACES: Final[dict[str, dict[str, Any]]] = {
     "a stop sequence": params(stopSequences=["T-1234"]),
     "a tool's result": params([RESULT]),
     "a resource in it": params([RESULT | {"content": [RESOURCE]}]),
-    "the address of a resource": params([RESULT | {"content": [{"type": "resource", "resource": {"uri": "x://T-1234", "blob": ""}}]}]),
+    "the address of a resource": params(
+        [RESULT | {"content": [{"type": "resource", "resource": {"uri": "x://T-1234", "blob": ""}}]}]
+    ),
     "a link to one": params([RESULT | {"content": [{"type": "resource_link", "uri": "x://T-1234", "name": "a"}]}]),
     "structured content": params([RESULT | {"content": [], "structuredContent": {"a": [{"b": "T-1234"}]}}]),
     "a tool's input": params([{"type": "tool_use", "id": "1", "name": "n", "input": {"a": {"b": ["T-1234"]}}}]),
-    "what looks like an image in it": params([{"type": "tool_use", "id": "1", "name": "n", "input": {"type": "image", "data": "T-1234"}}]),
+    "what looks like an image in it": params(
+        [{"type": "tool_use", "id": "1", "name": "n", "input": {"type": "image", "data": "T-1234"}}]
+    ),
     "a name in it": params([{"type": "tool_use", "id": "1", "name": "n", "input": {"T-1234": 1}}]),
     "a tool's description": params(tools=[{"name": "n", "description": "T-1234", "inputSchema": {}}]),
     "a tool's schema": params(tools=[{"name": "n", "inputSchema": {"properties": {"a": {"enum": ["T-1234"]}}}}]),
@@ -113,8 +121,12 @@ def test_a_secret_is_redacted_in(asked: dict[str, Any]) -> None:
 MEDIA: Final[dict[str, dict[str, Any]]] = {
     "an image": params({"type": "image", "data": "T-1234", "mimeType": "image/png"}),
     "a sound": params([{"type": "audio", "data": "T-1234", "mimeType": "audio/wav"}]),
-    "an image in a tool's result": params([RESULT | {"content": [{"type": "image", "data": "T-1234", "mimeType": "image/png"}]}]),
-    "a binary resource": params([RESULT | {"content": [{"type": "resource", "resource": {"uri": "x", "blob": "T-1234"}}]}]),
+    "an image in a tool's result": params(
+        [RESULT | {"content": [{"type": "image", "data": "T-1234", "mimeType": "image/png"}]}]
+    ),
+    "a binary resource": params(
+        [RESULT | {"content": [{"type": "resource", "resource": {"uri": "x", "blob": "T-1234"}}]}]
+    ),
 }
 
 
@@ -127,7 +139,10 @@ def test_nobody_looks_into(asked: dict[str, Any]) -> None:
 
 def test_the_words_of_the_protocol_are_no_secret_whatever_the_patterns() -> None:
     everything = built({"any": ".+"})
-    asked = params([text("a"), {"type": "tool_use", "id": "1", "name": "n", "input": {"text": "b"}}], modelPreferences={"hints": [{"name": "m"}]})
+    asked = params(
+        [text("a"), {"type": "tool_use", "id": "1", "name": "n", "input": {"text": "b"}}],
+        modelPreferences={"hints": [{"name": "m"}]},
+    )
     cleaned, _ = clean_params(everything, asked)
     blot = "[secret:any]"
     use = {"type": "tool_use", "id": blot, "name": blot, "input": {blot: blot}}
@@ -151,7 +166,11 @@ def test_an_answer_is_cleaned_in_texts_and_in_the_input_of_tools() -> None:
     image = {"type": "image", "data": "T-1234", "mimeType": "image/png"}
     blocks = (text("a T-1234"), {"type": "tool_use", "id": "1", "name": "n", "input": {"a": "T-1234", "b": 1}}, image)
     cleaned, found = clean_blocks(REDACTOR, blocks)
-    assert (text(f"a {BLOT}"), {"type": "tool_use", "id": "1", "name": "n", "input": {"a": BLOT, "b": 1}}, image) == cleaned
+    assert (
+        text(f"a {BLOT}"),
+        {"type": "tool_use", "id": "1", "name": "n", "input": {"a": BLOT, "b": 1}},
+        image,
+    ) == cleaned
     assert {"ticket": 2} == found
     assert "T-1234" in blocks[0]["text"]
 
@@ -170,7 +189,8 @@ def test_names_that_differ_in_their_secrets_only_stay_apart() -> None:
     assert {"ticket": 2} == found
 
 
-# --- what it does to a text ---------------------------------------------------------------------------------------------------------------
+# --- what it does to a text
+# ---------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -215,7 +235,8 @@ def test_no_secret_is_left_and_the_rest_is_what_it_was(around: str, at: int) -> 
         assert before.replace("T-4711", BLOT) == after
 
 
-# --- hostile -----------------------------------------------------------------------------------------------------------------------------
+# --- hostile
+# ----------------------------------------------------------------------------------------------------------------------
 
 BIG: Final = 10 * 1024 * 1024
 
@@ -276,7 +297,8 @@ def test_a_hundred_patterns_of_ones_own_are_all_looked_for() -> None:
     assert {f"own-{number}": 1 for number in range(100)} == clean_params(many, asked)[1]
 
 
-# --- the answer's size -------------------------------------------------------------------------------------------------------------------
+# --- the answer's size
+# -------------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -48,11 +48,15 @@ class TestWithContents:
         assert Changed(Told("allow", "models"), (Told("deny", "no"),)) == replay(book(DENY, ALLOW), old)
 
     def test_what_no_rule_takes_any_more_is_a_change(self) -> None:
-        assert Changed(Told("allow", "models"), (NOBODY,)) == replay(EMPTY, logged.line(logged.record(book(ALLOW), sampling())))
+        assert Changed(Told("allow", "models"), (NOBODY,)) == replay(
+            EMPTY, logged.line(logged.record(book(ALLOW), sampling()))
+        )
 
     def test_conditions_look_at_the_contents(self) -> None:
         old = [logged.line(logged.record(book(ALLOW), sampling(text))) for text in ("hello", "password")]
-        assert [Same, Changed] == [type(replay(book(refused("no", kind="sampling", text="pass"), ALLOW), line)) for line in old]
+        assert [Same, Changed] == [
+            type(replay(book(refused("no", kind="sampling", text="pass"), ALLOW), line)) for line in old
+        ]
 
     def test_the_call_it_was_asked_during_counts(self) -> None:
         old = logged.line(logged.record(book(ALLOW), sampling("hi", tool("rm"))))
@@ -66,10 +70,15 @@ class TestWithContents:
     def test_another_fixed_answer_is_a_change(self) -> None:
         old = logged.line(logged.record(book(answers({"a": "x"})), form(a="string")))
         assert Same() == replay(book(answers({"a": "x", "b": "unused"})), old)
-        assert Changed(Told("answer", "fixed"), (Told("answer", "fixed", answer="another"),)) == replay(book(answers({"a": "y"})), old)
+        assert Changed(Told("answer", "fixed"), (Told("answer", "fixed", answer="another"),)) == replay(
+            book(answers({"a": "y"})), old
+        )
 
     def test_a_fixed_answer_to_sampling_is_compared_too(self) -> None:
-        rules = [AnswerRule(name="fixed", match=SAMPLING, content=content) for content in ("x", [{"type": "text", "text": "x"}], "y")]
+        rules = [
+            AnswerRule(name="fixed", match=SAMPLING, content=content)
+            for content in ("x", [{"type": "text", "text": "x"}], "y")
+        ]
         old = logged.line(logged.record(book(rules[0]), sampling()))
         assert [Same, Same, Changed] == [type(replay(book(rule), old)) for rule in rules]
 
@@ -91,8 +100,15 @@ class TestWithContents:
         assert (Told("forward", "person"), Told("none", "person")) == found.now
 
     def test_an_address_is_matched_without_what_the_log_removed_of_it(self) -> None:
-        rules = (refused("no", kind="elicitation", mode="url", host="*.evil.example"), ForwardRule(name="links", match=Match(mode="url")))
-        for address in ("https://me:pw@a.evil.example/x?token=1#2", "https://good.example/?a=1", "https://b.evil.example/x?token=1"):
+        rules = (
+            refused("no", kind="elicitation", mode="url", host="*.evil.example"),
+            ForwardRule(name="links", match=Match(mode="url")),
+        )
+        for address in (
+            "https://me:pw@a.evil.example/x?token=1#2",
+            "https://good.example/?a=1",
+            "https://b.evil.example/x?token=1",
+        ):
             old = logged.line(logged.record(book(*rules), url(address), can=True))
             assert Same() == replay(book(*rules), old)
 
@@ -102,13 +118,19 @@ class TestWithContents:
         assert Untold(replaying.REMOVED_PARTS) == replay(book(ours), old, ClientCapabilities(url=True))
 
     def test_a_removed_field_does_not_matter_where_it_is_not_looked_at(self) -> None:
-        old = logged.line(logged.record(book(FORWARD), form(password={"type": "string", "minLength": 8}, name="string"), can=True))
+        old = logged.line(
+            logged.record(book(FORWARD), form(password={"type": "string", "minLength": 8}, name="string"), can=True)
+        )
         assert Same() == replay(book(FORWARD), old)
-        assert isinstance(replay(book(refused("no", kind="elicitation", field_names="password"), FORWARD), old), Changed)
+        assert isinstance(
+            replay(book(refused("no", kind="elicitation", field_names="password"), FORWARD), old), Changed
+        )
 
     def test_and_where_it_is_it_cannot_be_told(self) -> None:
         old = logged.line(logged.record(book(FORWARD), form(password={"type": "string", "minLength": 8}), can=True))
-        assert Untold(replaying.REMOVED_PARTS) == replay(book(refused("no", kind="elicitation", field_types=["boolean"]), FORWARD), old)
+        assert Untold(replaying.REMOVED_PARTS) == replay(
+            book(refused("no", kind="elicitation", field_types=["boolean"]), FORWARD), old
+        )
 
     def test_an_optional_secret_keeps_no_answer_from_being_the_same(self) -> None:
         asked = form(name="string", apiKey={"type": "string", "default": "x"}, required=["name"])
@@ -125,8 +147,17 @@ class TestWithoutContents:
 
     def test_who_asks_during_what_may_be_enough(self) -> None:
         old = logged.line(logged.record(book(ALLOW), sampling("hi", tool("rm"))), "hash")
-        for match in ({"server": "docs"}, {"tool": "rm"}, {"caller": "local"}, {"era": "legacy"}, {"method": "tools/*"}, {"not_": Match(tool="ls")}):
-            assert Changed(Told("allow", "models"), (Told("deny", "no"),)) == replay(book(refused("no", kind="sampling", **match), ALLOW), old)
+        for match in (
+            {"server": "docs"},
+            {"tool": "rm"},
+            {"caller": "local"},
+            {"era": "legacy"},
+            {"method": "tools/*"},
+            {"not_": Match(tool="ls")},
+        ):
+            assert Changed(Told("allow", "models"), (Told("deny", "no"),)) == replay(
+                book(refused("no", kind="sampling", **match), ALLOW), old
+            )
 
     def test_a_deny_that_stays_is_surely_the_same(self) -> None:
         old = logged.line(logged.record(book(DENY), sampling()), "none")
@@ -134,10 +165,14 @@ class TestWithoutContents:
 
     def test_what_looks_at_contents_cannot_be_told(self) -> None:
         old = logged.line(logged.record(book(DENY), sampling()), "hash")
-        assert Untold(replaying.NO_CONTENTS) == replay(book(AllowRule(name="some", match=Match(kind="sampling", text="a")), DENY), old)
+        assert Untold(replaying.NO_CONTENTS) == replay(
+            book(AllowRule(name="some", match=Match(kind="sampling", text="a")), DENY), old
+        )
 
     def test_a_model_may_not_take_what_is_not_known(self) -> None:
-        assert Untold(replaying.NO_CONTENTS) == replay(book(ALLOW), logged.line(logged.record(book(ALLOW), sampling()), "hash"))
+        assert Untold(replaying.NO_CONTENTS) == replay(
+            book(ALLOW), logged.line(logged.record(book(ALLOW), sampling()), "hash")
+        )
 
     def test_several_ways_that_are_all_changes_are_a_change(self) -> None:
         found = replay(book(ALLOW), logged.line(logged.record(book(DENY), sampling()), "hash"))
@@ -177,8 +212,12 @@ def test_what_was_not_offered_is_a_change_only_where_it_is_granted_now() -> None
 
 
 @pytest.mark.parametrize("content", ["full", "none"])
-@pytest.mark.parametrize("outcome", [{"outcome": "denied", "reason": "review"}, {"outcome": "unanswered", "reason": "timeout"}, {}])
-def test_what_was_escalated_is_compared_by_its_rule_whatever_the_person_said(content: Any, outcome: dict[str, Any]) -> None:
+@pytest.mark.parametrize(
+    "outcome", [{"outcome": "denied", "reason": "review"}, {"outcome": "unanswered", "reason": "timeout"}, {}]
+)
+def test_what_was_escalated_is_compared_by_its_rule_whatever_the_person_said(
+    content: Any, outcome: dict[str, Any]
+) -> None:
     asks = EscalateRule(name="asks", reviewer="ops", match=SAMPLING)
     line = logged.line(logged.record(book(asks), sampling(), review="rv_1", reviewer="ops"), content, **outcome)
     assert Same() == replay(book(asks), line)
@@ -200,7 +239,9 @@ def test_where_time_ran_out_the_first_rule_is_compared() -> None:
 
 
 def test_where_a_limit_had_no_room_its_rule_is_compared() -> None:
-    old = logged.line(logged.record(book(ALLOW), sampling()), effect="none", reason="limit", outcome="unanswered", refused_by="team")
+    old = logged.line(
+        logged.record(book(ALLOW), sampling()), effect="none", reason="limit", outcome="unanswered", refused_by="team"
+    )
     assert Same() == replay(book(ALLOW), old)
     assert isinstance(replay(book(DENY, ALLOW), old), Changed)
     assert isinstance(replay(book(DenyRule(name="models", match=SAMPLING)), old), Changed)
@@ -228,8 +269,12 @@ POLICIES: Final = sorted(path for path in CASES.glob("*.yaml") if not path.stem.
 
 @pytest.mark.parametrize("policy", POLICIES, ids=lambda path: path.stem)
 def test_nothing_that_is_said_of_a_tested_policy_is_wrong(policy: Path) -> None:
-    """With contents the own policy always decides the same; without, what is sure is so, under every one of some policies."""
-    others = [compile_policy(load(path.read_text(), file="f", environment={}).policy, {}) for path in POLICIES[:: 1 + len(POLICIES) // 8]]
+    """With contents the own policy always decides the same; without, what is sure is so, under every one of some
+    policies."""
+    others = [
+        compile_policy(load(path.read_text(), file="f", environment={}).policy, {})
+        for path in POLICIES[:: 1 + len(POLICIES) // 8]
+    ]
     for own, request, can in told(policy):
         record = logged.record(own, request, can=can)
         client = ClientCapabilities(can, can, can, can, can)

@@ -1,4 +1,5 @@
-"""What a provider reports for an answer, as it is booked: in full, as far as any model could have read or written it."""
+"""What a provider reports for an answer, as it is booked: in full, as far as any model could have read or written
+it."""
 
 from __future__ import annotations
 

@@ -15,7 +15,9 @@ from tests.core import logged
 from tests.core.asking import book, form, sampling, tool
 
 ALLOW = AllowRule(name="models", match=Match(kind="sampling"))
-BOOK = book(DenyRule(name="no", match=Match(text="secret")), ALLOW, ForwardRule(name="person", match=Match(kind="elicitation")))
+BOOK = book(
+    DenyRule(name="no", match=Match(text="secret")), ALLOW, ForwardRule(name="person", match=Match(kind="elicitation"))
+)
 
 
 def asked(what: str = "hello", *calls: Any, server: str = "docs", **more: Any) -> Line:
@@ -38,10 +40,17 @@ def counts(names: Any, by: str = "requests") -> dict[str, int]:
 
 
 def test_requests_are_counted_by_server_kind_and_outcome() -> None:
-    report = summed(asked(), asked("secret"), asked(server="db"), logged.line(logged.record(BOOK, form(a="string"), can=True), "hash"))
+    report = summed(
+        asked(),
+        asked("secret"),
+        asked(server="db"),
+        logged.line(logged.record(BOOK, form(a="string"), can=True), "hash"),
+    )
     assert {"docs": 3, "db": 1} == {name: server.requests for name, server in report.servers.items()}
     kinds = report.servers["docs"].kinds
-    assert {"sampling": {"answered": 1, "denied": 1}, "elicitation": {"answered": 1}} == {name: dict(kind.outcomes) for name, kind in kinds.items()}
+    assert {"sampling": {"answered": 1, "denied": 1}, "elicitation": {"answered": 1}} == {
+        name: dict(kind.outcomes) for name, kind in kinds.items()
+    }
 
 
 def test_rules_refusals_and_tools_are_counted() -> None:
@@ -57,8 +66,17 @@ def test_reviews_are_counted_by_reviewer_and_what_came_of_them() -> None:
         asked(**at, attempts=(Attempt("smart", "ok"),)),
         asked(**at),
         asked(**at, outcome="denied", reason="review"),
-        asked(**{**at, "review_door": "cli"}, outcome="unanswered", reason="model", attempts=(Attempt("smart", "refused"),)),
-        asked(**{**at, "reviewer": "desk", "review_door": None, "reviewed_ms": 60_000.0}, outcome="unanswered", reason="timeout"),
+        asked(
+            **{**at, "review_door": "cli"},
+            outcome="unanswered",
+            reason="model",
+            attempts=(Attempt("smart", "refused"),),
+        ),
+        asked(
+            **{**at, "reviewer": "desk", "review_door": None, "reviewed_ms": 60_000.0},
+            outcome="unanswered",
+            reason="timeout",
+        ),
         asked(),
     )
     assert {"reviews": 4, "approved": 2, "answered": 1, "rejected": 1} == dict(server.reviews["ops"])
@@ -69,19 +87,28 @@ def test_reviews_are_counted_by_reviewer_and_what_came_of_them() -> None:
 
 def test_models_tokens_and_money_are_summed() -> None:
     paid: dict[str, Any] = {"model": "gpt-5", "input_tokens": 7, "output_tokens": 3}
-    server = docs(asked(**paid, usd=None), *(asked(**paid, attempts=(Attempt("smart", "rate_limited"), Attempt("cheap", "ok"))) for _ in range(2)))
+    server = docs(
+        asked(**paid, usd=None),
+        *(asked(**paid, attempts=(Attempt("smart", "rate_limited"), Attempt("cheap", "ok"))) for _ in range(2)),
+    )
     assert {"requests": 3, "input_tokens": 21, "output_tokens": 9} == dict(server.models["gpt-5"])
-    assert {"smart": (2, 2), "cheap": (2, 0)} == {name: (counter["calls"], counter["rate_limited"]) for name, counter in server.attempts.items()}
+    assert {"smart": (2, 2), "cheap": (2, 0)} == {
+        name: (counter["calls"], counter["rate_limited"]) for name, counter in server.attempts.items()
+    }
 
 
 def test_each_model_has_its_own_tokens_and_dollars() -> None:
     tries = (Attempt("smart", "rate_limited", usd=0), Attempt("cheap", "ok", 7, 3, 250_000_000_000))
     calls = docs(
-        asked(attempts=tries, usd=250_000_000_000), asked(attempts=tries[1:], usd=250_000_000_000), asked(attempts=(Attempt("own", "ok"),))
+        asked(attempts=tries, usd=250_000_000_000),
+        asked(attempts=tries[1:], usd=250_000_000_000),
+        asked(attempts=(Attempt("own", "ok"),)),
     ).attempts
     assert {"smart": 0, "cheap": 500_000_000_000, "own": 0} == counts(calls, "units")
     assert {"smart": 0, "cheap": 0, "own": 1} == counts(calls, "unpriced")
-    assert {"smart": (0, 0), "cheap": (14, 6), "own": (0, 0)} == {name: (one["input_tokens"], one["output_tokens"]) for name, one in calls.items()}
+    assert {"smart": (0, 0), "cheap": (14, 6), "own": (0, 0)} == {
+        name: (one["input_tokens"], one["output_tokens"]) for name, one in calls.items()
+    }
 
 
 def test_of_several_tries_what_is_known_is_summed_and_what_is_not_is_said() -> None:
@@ -92,13 +119,18 @@ def test_of_several_tries_what_is_known_is_summed_and_what_is_not_is_said() -> N
 
 
 def test_a_price_that_is_not_known_is_counted_and_not_taken_for_zero() -> None:
-    lines = [logged.line(logged.record(BOOK, sampling(), model="m"), "hash", **more) for more in ({"cost_usd": 0.25}, {"cost_usd": 0.5}, {})]
+    lines = [
+        logged.line(logged.record(BOOK, sampling(), model="m"), "hash", **more)
+        for more in ({"cost_usd": 0.25}, {"cost_usd": 0.5}, {})
+    ]
     server = docs(*lines)
     assert (0.75, 1) == (server.usd, server.unpriced)
 
 
 def test_a_failed_try_costs_what_it_cost() -> None:
-    server = docs(logged.line(logged.record(BOOK, sampling(), outcome="unanswered"), "hash", cost_usd=0.5, reason="model"))
+    server = docs(
+        logged.line(logged.record(BOOK, sampling(), outcome="unanswered"), "hash", cost_usd=0.5, reason="model")
+    )
     assert (0.5, 0) == (server.usd, server.unpriced)
 
 
@@ -109,12 +141,17 @@ def test_a_model_that_took_too_long_is_paid_whatever_rule_came_then() -> None:
 
 
 def test_limits_without_room_are_counted() -> None:
-    line = logged.line(logged.record(BOOK, sampling(), outcome="unanswered"), "hash", reason="limit", refused_by="team-day")
+    line = logged.line(
+        logged.record(BOOK, sampling(), outcome="unanswered"), "hash", reason="limit", refused_by="team-day"
+    )
     assert {"team-day": 1} == counts(docs(line).limits)
 
 
 def test_the_two_records_of_a_modern_forward_are_one_request() -> None:
-    first, second = (logged.line(logged.record(BOOK, form(a="string"), can=True, outcome=outcome), "hash") for outcome in ("forwarded", "answered"))
+    first, second = (
+        logged.line(logged.record(BOOK, form(a="string"), can=True, outcome=outcome), "hash")
+        for outcome in ("forwarded", "answered")
+    )
     server = docs(first, second)
     assert 1 == server.requests
     assert {"answered": 1} == {name: number for name, number in server.kinds["elicitation"].outcomes.items() if number}
@@ -127,7 +164,10 @@ def test_the_two_records_of_a_request_whose_answer_was_looked_at_later_are_one_a
     last = asked(outcome="answered", usd=None, input_tokens=None, output_tokens=None, review_door="page", **at)
     alone, both = docs(first), docs(first, last)
     assert ({"put_off": 1}, {}, 0.5) == (dict(alone.kinds["sampling"].outcomes), dict(alone.reviews), alone.usd)
-    assert (1, {"answered": 1}) == (both.requests, {name: number for name, number in both.kinds["sampling"].outcomes.items() if number})
+    assert (1, {"answered": 1}) == (
+        both.requests,
+        {name: number for name, number in both.kinds["sampling"].outcomes.items() if number},
+    )
     assert ({"reviews": 1, "approved": 1}, 0.5, 0) == (dict(both.reviews["ops"]), both.usd, both.unpriced)
     assert {"requests": 1, "input_tokens": 3, "output_tokens": 4} == dict(both.models["gpt"])
 
@@ -140,7 +180,11 @@ def test_a_forward_that_never_came_back_stays_one() -> None:
 def test_what_is_older_is_left_out() -> None:
     lines = [asked(time=time) for time in (1_800_000_000.0, 1_800_000_060.0, 1_800_000_120.0)]
     report = summed(*lines, since="2027-01-15T08:01:00.000Z")
-    assert (2, "2027-01-15T08:01:00.000Z", "2027-01-15T08:02:00.000Z") == (report.servers["docs"].requests, report.first, report.last)
+    assert (2, "2027-01-15T08:01:00.000Z", "2027-01-15T08:02:00.000Z") == (
+        report.servers["docs"].requests,
+        report.first,
+        report.last,
+    )
 
 
 def test_no_log_makes_the_sums_large() -> None:
@@ -152,7 +196,10 @@ def test_no_log_makes_the_sums_large() -> None:
 
 def test_words_that_no_gate_wrote_are_counted_as_others() -> None:
     line = logged.line(
-        logged.record(BOOK, sampling()), "hash", outcome="vanished", attempts=[{"model": "m", "result": f"odd {n}"} for n in range(99)]
+        logged.record(BOOK, sampling()),
+        "hash",
+        outcome="vanished",
+        attempts=[{"model": "m", "result": f"odd {n}"} for n in range(99)],
     )
     server = docs(line)
     assert {"other": 1} == dict(server.kinds["sampling"].outcomes)

@@ -14,7 +14,9 @@ from samplegate.core.reporting import NO_CALL, Report, Server
 from tests.core import logged
 from tests.core.asking import book, form, sampling
 
-BOOK = book(AllowRule(name="models", match=Match(kind="sampling")), ForwardRule(name="person", match=Match(kind="elicitation")))
+BOOK = book(
+    AllowRule(name="models", match=Match(kind="sampling")), ForwardRule(name="person", match=Match(kind="elicitation"))
+)
 PAID: dict[str, Any] = {
     "attempts": (Attempt("smart", "ok", 7, 3, 250_000_000_000),),
     "usd": 250_000_000_000,
@@ -24,8 +26,20 @@ PAID: dict[str, Any] = {
     "input_tokens": 7,
     "output_tokens": 3,
 }
-SEEN: dict[str, Any] = {"review": "rv_1", "reviewer": "ops", "reviewed_by": "ann", "review_door": "page", "reviewed_ms": 2000.0}
-LOST: dict[str, Any] = {"outcome": "unanswered", "reason": "review", "decided_by": "policy", "revokes": True, "time": 1_800_000_001.0}
+SEEN: dict[str, Any] = {
+    "review": "rv_1",
+    "reviewer": "ops",
+    "reviewed_by": "ann",
+    "review_door": "page",
+    "reviewed_ms": 2000.0,
+}
+LOST: dict[str, Any] = {
+    "outcome": "unanswered",
+    "reason": "review",
+    "decided_by": "policy",
+    "revokes": True,
+    "time": 1_800_000_001.0,
+}
 
 
 def first(decision_id: str = "d1", **more: Any) -> Line:
@@ -34,7 +48,9 @@ def first(decision_id: str = "d1", **more: Any) -> Line:
 
 
 def revoking_one(decision_id: str = "d1", **more: Any) -> Line:
-    return logged.line(logged.record(BOOK, sampling(), decision_id=decision_id, **{"duration_ms": 150.0, **SEEN, **LOST, **more}))
+    return logged.line(
+        logged.record(BOOK, sampling(), decision_id=decision_id, **{"duration_ms": 150.0, **SEEN, **LOST, **more})
+    )
 
 
 def other(decision_id: str, **more: Any) -> Line:
@@ -62,7 +78,12 @@ def test_a_revoked_record_says_what_came_of_it_after_all_and_what_was_spent_on_i
         found.time,
         found.duration_ms,
     )
-    assert (0.25, ("day",), "rate", ["smart"]) == (found.cost_usd, found.limits, found.refused_by, [tried.model for tried in found.attempts])
+    assert (0.25, ("day",), "rate", ["smart"]) == (
+        found.cost_usd,
+        found.limits,
+        found.refused_by,
+        [tried.model for tried in found.attempts],
+    )
     assert (b"", True) == (bytes(found.result), bool(bytes(found.request)))
 
 
@@ -125,8 +146,15 @@ def test_a_revoked_request_is_summed_once_and_paid_once() -> None:
     server = summed(first(), revoking_one())
     assert (1, {"unanswered": 1}) == (server.requests, dict(server.kinds["sampling"].outcomes))
     assert (0.25, 0, {}) == (server.usd, server.unpriced, server.models)
-    assert {"calls": 1, "input_tokens": 7, "output_tokens": 3, "units": 250_000_000_000} == dict(server.attempts["smart"])
-    for names, name in ((server.rules, "allow: models"), (server.tools, NO_CALL), (server.refusals, "review: models"), (server.limits, "rate")):
+    assert {"calls": 1, "input_tokens": 7, "output_tokens": 3, "units": 250_000_000_000} == dict(
+        server.attempts["smart"]
+    )
+    for names, name in (
+        (server.rules, "allow: models"),
+        (server.tools, NO_CALL),
+        (server.refusals, "review: models"),
+        (server.limits, "rate"),
+    ):
         assert {name: {"requests": 1}} == {key: dict(counts) for key, counts in names.items()}
     assert server.kinds["sampling"].durations.quantile(1.0) == pytest.approx(150, rel=0.02)
 
@@ -143,5 +171,7 @@ def test_a_forward_whose_return_was_revoked_is_one_request() -> None:
         for more in ({"outcome": "forwarded"}, SEEN, {**SEEN, **LOST})
     )
     server = summed(away, back, lost)
-    assert {"unanswered": 1} == {name: number for name, number in server.kinds["elicitation"].outcomes.items() if number}
+    assert {"unanswered": 1} == {
+        name: number for name, number in server.kinds["elicitation"].outcomes.items() if number
+    }
     assert 1 == server.requests

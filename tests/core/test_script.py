@@ -54,7 +54,9 @@ def test_the_groups_of_both_expressions_fill_the_answer_and_other_braces_stay() 
     result = choose(SCRIPT, "trial", asked("Classify 7 accounts", system="You are an AUDITOR of Acme"))
 
     assert isinstance(result, Sampled)
-    assert '{"accounts": 7, "firm": "Acme", "nested": {"a": {"b": 1}}, "as it is": "{count}"}' == result.content[0]["text"]
+    assert (
+        '{"accounts": 7, "firm": "Acme", "nested": {"a": {"b": 1}}, "as it is": "{count}"}' == result.content[0]["text"]
+    )
     assert ("scripted", "endTurn") == (result.model, result.stop_reason)
 
 
@@ -118,7 +120,9 @@ def test_half_an_emoji_in_the_request_is_survived() -> None:
     assert isinstance(choose(SCRIPT, "trial", asked("joke \ud83d")), SampleFailed)
 
 
-@pytest.mark.parametrize("messages", [None, 5, "text", [5], [{}], [{"content": 5}], [{"content": [5, {"type": "text", "text": 5}]}]])
+@pytest.mark.parametrize(
+    "messages", [None, 5, "text", [5], [{}], [{"content": 5}], [{"content": [5, {"type": "text", "text": 5}]}]]
+)
 def test_requests_of_no_known_shape_fit_nothing(messages: Any) -> None:
     result = choose(SCRIPT, "trial", {"messages": messages})
 
@@ -130,7 +134,9 @@ def test_all_problems_are_told_at_once_where_they_stand() -> None:
     file = "cases:\n  - text: '('\n    answer: a\n  - txt: b\n    answer: 5\n"
 
     places = ["trial.yaml:2:11: cases.0.text: ", "trial.yaml:4:5: cases.1.txt: ", "trial.yaml:5:13: cases.1.answer: "]
-    assert [(place, True) for place in places] == [(place, told.startswith(place)) for place, told in zip(places, problems(file), strict=True)]
+    assert [(place, True) for place in places] == [
+        (place, told.startswith(place)) for place, told in zip(places, problems(file), strict=True)
+    ]
 
 
 def test_what_the_types_do_not_say_is_told_too() -> None:
@@ -143,7 +149,10 @@ def test_what_the_types_do_not_say_is_told_too() -> None:
 """
     assert [
         "trial.yaml:2:12: cases.0.text: group 'a' stands in system and in text; rename one",
-        "trial.yaml:2:52: cases.0.answer: '{b}' names no group of system or text; name a group (?P<b>...), or write {{b}} for the text itself",
+        (
+            "trial.yaml:2:52: cases.0.answer: '{b}' names no group of system or text; name a group (?P<b>...), or write"
+            " {{b}} for the text itself"
+        ),
         "trial.yaml:3:5: cases.1: case 2 has answer and fail; give one of answer, content, fail, action",
         "trial.yaml:4:5: cases.2: case 'all' answers nothing; give one of answer, content, fail, action",
         "trial.yaml:6:5: cases.4: case 5 is never reached: case 4 fits everything; put that one last",
@@ -174,12 +183,20 @@ class TestContent:
             {"type": "text", "text": "let {me} see"},
             {"type": "tool_use", "id": "a", "name": "rm", "input": {"all": True}},
         ]
-        script = parse('cases: [{content: [{type: text, text: "let {me} see"}, {type: tool_use, id: a, name: rm, input: {all: true}}]}]', file="f")
+        script = parse(
+            'cases: [{content: [{type: text, text: "let {me} see"}, {type: tool_use, id: a, name: rm, input: {all:'
+            " true}}]}]",
+            file="f",
+        )
 
         assert Sampled(tuple(blocks), "scripted", "toolUse", 1, 3) == choose(script, "trial", asked("hello"))
 
     def test_blocks_are_cut_to_the_tokens_asked_for_too(self) -> None:
-        script = parse("cases: [{content: [{type: text, text: one two}, {type: text, text: three four}, {type: text, text: five}]}]", file="f")
+        script = parse(
+            "cases: [{content: [{type: text, text: one two}, {type: text, text: three four}, {type: text, text:"
+            " five}]}]",
+            file="f",
+        )
 
         cut = ({"type": "text", "text": "one two"}, {"type": "text", "text": "three"})
         assert Sampled(cut, "scripted", "maxTokens", 1, 3) == choose(script, "trial", asked("hello", most=3))
@@ -210,10 +227,16 @@ class TestFingerprints:
 
     def test_cases_of_one_fingerprint_take_turns_and_the_last_one_stays(self) -> None:
         name = fingerprint(self.ONE)
-        script = parse(f"cases: [{{fingerprint: '{name}', answer: a}}, {{answer: x, text: other}}, {{fingerprint: '{name}', answer: b}}]", file="f")
+        script = parse(
+            f"cases: [{{fingerprint: '{name}', answer: a}}, {{answer: x, text: other}}, {{fingerprint: '{name}',"
+            " answer: b}]",
+            file="f",
+        )
 
         picked = [pick(script, "trial", self.ONE, {name: turn}) for turn in (0, 1, 2, 500)]
-        assert ["a", "b", "b", "b"] == [one.result.content[0]["text"] for one in picked if isinstance(one.result, Sampled)]
+        assert ["a", "b", "b", "b"] == [
+            one.result.content[0]["text"] for one in picked if isinstance(one.result, Sampled)
+        ]
         assert {name} == {one.fingerprint for one in picked}
 
     def test_a_name_that_is_no_fingerprint_is_a_problem_of_the_file(self) -> None:
@@ -260,15 +283,26 @@ cases:
   - {message: x, action: accept, values: {a: {b: c}}}
 """
         assert [
-            "trial.yaml:2:12: cases.0.text: the key belongs to sampling, and the case has an action; remove one of the two",
-            "trial.yaml:3:15: cases.1.message: the key belongs to an elicitation, and the case has no action; remove one of the two",
+            (
+                "trial.yaml:2:12: cases.0.text: the key belongs to sampling, and the case has an action; remove one of"
+                " the two"
+            ),
+            (
+                "trial.yaml:3:15: cases.1.message: the key belongs to an elicitation, and the case has no action;"
+                " remove one of the two"
+            ),
             "trial.yaml:4:43: cases.2.values: nothing is filled in with action: decline; remove one of the two",
-            "trial.yaml:5:46: cases.3.values.a: a field is text, a number, true or false, or a list of texts; write one of these",
+            (
+                "trial.yaml:5:46: cases.3.values.a: a field is text, a number, true or false, or a list of texts; write"
+                " one of these"
+            ),
         ] == problems(file)
 
 
 def test_a_failure_may_have_cost_something_and_else_says_whether_it_was_free() -> None:
-    script = parse("cases: [{text: a, fail: refused, input_tokens: 7}, {text: b, fail: rate_limited}, {fail: crashed}]", file="f")
+    script = parse(
+        "cases: [{text: a, fail: refused, input_tokens: 7}, {text: b, fail: rate_limited}, {fail: crashed}]", file="f"
+    )
 
     paid, refused, crashed = (choose(script, "trial", asked(text)) for text in "abc")
     assert isinstance(paid, SampleFailed)
@@ -288,7 +322,12 @@ def test_an_image_may_be_as_large_as_a_recorded_one() -> None:
     data = "AAAA" * 500_000
 
     assert isinstance(
-        choose(parse(f"cases: [{{content: [{{type: image, data: {data}, mimeType: image/png}}]}}]", file="f"), "t", asked("a")), Sampled
+        choose(
+            parse(f"cases: [{{content: [{{type: image, data: {data}, mimeType: image/png}}]}}]", file="f"),
+            "t",
+            asked("a"),
+        ),
+        Sampled,
     )
 
 

@@ -1,4 +1,5 @@
-"""From an answer to a case of a script: what is said again, what is left out, and that nothing harmful gets into the file."""
+"""From an answer to a case of a script: what is said again, what is left out, and that nothing harmful gets into the
+file."""
 
 from __future__ import annotations
 
@@ -20,7 +21,13 @@ def params(what: str) -> dict[str, Any]:
     return dict(sampling(what).params)
 
 
-@given(st.text(), st.text(), st.dictionaries(st.text(), st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text() | st.none()))
+@given(
+    st.text(),
+    st.text(),
+    st.dictionaries(
+        st.text(), st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text() | st.none()
+    ),
+)
 def test_whatever_was_said_is_said_again_or_left_out(asked: str, answer: str, values: dict[str, Any]) -> None:
     blocks = [{"type": "text", "text": answer}, {"type": "tool_use", "id": "1", "name": asked, "input": values}]
     taped = answered(params(asked), {"content": blocks, "model": "m"})
@@ -29,7 +36,9 @@ def test_whatever_was_said_is_said_again_or_left_out(asked: str, answer: str, va
         assert isinstance(again, Sampled)
         assert blocks == list(again.content)
     else:
-        assert any(len(name) > 100 or (isinstance(value, int) and abs(value) >= 2**63) for name, value in values.items())
+        assert any(
+            len(name) > 100 or (isinstance(value, int) and abs(value) >= 2**63) for name, value in values.items()
+        )
 
 
 @given(st.text(), st.dictionaries(st.text(), NUMBERS | st.text() | st.booleans() | st.lists(st.text())))

@@ -29,14 +29,25 @@ def properties(**found: Any) -> dict[str, Any]:
         pytest.param(properties(a={"type": "string"}), {}, id="no annotation"),
         pytest.param(properties(a=WORD), {("a",): "Word"}, id="one"),
         pytest.param(
-            properties(a=WORD, b=properties(c={"type": "integer", "x-mcp-header": "N"}, d={"type": "boolean", "x-mcp-header": "b!"})),
+            properties(
+                a=WORD,
+                b=properties(c={"type": "integer", "x-mcp-header": "N"}, d={"type": "boolean", "x-mcp-header": "b!"}),
+            ),
             {("a",): "Word", ("b", "c"): "N", ("b", "d"): "b!"},
             id="below other properties",
         ),
-        pytest.param(properties(**{"x-mcp-header": {"type": "string"}}), {}, id="a property of that name is no annotation"),
-        pytest.param(properties(a={"type": "object", "default": {"x-mcp-header": "A"}}), {}, id="data is no annotation"),
+        pytest.param(
+            properties(**{"x-mcp-header": {"type": "string"}}), {}, id="a property of that name is no annotation"
+        ),
+        pytest.param(
+            properties(a={"type": "object", "default": {"x-mcp-header": "A"}}), {}, id="data is no annotation"
+        ),
         pytest.param(properties(default=WORD), {("default",): "Word"}, id="a property called default"),
-        pytest.param(properties(a={"type": "object", "$defs": {"default": {"type": "string"}}}), {}, id="a definition called default"),
+        pytest.param(
+            properties(a={"type": "object", "$defs": {"default": {"type": "string"}}}),
+            {},
+            id="a definition called default",
+        ),
         pytest.param({"description": "say x-mcp-header"}, {}, id="a text that speaks of it"),
     ],
 )
@@ -68,11 +79,15 @@ def test_annotated_properties_are_found_by_their_path(schema: object, expected: 
         pytest.param({"allOf": [properties(a=WORD)]}, id="properties below allOf"),
         pytest.param({"if": properties(a=WORD)}, id="below if"),
         pytest.param({"not": WORD}, id="below not"),
-        pytest.param({"$defs": {"default": WORD}, "properties": {"a": {"$ref": "#/$defs/default"}}}, id="in a definition"),
+        pytest.param(
+            {"$defs": {"default": WORD}, "properties": {"a": {"$ref": "#/$defs/default"}}}, id="in a definition"
+        ),
         pytest.param({"patternProperties": {"^a": WORD}}, id="below patternProperties"),
         pytest.param({"additionalProperties": WORD}, id="below additionalProperties"),
         pytest.param({"type": "string", "x-mcp-header": "A"}, id="on the whole"),
-        pytest.param(properties(**{f"p{n}": {"type": "string", "x-mcp-header": f"h{n}"} for n in range(65)}), id="too many"),
+        pytest.param(
+            properties(**{f"p{n}": {"type": "string", "x-mcp-header": f"h{n}"} for n in range(65)}), id="too many"
+        ),
     ],
 )
 def test_annotations_that_are_not_valid_are_a_fault(schema: object) -> None:
@@ -81,13 +96,18 @@ def test_annotations_that_are_not_valid_are_a_fault(schema: object) -> None:
 
 def test_a_schema_that_cannot_be_read_is_a_fault_where_it_may_hold_annotations() -> None:
     assert isinstance(http_headers.annotated(b'{"name":"t","inputSchema":{"x-mcp-header":"\\ud800"}}'), str)
-    assert isinstance(http_headers.annotated(b'{"name":"t","inputSchema":' + b'{"not":' * 5000 + b'{"x-mcp-header":1}' + b"}" * 5001), str)
+    assert isinstance(
+        http_headers.annotated(b'{"name":"t","inputSchema":' + b'{"not":' * 5000 + b'{"x-mcp-header":1}' + b"}" * 5001),
+        str,
+    )
     assert isinstance(http_headers.annotated(b'{"name":"t","inputSchema":{},"inputSchema":{"x-mcp-header":1}}'), str)
     assert {} == http_headers.annotated(b'{"name":"t","inputSchema":{"description":"\\ud800"}}')
 
 
 def test_an_annotation_spelled_with_escapes_is_one() -> None:
-    assert {("a",): "A"} == http_headers.annotated(b'{"name":"t","inputSchema":{"properties":{"a":{"type":"string","x\\u002dmcp-header":"A"}}}}')
+    assert {("a",): "A"} == http_headers.annotated(
+        b'{"name":"t","inputSchema":{"properties":{"a":{"type":"string","x\\u002dmcp-header":"A"}}}}'
+    )
 
 
 ANNOTATED = {("a",): "A", ("b", "c"): "C"}
@@ -118,10 +138,21 @@ def test_arguments_are_mirrored_by_their_value(arguments: str | None, expected: 
     assert expected == http_headers.param_headers(ANNOTATED, None if arguments is None else arguments.encode())
 
 
-@given(st.one_of(st.text(), st.integers(), st.booleans(), st.floats(allow_nan=False, allow_infinity=False), st.none(), st.lists(st.integers())))
+@given(
+    st.one_of(
+        st.text(),
+        st.integers(),
+        st.booleans(),
+        st.floats(allow_nan=False, allow_infinity=False),
+        st.none(),
+        st.lists(st.integers()),
+    )
+)
 def test_what_is_mirrored_matches_its_body(value: object) -> None:
     arguments = json.dumps({"a": value}).encode()
-    given_headers = [(name.encode(), text.encode()) for name, text in http_headers.param_headers(ANNOTATED, arguments).items()]
+    given_headers = [
+        (name.encode(), text.encode()) for name, text in http_headers.param_headers(ANNOTATED, arguments).items()
+    ]
     assert http_headers.check_params(given_headers, ANNOTATED, arguments) is None
 
 
@@ -140,7 +171,9 @@ def test_what_is_mirrored_matches_its_body(value: object) -> None:
         ([(b"mcp-param-a", b"x")], '{"a":"x","a":"y"}', "stands twice"),
     ],
 )
-def test_mirrored_headers_that_do_not_match_are_refused(given_headers: list[tuple[bytes, bytes]], arguments: str, word: str) -> None:
+def test_mirrored_headers_that_do_not_match_are_refused(
+    given_headers: list[tuple[bytes, bytes]], arguments: str, word: str
+) -> None:
     assert word in str(http_headers.check_params(given_headers, ANNOTATED, arguments.encode()))
 
 
@@ -150,7 +183,10 @@ def test_numbers_are_compared_as_numbers_and_unknown_headers_count_for_nothing()
 
 
 def test_tools_with_annotations_that_are_not_valid_are_left_out_and_the_rest_stays_byte_for_byte() -> None:
-    good, plain = b'{ "name":"good", "inputSchema":' + json.dumps(properties(a=WORD)).encode() + b"}", b'{"name" : "plain","x":1.0}'
+    good, plain = (
+        b'{ "name":"good", "inputSchema":' + json.dumps(properties(a=WORD)).encode() + b"}",
+        b'{"name" : "plain","x":1.0}',
+    )
     bad = tool(properties(a={"type": "number", "x-mcp-header": "A"}), "bad")
     listed = http_headers.listed(b'{"a": 1.0, "tools" : [' + good + b"," + bad + b"," + plain + b'], "nextCursor":"2"}')
     assert b'{"a": 1.0, "tools" : [' + good + b"," + plain + b'], "nextCursor":"2"}' == listed.result
@@ -159,7 +195,9 @@ def test_tools_with_annotations_that_are_not_valid_are_left_out_and_the_rest_sta
     assert b'"2"' == listed.cursor
 
 
-@pytest.mark.parametrize("result", [b"{}", b"[]", b'{"tools":7}', b'{"tools": [ {"name":"a"} ,{} , 7 ],"nextCursor":null}'])
+@pytest.mark.parametrize(
+    "result", [b"{}", b"[]", b'{"tools":7}', b'{"tools": [ {"name":"a"} ,{} , 7 ],"nextCursor":null}']
+)
 def test_a_list_without_faults_stays_as_it_came(result: bytes) -> None:
     listed = http_headers.listed(result)
     assert result == listed.result

@@ -45,7 +45,9 @@ def test_a_name_that_is_no_zone_is_a_value_error(name: str) -> None:
     ],
     ids=["no midnight", "two midnights", "before a day that was left out", "after it"],
 )
-def test_a_day_begins_with_its_first_second_whatever_that_is_called(tz: str, noon: tuple[int, int, int, int], hours: int, begins: str) -> None:
+def test_a_day_begins_with_its_first_second_whatever_that_is_called(
+    tz: str, noon: tuple[int, int, int, int], hours: int, begins: str
+) -> None:
     here = datetime(*noon, tzinfo=ZoneInfo(tz)).timestamp()
     assert begins == datetime.fromtimestamp(window_start("day", tz, here), ZoneInfo(tz)).isoformat()
     assert hours * 3600 == window_end("day", tz, here) - window_start("day", tz, here)
@@ -64,4 +66,8 @@ def test_every_moment_is_in_one_window_and_windows_follow_one_another(tz: str, w
 def test_clocks_set_back_over_midnight_do_not_bring_yesterday_back() -> None:
     """At one past midnight it became 23:01 once more."""
     midnight = datetime(2010, 11, 7, tzinfo=ZoneInfo("America/St_Johns")).timestamp()
-    assert midnight == window_start("day", "America/St_Johns", midnight + 30) == window_start("day", "America/St_Johns", midnight + 120)
+    assert (
+        midnight
+        == window_start("day", "America/St_Johns", midnight + 30)
+        == window_start("day", "America/St_Johns", midnight + 120)
+    )

@@ -1,4 +1,5 @@
-"""Where a test holds servers in the middle of their calls: it knows when they are there, and lets them go on when it likes."""
+"""Where a test holds servers in the middle of their calls: it knows when they are there, and lets them go on when it
+likes."""
 
 from __future__ import annotations
 

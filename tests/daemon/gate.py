@@ -21,7 +21,10 @@ ASKING: Final = str(Path(__file__).parent / "programs" / "asking.py")
 VERSION: Final = "2026-07-28"
 ACCEPT: Final = {"accept": "application/json, text/event-stream", "content-type": "application/json"}
 META: Final = "io.modelcontextprotocol/"
-FORM: Final = {"message": "sure?", "requestedSchema": {"type": "object", "properties": {"confirm": {"type": "boolean"}}, "required": ["confirm"]}}
+FORM: Final = {
+    "message": "sure?",
+    "requestedSchema": {"type": "object", "properties": {"confirm": {"type": "boolean"}}, "required": ["confirm"]},
+}
 SAMPLE: Final = {"messages": [{"role": "user", "content": {"type": "text", "text": "hello"}}], "maxTokens": 10}
 ASK_FORM: Final = {"ask": {"method": "elicitation/create", "params": FORM}}
 ASK_SAMPLE: Final = {"ask": {"method": "sampling/createMessage", "params": SAMPLE}}
@@ -85,14 +88,22 @@ class Gate:
 
 @asynccontextmanager
 async def serving(
-    folder: Path, *arguments: str, env: Mapping[str, str] | None = None, admin: bool = True, program: Sequence[str] = ("-m", "samplegate")
+    folder: Path,
+    *arguments: str,
+    env: Mapping[str, str] | None = None,
+    admin: bool = True,
+    program: Sequence[str] = ("-m", "samplegate"),
 ) -> AsyncIterator[Gate]:
-    """A daemon on free ports, with its state in ``folder``; it must end well. ``program``: the interpreter's words before ``serve``."""
-    listen = ["--listen", "127.0.0.1:0", "--state", str(folder / "state")] + (["--admin-listen", "127.0.0.1:0"] if admin else [])
+    """A daemon on free ports, with its state in ``folder``; it must end well. ``program``: the interpreter's words
+    before ``serve``."""
+    listen = ["--listen", "127.0.0.1:0", "--state", str(folder / "state")] + (
+        ["--admin-listen", "127.0.0.1:0"] if admin else []
+    )
     process = await asyncio.create_subprocess_exec(
         sys.executable, *program, "serve", *listen, *arguments,
         stderr=asyncio.subprocess.PIPE, stdin=asyncio.subprocess.DEVNULL, cwd=folder,
-        env={**os.environ, "PYTHONPATH": str(ROOT / "proxy"), "SAMPLEGATE_DRAIN_DELAY": "0", **(env or {})}, limit=2**24,
+        env={**os.environ, "PYTHONPATH": str(ROOT / "proxy"), "SAMPLEGATE_DRAIN_DELAY": "0", **(env or {})},
+        limit=2**24,
     )  # fmt: skip
     gate = Gate(process)
     try:
@@ -105,7 +116,13 @@ async def serving(
 class Client:
     """An HTTP client of either era at one path."""
 
-    def __init__(self, http: aiohttp.ClientSession, url: str, capabilities: Mapping[str, Any] | None = None, token: str | None = None) -> None:
+    def __init__(
+        self,
+        http: aiohttp.ClientSession,
+        url: str,
+        capabilities: Mapping[str, Any] | None = None,
+        token: str | None = None,
+    ) -> None:
         self.http = http
         self.url = url
         self.capabilities = dict(capabilities or {})
@@ -134,15 +151,23 @@ class Client:
 
     async def reply(self, asked: Mapping[str, Any]) -> None:
         """Answer what the server asks, as a person would."""
-        result = {"action": "accept", "content": {"confirm": True}} if asked["method"] == "elicitation/create" else HUMAN
+        result = (
+            {"action": "accept", "content": {"confirm": True}} if asked["method"] == "elicitation/create" else HUMAN
+        )
         async with self.http.post(
-            self.url, data=json.dumps({"jsonrpc": "2.0", "id": asked["id"], "result": result}), headers={**self.headers, **self.session}
+            self.url,
+            data=json.dumps({"jsonrpc": "2.0", "id": asked["id"], "result": result}),
+            headers={**self.headers, **self.session},
         ) as response:
             assert response.status == 202
 
     async def begin(self, revision: str = "2025-11-25") -> dict[str, Any]:
         """Legacy: the handshake; its answer."""
-        hello = {"protocolVersion": revision, "capabilities": self.capabilities, "clientInfo": {"name": "c", "version": "1"}}
+        hello = {
+            "protocolVersion": revision,
+            "capabilities": self.capabilities,
+            "clientInfo": {"name": "c", "version": "1"},
+        }
         _, answer = await self.post({"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": hello}, {})
         if "result" in answer:
             self.session["mcp-protocol-version"] = answer["result"]["protocolVersion"]
@@ -153,11 +178,19 @@ class Client:
         """One request in the session."""
         return (await self.post({"jsonrpc": "2.0", "id": id, "method": method, "params": params}, self.session))[1]
 
-    async def modern(self, method: str, id: Any = 1, meta: Mapping[str, Any] | None = None, **params: Any) -> dict[str, Any]:
+    async def modern(
+        self, method: str, id: Any = 1, meta: Mapping[str, Any] | None = None, **params: Any
+    ) -> dict[str, Any]:
         """One stateless request."""
         own = {f"{META}protocolVersion": VERSION, f"{META}clientCapabilities": self.capabilities, **(meta or {})}
-        headers = {"mcp-protocol-version": VERSION, "mcp-method": method, **({"mcp-name": params["name"]} if "name" in params else {})}
-        return (await self.post({"jsonrpc": "2.0", "id": id, "method": method, "params": {**params, "_meta": own}}, headers))[1]
+        headers = {
+            "mcp-protocol-version": VERSION,
+            "mcp-method": method,
+            **({"mcp-name": params["name"]} if "name" in params else {}),
+        }
+        return (
+            await self.post({"jsonrpc": "2.0", "id": id, "method": method, "params": {**params, "_meta": own}}, headers)
+        )[1]
 
     async def call(self, era: str, id: Any = 1, **arguments: Any) -> dict[str, Any]:
         """A call of the tool in an era."""

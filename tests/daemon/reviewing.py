@@ -27,19 +27,28 @@ servers: {default: {peer_timeout: PATIENCE}}
 ANSWERS: Final = "cases:\n  - {text_contains: edited, answer: to the edited}\n  - {answer: from a model}\n"
 
 
-def settings(folder: Path, *, timeout: str = "15m", patience: str = "60s", policy: str = POLICY, url: str | None = None) -> list[str]:
+def settings(
+    folder: Path, *, timeout: str = "15m", patience: str = "60s", policy: str = POLICY, url: str | None = None
+) -> list[str]:
     """The arguments of a daemon with a page, whose files are written to ``folder``."""
     (folder / "policy.yaml").write_text(policy.replace("TIMEOUT", timeout).replace("PATIENCE", patience))
     (folder / "answers.yaml").write_text(ANSWERS)
     (folder / "seal.key").write_bytes(bytes(range(32)))
     person = {"name": "ana", "role": "reviewer", "sha256": hashlib.sha256(TOKEN.encode()).hexdigest()}
-    told = {"reviews_listen": "127.0.0.1:0", "people": {"tokens": [person]}, "seal_key_file": "seal.key", "policy": "policy.yaml"}
+    told = {
+        "reviews_listen": "127.0.0.1:0",
+        "people": {"tokens": [person]},
+        "seal_key_file": "seal.key",
+        "policy": "policy.yaml",
+    }
     (folder / "settings.yaml").write_text(json.dumps(told))
     return ["--settings", "settings.yaml"]
 
 
 @asynccontextmanager
-async def daemon(folder: Path, eras: str = "legacy+modern", url: str | None = None, **wanted: Any) -> AsyncIterator[Gate]:
+async def daemon(
+    folder: Path, eras: str = "legacy+modern", url: str | None = None, **wanted: Any
+) -> AsyncIterator[Gate]:
     """A daemon with a page before a server of these eras, or one at a URL."""
     behind = ["--", *asking(eras)] if url is None else ["--url", url]
     async with serving(folder, *settings(folder, **wanted), *behind) as gate:

@@ -15,10 +15,14 @@ lives = st.lists(st.floats(0, 1000), max_size=60)
 
 def after(*lived: float) -> Backoff:
     """Every process dies after so many seconds."""
-    return reduce(lambda known, seconds: known.died(0.0, seconds), lived, Backoff())  # from 0, so that nothing is rounded
+    # from 0, so that nothing is rounded
+    return reduce(lambda known, seconds: known.died(0.0, seconds), lived, Backoff())
 
 
-@pytest.mark.parametrize(("deaths", "wait"), [(0, 0), (1, 0), (2, 0.5), (3, 1), (4, 2), (5, 4), (6, 8), (7, 16), (8, 30), (9, 30), (5000, 30)])
+@pytest.mark.parametrize(
+    ("deaths", "wait"),
+    [(0, 0), (1, 0), (2, 0.5), (3, 1), (4, 2), (5, 4), (6, 8), (7, 16), (8, 30), (9, 30), (5000, 30)],
+)
 def test_the_first_start_is_at_once_and_then_the_wait_doubles_up_to_half_a_minute(deaths: int, wait: float) -> None:
     assert wait == after(*[1.0] * deaths).wait
 

@@ -23,7 +23,9 @@ def descriptors() -> Iterator[None]:
     """Enough of them for both ends, here and in the daemon, which inherits the limit."""
     before = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = 2 * MANY
-    assert before[1] == resource.RLIM_INFINITY or before[1] >= wanted, f"ulimit -Hn is {before[1]}, and this test needs {wanted}"
+    assert before[1] == resource.RLIM_INFINITY or before[1] >= wanted, (
+        f"ulimit -Hn is {before[1]}, and this test needs {wanted}"
+    )
     resource.setrlimit(resource.RLIMIT_NOFILE, (max(before[0], wanted), before[1]))
     yield
     resource.setrlimit(resource.RLIMIT_NOFILE, before)
@@ -34,7 +36,9 @@ async def held(gate: Gate, count: int) -> Held:
     host, port = gate.url.removeprefix("http://").split(":")
     found: Held = []
     while len(found) < count:
-        found += await asyncio.gather(*(asyncio.open_connection(host, int(port)) for _ in range(min(500, count - len(found)))))
+        found += await asyncio.gather(
+            *(asyncio.open_connection(host, int(port)) for _ in range(min(500, count - len(found))))
+        )
     return found
 
 
@@ -46,7 +50,11 @@ def let_go(connections: Held) -> None:
 def settings(folder: Path, most: int) -> str:
     command, *arguments = asking("legacy+modern")
     (folder / "policy.yaml").write_text(POLICY)
-    wanted = {"policy": "policy.yaml", "max_connections": most, "servers": {"one": {"command": command, "args": arguments}}}
+    wanted = {
+        "policy": "policy.yaml",
+        "max_connections": most,
+        "servers": {"one": {"command": command, "args": arguments}},
+    }
     (folder / "serve.yaml").write_text(json.dumps(wanted))
     return str(folder / "serve.yaml")
 
@@ -58,7 +66,9 @@ async def test_five_thousand_connections_keep_nobody_from_being_answered(tmp_pat
             assert "result" in await c.call("modern")
             await c.begin()
             assert "result" in await c.call("legacy", 2)
-            assert f'samplegate_connections_open{{listener="public"}} {MANY + 1}.0' in (await admin(gate, "/metrics"))[1]
+            assert (
+                f'samplegate_connections_open{{listener="public"}} {MANY + 1}.0' in (await admin(gate, "/metrics"))[1]
+            )
         finally:
             let_go(idle)
 
@@ -74,6 +84,8 @@ async def test_one_connection_too_many_is_told_to_come_back_and_the_others_go_on
             assert said.startswith(b"HTTP/1.1 503 ")
             assert b"retry-after: " in said
             assert "result" in await c.call("modern", 2)
-            assert 'samplegate_http_refused_total{reason="busy",server="none"} 1.0' in (await admin(gate, "/metrics"))[1]
+            assert (
+                'samplegate_http_refused_total{reason="busy",server="none"} 1.0' in (await admin(gate, "/metrics"))[1]
+            )
         finally:
             let_go([*idle, (reader, writer)])

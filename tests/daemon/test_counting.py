@@ -18,9 +18,24 @@ from samplegate.records.log import Level, Log
 from samplegate.records.metrics import Metrics
 from tests.metered import value
 
-REQUESTS, SECONDS, REFUSED = "samplegate_http_requests_total", "samplegate_http_request_duration_seconds", "samplegate_http_refused_total"
+REQUESTS, SECONDS, REFUSED = (
+    "samplegate_http_requests_total",
+    "samplegate_http_request_duration_seconds",
+    "samplegate_http_refused_total",
+)
 CALL = Access(
-    "db", "ci", "POST", "legacy", "tools/call", 200, "json", "", "", 0.0004127, "0a1b2c3d", "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+    "db",
+    "ci",
+    "POST",
+    "legacy",
+    "tools/call",
+    200,
+    "json",
+    "",
+    "",
+    0.0004127,
+    "0a1b2c3d",
+    "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
 )
 
 
@@ -59,7 +74,11 @@ def test_at_level_warning_it_is_counted_and_not_logged() -> None:
     assert ([], 1) == (world.lines(), value(world.metrics, REQUESTS))
 
 
-@pytest.mark.parametrize("hostile", ['ci"}\n{"event": "forged"}', "\x1b[2J", "##vso[x]", "\ud800", "c" * 100_000], ids=lambda text: ascii(text)[:20])
+@pytest.mark.parametrize(
+    "hostile",
+    ['ci"}\n{"event": "forged"}', "\x1b[2J", "##vso[x]", "\ud800", "c" * 100_000],
+    ids=lambda text: ascii(text)[:20],
+)
 def test_a_caller_or_a_method_that_a_stranger_chose_stays_one_value_of_one_line(hostile: str) -> None:
     world = World()
     world.counting.access(msgspec.structs.replace(CALL, caller=hostile, method=hostile))
@@ -77,9 +96,14 @@ def test_requests_are_counted_by_server_era_class_and_status_and_timed() -> None
     world.counting.access(msgspec.structs.replace(CALL, method="answer", status=202))
     world.counting.access(msgspec.structs.replace(CALL, server=None, era="", method="", http="GET", status=404))
     counts = [value(world.metrics, REQUESTS, era=era, method=method, status=status) for era, method, status in (
-        ("legacy", "call", "2xx"), ("modern", "call", "2xx"), ("legacy", "call", "5xx"), ("legacy", "message", "2xx"), (None, "stream", "4xx"),
+        ("legacy", "call", "2xx"), ("modern", "call", "2xx"), ("legacy", "call", "5xx"), ("legacy", "message", "2xx"),
+        (None, "stream", "4xx"),
     )]  # fmt: skip
-    assert ([2, 1, 1, 1, 1], 5, 3) == (counts, value(world.metrics, SECONDS), value(world.metrics, SECONDS, era="legacy", method="call"))
+    assert ([2, 1, 1, 1, 1], 5, 3) == (
+        counts,
+        value(world.metrics, SECONDS),
+        value(world.metrics, SECONDS, era="legacy", method="call"),
+    )
 
 
 def test_a_request_to_a_server_that_was_removed_meanwhile_is_counted_from_one_again() -> None:
@@ -88,7 +112,11 @@ def test_a_request_to_a_server_that_was_removed_meanwhile_is_counted_from_one_ag
         world.counting.access(CALL)
         world.counting.access(msgspec.structs.replace(CALL, server="docs"))
     world.metrics.forget(server="db")
-    assert (0, 0, 3) == (value(world.metrics, REQUESTS, server="db"), value(world.metrics, SECONDS, server="db"), value(world.metrics, REQUESTS))
+    assert (0, 0, 3) == (
+        value(world.metrics, REQUESTS, server="db"),
+        value(world.metrics, SECONDS, server="db"),
+        value(world.metrics, REQUESTS),
+    )
     for told in (CALL, msgspec.structs.replace(CALL, server="docs")):
         world.counting.access(told)
     both = [[value(world.metrics, name, server=server) for name in (REQUESTS, SECONDS)] for server in ("db", "docs")]
@@ -106,4 +134,7 @@ def test_a_request_that_the_front_refused_is_counted_as_a_metric_that_there_is(r
 def test_a_stream_that_a_slow_client_lost_is_counted() -> None:
     world = World()
     world.counting.access(msgspec.structs.replace(CALL, http="GET", method="", form="sse", end="slow"))
-    assert (1, 0) == (value(world.metrics, "samplegate_streams_dropped_total", server="db"), value(world.metrics, SECONDS))
+    assert (1, 0) == (
+        value(world.metrics, "samplegate_streams_dropped_total", server="db"),
+        value(world.metrics, SECONDS),
+    )

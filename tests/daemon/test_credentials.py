@@ -1,4 +1,5 @@
-"""`--header-from`: a server at a URL that lets nobody in without a token, behind `serve --url` and behind `run --url`."""
+"""`--header-from`: a server at a URL that lets nobody in without a token, behind `serve --url` and behind `run
+--url`."""
 
 from __future__ import annotations
 
@@ -24,7 +25,11 @@ def guarded(folder: Path) -> str:
     (folder / "policy.yaml").write_text(POLICY)
     (folder / "token").write_text(f"Bearer {TOKEN}\n")
     tokens = [{"name": "ada", "sha256": hashlib.sha256(TOKEN.encode()).hexdigest()}]
-    wanted = {"policy": "policy.yaml", "servers": {"one": {"command": command, "args": arguments}}, "callers": {"tokens": tokens}}
+    wanted = {
+        "policy": "policy.yaml",
+        "servers": {"one": {"command": command, "args": arguments}},
+        "callers": {"tokens": tokens},
+    }
     (folder / "guarded.yaml").write_text(json.dumps(wanted))
     return "guarded.yaml"
 
@@ -33,7 +38,10 @@ def guarded(folder: Path) -> str:
 async def test_serve_sends_the_header_to_its_one_server(tmp_path: Path, let_in: bool) -> None:
     async with serving(tmp_path, "--settings", guarded(tmp_path)) as inner:
         header = ["--header-from", "Authorization=token"] if let_in else []
-        async with serving(tmp_path, "--policy", "policy.yaml", "--url", f"{inner.url}/mcp", *header) as gate, client(gate) as c:
+        async with (
+            serving(tmp_path, "--policy", "policy.yaml", "--url", f"{inner.url}/mcp", *header) as gate,
+            client(gate) as c,
+        ):
             assert let_in == ("result" in await c.begin())
 
 
@@ -41,16 +49,37 @@ async def test_serve_sends_the_header_to_its_one_server(tmp_path: Path, let_in: 
 async def test_run_sends_the_header_to_its_server(tmp_path: Path, let_in: bool) -> None:
     async with serving(tmp_path, "--settings", guarded(tmp_path)) as inner:
         header = ["--header-from", "Authorization=token"] if let_in else []
-        ours = ["--policy", "policy.yaml", "--decision-log", "none", "--state", str(tmp_path / "state"), "--url", f"{inner.url}/mcp", *header]
+        ours = [
+            "--policy",
+            "policy.yaml",
+            "--decision-log",
+            "none",
+            "--state",
+            str(tmp_path / "state"),
+            "--url",
+            f"{inner.url}/mcp",
+            *header,
+        ]
         pipe = asyncio.subprocess.PIPE
         environment = {**os.environ, "PYTHONPATH": str(ROOT / "proxy")}
         run = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "samplegate", "run", *ours, stdin=pipe, stdout=pipe, stderr=pipe, cwd=tmp_path, env=environment
+            sys.executable,
+            "-m",
+            "samplegate",
+            "run",
+            *ours,
+            stdin=pipe,
+            stdout=pipe,
+            stderr=pipe,
+            cwd=tmp_path,
+            env=environment,
         )
         assert run.stdin is not None
         assert run.stdout is not None
         hello = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "c", "version": "1"}}
-        run.stdin.write(json.dumps({"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": hello}).encode() + b"\n")
+        run.stdin.write(
+            json.dumps({"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": hello}).encode() + b"\n"
+        )
         async with asyncio.timeout(BOUND):
             answer = json.loads(await run.stdout.readline())
             run.stdin.close()

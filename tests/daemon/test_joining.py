@@ -88,7 +88,9 @@ async def test_a_fault_reaches_every_asker_and_the_next_begins_anew() -> None:
 
     joined = Joined(act)
     with anyio.fail_after(10):
-        assert [True, True] == [isinstance(found, OSError) for found in await asyncio.gather(joined(), joined(), return_exceptions=True)]
+        assert [True, True] == [
+            isinstance(found, OSError) for found in await asyncio.gather(joined(), joined(), return_exceptions=True)
+        ]
         faults.clear()
         assert "done" == await joined()
 

@@ -48,7 +48,9 @@ async def said(port: int, data: bytes) -> bytes:
         writer.close()
 
 
-@pytest.mark.parametrize("sent", [b"nonsense\r\n\r\n", b"GET / HTTP/1.1\r\nConnection: upgrade, close\r\nUpgrade: h2c\r\n\r\n"])
+@pytest.mark.parametrize(
+    "sent", [b"nonsense\r\n\r\n", b"GET / HTTP/1.1\r\nConnection: upgrade, close\r\nUpgrade: h2c\r\n\r\n"]
+)
 async def test_uvicorn_says_nothing_of_its_own(sent: bytes, caplog: pytest.LogCaptureFixture) -> None:
     root = logging.getLogger()
     before = (root.level, root.disabled)

@@ -40,7 +40,12 @@ class Supervisor:
         return False
 
 
-@pytest.fixture(params=["path", pytest.param("abstract", marks=pytest.mark.skipif(sys.platform != "linux", reason="Linux has abstract names"))])
+@pytest.fixture(
+    params=[
+        "path",
+        pytest.param("abstract", marks=pytest.mark.skipif(sys.platform != "linux", reason="Linux has abstract names")),
+    ]
+)
 def supervisor(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Supervisor]:
     found = Supervisor(str(tmp_path / "s") if request.param == "path" else f"@samplegate-test-{os.getpid()}")
     yield found
@@ -91,10 +96,15 @@ def test_the_variables_are_read_once_and_no_child_has_them() -> None:
 )
 def test_only_our_own_watchdog_is_fed(period: str | None, owner: str | None, watchdog: float | None) -> None:
     given = {"NOTIFY_SOCKET": "/run/x", "WATCHDOG_USEC": period, "WATCHDOG_PID": owner}
-    assert watchdog == Notify.taken_from({name: value for name, value in given.items() if value is not None}, PID).watchdog
+    assert (
+        watchdog == Notify.taken_from({name: value for name, value in given.items() if value is not None}, PID).watchdog
+    )
 
 
-@pytest.mark.parametrize("address", [None, "", "vsock:2:1234", "relative/path", "/nobody/listens/here", "/" + "x" * 300, "/a\0b", "@" + "x" * 300])
+@pytest.mark.parametrize(
+    "address",
+    [None, "", "vsock:2:1234", "relative/path", "/nobody/listens/here", "/" + "x" * 300, "/a\0b", "@" + "x" * 300],
+)
 def test_where_nobody_listens_nothing_is_said_and_nothing_is_raised(address: str | None) -> None:
     notify = Notify(address)
     assert [False] * 3 == [notify.ready("x"), notify.reloading(), notify.stopping("x", 1.0)]
@@ -152,7 +162,12 @@ def test_systemds_own_program_says_ready_in_the_same_words(tmp_path: Path) -> No
     supervisor = Supervisor(str(tmp_path / "s"))
     try:
         environment = {**os.environ, "NOTIFY_SOCKET": supervisor.address}
-        subprocess.run(["/usr/bin/systemd-notify", "--no-block", "--ready", "--status=2 servers"], env=environment, timeout=20, check=True)
+        subprocess.run(
+            ["/usr/bin/systemd-notify", "--no-block", "--ready", "--status=2 servers"],
+            env=environment,
+            timeout=20,
+            check=True,
+        )
         theirs = set(supervisor.heard())
         Notify(supervisor.address).ready("2 servers")
         assert set(supervisor.heard()) == {line for line in theirs if line.startswith(("READY=", "STATUS="))}

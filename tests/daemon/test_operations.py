@@ -18,7 +18,10 @@ from tests.daemon.door import door
 from tests.daemon.gate import ASK_FORM, BOUND, Client, Gate, admin, asking, client, serving
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(120)]
-POLICY = "version: 1\nrules:\n  - {{name: forms, match: {{kind: elicitation, mode: form}}, effect: answer, content: {{confirm: {0}}}}}\n"
+POLICY = (
+    "version: 1\nrules:\n  - {{name: forms, match: {{kind: elicitation, mode: form}}, effect: answer, content:"
+    " {{confirm: {0}}}}}\n"
+)
 TOKEN = "t" * 40
 
 
@@ -67,7 +70,11 @@ async def test_legacy_sessions_have_a_process_each_and_one_callers_modern_reques
     async with serving(tmp_path, "--settings", str(settings)) as gate, client(gate) as a, client(gate) as b:
         await a.begin()
         await b.begin()
-        found = [(await c.call(era, pid=True))["result"]["content"][0]["text"] for c in (a, b) for era in ("legacy", "modern")]
+        found = [
+            (await c.call(era, pid=True))["result"]["content"][0]["text"]
+            for c in (a, b)
+            for era in ("legacy", "modern")
+        ]
         assert found[1] == found[3]
         assert 3 == len(set(found))
 
@@ -76,7 +83,10 @@ async def test_ids_and_tokens_of_requests_that_share_a_process_do_not_meet(tmp_p
     settings = write(tmp_path, {"one": server("modern")})
     async with serving(tmp_path, "--settings", str(settings)) as gate, client(gate) as c:
         gathered = await asyncio.gather(
-            *(c.modern("tools/call", 1, {"progressToken": "t"}, name="do", arguments={"repeat": n, "progress": 1}) for n in range(1, 30))
+            *(
+                c.modern("tools/call", 1, {"progressToken": "t"}, name="do", arguments={"repeat": n, "progress": 1})
+                for n in range(1, 30)
+            )
         )
         assert [n * "x" for n in range(1, 30)] == [answer["result"]["content"][0]["text"] for answer in gathered]
         assert {"t"} == {frame["params"]["progressToken"] for frame in c.heard}
@@ -181,7 +191,9 @@ async def test_a_server_that_dies_fails_the_call_it_died_in_and_is_there_for_the
         assert "result" in await c.call("modern", 2)
         assert "server.died" in await gate.said("server.died")
         text = (await admin(gate, "/metrics"))[1]
-        assert 'samplegate_children_exited_total{how="code",server="one"} 1.0' in text or 'server="one",how="code"' in text
+        assert (
+            'samplegate_children_exited_total{how="code",server="one"} 1.0' in text or 'server="one",how="code"' in text
+        )
 
 
 async def test_a_server_that_never_answers_is_given_up_after_its_start_timeout(tmp_path: Path) -> None:
@@ -206,14 +218,17 @@ async def test_a_server_that_ends_at_once_is_a_death_and_is_left_alone_for_a_whi
     settings = write(tmp_path, {"one": {"command": sys.executable, "args": ["-c", "raise SystemExit(3)"]}})
     async with serving(tmp_path, "--settings", str(settings)) as gate, client(gate) as c:
         statuses = []
-        for n in range(10):  # on a busy machine the first pauses, of half a second and more, may be over before the next request
+        # on a busy machine the first pauses, of half a second and more, may be over before the next request
+        for n in range(10):
             hello = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "c", "version": "1"}}
             statuses.append((await c.post({"jsonrpc": "2.0", "id": n, "method": "initialize", "params": hello}, {}))[0])
         assert 503 in statuses
         assert 'samplegate_children_exited_total{how="code",server="one"}' in (await admin(gate, "/metrics"))[1]
 
 
-async def test_a_legacy_server_that_ends_at_the_first_modern_request_is_spoken_to_in_its_era_from_then_on(tmp_path: Path) -> None:
+async def test_a_legacy_server_that_ends_at_the_first_modern_request_is_spoken_to_in_its_era_from_then_on(
+    tmp_path: Path,
+) -> None:
     settings = write(tmp_path, {"one": server("legacy+fragile")})
     async with serving(tmp_path, "--settings", str(settings)) as gate, client(gate) as c:
         assert -32603 == (await c.call("modern"))["error"]["code"]
@@ -221,20 +236,34 @@ async def test_a_legacy_server_that_ends_at_the_first_modern_request_is_spoken_t
 
 
 async def test_callers_need_a_token_and_a_server_may_take_only_some(tmp_path: Path) -> None:
-    tokens = [{"name": name, "sha256": hashlib.sha256(f"{name}{TOKEN}".encode()).hexdigest()} for name in ("ada", "bob")]
+    tokens = [
+        {"name": name, "sha256": hashlib.sha256(f"{name}{TOKEN}".encode()).hexdigest()} for name in ("ada", "bob")
+    ]
     settings = write(tmp_path, {"one": server(callers=["ada"])}, callers={"tokens": tokens})
     async with serving(tmp_path, "--settings", str(settings)) as gate:
         statuses = []
         for token in (None, "x" * 50, f"bob{TOKEN}", f"ada{TOKEN}"):
             async with client(gate, token=token) as c:
                 statuses.append(
-                    (await c.post({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {"protocolVersion": "2025-11-25"}}, {}))[0]
+                    (
+                        await c.post(
+                            {
+                                "jsonrpc": "2.0",
+                                "id": 1,
+                                "method": "initialize",
+                                "params": {"protocolVersion": "2025-11-25"},
+                            },
+                            {},
+                        )
+                    )[0]
                 )
         assert [401, 401, 403, 200] == statuses
 
 
 async def test_a_session_is_its_callers_alone(tmp_path: Path) -> None:
-    tokens = [{"name": name, "sha256": hashlib.sha256(f"{name}{TOKEN}".encode()).hexdigest()} for name in ("ada", "bob")]
+    tokens = [
+        {"name": name, "sha256": hashlib.sha256(f"{name}{TOKEN}".encode()).hexdigest()} for name in ("ada", "bob")
+    ]
     settings = write(tmp_path, {"one": server()}, callers={"tokens": tokens})
     async with (
         serving(tmp_path, "--settings", str(settings)) as gate,
@@ -258,25 +287,38 @@ rules:
 
 @pytest.mark.parametrize("eras", ["legacy", "modern"])
 async def test_where_all_callers_share_a_server_each_is_answered_by_its_own_rules(tmp_path: Path, eras: str) -> None:
-    tokens = [{"name": name, "sha256": hashlib.sha256(f"{name}{TOKEN}".encode()).hexdigest()} for name in ("ada", "bob")]
+    tokens = [
+        {"name": name, "sha256": hashlib.sha256(f"{name}{TOKEN}".encode()).hexdigest()} for name in ("ada", "bob")
+    ]
     settings = write(tmp_path, {"one": server(eras, share="all")}, callers={"tokens": tokens})
     (tmp_path / "policy.yaml").write_text(SHARED)
     a, b = f"ada{TOKEN}", f"bob{TOKEN}"
-    async with serving(tmp_path, "--settings", str(settings)) as gate, client(gate, token=a) as ada, client(gate, token=b) as bob:
+    async with (
+        serving(tmp_path, "--settings", str(settings)) as gate,
+        client(gate, token=a) as ada,
+        client(gate, token=b) as bob,
+    ):
         assert [True, False, True, False] == [await confirmed(c, id=n) for n, c in enumerate((ada, bob, ada, bob))]
         pids = {(await c.call("modern", 9, pid=True))["result"]["content"][0]["text"] for c in (ada, bob)}
         assert (2 if eras == "legacy" else 1) == len(pids)
 
 
 async def test_what_a_caller_has_open_ends_when_its_token_is_taken_away(tmp_path: Path) -> None:
-    tokens = [{"name": name, "sha256": hashlib.sha256(f"{name}{TOKEN}".encode()).hexdigest()} for name in ("ada", "bob")]
+    tokens = [
+        {"name": name, "sha256": hashlib.sha256(f"{name}{TOKEN}".encode()).hexdigest()} for name in ("ada", "bob")
+    ]
     settings = write(tmp_path, {"one": server()}, callers={"tokens": tokens}, watch=False)
     a, b = f"ada{TOKEN}", f"bob{TOKEN}"
-    async with serving(tmp_path, "--settings", str(settings)) as gate, client(gate, token=a) as ada, client(gate, token=b) as bob:
+    async with (
+        serving(tmp_path, "--settings", str(settings)) as gate,
+        client(gate, token=a) as ada,
+        client(gate, token=b) as bob,
+    ):
         await ada.begin()
         await bob.begin()
         headers = {**bob.headers, **bob.session, "accept": "text/event-stream"}
-        async with bob.http.get(bob.url, headers=headers) as listening:  # open before the reload, which may be done in milliseconds
+        # open before the reload, which may be done in milliseconds
+        async with bob.http.get(bob.url, headers=headers) as listening:
             assert 200 == listening.status
             write(tmp_path, {"one": server()}, callers={"tokens": tokens[:1]}, watch=False)
             await hang_up(gate, "reload.taken")
@@ -292,7 +334,9 @@ async def test_the_metrics_file_of_the_daemon_is_written(tmp_path: Path) -> None
     assert "samplegate_rounds_total{" in (tmp_path / "gate.prom").read_text()
 
 
-async def test_a_decision_log_that_takes_nothing_leaves_requests_unanswered_and_the_gate_not_ready(tmp_path: Path) -> None:
+async def test_a_decision_log_that_takes_nothing_leaves_requests_unanswered_and_the_gate_not_ready(
+    tmp_path: Path,
+) -> None:
     settings = write(tmp_path, {"one": server()}, decision_log="log/decisions.jsonl")
     (tmp_path / "log").mkdir()
     async with serving(tmp_path, "--settings", str(settings)) as gate, client(gate) as c:

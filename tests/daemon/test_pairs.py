@@ -1,4 +1,5 @@
-"""The four pairs of eras over HTTP in front, with a process or a URL behind: sampling and forms answered, forwarded and denied by policy."""
+"""The four pairs of eras over HTTP in front, with a process or a URL behind: sampling and forms answered, forwarded and
+denied by policy."""
 
 from __future__ import annotations
 
@@ -25,22 +26,32 @@ ANSWERS = "cases:\n  - {answer: from a model}\n"
 DENY = "version: 1\nrules:\n  - {name: never, effect: deny, match: {not: {mode: url}}}\n"
 PAIRS = [(front, back, "stdio") for front in ("legacy", "modern") for back in ("legacy", "modern")]
 PAIRS += [(front, back, "http") for front, back in (("legacy", "legacy"), ("legacy", "modern"), ("modern", "modern"))]
-"""Behind HTTP a gate stands here, which speaks both eras itself: a legacy-only server over HTTP is among the real counterparts."""
+"""Behind HTTP a gate stands here, which speaks both eras itself: a legacy-only server over HTTP is among the real
+counterparts."""
 
 
 @asynccontextmanager
-async def between(folder: Path, policy: str, behind: str, eras: str, capabilities: dict[str, Any]) -> AsyncIterator[Client]:
-    """A client of a gate under a policy, before a server of these eras: a process, or a second gate that passes everything."""
+async def between(
+    folder: Path, policy: str, behind: str, eras: str, capabilities: dict[str, Any]
+) -> AsyncIterator[Client]:
+    """A client of a gate under a policy, before a server of these eras: a process, or a second gate that passes
+    everything."""
     (folder / "policy.yaml").write_text(policy)
     (folder / "pass.yaml").write_text(PASS)
     (folder / "answers.yaml").write_text(ANSWERS)
     if behind == "stdio":
-        async with serving(folder, "--policy", "policy.yaml", "--", *asking(eras)) as gate, client(gate, capabilities=capabilities) as c:
+        async with (
+            serving(folder, "--policy", "policy.yaml", "--", *asking(eras)) as gate,
+            client(gate, capabilities=capabilities) as c,
+        ):
             yield c
         return
     async with serving(folder, "--policy", "pass.yaml", "--", *asking(eras)) as inner:
         url = f"{inner.url}/mcp"
-        async with serving(folder, "--policy", "policy.yaml", "--url", url) as gate, client(gate, capabilities=capabilities) as c:
+        async with (
+            serving(folder, "--policy", "policy.yaml", "--url", url) as gate,
+            client(gate, capabilities=capabilities) as c,
+        ):
             yield c
 
 
@@ -74,7 +85,9 @@ async def test_a_legacy_client_is_asked_what_policy_forwards(tmp_path: Path, bac
         assert "accept" == form["action"]
         sampled = (await c.call("legacy", 2, **ASK_SAMPLE))["result"]["structuredContent"]["result"]
         assert "a person" == sampled["content"]["text"]
-        assert ["elicitation/create", "sampling/createMessage"] == [frame["method"] for frame in c.heard if "id" in frame]
+        assert ["elicitation/create", "sampling/createMessage"] == [
+            frame["method"] for frame in c.heard if "id" in frame
+        ]
 
 
 @pytest.mark.parametrize("behind", ["stdio", "http"])
@@ -84,7 +97,9 @@ async def test_a_modern_client_is_asked_what_policy_forwards_by_a_modern_server(
         assert "input_required" == asked["resultType"]
         assert "elicitation/create" == asked["inputRequests"]["k"]["method"]
         answers = {"k": {"action": "accept", "content": {"confirm": True}}}
-        done = await c.modern("tools/call", 2, name="do", arguments=ASK_FORM, inputResponses=answers, requestState=asked["requestState"])
+        done = await c.modern(
+            "tools/call", 2, name="do", arguments=ASK_FORM, inputResponses=answers, requestState=asked["requestState"]
+        )
         assert answers["k"] == done["result"]["structuredContent"]["result"]
 
 

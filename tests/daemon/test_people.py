@@ -14,7 +14,15 @@ def token(name: str, text: str, role: str = "reviewer", *reviewers: str) -> Pers
 
 
 def test_a_person_is_known_by_each_of_their_tokens_and_by_its_hash() -> None:
-    people = People(PeopleSettings((token("ann", "one", "reviewer", "ops"), token("ann", "two", "reviewer", "ops"), token("ben", "three", "admin"))))
+    people = People(
+        PeopleSettings(
+            (
+                token("ann", "one", "reviewer", "ops"),
+                token("ann", "two", "reviewer", "ops"),
+                token("ben", "three", "admin"),
+            )
+        )
+    )
     ann = Person("ann", "reviewer", ("ops",))
     assert [ann, ann, Person("ben", "admin")] == [people.person(text) for text in ("one", "two", "three")]
     assert ann == people.known(hashlib.sha256(b"two").digest())

@@ -26,7 +26,10 @@ pytestmark = [pytest.mark.anyio, pytest.mark.timeout(120)]
 HERE = Address("127.0.0.1", 8080)
 EVERYWHERE = Address("0.0.0.0", 8080)
 CALLERS = {"tokens": [{"name": "ada", "sha256": "ab" * 32}]}
-POLICY: dict[str, Any] = {"version": 1, "rules": [{"name": "forms", "match": {"kind": "elicitation", "mode": "form"}, "effect": "deny"}]}
+POLICY: dict[str, Any] = {
+    "version": 1,
+    "rules": [{"name": "forms", "match": {"kind": "elicitation", "mode": "form"}, "effect": "deny"}],
+}
 MODEL = {"models": [{"name": "m", "model": "openai/gpt-4o", "api_key_env": "GATE_TEST_KEY"}]}
 FORWARD = {**POLICY, "rules": [{**POLICY["rules"][0], "effect": "forward"}]}
 SHOWS = """
@@ -39,19 +42,25 @@ for line in sys.stdin:
         result = {"content": [{"type": "text", "text": json.dumps(dict(os.environ))}]}
     if "id" in frame:
         print(json.dumps({"jsonrpc": "2.0", "id": frame["id"], "result": result}), flush=True)
-"""
+"""  # noqa: E501
 
 
 def write(folder: Path, policy: dict[str, Any] | None = None, **settings: Any) -> Path:
     (folder / "policy.yaml").write_text(json.dumps(policy or POLICY))
     at = folder / "samplegate.yaml"
-    at.write_text(json.dumps({"policy": "policy.yaml", "servers": {"one": {"command": "true"}}, "decision_log": "none", **settings}))
+    at.write_text(
+        json.dumps(
+            {"policy": "policy.yaml", "servers": {"one": {"command": "true"}}, "decision_log": "none", **settings}
+        )
+    )
     return at
 
 
 def line(folder: Path) -> Namespace:
     none = dict.fromkeys(("policy", "listen", "admin_listen", "decision_log", "env_file", "url", "server"))
-    return Namespace(settings=folder / "samplegate.yaml", state=folder / "state", command=[], header_from=[], protocol=None, **none)
+    return Namespace(
+        settings=folder / "samplegate.yaml", state=folder / "state", command=[], header_from=[], protocol=None, **none
+    )
 
 
 class World:
@@ -61,7 +70,9 @@ class World:
 
     def __init__(self, folder: Path, at: Address) -> None:
         self.wanted = read_all(line(folder))
-        self.house = House(self.wanted.rules, state=folder / "state", decisions=NoDecisionLog(), log=Log("error", "json"))
+        self.house = House(
+            self.wanted.rules, state=folder / "state", decisions=NoDecisionLog(), log=Log("error", "json")
+        )
         self.reloads = Reloads(line(folder), self.wanted, self.house, self.prepare, at)
         self.done: list[str] = []
         self.fault: Exception | None = None
@@ -91,13 +102,17 @@ async def world(folder: Path, at: Address = HERE) -> AsyncIterator[World]:
     await made.house.aclose()
 
 
-async def test_callers_stay_while_other_machines_reach_the_listener_whatever_the_file_says_of_it(tmp_path: Path) -> None:
+async def test_callers_stay_while_other_machines_reach_the_listener_whatever_the_file_says_of_it(
+    tmp_path: Path,
+) -> None:
     write(tmp_path, listen="0.0.0.0:8080", callers=CALLERS)
     async with world(tmp_path, EVERYWHERE) as w:
         write(tmp_path, listen="127.0.0.1:8080")
         report = await w.reloads.reload()
         assert "refused" == report.result
-        assert report.problems[0].startswith("listen: 0.0.0.0:8080 is what is listened on until a restart, and can be reached from other machines")
+        assert report.problems[0].startswith(
+            "listen: 0.0.0.0:8080 is what is listened on until a restart, and can be reached from other machines"
+        )
         assert "keep `callers:`" in report.problems[0]
         assert [] == w.done
         write(tmp_path, listen="127.0.0.1:8080", callers=CALLERS)
@@ -157,7 +172,9 @@ async def test_a_conversation_that_fails_keeps_the_others_of_no_rules(tmp_path: 
 
 
 @pytest.mark.parametrize(("policy", "anew"), [(POLICY | MODEL, True), (POLICY, False)], ids=["models", "none"])
-async def test_a_key_that_was_rotated_in_the_env_file_is_the_models_from_the_reload_on(tmp_path: Path, policy: dict[str, Any], anew: bool) -> None:
+async def test_a_key_that_was_rotated_in_the_env_file_is_the_models_from_the_reload_on(
+    tmp_path: Path, policy: dict[str, Any], anew: bool
+) -> None:
     (tmp_path / "keys.env").write_text("GATE_TEST_KEY=sk-old\n")
     write(tmp_path, policy, env_file="keys.env")
     async with world(tmp_path) as w:
@@ -184,7 +201,11 @@ def test_servers_do_not_see_what_only_one_of_them_is_given(tmp_path: Path, monke
     for name in ("A", "B", "C", "D", "E"):
         monkeypatch.setenv(f"GATE_TEST_{name}", "s3cret")
     servers = {
-        "one": {"command": "true", "args": ["${GATE_TEST_D}"], "env": {"MINE": "${GATE_TEST_A}", "HERE": "${HOME}/x", "WAY": "/opt:${PATH}"}},
+        "one": {
+            "command": "true",
+            "args": ["${GATE_TEST_D}"],
+            "env": {"MINE": "${GATE_TEST_A}", "HERE": "${HOME}/x", "WAY": "/opt:${PATH}"},
+        },
         "two": {"url": "https://x/mcp?k=${GATE_TEST_B}", "headers": {"authorization": "Bearer ${GATE_TEST_C}"}},
         "off": {"command": "true", "env": {"MINE": "${GATE_TEST_E} $${GATE_TEST_D}"}, "disabled": True},
     }
@@ -219,11 +240,17 @@ async def test_a_round_that_a_client_took_along_goes_on_at_another_gate_of_the_s
     (tmp_path / "seal").write_text("k" * 64 + "\n")
     settings = write(tmp_path, FORWARD, servers={"one": {"command": command, "args": arguments}}, seal_key_file="seal")
     able: dict[str, Any] = {"elicitation": {"form": {}}}
-    async with serving(tmp_path, "--settings", str(settings), admin=False) as gate, client(gate, capabilities=able) as c:
+    async with (
+        serving(tmp_path, "--settings", str(settings), admin=False) as gate,
+        client(gate, capabilities=able) as c,
+    ):
         asked = (await c.call("modern", 1, **ASK_FORM))["result"]
     (name,) = asked["inputRequests"]
     answers = {name: {"action": "accept", "content": {"confirm": True}}}
-    async with serving(tmp_path, "--settings", str(settings), admin=False) as gate, client(gate, capabilities=able) as c:
+    async with (
+        serving(tmp_path, "--settings", str(settings), admin=False) as gate,
+        client(gate, capabilities=able) as c,
+    ):
         params = {"name": "do", "arguments": ASK_FORM, "requestState": asked["requestState"], "inputResponses": answers}
         answer = await c.modern("tools/call", 2, **params)
     assert answer["result"]["structuredContent"]["result"]["content"] == {"confirm": True}
@@ -246,7 +273,10 @@ def test_a_seal_key_is_the_same_wherever_its_file_is_read_and_another_of_another
     [
         (None, "cannot be read: no such file or directory"),
         (b"", "holds 0 bytes, and a key has 32 or more; write one, such as `openssl rand -hex 32` prints"),
-        (b"s3cret" * 5 + b"\n", "holds 30 bytes, and a key has 32 or more; write one, such as `openssl rand -hex 32` prints"),
+        (
+            b"s3cret" * 5 + b"\n",
+            "holds 30 bytes, and a key has 32 or more; write one, such as `openssl rand -hex 32` prints",
+        ),
         (b"a" * (MOST + 1), f"is larger than {MOST} bytes; write a key into it, such as `openssl rand -hex 32` prints"),
     ],
     ids=["none", "empty", "short", "long"],

@@ -1,4 +1,5 @@
-"""Reviews through a real daemon: what a person decides reaches the server, in both eras, with a process and with a URL behind."""
+"""Reviews through a real daemon: what a person decides reaches the server, in both eras, with a process and with a URL
+behind."""
 
 from __future__ import annotations
 
@@ -21,7 +22,9 @@ ACCEPTED = {"action": "accept", "content": {"confirm": True}}
 
 
 @asynccontextmanager
-async def between(folder: Path, front: str, back: str, behind: str, **wanted: Any) -> AsyncIterator[tuple[Client, People]]:
+async def between(
+    folder: Path, front: str, back: str, behind: str, **wanted: Any
+) -> AsyncIterator[tuple[Client, People]]:
     """A client that can be asked nothing, and a person; the daemon between them and a server of an era."""
     async with before(folder, back, behind, **wanted) as gate, client(gate) as c, people(gate) as person:
         if front == "legacy":
@@ -36,12 +39,17 @@ async def before(folder: Path, back: str, behind: str, **wanted: Any) -> AsyncIt
             yield gate
         return
     (folder / "pass.yaml").write_text(PASS)
-    async with serving(folder, "--policy", "pass.yaml", "--", *asking(back)) as inner, daemon(folder, url=f"{inner.url}/mcp", **wanted) as gate:
+    async with (
+        serving(folder, "--policy", "pass.yaml", "--", *asking(back)) as inner,
+        daemon(folder, url=f"{inner.url}/mcp", **wanted) as gate,
+    ):
         yield gate
 
 
 @pytest.mark.parametrize(("front", "back", "behind"), PAIRS)
-async def test_what_a_person_decides_reaches_the_server_in_every_pair_of_eras(tmp_path: Path, front: str, back: str, behind: str) -> None:
+async def test_what_a_person_decides_reaches_the_server_in_every_pair_of_eras(
+    tmp_path: Path, front: str, back: str, behind: str
+) -> None:
     async with between(tmp_path, front, back, behind) as (c, person):
         answers = await asyncio.gather(c.call(front, 1, **ASK_FORM), person.decide(verdict="answer", **ACCEPTED))
         assert ACCEPTED.items() <= answers[0]["result"]["structuredContent"]["result"].items()
@@ -53,13 +61,18 @@ async def test_what_a_person_decides_reaches_the_server_in_every_pair_of_eras(tm
 
 
 @pytest.mark.parametrize(("front", "back", "behind"), PAIRS)
-async def test_a_persons_no_is_a_decline_of_a_form_and_an_error_of_a_sample(tmp_path: Path, front: str, back: str, behind: str) -> None:
+async def test_a_persons_no_is_a_decline_of_a_form_and_an_error_of_a_sample(
+    tmp_path: Path, front: str, back: str, behind: str
+) -> None:
     async with between(tmp_path, front, back, behind) as (c, person):
         answers = await asyncio.gather(c.call(front, 1, **ASK_FORM), person.decide(verdict="reject"))
         assert "decline" == answers[0]["result"]["structuredContent"]["result"]["action"]
-        answers = await asyncio.gather(c.call(front, 2, **ASK_SAMPLE), person.decide(verdict="reject", reason="not this", tell_server=True))
+        answers = await asyncio.gather(
+            c.call(front, 2, **ASK_SAMPLE), person.decide(verdict="reject", reason="not this", tell_server=True)
+        )
         said = str(answers[0])
-        if (front, back, behind) == ("legacy", "modern", "http"):  # the gate behind has its own words for an error of its client
+        # the gate behind has its own words for an error of its client
+        if (front, back, behind) == ("legacy", "modern", "http"):
             assert "not answered by the client" in said
         else:
             assert "refused by a reviewer" in said
@@ -67,11 +80,17 @@ async def test_a_persons_no_is_a_decline_of_a_form_and_an_error_of_a_sample(tmp_
 
 
 @pytest.mark.parametrize(("front", "back", "behind"), PAIRS)
-async def test_a_reviewer_who_says_nothing_leaves_the_request_unanswered(tmp_path: Path, front: str, back: str, behind: str) -> None:
+async def test_a_reviewer_who_says_nothing_leaves_the_request_unanswered(
+    tmp_path: Path, front: str, back: str, behind: str
+) -> None:
     async with between(tmp_path, front, back, behind, timeout="1s") as (c, _):
         form = (await c.call(front, 1, **ASK_FORM))["result"]["structuredContent"]["result"]
         assert "cancel" == form["action"]
-        said = "not answered by the client" if (front, back, behind) == ("legacy", "modern", "http") else "not answered in time"
+        said = (
+            "not answered by the client"
+            if (front, back, behind) == ("legacy", "modern", "http")
+            else "not answered in time"
+        )
         assert said in str(await c.call(front, 2, **ASK_SAMPLE))
 
 
@@ -119,7 +138,9 @@ async def test_another_daemon_finishes_what_a_killed_one_had_put_off(tmp_path: P
         assert ACCEPTED == answers[0]["result"]["structuredContent"]["result"]
 
 
-async def test_a_verdict_whose_daemon_is_killed_before_the_release_answers_the_next_same_request_once(tmp_path: Path) -> None:
+async def test_a_verdict_whose_daemon_is_killed_before_the_release_answers_the_next_same_request_once(
+    tmp_path: Path,
+) -> None:
     async with daemon(tmp_path, "legacy") as gate, client(gate) as c:
         await c.begin()
         call = asyncio.ensure_future(c.call("legacy", 1, **ASK_FORM))
@@ -142,7 +163,8 @@ async def test_a_verdict_whose_daemon_is_killed_before_the_release_answers_the_n
 
 
 async def decided_while_stopped(gate: Gate, folder: Path, id: str) -> None:
-    """A verdict by another door while the daemon cannot act on it. A daemon stopped within a transaction goes on until it has ended that."""
+    """A verdict by another door while the daemon cannot act on it. A daemon stopped within a transaction goes on until
+    it has ended that."""
     from samplegate.ports import Unavailable
 
     for _ in range(20):

@@ -1,4 +1,5 @@
-"""A crowd at a real daemon: a thousand requests that wait for people at once, and ten thousand reviews that wait in the store."""
+"""A crowd at a real daemon: a thousand requests that wait for people at once, and ten thousand reviews that wait in the
+store."""
 
 from __future__ import annotations
 
@@ -44,8 +45,15 @@ def cpu(gate: Gate) -> float:
     return used / 1e6
 
 
-async def test_a_thousand_that_wait_in_one_daemon_are_all_answered_and_nobody_else_waits_for_them(tmp_path: Path) -> None:
-    async with daemon(tmp_path, patience="10m") as gate, crowd_of(gate) as c, client(gate) as other, people(gate) as person:
+async def test_a_thousand_that_wait_in_one_daemon_are_all_answered_and_nobody_else_waits_for_them(
+    tmp_path: Path,
+) -> None:
+    async with (
+        daemon(tmp_path, patience="10m") as gate,
+        crowd_of(gate) as c,
+        client(gate) as other,
+        people(gate) as person,
+    ):
         await other.begin()
         took, memory, passed = list[float](), list[float](), list[int]()
         for first, number in ((0, 100), (100, 900)):
@@ -75,7 +83,10 @@ def fill(folder: Path, number: int) -> None:
     one = schema.row(plain(created=now, expires=now + 3000), announced=False)
     file_of(folder).parent.mkdir(mode=0o700)
     with store(folder) as opened, opened.database.writing() as db:
-        db.execute(insert(REVIEWS), [{**one, "id": f"rv_{n:024}", "lookup": f"l{n}", "created": now - n / 1000} for n in range(number)])
+        db.execute(
+            insert(REVIEWS),
+            [{**one, "id": f"rv_{n:024}", "lookup": f"l{n}", "created": now - n / 1000} for n in range(number)],
+        )
 
 
 async def test_ten_thousand_that_wait_in_the_store_slow_nothing_down(tmp_path: Path) -> None:
@@ -84,7 +95,11 @@ async def test_ten_thousand_that_wait_in_the_store_slow_nothing_down(tmp_path: P
         folder = tmp_path / str(number)
         folder.mkdir()
         fill(folder, number)
-        async with daemon(folder, set_also={"max_pending_reviews": 20_000}) as gate, client(gate) as c, people(gate) as person:
+        async with (
+            daemon(folder, set_also={"max_pending_reviews": 20_000}) as gate,
+            client(gate) as c,
+            people(gate) as person,
+        ):
             measured.append(await looked_at(gate, c, person))
             await pending_by_metric(gate, number)
     for few, many in zip(*measured, strict=True):
@@ -92,7 +107,8 @@ async def test_ten_thousand_that_wait_in_the_store_slow_nothing_down(tmp_path: P
 
 
 async def looked_at(gate: Gate, c: Client, person: Person) -> list[float]:
-    """Seconds of CPU time for a list, the page's list, the metrics, a new review and its first event, and its verdict."""
+    """Seconds of CPU time for a list, the page's list, the metrics, a new review and its first event, and its
+    verdict."""
     await person.sign_in()
     listing = min([(await spent(gate, person.get("/reviews?state=pending")))[0] for _ in range(3)])
     page = min([(await spent(gate, person.page("/reviews")))[0] for _ in range(3)])
@@ -128,6 +144,7 @@ async def pending_by_metric(gate: Gate, number: int) -> None:
     wanted = f" {float(number)}"
     async with asyncio.timeout(HANGS):
         while not any(
-            line.startswith("samplegate_reviews_pending{") and line.endswith(wanted) for line in (await admin(gate, "/metrics"))[1].splitlines()
+            line.startswith("samplegate_reviews_pending{") and line.endswith(wanted)
+            for line in (await admin(gate, "/metrics"))[1].splitlines()
         ):
             pass

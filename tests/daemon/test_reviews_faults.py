@@ -1,4 +1,5 @@
-"""Reviews through a real daemon whose store fails, and one that is killed, ended or loaded anew while people are asked."""
+"""Reviews through a real daemon whose store fails, and one that is killed, ended or loaded anew while people are
+asked."""
 
 from __future__ import annotations
 
@@ -31,7 +32,9 @@ SLOW = 40.0  # seconds: the bound of what must not hang, on a machine that does 
 
 
 @asynccontextmanager
-async def daemon(folder: Path, eras: str = "legacy+modern", *, set_also: dict[str, Any] | None = None, **wanted: Any) -> AsyncIterator[Gate]:
+async def daemon(
+    folder: Path, eras: str = "legacy+modern", *, set_also: dict[str, Any] | None = None, **wanted: Any
+) -> AsyncIterator[Gate]:
     """A daemon with a page, and with these settings too."""
     arguments = settings(folder, **wanted)
     told = {**json.loads((folder / "settings.yaml").read_text()), **(set_also or {})}
@@ -56,7 +59,9 @@ class Person(People):
             return response.status
 
     async def sign_in(self) -> None:
-        async with self._own.post(f"{self._at}/reviews/sign-in", data={"token": TOKEN}, headers={"origin": self._at}) as response:
+        async with self._own.post(
+            f"{self._at}/reviews/sign-in", data={"token": TOKEN}, headers={"origin": self._at}
+        ) as response:
             assert response.status == 200, await response.text()
 
     async def page(self, path: str) -> str:
@@ -89,7 +94,9 @@ async def people(gate: Gate) -> AsyncIterator[Person]:
     """A person who may decide, at the page too."""
     jar = aiohttp.CookieJar(unsafe=True)  # for cookies of an address
     timeout = aiohttp.ClientTimeout(total=400)  # for what hangs
-    async with aiohttp.ClientSession(headers={"authorization": f"Bearer {TOKEN}"}, timeout=timeout, cookie_jar=jar) as http:
+    async with aiohttp.ClientSession(
+        headers={"authorization": f"Bearer {TOKEN}"}, timeout=timeout, cookie_jar=jar
+    ) as http:
         yield Person(gate, http)
 
 
@@ -149,7 +156,8 @@ async def timed(what: Awaitable[T]) -> tuple[float, T]:
     return time.monotonic() - began, found
 
 
-# -- the store fails -----------------------------------------------------------------------------------------------------------------------
+# -- the store fails
+# ----------------------------------------------------------------------------------------------------------------------
 
 
 @contextlib.contextmanager
@@ -207,7 +215,9 @@ async def waiting(c: Client, person: Person) -> tuple[asyncio.Future[dict[str, A
     return call, await person.pending()
 
 
-async def test_a_store_that_is_locked_leaves_new_requests_unanswered_and_those_that_wait_waiting(tmp_path: Path) -> None:
+async def test_a_store_that_is_locked_leaves_new_requests_unanswered_and_those_that_wait_waiting(
+    tmp_path: Path,
+) -> None:
     async with daemon(tmp_path) as gate, client(gate) as c, client(gate) as other, people(gate) as person:
         call, review = await waiting(c, person)
         with locked(tmp_path):
@@ -224,7 +234,9 @@ async def test_a_store_that_is_locked_leaves_new_requests_unanswered_and_those_t
 
 
 @pytest.mark.parametrize("away", [gone, replaced])
-async def test_a_store_that_goes_away_approves_nothing_and_another_in_its_place_is_used(tmp_path: Path, away: Any) -> None:
+async def test_a_store_that_goes_away_approves_nothing_and_another_in_its_place_is_used(
+    tmp_path: Path, away: Any
+) -> None:
     async with daemon(tmp_path) as gate, client(gate) as c, client(gate) as other, people(gate) as person:
         call, review = await waiting(c, person)
         with away(tmp_path):
@@ -249,7 +261,9 @@ async def test_a_store_that_is_no_database_for_a_while_stops_nothing_but_reviews
         assert ACCEPTED.items() <= said((await timed(call))[1]).items()
 
 
-@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="the size of another process's files can be bounded on Linux only")
+@pytest.mark.skipif(
+    not sys.platform.startswith("linux"), reason="the size of another process's files can be bounded on Linux only"
+)
 async def test_a_store_that_can_grow_no_more_approves_nothing_and_recovers(tmp_path: Path) -> None:
     resource: Any = pytest.importorskip("resource")
     async with daemon(tmp_path) as gate, client(gate) as c, client(gate) as other, people(gate) as person:
@@ -265,7 +279,8 @@ async def test_a_store_that_can_grow_no_more_approves_nothing_and_recovers(tmp_p
         assert ACCEPTED.items() <= said((await timed(call))[1]).items()
 
 
-# -- the daemon goes -----------------------------------------------------------------------------------------------------------------------
+# -- the daemon goes
+# ----------------------------------------------------------------------------------------------------------------------
 
 
 async def test_two_hundred_that_wait_in_a_killed_daemon_are_finished_by_the_next(tmp_path: Path) -> None:
@@ -292,7 +307,9 @@ async def test_two_hundred_that_wait_in_a_killed_daemon_are_finished_by_the_next
         assert (200, 200) == (len(found), len({one.used_by for one in found}))
 
 
-async def test_a_modern_call_that_waits_is_put_off_at_once_when_its_daemon_ends_and_another_finishes_it(tmp_path: Path) -> None:
+async def test_a_modern_call_that_waits_is_put_off_at_once_when_its_daemon_ends_and_another_finishes_it(
+    tmp_path: Path,
+) -> None:
     async with daemon(tmp_path, "modern") as gate, client(gate) as c, people(gate) as person:
         call = asyncio.ensure_future(c.call("modern", 1, **ASK_FORM))
         review = await person.pending()
@@ -310,8 +327,14 @@ async def test_a_modern_call_that_waits_is_put_off_at_once_when_its_daemon_ends_
         assert 1 == len((await person.get("/reviews"))["reviews"])
 
 
-async def test_a_legacy_call_that_waits_is_answered_if_the_verdict_comes_before_the_drain_is_over(tmp_path: Path) -> None:
-    async with daemon(tmp_path, "legacy", set_also={"drain_timeout": 40}) as gate, client(gate) as c, people(gate) as person:
+async def test_a_legacy_call_that_waits_is_answered_if_the_verdict_comes_before_the_drain_is_over(
+    tmp_path: Path,
+) -> None:
+    async with (
+        daemon(tmp_path, "legacy", set_also={"drain_timeout": 40}) as gate,
+        client(gate) as c,
+        people(gate) as person,
+    ):
         call, review = await waiting(c, person)
         gate.process.send_signal(signal.SIGTERM)
         gate.ending = True
@@ -322,8 +345,14 @@ async def test_a_legacy_call_that_waits_is_answered_if_the_verdict_comes_before_
         assert any("all that was under way was answered" in line for line in gate.lines)
 
 
-async def test_a_legacy_call_without_a_verdict_by_the_end_of_the_drain_leaves_its_review_to_the_next_daemon(tmp_path: Path) -> None:
-    async with daemon(tmp_path, "legacy", set_also={"drain_timeout": 1}) as gate, client(gate) as c, people(gate) as person:
+async def test_a_legacy_call_without_a_verdict_by_the_end_of_the_drain_leaves_its_review_to_the_next_daemon(
+    tmp_path: Path,
+) -> None:
+    async with (
+        daemon(tmp_path, "legacy", set_also={"drain_timeout": 1}) as gate,
+        client(gate) as c,
+        people(gate) as person,
+    ):
         call, review = await waiting(c, person)
         assert 0 == await gate.end()
         answer: dict[str, Any] | BaseException = (await asyncio.gather(call, return_exceptions=True))[0]
@@ -345,9 +374,17 @@ STILL = POLICY.replace("TIMEOUT", "20m").replace("PATIENCE", "60s").replace("rul
 
 
 @asynccontextmanager
-async def loaded_anew(folder: Path, policy: str, status: int) -> AsyncIterator[tuple[asyncio.Future[dict[str, Any]], Client]]:
-    """A call whose review somebody approves once another policy is in force, with this status; and a client that comes later."""
-    async with daemon(folder, set_also={"watch": False}) as gate, client(gate) as c, client(gate) as other, people(gate) as person:
+async def loaded_anew(
+    folder: Path, policy: str, status: int
+) -> AsyncIterator[tuple[asyncio.Future[dict[str, Any]], Client]]:
+    """A call whose review somebody approves once another policy is in force, with this status; and a client that comes
+    later."""
+    async with (
+        daemon(folder, set_also={"watch": False}) as gate,
+        client(gate) as c,
+        client(gate) as other,
+        people(gate) as person,
+    ):
         await c.begin()
         call = asyncio.ensure_future(c.call("legacy", 1, **ASK_SAMPLE))
         review, before = await person.pending(), len(gate.lines)

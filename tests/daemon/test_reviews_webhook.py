@@ -1,4 +1,5 @@
-"""Webhooks and commands of a real daemon: a receiver that checks signatures as any would answers at once, later, wrongly, slowly, or not at all."""
+"""Webhooks and commands of a real daemon: a receiver that checks signatures as any would answers at once, later,
+wrongly, slowly, or not at all."""
 
 from __future__ import annotations
 
@@ -83,9 +84,11 @@ async def test_a_receiver_is_told_all_that_it_needs_and_its_answer_is_the_verdic
     answered = ok(json.dumps({**ACCEPT, "by": "robot"}).encode())
     async with endpoint(answered) as hook, daemon(tmp_path, hook) as gate, client(gate) as c, people(gate) as person:
         assert {"action": "accept", "content": CONTENT} == await said(ask(c))
-        (told, *_) = await heard(hook, 1)
+        told, *_ = await heard(hook, 1)
         data = told["data"]
-        assert ["ops", "people", "default", "elicitation"] == [data[name] for name in ("reviewer", "rule", "server", "kind")]
+        assert ["ops", "people", "default", "elicitation"] == [
+            data[name] for name in ("reviewer", "rule", "server", "kind")
+        ]
         assert ("review.opened", True) == (told["type"], "sure?" in json.dumps(data))
         kept = await person.get(f"/reviews/{data['id']}")
         assert ("answered", data["digest"]) == (kept["state"], kept["digest"])
@@ -98,7 +101,9 @@ async def ended(person: People, id: str) -> list[tuple[str, str]]:
     return [(event["door"], event["who"]) for event in history if event["what"] == "answered"]
 
 
-async def callback(told: Mapping[str, Any], *, token: str | None = None, to: Mapping[str, Any] | None = None, **verdict: Any) -> tuple[int, Any]:
+async def callback(
+    told: Mapping[str, Any], *, token: str | None = None, to: Mapping[str, Any] | None = None, **verdict: Any
+) -> tuple[int, Any]:
     """Give a verdict later, as the message says it. ``to``: on the review of another message."""
     where = (to or told)["data"]["callback"]
     headers = {"authorization": f"Bearer {token or told['data']['callback']['token']}"}
@@ -108,7 +113,12 @@ async def callback(told: Mapping[str, Any], *, token: str | None = None, to: Map
 
 
 async def test_a_receiver_that_takes_its_time_gives_the_verdict_by_its_callback_and_once_only(tmp_path: Path) -> None:
-    async with endpoint(answer("202 Accepted")) as hook, daemon(tmp_path, hook) as gate, client(gate) as c, people(gate) as person:
+    async with (
+        endpoint(answer("202 Accepted")) as hook,
+        daemon(tmp_path, hook) as gate,
+        client(gate) as c,
+        people(gate) as person,
+    ):
         call = ask(c)
         (told,) = await heard(hook, 1)
         status, problem = await callback(told, verdict="answer", action="accept", content={"confirm": 7})
@@ -122,7 +132,12 @@ async def test_a_receiver_that_takes_its_time_gives_the_verdict_by_its_callback_
 
 
 async def test_a_callback_opens_no_review_but_its_own(tmp_path: Path) -> None:
-    async with endpoint(answer("202 Accepted")) as hook, daemon(tmp_path, hook) as gate, client(gate) as c, people(gate) as person:
+    async with (
+        endpoint(answer("202 Accepted")) as hook,
+        daemon(tmp_path, hook) as gate,
+        client(gate) as c,
+        people(gate) as person,
+    ):
         calls = [ask(c), ask(c, ASK_SAMPLE)]
         one, other = await heard(hook, 2)
         token = one["data"]["callback"]["token"]
@@ -130,7 +145,10 @@ async def test_a_callback_opens_no_review_but_its_own(tmp_path: Path) -> None:
         assert 401 == (await callback(one, token=f"{token[:-2]}AA", verdict="reject"))[0]
         assert 401 == (await callback(one, token=token + "x", verdict="reject"))[0]
         for path in ("/reviews", f"/reviews/{one['data']['id']}", "/reviews/events"):  # it decides, and reads nothing
-            async with aiohttp.ClientSession(headers={"authorization": f"Bearer {token}"}) as http, http.get(f"{gate.reviews}/v1{path}") as response:
+            async with (
+                aiohttp.ClientSession(headers={"authorization": f"Bearer {token}"}) as http,
+                http.get(f"{gate.reviews}/v1{path}") as response,
+            ):
                 assert 401 == response.status
         assert 2 == len((await person.get("/reviews?state=pending"))["reviews"])
         assert not any(call.done() for call in calls)
@@ -140,7 +158,12 @@ async def test_a_callback_opens_no_review_but_its_own(tmp_path: Path) -> None:
 
 
 async def test_a_get_of_the_callback_decides_nothing(tmp_path: Path) -> None:
-    async with endpoint(answer("202 Accepted")) as hook, daemon(tmp_path, hook) as gate, client(gate) as c, people(gate) as person:
+    async with (
+        endpoint(answer("202 Accepted")) as hook,
+        daemon(tmp_path, hook) as gate,
+        client(gate) as c,
+        people(gate) as person,
+    ):
         call = ask(c)
         (told,) = await heard(hook, 1)
         where = told["data"]["callback"]
@@ -152,7 +175,9 @@ async def test_a_get_of_the_callback_decides_nothing(tmp_path: Path) -> None:
         call.cancel()
 
 
-async def test_what_could_not_be_told_is_told_with_the_same_id_after_the_daemon_was_killed_and_the_receiver_is_up_again(tmp_path: Path) -> None:
+async def test_what_could_not_be_told_is_told_with_the_same_id_after_the_daemon_was_killed_and_the_receiver_is_up_again(
+    tmp_path: Path,
+) -> None:
     async with endpoint(answer("503 Service Unavailable")) as hook:
         async with daemon(tmp_path, hook) as gate, client(gate) as c:
             call = ask(c)
@@ -210,14 +235,18 @@ BAD: dict[str, bytes] = {
     "a redirect to a verdict": answer("307 Temporary Redirect", Location="ELSEWHERE"),
     "a verdict that does not fit": ok(b'{"verdict": "answer", "action": "accept", "content": {"confirm": "yes"}}'),
     "a verdict for another": ok(b'{"verdict": "approve", "digest": "sha256:00"}'),
-    "a verdict twice": ok(b'{"verdict": "reject", "verdict": "answer", "action": "accept", "content": {"confirm": true}}'),
+    "a verdict twice": ok(
+        b'{"verdict": "reject", "verdict": "answer", "action": "accept", "content": {"confirm": true}}'
+    ),
     "an error with a verdict": answer("500 Internal Server Error", json.dumps(ACCEPT).encode()),
     "no http": b"SSH-2.0-OpenSSH_9.6\r\n",
 }
 
 
 @pytest.mark.parametrize("what", [*BAD, "nothing"])
-async def test_a_receiver_that_says_anything_else_has_decided_nothing_and_people_still_can(tmp_path: Path, what: str) -> None:
+async def test_a_receiver_that_says_anything_else_has_decided_nothing_and_people_still_can(
+    tmp_path: Path, what: str
+) -> None:
     async with endpoint(ok(json.dumps(ACCEPT).encode())) as elsewhere, endpoint() as hook:
         if what == "nothing":
             hook.behave = silent
@@ -225,7 +254,7 @@ async def test_a_receiver_that_says_anything_else_has_decided_nothing_and_people
             hook.says = BAD[what].replace(b"ELSEWHERE", elsewhere.url.encode())
         async with daemon(tmp_path, hook) as gate, client(gate) as c, people(gate) as person:
             call = ask(c)
-            (told, *_) = await heard(hook, 1)
+            told, *_ = await heard(hook, 1)
             if what != "nothing":
                 await delivered(gate)
             review = await person.pending(id=told["data"]["id"])
@@ -238,7 +267,11 @@ async def test_a_receiver_that_says_anything_else_has_decided_nothing_and_people
 async def delivered(gate: Gate) -> None:
     """Until something came of a try to tell the receiver."""
     async with asyncio.timeout(BOUND):
-        while not [line for line in (await admin(gate, "/metrics"))[1].splitlines() if line.startswith("samplegate_review_deliveries_total{")]:
+        while not [
+            line
+            for line in (await admin(gate, "/metrics"))[1].splitlines()
+            if line.startswith("samplegate_review_deliveries_total{")
+        ]:
             pass
 
 
@@ -269,13 +302,17 @@ import json, sys
 review = json.load(sys.stdin)
 assert review["reviewer"] == "ops" and review["digest"].startswith("sha256:"), review
 print(json.dumps({"verdict": "answer", "digest": review["digest"], "action": "accept", "content": {"confirm": True}, "by": "program"}))
-"""
+"""  # noqa: E501
 FAILS = 'print(\'{"verdict": "answer", "action": "accept", "content": {"confirm": true}}\'); raise SystemExit(3)'
 
 
 async def test_a_program_that_prints_a_verdict_has_decided(tmp_path: Path) -> None:
     (tmp_path / "decide.py").write_text(DECIDES)
-    async with daemon(tmp_path, command=[sys.executable, "decide.py"]) as gate, client(gate) as c, people(gate) as person:
+    async with (
+        daemon(tmp_path, command=[sys.executable, "decide.py"]) as gate,
+        client(gate) as c,
+        people(gate) as person,
+    ):
         assert {"action": "accept", "content": CONTENT} == await said(ask(c))
         (review,) = (await person.get("/reviews"))["reviews"]
         assert [("command", "program")] == await ended(person, review["id"])
@@ -284,7 +321,11 @@ async def test_a_program_that_prints_a_verdict_has_decided(tmp_path: Path) -> No
 @pytest.mark.parametrize("program", [FAILS, "print('yes')", "import sys; sys.stdout.write('x' * 2_000_000)"])
 async def test_a_program_that_fails_or_says_anything_else_has_decided_nothing(tmp_path: Path, program: str) -> None:
     (tmp_path / "decide.py").write_text(program)
-    async with daemon(tmp_path, command=[sys.executable, "decide.py"]) as gate, client(gate) as c, people(gate) as person:
+    async with (
+        daemon(tmp_path, command=[sys.executable, "decide.py"]) as gate,
+        client(gate) as c,
+        people(gate) as person,
+    ):
         call = ask(c)
         await delivered(gate)
         await person.decide(verdict="answer", action="decline")

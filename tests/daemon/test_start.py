@@ -10,14 +10,20 @@ from pathlib import Path
 from typing import Final
 
 SLOW: Final = frozenset(
-    "aiohttp alembic cryptography detect_secrets jinja2 jsonschema jwt litellm markdown_it mcp mcp_types nh3 sqlalchemy starlette".split()
+    "aiohttp alembic cryptography detect_secrets jinja2 jsonschema jwt litellm markdown_it mcp mcp_types nh3 sqlalchemy"
+    " starlette".split()
 )
 
 
 def imported(folder: Path) -> set[str]:
     """The packages that the daemon imports from its start to its end."""
     (folder / "policy.yaml").write_text("version: 1\nrules: [{name: never, effect: deny}]\n")
-    wanted = {"policy": "policy.yaml", "listen": "127.0.0.1:0", "drain_delay": 0, "servers": {"one": {"command": "cat"}}}
+    wanted = {
+        "policy": "policy.yaml",
+        "listen": "127.0.0.1:0",
+        "drain_delay": 0,
+        "servers": {"one": {"command": "cat"}},
+    }
     (folder / "serve.yaml").write_text(json.dumps(wanted))
     command = [
         sys.executable,
@@ -32,7 +38,9 @@ def imported(folder: Path) -> set[str]:
         str(folder / "s"),
     ]
     lines: list[str] = []
-    with subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True, env={**os.environ, "NOTIFY_SOCKET": ""}) as serve:
+    with subprocess.Popen(
+        command, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True, env={**os.environ, "NOTIFY_SOCKET": ""}
+    ) as serve:
         assert serve.stderr is not None
         for line in serve.stderr:
             lines.append(line)

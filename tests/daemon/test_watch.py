@@ -336,7 +336,9 @@ async def exhausted(folders: Collection[str], stop: asyncio.Event) -> AsyncGener
     yield
 
 
-async def test_where_folders_cannot_be_watched_the_files_are_looked_at_and_it_is_told_once(policy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_where_folders_cannot_be_watched_the_files_are_looked_at_and_it_is_told_once(
+    policy: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(watch, "POLL", 0.01)
     notes: list[Note] = []
     async with watched(policy, notes=notes, notices=exhausted) as seen:

@@ -1,4 +1,5 @@
-"""`samplegate demo` as a user starts it: real processes, the real gate. What it says when something went otherwise, too."""
+"""`samplegate demo` as a user starts it: real processes, the real gate. What it says when something went otherwise,
+too."""
 
 from __future__ import annotations
 
@@ -27,19 +28,36 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.mark.parametrize("name", ["demo.yaml", "demo_cases.yaml"])
 def test_the_policy_in_the_package_is_the_shipped_one(name: str) -> None:
-    assert (ROOT / "policies" / name).read_bytes() == (PACKAGED / name).read_bytes(), f"copy policies/{name} to proxy/samplegate/demo/"
+    assert (ROOT / "policies" / name).read_bytes() == (PACKAGED / name).read_bytes(), (
+        f"copy policies/{name} to proxy/samplegate/demo/"
+    )
 
 
 @pytest.mark.timeout(120)
 def test_the_demo_answers_everything_in_both_eras(folder: Path) -> None:
     environment = os.environ | {"TMPDIR": str(folder)}
-    done = subprocess.run([sys.executable, "-m", "samplegate", "demo"], capture_output=True, text=True, env=environment, timeout=110, check=False)
+    done = subprocess.run(
+        [sys.executable, "-m", "samplegate", "demo"],
+        capture_output=True,
+        text=True,
+        env=environment,
+        timeout=110,
+        check=False,
+    )
     assert (0, "") == (done.returncode, done.stderr)
-    for told in ("legacy era, protocol 2025-11-25", "modern era, protocol 2026-07-28", "a model may classify the risk", '"mcpServers"', "failed: "):
+    for told in (
+        "legacy era, protocol 2025-11-25",
+        "modern era, protocol 2026-07-28",
+        "a model may classify the risk",
+        '"mcpServers"',
+        "failed: ",
+    ):
         assert told in done.stdout
     logs = sorted(folder.glob("samplegate-demo-*/decisions-*.jsonl"))
     assert ["decisions-legacy.jsonl", "decisions-modern.jsonl"] == [log.name for log in logs]
-    assert [["allow", "answer", "allow"]] * 2 == [[json.loads(line)["effect"] for line in log.read_text("utf-8").splitlines()] for log in logs]
+    assert [["allow", "answer", "allow"]] * 2 == [
+        [json.loads(line)["effect"] for line in log.read_text("utf-8").splitlines()] for log in logs
+    ]
 
 
 @pytest.mark.timeout(120)

@@ -84,10 +84,17 @@ def until_it_waits(started: subprocess.Popen[str]) -> str:
 @pytest.mark.timeout(240)
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="what runs is read from /proc")
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-def test_who_breaks_off_leaves_no_process_and_no_file(environment: Mapping[str, str], tmp_path: Path, number: signal.Signals) -> None:
+def test_who_breaks_off_leaves_no_process_and_no_file(
+    environment: Mapping[str, str], tmp_path: Path, number: signal.Signals
+) -> None:
     """As `timeout` does it, which signals the program and then the group that it is of."""
     with subprocess.Popen(
-        COMMAND, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=dict(environment), start_new_session=True
+        COMMAND,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=dict(environment),
+        start_new_session=True,
     ) as started:
         said = until_it_waits(started)
         children = family(started.pid)
@@ -104,7 +111,9 @@ def test_who_breaks_off_leaves_no_process_and_no_file(environment: Mapping[str, 
 @pytest.mark.timeout(240)
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="what runs is read from /proc")
 def test_a_terminal_that_is_gone_keeps_nothing_alive(environment: Mapping[str, str], tmp_path: Path) -> None:
-    with subprocess.Popen(COMMAND, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=dict(environment)) as started:
+    with subprocess.Popen(
+        COMMAND, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=dict(environment)
+    ) as started:
         until_it_waits(started)
         children = family(started.pid)
         assert started.stdout is not None
@@ -158,7 +167,9 @@ def test_what_the_gate_wrote_is_kept_on_request_only(
     assert (left, keep) == (told, bool(left))
 
 
-def test_a_gate_that_does_not_start_says_why(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_gate_that_does_not_start_says_why(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setattr(review, "POLICY", tmp_path / "none.yaml")
     monkeypatch.setenv("PYTHONPATH", str(ROOT / "proxy"))
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
@@ -183,7 +194,14 @@ class Listener:
 
             def _answer(self) -> None:
                 length = int(self.headers.get("content-length", 0))
-                asked.append((self.command, self.path, self.headers["authorization"], json.loads(self.rfile.read(length) or b"null")))
+                asked.append(
+                    (
+                        self.command,
+                        self.path,
+                        self.headers["authorization"],
+                        json.loads(self.rfile.read(length) or b"null"),
+                    )
+                )
                 self.send_response(status)
                 self.end_headers()
                 self.wfile.write(body)
@@ -231,6 +249,8 @@ def test_an_error_is_told_and_is_no_answer(listener: Listener) -> None:
         (Seen(structured={"text": "hi"}), '{"text": "hi"}'),
     ],
 )
-def test_what_the_server_got_is_told_whatever_it_was(said: Seen | None, told: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_the_server_got_is_told_whatever_it_was(
+    said: Seen | None, told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     review._tell_got([said, said])
     assert 2 == capsys.readouterr().out.count(told)

@@ -35,7 +35,9 @@ class Answers:
 
     async def sample(self, context: Any, params: CreateMessageRequestParams) -> CreateMessageResult:
         self.asked.append(params)
-        return CreateMessageResult(role="assistant", model="m", content=TextContent(text="all is well"), stop_reason="endTurn")
+        return CreateMessageResult(
+            role="assistant", model="m", content=TextContent(text="all is well"), stop_reason="endTurn"
+        )
 
     async def elicit(self, context: Any, params: ElicitRequestParams) -> ElicitResult:
         self.asked.append(params)
@@ -44,7 +46,9 @@ class Answers:
 
 async def called(call: tuple[str, dict[str, str]], era: Era, answers: Answers) -> CallToolResult:
     with anyio.fail_after(20):
-        async with Client(build(), mode=MODES[era], sampling_callback=answers.sample, elicitation_callback=answers.elicit) as client:
+        async with Client(
+            build(), mode=MODES[era], sampling_callback=answers.sample, elicitation_callback=answers.elicit
+        ) as client:
             return await client.call_tool(*call)
 
 

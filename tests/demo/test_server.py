@@ -1,4 +1,5 @@
-"""The demo's server against the SDK's own client, which answers for itself here: what the server does is not the gate's doing."""
+"""The demo's server against the SDK's own client, which answers for itself here: what the server does is not the gate's
+doing."""
 
 from __future__ import annotations
 
@@ -9,7 +10,14 @@ from typing import Any
 import anyio
 import pytest
 from mcp import Client
-from mcp_types import CallToolResult, CreateMessageRequestParams, CreateMessageResult, ElicitRequestParams, ElicitResult, TextContent
+from mcp_types import (
+    CallToolResult,
+    CreateMessageRequestParams,
+    CreateMessageResult,
+    ElicitRequestParams,
+    ElicitResult,
+    TextContent,
+)
 
 from samplegate.demo import database
 from samplegate.demo.client import MODES, TOOL, Era
@@ -46,7 +54,9 @@ def path(tmp_path: Path) -> Path:
 
 async def purge(path: Path, era: Era, answers: Answers) -> CallToolResult:
     with anyio.fail_after(20):
-        async with Client(build(path), mode=MODES[era], sampling_callback=answers.sample, elicitation_callback=answers.elicit) as client:
+        async with Client(
+            build(path), mode=MODES[era], sampling_callback=answers.sample, elicitation_callback=answers.elicit
+        ) as client:
             return await client.call_tool(TOOL, {"ticket": "T-1"})
 
 
@@ -79,7 +89,9 @@ async def test_it_asks_three_times_and_deletes(path: Path, era: Era) -> None:
     [("decline", None), ("cancel", None), ("accept", {"confirm": False, "reason": "not today"})],
     ids=["decline", "cancel", "no"],
 )
-async def test_without_a_confirmation_nothing_is_deleted(path: Path, era: Era, action: str, content: Mapping[str, Any] | None) -> None:
+async def test_without_a_confirmation_nothing_is_deleted(
+    path: Path, era: Era, action: str, content: Mapping[str, Any] | None
+) -> None:
     result = await purge(path, era, Answers(action, content))
     assert result.is_error
     assert len(database.USERS) == len(database.names(path))

@@ -13,7 +13,9 @@ from tests.deploy.programs import DEPLOY
 
 BOARD: Final[dict[str, Any]] = json.loads((DEPLOY / "grafana" / "samplegate.json").read_text("utf-8"))
 PANELS: Final[list[dict[str, Any]]] = [panel for panel in BOARD["panels"] if panel["type"] != "row"]
-VARIABLES: Final[list[dict[str, Any]]] = [variable for variable in BOARD["templating"]["list"] if variable["type"] == "query"]
+VARIABLES: Final[list[dict[str, Any]]] = [
+    variable for variable in BOARD["templating"]["list"] if variable["type"] == "query"
+]
 SET: Final = {"__rate_interval": "15s", "__range": "60s", "job": "samplegate", "instance": ".*", "server": ".*"}
 
 

@@ -1,4 +1,5 @@
-"""Programs of the system that these tests run, as packages.txt lists them. A missing one fails its tests: it is never left out in silence."""
+"""Programs of the system that these tests run, as packages.txt lists them. A missing one fails its tests: it is never
+left out in silence."""
 
 from __future__ import annotations
 
@@ -26,7 +27,9 @@ def program(name: str) -> str:
     """Where a program of packages.txt is; fails the test that asks where it is nowhere."""
     found = shutil.which(name)
     if found is None:
-        pytest.fail(f"{name}: is not on the PATH; install Debian's package {packages()[name]}, or run 'make packages' as root")
+        pytest.fail(
+            f"{name}: is not on the PATH; install Debian's package {packages()[name]}, or run 'make packages' as root"
+        )
     return found
 
 
@@ -38,9 +41,17 @@ def locked(name: str) -> str:
     return str(found)
 
 
-def run(*command: str | Path, input: bytes | None = None, seconds: float = 30.0, env: Mapping[str, str] | None = None) -> tuple[int, str]:
+def run(
+    *command: str | Path, input: bytes | None = None, seconds: float = 30.0, env: Mapping[str, str] | None = None
+) -> tuple[int, str]:
     """Run it to its end: its exit code, and what it said on both outputs."""
     done = subprocess.run(
-        [str(word) for word in command], input=input, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=seconds, check=False, env=env
+        [str(word) for word in command],
+        input=input,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        timeout=seconds,
+        check=False,
+        env=env,
     )
     return done.returncode, done.stdout.decode()

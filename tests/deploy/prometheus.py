@@ -46,7 +46,9 @@ class Prometheus:
     async def values(self, query: str, *, now: float | None = None, seconds: int = 0) -> list[float]:
         """The numbers that a query gives at a time, or over the seconds before, by steps of one; NaN is none."""
         if seconds and now is not None:
-            found = (await self.api("query_range", query=query, start=str(now - seconds), end=str(now), step="1"))["result"]
+            found = (await self.api("query_range", query=query, start=str(now - seconds), end=str(now), step="1"))[
+                "result"
+            ]
             numbers = [float(value) for series in found for _, value in series["values"]]
         else:
             found = (await self.api("query", query=query))["result"]
@@ -66,7 +68,8 @@ async def scraping(folder: Path, target: str) -> AsyncIterator[Prometheus]:
     (folder / "prometheus.yml").write_text(config(target), "utf-8")
     at = f"127.0.0.1:{free_port()}"
     process = await asyncio.create_subprocess_exec(
-        program("prometheus"), f"--config.file={folder}/prometheus.yml", f"--storage.tsdb.path={folder}/data", f"--web.listen-address={at}",
+        program("prometheus"), f"--config.file={folder}/prometheus.yml", f"--storage.tsdb.path={folder}/data",
+        f"--web.listen-address={at}",
         stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.PIPE,
     )  # fmt: skip
     ready = asyncio.Event()

@@ -1,4 +1,5 @@
-"""The alerts, told by Debian's promtool: each fires where it should, says what it is about, and stays silent where all is well."""
+"""The alerts, told by Debian's promtool: each fires where it should, says what it is about, and stays silent where all
+is well."""
 
 from __future__ import annotations
 
@@ -18,7 +19,8 @@ UP: Final = {f"up{{{GATE}}}": "1x120"}
 
 
 class Case(msgspec.Struct, frozen=True):
-    """Series by name, as promtool writes values a minute apart; what fires at a minute: the labels besides severity, and the summary."""
+    """Series by name, as promtool writes values a minute apart; what fires at a minute: the labels besides severity,
+    and the summary."""
 
     alert: str
     series: dict[str, str]
@@ -48,11 +50,15 @@ def often(name: str, good: dict[str, str], bad: dict[str, str], share: int, **la
 
 
 def statuses(share: int) -> dict[str, str]:
-    return often("http_requests_total", {"status": "2xx"}, {"status": "5xx"}, share, server="s", era="modern", method="call")
+    return often(
+        "http_requests_total", {"status": "2xx"}, {"status": "5xx"}, share, server="s", era="modern", method="call"
+    )
 
 
 def outcomes(share: int) -> dict[str, str]:
-    return often("requests_total", {"outcome": "answered"}, {"outcome": "unanswered"}, share, server="s", kind="sampling")
+    return often(
+        "requests_total", {"outcome": "answered"}, {"outcome": "unanswered"}, share, server="s", kind="sampling"
+    )
 
 
 def calls(share: int, failure: str = "refused") -> dict[str, str]:
@@ -78,7 +84,13 @@ UNPRICED: Final = metric("unpriced_calls_total", server="s", model="m", rule="r"
 FIRING: Final = [
     Case("SamplegateDown", {f"up{{{GATE}}}": "1x10 0x10"}, 13, OF_GATE, "a:1 cannot be scraped"),
     Case("SamplegateAbsent", {}, 6, {"job": "samplegate"}, "no gate is scraped at all"),
-    Case("SamplegateDecisionLogFailing", {metric("decision_log_failing"): "0x5 1x5"}, 8, OF_GATE, "a:1 cannot record decisions"),
+    Case(
+        "SamplegateDecisionLogFailing",
+        {metric("decision_log_failing"): "0x5 1x5"},
+        8,
+        OF_GATE,
+        "a:1 cannot record decisions",
+    ),
     Case(
         "SamplegateRecordsLost",
         {metric("records_failed_total", server="s"): FIRST},
@@ -95,7 +107,10 @@ FIRING: Final = [
     ),
     Case(
         "SamplegatePoliciesDiffer",
-        {metric("policy_info", hash="1"): "1x120", 'samplegate_policy_info{job="samplegate",instance="b:1",hash="2"}': "1x120"},
+        {
+            metric("policy_info", hash="1"): "1x120",
+            'samplegate_policy_info{job="samplegate",instance="b:1",hash="2"}': "1x120",
+        },
         20,
         {"job": "samplegate"},
         "2 policies are in force in one job",
@@ -109,9 +124,21 @@ FIRING: Final = [
     ),
     Case("SamplegateServerNotStarting", {FAILED: FIRST}, 63, {**OF_SERVER, "how": "failed"}, "server s does not start"),
     Case("SamplegateServerNotStarting", {FAILED: AGAIN}, 63, {**OF_SERVER, "how": "failed"}, "server s does not start"),
-    Case("SamplegateServerDying", {metric("children_restarted_total", server="s"): "0+1x120"}, 20, OF_SERVER, "server s dies again and again"),
+    Case(
+        "SamplegateServerDying",
+        {metric("children_restarted_total", server="s"): "0+1x120"},
+        20,
+        OF_SERVER,
+        "server s dies again and again",
+    ),
     Case("SamplegateServerErrors", statuses(10), 20, OF_CALLS, "10% of requests to s fail"),
-    Case("SamplegateBusy", {metric("http_refused_total", server="s", reason="busy"): "0+1x120"}, 20, {"instance": "a:1"}, "a:1 turns clients away"),
+    Case(
+        "SamplegateBusy",
+        {metric("http_refused_total", server="s", reason="busy"): "0+1x120"},
+        20,
+        {"instance": "a:1"},
+        "a:1 turns clients away",
+    ),
     Case(
         "SamplegateCallersRefused",
         {metric("http_refused_total", server="s", reason="auth"): "0+120x120"},
@@ -120,11 +147,21 @@ FIRING: Final = [
         "a:1 refuses more than one request a second for their token",
     ),
     Case(
-        "SamplegateIssuerKeys", {KEYS: FIRST}, 70, {**OF_GATE, "result": "failed"}, "a:1 cannot fetch the keys that callers' tokens are signed with"
+        "SamplegateIssuerKeys",
+        {KEYS: FIRST},
+        70,
+        {**OF_GATE, "result": "failed"},
+        "a:1 cannot fetch the keys that callers' tokens are signed with",
     ),
     Case("SamplegateUnanswered", outcomes(30), 40, OF_CALLS, "30% of what s asks is not answered"),
     Case("SamplegateModelFailing", calls(50), 20, {"instance": "a:1", "model": "m"}, "50% of calls of model m fail"),
-    Case("SamplegateUnpriced", {UNPRICED: FIRST}, 63, {**OF_SERVER, "model": "m", "rule": "r"}, "calls of model m have no known price"),
+    Case(
+        "SamplegateUnpriced",
+        {UNPRICED: FIRST},
+        63,
+        {**OF_SERVER, "model": "m", "rule": "r"},
+        "calls of model m have no known price",
+    ),
     Case(
         "SamplegateLimitNearlyUsed",
         {metric("limit_warnings_total", limit="l"): FIRST},
@@ -132,7 +169,13 @@ FIRING: Final = [
         {**OF_GATE, "limit": "l"},
         "limit l came over its warn_at",
     ),
-    Case("SamplegateLimitsUnavailable", {GONE: FIRST}, 63, {**OF_GATE, "limit": "l", "result": "unavailable"}, "limit l cannot be asked"),
+    Case(
+        "SamplegateLimitsUnavailable",
+        {GONE: FIRST},
+        63,
+        {**OF_GATE, "limit": "l", "result": "unavailable"},
+        "limit l cannot be asked",
+    ),
     Case("SamplegateEventLoopLate", lag(10), 30, {"instance": "a:1"}, "a:1 is late by 235ms"),
 ]
 SILENT: Final = [
@@ -141,7 +184,11 @@ SILENT: Final = [
     Case("SamplegateDecisionLogFailing", {metric("decision_log_failing"): "0x120"}, 60),
     Case("SamplegateRecordsLost", {metric("records_failed_total", server="s"): "3x120"}, 60),
     Case("SamplegateReloadRefused", {metric("reload_last_success"): "0x5 1x20"}, 9),
-    Case("SamplegatePoliciesDiffer", {metric("policy_info", hash="1"): "1x10 _x110", metric("policy_info", hash="2"): "_x11 1x100"}, 20),
+    Case(
+        "SamplegatePoliciesDiffer",
+        {metric("policy_info", hash="1"): "1x10 _x110", metric("policy_info", hash="2"): "_x11 1x100"},
+        20,
+    ),
     Case("SamplegateFault", {metric("rounds_failed_total", server="s", door="push"): FIRST}, 90),
     Case("SamplegateServerNotStarting", {metric("children_exited_total", server="s", how="asked"): "0+1x120"}, 60),
     Case("SamplegateServerDying", {metric("children_restarted_total", server="s"): "0x10 1x100"}, 20),
@@ -173,14 +220,18 @@ def asked(case: Case) -> dict[str, Any]:
     return {
         "interval": "1m",
         "input_series": [{"series": series, "values": values} for series, values in case.all.items()],
-        "alert_rule_test": [{"eval_time": f"{case.at}m", "alertname": case.alert, "exp_alerts": [] if case.labels is None else [fires]}],
+        "alert_rule_test": [
+            {"eval_time": f"{case.at}m", "alertname": case.alert, "exp_alerts": [] if case.labels is None else [fires]}
+        ],
     }
 
 
 @pytest.mark.parametrize("cases", [FIRING, SILENT], ids=["fires", "is silent"])
 def test_each_alert_fires_where_it_should_and_only_there(cases: list[Case], tmp_path: Path) -> None:
     at = tmp_path / "tests.yml"
-    at.write_text(yaml.safe_dump({"rule_files": [str(FOLDER / "alerts.yml")], "tests": [asked(case) for case in cases]}))
+    at.write_text(
+        yaml.safe_dump({"rule_files": [str(FOLDER / "alerts.yml")], "tests": [asked(case) for case in cases]})
+    )
     code, said = run(program("promtool"), "test", "rules", at)
     assert 0 == code, said
     assert {case.alert for case in cases} == rules().keys()

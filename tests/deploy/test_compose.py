@@ -1,4 +1,5 @@
-"""The compose file: it fits its schema, what it mounts is there, nothing of it is open to other machines, and its settings start a daemon."""
+"""The compose file: it fits its schema, what it mounts is there, nothing of it is open to other machines, and its
+settings start a daemon."""
 
 from __future__ import annotations
 
@@ -49,21 +50,34 @@ def test_secrets_are_files_that_are_not_committed() -> None:
     files = [secret["file"] for secret in COMPOSE["secrets"].values()]
     assert {"./secrets"} == {os.path.dirname(file) for file in files}  # noqa: PTH120
     assert "deploy/secrets/" in (ROOT / ".gitignore").read_text("utf-8").split()
-    assert [] == [line for line in FILE.read_text("utf-8").splitlines() if re.search(r"(?i)(password|token|key)\w*: *[\"']?\w{8}", line)]
+    assert [] == [
+        line
+        for line in FILE.read_text("utf-8").splitlines()
+        if re.search(r"(?i)(password|token|key)\w*: *[\"']?\w{8}", line)
+    ]
 
 
 def test_a_stop_leaves_the_drain_its_time() -> None:
-    assert int(SERVICES["gate"]["stop_grace_period"].removesuffix("s")) > ServeSettings().drain_delay + ServeSettings().drain_timeout + 10
+    assert (
+        int(SERVICES["gate"]["stop_grace_period"].removesuffix("s"))
+        > ServeSettings().drain_delay + ServeSettings().drain_timeout + 10
+    )
 
 
 def test_prometheus_scrapes_the_gate_where_the_image_listens_and_grafana_asks_prometheus() -> None:
     (job,) = yaml.safe_load((DEPLOY / "prometheus/prometheus.yml").read_text("utf-8"))["scrape_configs"]
     (at,) = re.findall(r"SAMPLEGATE_ADMIN_LISTEN=0\.0\.0\.0:(\d+)", (DEPLOY / "Dockerfile").read_text("utf-8"))
     assert [f"gate:{at}"] == job["static_configs"][0]["targets"]
-    (source,) = yaml.safe_load((DEPLOY / "grafana/provisioning/datasources/prometheus.yaml").read_text("utf-8"))["datasources"]
+    (source,) = yaml.safe_load((DEPLOY / "grafana/provisioning/datasources/prometheus.yaml").read_text("utf-8"))[
+        "datasources"
+    ]
     assert ("prometheus", "http://prometheus:9090") == (source["type"], source["url"])
-    (provider,) = yaml.safe_load((DEPLOY / "grafana/provisioning/dashboards/samplegate.yaml").read_text("utf-8"))["providers"]
-    assert f"./grafana/samplegate.json:{provider['options']['path']}/samplegate.json:ro" in SERVICES["grafana"]["volumes"]
+    (provider,) = yaml.safe_load((DEPLOY / "grafana/provisioning/dashboards/samplegate.yaml").read_text("utf-8"))[
+        "providers"
+    ]
+    assert (
+        f"./grafana/samplegate.json:{provider['options']['path']}/samplegate.json:ro" in SERVICES["grafana"]["volumes"]
+    )
 
 
 def mounted(folder: Path) -> Path:
@@ -86,7 +100,9 @@ def mounted(folder: Path) -> Path:
 
 @pytest.mark.anyio
 @pytest.mark.timeout(120)
-async def test_what_compose_starts_is_healthy_and_answers_what_the_server_asks_by_the_shipped_policy(tmp_path: Path) -> None:
+async def test_what_compose_starts_is_healthy_and_answers_what_the_server_asks_by_the_shipped_policy(
+    tmp_path: Path,
+) -> None:
     async with serving(tmp_path, "--settings", str(mounted(tmp_path))) as gate:
         at = gate.admin.removeprefix("http://")
         assert [(0, ""), (0, "")] == [healthy(check, at) for check in (of_compose(), of_image())]
@@ -102,7 +118,9 @@ def of_compose() -> list[str]:
 
 
 def of_image() -> list[str]:
-    (check,) = re.findall(r"HEALTHCHECK .*\n? *CMD (\[.*\])", (DEPLOY / "Dockerfile").read_text("utf-8").replace("\\\n", ""))
+    (check,) = re.findall(
+        r"HEALTHCHECK .*\n? *CMD (\[.*\])", (DEPLOY / "Dockerfile").read_text("utf-8").replace("\\\n", "")
+    )
     command: list[str] = json.loads(check)
     return command
 
@@ -110,11 +128,15 @@ def of_image() -> list[str]:
 def healthy(check: list[str], at: str) -> tuple[int, str]:
     """What a health check says of the listener at an address, in place of the image's own."""
     assert "python" == check[0]
-    code, said = run(sys.executable, *[word.replace("127.0.0.1:9464", at) for word in check[1:]], env={"SAMPLEGATE_ADMIN_LISTEN": at})
+    code, said = run(
+        sys.executable, *[word.replace("127.0.0.1:9464", at) for word in check[1:]], env={"SAMPLEGATE_ADMIN_LISTEN": at}
+    )
     return code, "" if code else said
 
 
 async def purged(c: Client, era: str) -> dict[str, Any]:
     if era == "legacy":
         await c.begin()
-    return await (c.legacy if era == "legacy" else c.modern)("tools/call", 1, name="purge_inactive_users", arguments={"ticket": "T1"})
+    return await (c.legacy if era == "legacy" else c.modern)(
+        "tools/call", 1, name="purge_inactive_users", arguments={"ticket": "T1"}
+    )

@@ -1,4 +1,5 @@
-"""The dashboard: well-formed, and about metrics that there are; every query of it and of the alerts is run by a real Prometheus on a real daemon."""
+"""The dashboard: well-formed, and about metrics that there are; every query of it and of the alerts is run by a real
+Prometheus on a real daemon."""
 
 from __future__ import annotations
 
@@ -52,7 +53,13 @@ MAY_BE_EMPTY: Final = {
     ("Decision log", "A"),
 }
 """What shows something only where something is wrong, or where a provider is asked: by panel, or by panel and query."""
-OTHERS: Final = {"up", *(f"process_{name}" for name in ("resident_memory_bytes", "cpu_seconds_total", "open_fds", "max_fds", "start_time_seconds"))}
+OTHERS: Final = {
+    "up",
+    *(
+        f"process_{name}"
+        for name in ("resident_memory_bytes", "cpu_seconds_total", "open_fds", "max_fds", "start_time_seconds")
+    ),
+}
 
 
 def alerts() -> list[dict[str, Any]]:
@@ -61,7 +68,9 @@ def alerts() -> list[dict[str, Any]]:
     return found
 
 
-TEXTS: Final = [(query.panel, query.text) for query in queries()] + [(alert["alert"], alert["expr"]) for alert in alerts()]
+TEXTS: Final = [(query.panel, query.text) for query in queries()] + [
+    (alert["alert"], alert["expr"]) for alert in alerts()
+]
 
 
 def test_every_panel_says_what_it_shows_and_takes_its_source_from_the_variable() -> None:
@@ -73,7 +82,9 @@ def test_every_panel_says_what_it_shows_and_takes_its_source_from_the_variable()
 
 
 def test_ids_and_titles_stand_once_and_no_panel_covers_another() -> None:
-    ids = Counter(panel["id"] for panel in BOARD["panels"]) + Counter((panel["title"], panel["type"]) for panel in PANELS)
+    ids = Counter(panel["id"] for panel in BOARD["panels"]) + Counter(
+        (panel["title"], panel["type"]) for panel in PANELS
+    )
     cells = Counter(
         (x, y)
         for at in (panel["gridPos"] for panel in BOARD["panels"])
@@ -99,7 +110,8 @@ def _series(name: str, type: str) -> list[str]:
 
 @pytest.mark.parametrize("metric", METRICS, ids=lambda metric: metric.name)
 def test_every_metric_is_shown_somewhere(metric: Any) -> None:
-    if metric.name not in ("samplegate_build_info", "samplegate_shadow_decisions_total"):  # a variable's source; a trial of rules is for `report`
+    # a variable's source; a trial of rules is for `report`
+    if metric.name not in ("samplegate_build_info", "samplegate_shadow_decisions_total"):
         assert any(name in text for _, text in TEXTS for name in _series(metric.name, metric.type))
 
 
@@ -119,14 +131,21 @@ def write(folder: Path) -> Path:
     command, *arguments = asking("legacy+modern")
     servers = {"one": {"command": command, "args": arguments}, "broken": {"command": str(folder / "broken")}}
     callers = {"tokens": [{"name": "ci", "sha256": hashlib.sha256(TOKEN.encode()).hexdigest()}]}
-    settings = {"policy": "policy.yaml", "servers": servers, "callers": callers, "admin_token_file": "token", "watch": False}
+    settings = {
+        "policy": "policy.yaml",
+        "servers": servers,
+        "callers": callers,
+        "admin_token_file": "token",
+        "watch": False,
+    }
     at = folder / "samplegate.yaml"
     at.write_text(json.dumps(settings))
     return at
 
 
 async def use(gate: Gate, folder: Path) -> AsyncGenerator[None]:
-    """What clients and operators do, a turn each time: calls in both eras, answered, denied and lost; a reload, taken or refused."""
+    """What clients and operators do, a turn each time: calls in both eras, answered, denied and lost; a reload, taken
+    or refused."""
     async with AsyncExitStack() as stack:
         legacy, modern, broken, stranger = [
             await stack.enter_async_context(client(gate, f"/servers/{name}/mcp", token=token))
@@ -146,7 +165,8 @@ async def use(gate: Gate, folder: Path) -> AsyncGenerator[None]:
 
 
 async def answered(c: Client, era: str, turn: int) -> None:
-    """A model's answer, a form that is filled in, one that is denied and one that a person refuses; a server that has just died is not asked."""
+    """A model's answer, a form that is filled in, one that is denied and one that a person refuses; a server that has
+    just died is not asked."""
     sampled = await c.call(era, f"{turn}a", **ASK_SAMPLE)
     if "from a model" in str(sampled):
         await c.call(era, f"{turn}b", **ASK_FORM)
@@ -163,7 +183,11 @@ async def refused(c: Client) -> None:
 async def without_data(prometheus: Prometheus, wanted: list[Query]) -> list[Query]:
     """Those of the queries that give nothing yet. Raises AssertionError where one is an error."""
     now = time.time()
-    return [query for query in wanted if not await prometheus.values(filled(query.text), now=now, seconds=30 if query.over else 0)]
+    return [
+        query
+        for query in wanted
+        if not await prometheus.values(filled(query.text), now=now, seconds=30 if query.over else 0)
+    ]
 
 
 @pytest.mark.real
@@ -171,7 +195,10 @@ async def without_data(prometheus: Prometheus, wanted: list[Query]) -> list[Quer
 @pytest.mark.timeout(180)
 async def test_a_real_prometheus_answers_every_query_and_shows_what_must_be_seen(tmp_path: Path) -> None:
     settings = write(tmp_path)
-    async with serving(tmp_path, "--settings", str(settings)) as gate, scraping(tmp_path, gate.admin.removeprefix("http://")) as prometheus:
+    async with (
+        serving(tmp_path, "--settings", str(settings)) as gate,
+        scraping(tmp_path, gate.admin.removeprefix("http://")) as prometheus,
+    ):
         missing = [query for query in queries() if not {query.panel, (query.panel, query.ref)} & MAY_BE_EMPTY]
         try:
             async with asyncio.timeout(BOUND), aclosing(use(gate, tmp_path)) as turns:
@@ -181,7 +208,10 @@ async def test_a_real_prometheus_answers_every_query_and_shows_what_must_be_seen
                         break
         except TimeoutError:
             said = "\n".join(gate.lines[-40:])
-            pytest.fail(f"no data came for {[(query.panel, query.ref, filled(query.text)) for query in missing]}; the daemon said:\n{said}")
+            pytest.fail(
+                f"no data came for {[(query.panel, query.ref, filled(query.text)) for query in missing]}; the daemon"
+                f" said:\n{said}"
+            )
         await without_data(prometheus, queries())
         await the_rules_are_well(prometheus)
         await the_variables_have_values(prometheus)
@@ -206,7 +236,10 @@ async def the_variables_have_values(prometheus: Prometheus) -> None:
 @pytest.mark.timeout(120)
 async def test_promtool_has_nothing_to_say_about_what_is_scraped(tmp_path: Path) -> None:
     promtool = program("promtool")
-    async with serving(tmp_path, "--settings", str(write(tmp_path))) as gate, client(gate, "/servers/one/mcp", token=TOKEN) as c:
+    async with (
+        serving(tmp_path, "--settings", str(write(tmp_path))) as gate,
+        client(gate, "/servers/one/mcp", token=TOKEN) as c,
+    ):
         await answered(c, "modern", 1)
         _, text = await admin(gate, "/metrics")
     assert "samplegate_requests_total{" in text

@@ -1,4 +1,5 @@
-"""The container file: a linter finds nothing wrong, and what it copies is there and makes a wheel of all there is. No image is built."""
+"""The container file: a linter finds nothing wrong, and what it copies is there and makes a wheel of all there is. No
+image is built."""
 
 from __future__ import annotations
 
@@ -17,7 +18,9 @@ FILE: Final = DEPLOY / "Dockerfile"
 LINES: Final = re.sub(r"\\\n\s*", "", re.sub(r"^#.*\n", "", FILE.read_text("utf-8"), flags=re.MULTILINE)).splitlines()
 LAST: Final = LINES[max(i for i, line in enumerate(LINES) if line.startswith("FROM ")) :]
 """The stage that becomes the image."""
-IGNORED: Final = [line for line in (ROOT / ".dockerignore").read_text("utf-8").splitlines() if line and not line.startswith("#")]
+IGNORED: Final = [
+    line for line in (ROOT / ".dockerignore").read_text("utf-8").splitlines() if line and not line.startswith("#")
+]
 
 
 def of(instruction: str, lines: list[str]) -> list[str]:
@@ -49,12 +52,16 @@ def test_nothing_goes_in_but_what_is_copied() -> None:
 def test_everything_that_is_installed_has_a_hash_or_is_ours() -> None:
     installs = [words for words in of("RUN", LINES) if "install" in words and "pip" in words]
     assert 3 == len(installs)
-    assert [] == [words for words in installs if "--require-hashes" not in words and "--no-deps --no-index" not in words]
+    assert [] == [
+        words for words in installs if "--require-hashes" not in words and "--no-deps --no-index" not in words
+    ]
 
 
 def test_the_image_is_nobodys_root_and_ends_by_sigterm() -> None:
     assert (["10001:10001"], ["SIGTERM"]) == (of("USER", LAST), of("STOPSIGNAL", LAST))
-    assert ["python:3.11."] == [name[: len("python:3.11.")] for name in of("FROM", LINES) if not name.startswith("base")]
+    assert ["python:3.11."] == [
+        name[: len("python:3.11.")] for name in of("FROM", LINES) if not name.startswith("base")
+    ]
 
 
 def test_no_name_of_a_registry_and_no_secret_stands_there() -> None:
@@ -71,5 +78,9 @@ def test_what_is_copied_makes_a_wheel_of_the_whole_package(tmp_path: Path) -> No
     code, said = run("/bin/sh", "-c", f'cd "$0" && exec {sys.executable} -c "{build}"', tmp_path, seconds=100)
     assert 0 == code, said
     listed = run(sys.executable, "-m", "zipfile", "-l", tmp_path / said.split()[-1])[1]
-    assert [] == [path.name for path in (ROOT / "proxy/samplegate").rglob("*.py") if path.relative_to(ROOT / "proxy").as_posix() not in listed]
+    assert [] == [
+        path.name
+        for path in (ROOT / "proxy/samplegate").rglob("*.py")
+        if path.relative_to(ROOT / "proxy").as_posix() not in listed
+    ]
     assert [] == [name for name in ("demo/demo.yaml", "web/openapi.yaml") if name not in listed]

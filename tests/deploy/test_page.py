@@ -31,7 +31,9 @@ def test_every_file_that_the_page_names_is_there() -> None:
 
 
 def test_the_page_names_every_thing_in_the_folder() -> None:
-    shipped = [path.name for path in DEPLOY.iterdir() if path.name not in ("README.md", "secrets", "compose", "__pycache__")]
+    shipped = [
+        path.name for path in DEPLOY.iterdir() if path.name not in ("README.md", "secrets", "compose", "__pycache__")
+    ]
     assert [] == [name for name in shipped if f"]({name}" not in PAGE]
 
 

@@ -39,12 +39,21 @@ def installed(folder: Path) -> Path:
 
 @pytest.mark.real
 def test_systemd_takes_every_line_of_the_unit(tmp_path: Path) -> None:
-    assert (0, "") == run(program("systemd-analyze"), "verify", "--man=no", "--recursive-errors=no", installed(tmp_path))
+    assert (0, "") == run(
+        program("systemd-analyze"), "verify", "--man=no", "--recursive-errors=no", installed(tmp_path)
+    )
 
 
 @pytest.mark.real
 def test_systemd_finds_the_unit_little_exposed(tmp_path: Path) -> None:
-    code, said = run(program("systemd-analyze"), "security", "--offline=true", "--no-pager", f"--threshold={MOST_EXPOSED}", installed(tmp_path))
+    code, said = run(
+        program("systemd-analyze"),
+        "security",
+        "--offline=true",
+        "--no-pager",
+        f"--threshold={MOST_EXPOSED}",
+        installed(tmp_path),
+    )
     assert 0 == code, said
 
 
@@ -67,8 +76,14 @@ def test_every_secret_that_the_settings_name_is_handed_to_the_unit() -> None:
 
 
 def test_every_variable_of_the_unit_is_a_setting() -> None:
-    lines = [line for line in (DEPLOY / "systemd" / "samplegate.env").read_text("utf-8").splitlines() if not line.startswith("#")]
-    assert {line.partition("=")[0].removeprefix("SAMPLEGATE_").lower() for line in lines} <= set(ServeSettings.__struct_fields__)
+    lines = [
+        line
+        for line in (DEPLOY / "systemd" / "samplegate.env").read_text("utf-8").splitlines()
+        if not line.startswith("#")
+    ]
+    assert {line.partition("=")[0].removeprefix("SAMPLEGATE_").lower() for line in lines} <= set(
+        ServeSettings.__struct_fields__
+    )
 
 
 def configured(folder: Path) -> Path:
@@ -110,4 +125,6 @@ async def test_no_server_is_told_where_systemd_listens(tmp_path: Path) -> None:
     variables = {NOTIFY_SOCKET: str(tmp_path / "nobody"), WATCHDOG_USEC: "60000000", WATCHDOG_PID: "1"}
     async with serving(tmp_path, "--policy", "policy.yaml", "--", *server, env=variables) as gate, client(gate) as c:
         await c.begin()
-        assert set() == variables.keys() & {line.partition("=")[0] for line in (tmp_path / "env").read_text().splitlines()}
+        assert set() == variables.keys() & {
+            line.partition("=")[0] for line in (tmp_path / "env").read_text().splitlines()
+        }

@@ -1,4 +1,5 @@
-"""The systemd unit as data, and what systemd does for a service of Type=notify: its socket, its variables, its signals."""
+"""The systemd unit as data, and what systemd does for a service of Type=notify: its socket, its variables, its
+signals."""
 
 from __future__ import annotations
 
@@ -60,7 +61,9 @@ class Told:
 
 
 @asynccontextmanager
-async def supervised(folder: Path, command: list[str], watchdog: float) -> AsyncIterator[tuple[asyncio.subprocess.Process, Told]]:
+async def supervised(
+    folder: Path, command: list[str], watchdog: float
+) -> AsyncIterator[tuple[asyncio.subprocess.Process, Told]]:
     """Run a command as systemd would: with the socket, and WATCHDOG_PID naming the process itself."""
     told = Told(folder / "notify")
     (folder / "log").touch()

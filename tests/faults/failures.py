@@ -1,4 +1,5 @@
-"""A pytest plugin (``-p tests.faults.failures``) that writes the ids of the tests that fail, one a line, to the file in SEEDED_FAULTS_FAILED."""
+"""A pytest plugin (``-p tests.faults.failures``) that writes the ids of the tests that fail, one a line, to the file in
+SEEDED_FAULTS_FAILED."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Apply seeded faults to copies of the tree, one at a time, and check that the tests notice each: ``python -m tests.faults.run --help``."""
+"""Apply seeded faults to copies of the tree, one at a time, and check that the tests notice each: ``python -m
+tests.faults.run --help``."""
 
 from __future__ import annotations
 
@@ -64,18 +65,28 @@ def main() -> int:
     for test in void:
         print(f"VOID: {test} fails without a fault too")
     if options.record:
-        _record({fault.number: result for fault, result in zip(faults, results, strict=True) if result.verdict == "caught"})
+        _record(
+            {fault.number: result for fault, result in zip(faults, results, strict=True) if result.verdict == "caught"}
+        )
     said = f"{len(faults) - len(bad)} of {len(faults)} faults caught in {time.monotonic() - began:.0f} s"
     print(said + (f"; not caught: {', '.join(map(str, bad))}" if bad else ""))
     return 1 if bad or void else 0
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m tests.faults.run", description="Check that the tests notice the seeded faults.")
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.faults.run", description="Check that the tests notice the seeded faults."
+    )
     parser.add_argument("numbers", nargs="*", type=int, metavar="NUMBER", help="faults to run (default: all)")
     parser.add_argument("--tests", nargs="+", metavar="PATH", help="run these tests instead of those in faults.yaml")
     parser.add_argument("-j", "--jobs", type=int, default=2, help="faults at the same time (default: %(default)s)")
-    parser.add_argument("--timeout", type=float, default=300.0, metavar="SECONDS", help="most seconds for each fault (default: %(default)g)")
+    parser.add_argument(
+        "--timeout",
+        type=float,
+        default=300.0,
+        metavar="SECONDS",
+        help="most seconds for each fault (default: %(default)g)",
+    )
     parser.add_argument("--all", action="store_true", help="run every test instead of stopping at the third that fails")
     parser.add_argument("--record", action="store_true", help="as --all, and write which tests fail to faults.yaml")
     return parser
@@ -95,7 +106,9 @@ def _run(fault: Fault, options: argparse.Namespace) -> Result:
     with tempfile.TemporaryDirectory(prefix="seeded-fault-", ignore_cleanup_errors=True) as name:
         tree = _copy(Path(name) / "tree")
         alone = {**os.environ, "GIT_CEILING_DIRECTORIES": name}  # within another repository git would skip the patch
-        applied = subprocess.run(["git", "apply", fault.patch], cwd=tree, env=alone, capture_output=True, text=True, check=False, timeout=60)
+        applied = subprocess.run(
+            ["git", "apply", fault.patch], cwd=tree, env=alone, capture_output=True, text=True, check=False, timeout=60
+        )
         if applied.returncode:
             return Result("DOES NOT APPLY", detail=applied.stderr.strip())
         most = [] if options.all or options.record else [f"--maxfail={SHOWN}"]
@@ -108,13 +121,19 @@ def _fail_without(tests: Sequence[str], options: argparse.Namespace) -> Sequence
         return ()
     with tempfile.TemporaryDirectory(prefix="seeded-fault-", ignore_cleanup_errors=True) as name:
         result = _tested(_copy(Path(name) / "tree"), tests, options.timeout * 2)
-    return () if result.verdict == "NOT CAUGHT" else result.failed or (f"one of them ({result.verdict}: {result.detail})",)
+    return (
+        () if result.verdict == "NOT CAUGHT" else result.failed or (f"one of them ({result.verdict}: {result.detail})",)
+    )
 
 
 def _copy(tree: Path) -> Path:
     """The working tree as it is, without what git ignores."""
     listed = subprocess.run(
-        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"], cwd=ROOT, capture_output=True, check=True, timeout=60
+        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+        cwd=ROOT,
+        capture_output=True,
+        check=True,
+        timeout=60,
     ).stdout
     for name in listed.decode().split("\0"):
         if name and (ROOT / name).is_file():
@@ -129,10 +148,28 @@ def _copy(tree: Path) -> Path:
 def _tested(tree: Path, arguments: Iterable[str], seconds: float) -> Result:
     failures = tree.parent / "failed"
     environment = {**os.environ, "SEEDED_FAULTS_FAILED": str(failures), "PYTHONDONTWRITEBYTECODE": "1"}
-    environment["PYTHONPATH"] = os.pathsep.join([str(tree / "proxy"), str(tree)])  # before the installed package, also in programs that tests start
-    command = [sys.executable, "-m", "pytest", "-q", "--tb=no", "-p", "no:cacheprovider", "-p", "tests.faults.failures", *arguments]
+    # before the installed package, also in programs that tests start
+    environment["PYTHONPATH"] = os.pathsep.join([str(tree / "proxy"), str(tree)])
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "--tb=no",
+        "-p",
+        "no:cacheprovider",
+        "-p",
+        "tests.faults.failures",
+        *arguments,
+    ]
     with subprocess.Popen(
-        command, cwd=tree, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True
+        command,
+        cwd=tree,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        start_new_session=True,
     ) as run:
         _running.add(run)
         try:
@@ -145,7 +182,11 @@ def _tested(tree: Path, arguments: Iterable[str], seconds: float) -> Result:
     failed = tuple(dict.fromkeys(failures.read_text("utf-8").splitlines())) if failures.exists() else ()
     if run.returncode == 1 and failed:
         return Result("caught", failed)
-    return Result("NOT CAUGHT") if run.returncode == 0 else Result("NO TESTS RAN", failed, output.decode(errors="replace")[-OUTPUT:].strip())
+    return (
+        Result("NOT CAUGHT")
+        if run.returncode == 0
+        else Result("NO TESTS RAN", failed, output.decode(errors="replace")[-OUTPUT:].strip())
+    )
 
 
 def _kill(run: subprocess.Popen[bytes]) -> None:
@@ -174,7 +215,9 @@ class _Dumper(yaml.SafeDumper):
     """Writes the list as people would."""
 
 
-_Dumper.add_representer(_Folded, lambda dumper, text: dumper.represent_scalar("tag:yaml.org,2002:str", str(text), style=">"))
+_Dumper.add_representer(
+    _Folded, lambda dumper, text: dumper.represent_scalar("tag:yaml.org,2002:str", str(text), style=">")
+)
 
 
 if __name__ == "__main__":

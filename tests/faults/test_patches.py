@@ -12,7 +12,9 @@ from tests.faults.faults import HERE, MOST_NAMES, ROOT, SUBJECTS, Fault, load
 
 @pytest.mark.parametrize("fault", load(), ids=lambda fault: fault.name)
 def test_the_patch_of_each_fault_applies(fault: Fault) -> None:
-    applied = subprocess.run(["git", "apply", "--check", fault.patch], cwd=ROOT, capture_output=True, text=True, check=False, timeout=20)
+    applied = subprocess.run(
+        ["git", "apply", "--check", fault.patch], cwd=ROOT, capture_output=True, text=True, check=False, timeout=20
+    )
     assert "" == applied.stderr, f"port the patch of fault {fault.number} (tests/faults/README.md): {fault.description}"
     assert 0 == applied.returncode
 
@@ -34,4 +36,6 @@ def test_each_fault_was_caught_by_tests_that_are_still_there(fault: Fault) -> No
     assert fault.caught_by
     assert len(fault.caught_by) == min(fault.failing, MOST_NAMES)
     files = {name.partition("::")[0] for name in (*fault.caught_by, *fault.tests)}
-    assert [] == [name for name in files if not (ROOT / name).exists()], "run `make faults ARGS=--record` after tests have moved"
+    assert [] == [name for name in files if not (ROOT / name).exists()], (
+        "run `make faults ARGS=--record` after tests have moved"
+    )

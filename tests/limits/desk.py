@@ -1,4 +1,5 @@
-"""What the tests of the limits share: terms, a clock and timers that are moved by hand, a log that is a list. No fixtures."""
+"""What the tests of the limits share: terms, a clock and timers that are moved by hand, a log that is a list. No
+fixtures."""
 
 from __future__ import annotations
 
@@ -118,13 +119,21 @@ class Log:
 class Desk:
     """One process's limits, with everything it is given."""
 
-    def __init__(self, *terms: Terms, state: Path = Path("/nonexistent/state"), clock: Clock | None = None, **more: Any) -> None:
+    def __init__(
+        self, *terms: Terms, state: Path = Path("/nonexistent/state"), clock: Clock | None = None, **more: Any
+    ) -> None:
         self.clock = clock or Clock()
         self.timers = Timers(self.clock)
         self.log = Log()
         self.state = state
         self.file = state / "limits.sqlite3"
-        self.admission = Admission({one.name: one for one in terms}, state=state, clock=self.clock, log=self.log, **{"later": self.timers, **more})
+        self.admission = Admission(
+            {one.name: one for one in terms},
+            state=state,
+            clock=self.clock,
+            log=self.log,
+            **{"later": self.timers, **more},
+        )
 
     async def reserve(self, *draws: Draw, wait: float | None = None) -> Reserved | Refused:
         return await self.admission.reserve(draws, wait)

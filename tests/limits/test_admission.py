@@ -1,4 +1,5 @@
-"""Both stores as one, from the event loop: the file on first use, all or none, cancellations, odd keys, clocks that jump."""
+"""Both stores as one, from the event loop: the file on first use, all or none, cancellations, odd keys, clocks that
+jump."""
 
 from __future__ import annotations
 
@@ -44,21 +45,42 @@ async def test_limits_of_this_process_touch_no_file(tmp_path: Path) -> None:
 
 
 async def test_the_first_draw_on_a_shared_limit_makes_the_file_for_its_owner_alone(tmp_path: Path) -> None:
-    desk = Desk(daily("d", 2, shared=True), slots("s", 2, shared=True), bucket("b", 2), state=tmp_path / "deep" / "state")
+    desk = Desk(
+        daily("d", 2, shared=True), slots("s", 2, shared=True), bucket("b", 2), state=tmp_path / "deep" / "state"
+    )
     await desk.taken(one("b"))
     assert [] == names(tmp_path)
     await desk.taken(one("d"), slot("s"))
     (holder,) = (desk.state / "holders").iterdir()
-    modes = {path.name: oct(path.stat().st_mode & 0o777) for path in (desk.file, desk.state, desk.state.parent, holder.parent, holder)}
-    assert {"limits.sqlite3": "0o600", "state": "0o700", "deep": "0o700", "holders": "0o700", holder.name: "0o600"} == modes
+    modes = {
+        path.name: oct(path.stat().st_mode & 0o777)
+        for path in (desk.file, desk.state, desk.state.parent, holder.parent, holder)
+    }
+    assert {
+        "limits.sqlite3": "0o600",
+        "state": "0o700",
+        "deep": "0o700",
+        "holders": "0o700",
+        holder.name: "0o600",
+    } == modes
     await desk.admission.aclose()
     assert ["holders", "limits.sqlite3"] == names(desk.state)
     assert [] == names(holder.parent)
 
 
 def test_importing_the_limits_costs_no_database() -> None:
-    asked = "import sys, samplegate.limits.admission; print(sorted({'sqlite3', 'concurrent.futures.thread', 'secrets'} & set(sys.modules)))"
-    said = subprocess.run([sys.executable, "-c", asked], env={"PYTHONPATH": "proxy"}, capture_output=True, text=True, timeout=50, check=True)
+    asked = (
+        "import sys, samplegate.limits.admission; print(sorted({'sqlite3', 'concurrent.futures.thread', 'secrets'} &"
+        " set(sys.modules)))"
+    )
+    said = subprocess.run(
+        [sys.executable, "-c", asked],
+        env={"PYTHONPATH": "proxy"},
+        capture_output=True,
+        text=True,
+        timeout=50,
+        check=True,
+    )
     assert "[]\n" == said.stdout
 
 
@@ -101,7 +123,13 @@ async def test_what_was_not_drawn_is_given_back_once(tmp_path: Path, shared: boo
 
 @pytest.mark.parametrize("shared", [True, False])
 async def test_the_draws_of_one_reservation_can_be_settled_in_parts(tmp_path: Path, shared: bool) -> None:
-    desk = Desk(daily("d", 2, shared=shared), daily("e", 2, shared=shared), bucket("b", 2), slots("s", 1, shared=shared), state=tmp_path)
+    desk = Desk(
+        daily("d", 2, shared=shared),
+        daily("e", 2, shared=shared),
+        bucket("b", 2),
+        slots("s", 1, shared=shared),
+        state=tmp_path,
+    )
     draws = (one("d"), one("d"), one("b"), one("e", key := '["' + "x" * 1_000 + '"]'), slot("s"))
     held = await desk.taken(*draws)
     parts = [msgspec.structs.replace(held, draws=part) for part in (draws[:2], draws[2:4], draws[4:])]
@@ -175,7 +203,17 @@ async def test_a_clock_that_is_set_back_frees_nothing(tmp_path: Path, shared: bo
     await desk.admission.aclose()
 
 
-KEYS = ["[]", "", '["' + "ä" * 10_000 + '"]', "x" * 10_000, "nul \0 in it", "half \ud800", "'; DROP TABLE accounts; --", "sha256:0", "🦊\n"]
+KEYS = [
+    "[]",
+    "",
+    '["' + "ä" * 10_000 + '"]',
+    "x" * 10_000,
+    "nul \0 in it",
+    "half \ud800",
+    "'; DROP TABLE accounts; --",
+    "sha256:0",
+    "🦊\n",
+]
 
 
 @pytest.mark.parametrize("shared", [True, False])
@@ -214,7 +252,8 @@ async def test_a_fault_of_ours_is_refused_and_logged_whole() -> None:
     assert [("limits.failed", {"exc_info": True})] == desk.log.events
 
 
-# -- cancellations -----------------------------------------------------------------------------------------------------------------------------
+# -- cancellations
+# ----------------------------------------------------------------------------------------------------------------------
 
 
 class Locked:
@@ -234,7 +273,13 @@ class Locked:
 
 @pytest.mark.parametrize("how", ["a scope", "the task"])
 async def test_a_reservation_that_is_cancelled_in_the_middle_is_given_back(tmp_path: Path, how: str) -> None:
-    desk = Desk(daily("d", 2, shared=True), daily("w", 2, shared=True, warn_at=0.5), slots("s", 1, shared=True), bucket("b", 3), state=tmp_path)
+    desk = Desk(
+        daily("d", 2, shared=True),
+        daily("w", 2, shared=True, warn_at=0.5),
+        slots("s", 1, shared=True),
+        bucket("b", 3),
+        state=tmp_path,
+    )
     await desk.settle(await desk.taken(one("d")), one("d"))
     draws = one("d"), one("w"), slot("s"), one("b")
     with Locked(desk.file):
@@ -296,7 +341,8 @@ async def test_a_round_that_is_cancelled_while_it_waits_for_the_state_draws_noth
     await desk.admission.aclose()
 
 
-# -- waiting for what is shared ----------------------------------------------------------------------------------------------------------------
+# -- waiting for what is shared
+# ----------------------------------------------------------------------------------------------------------------
 
 
 async def test_another_process_that_gives_back_is_noticed(tmp_path: Path) -> None:
@@ -348,7 +394,8 @@ async def test_the_end_frees_the_slots_and_a_settlement_after_it_does_nothing(tm
     await theirs.admission.aclose()
 
 
-# -- the place ---------------------------------------------------------------------------------------------------------------------------------
+# -- the place
+# ----------------------------------------------------------------------------------------------------------------------
 
 
 def make_file(path: Path) -> None:
@@ -366,18 +413,27 @@ def make_file(path: Path) -> None:
     ],
     ids=["a file above", "a file", "a folder for the file", "a file for the folder"],
 )
-def test_a_folder_that_cannot_be_written_is_told_before_the_start(tmp_path: Path, make: Callable[[Path], None], said: str) -> None:
+def test_a_folder_that_cannot_be_written_is_told_before_the_start(
+    tmp_path: Path, make: Callable[[Path], None], said: str
+) -> None:
     state = tmp_path / "above" / "state"
     make(state)
     with pytest.raises(Unavailable) as problem:
         check_writable(state)
-    expected = f"limits: state folder {state} {said.format(parent=state.parent)}; give --state a folder that can be written"
+    expected = (
+        f"limits: state folder {state} {said.format(parent=state.parent)}; give --state a folder that can be written"
+    )
     assert expected == str(problem.value)
 
 
 async def test_a_time_before_the_epoch_or_far_ahead_is_a_time(tmp_path: Path) -> None:
     for shared, now in [(True, 0.0), (False, 0.0), (True, 2**31), (False, NOON * 2)]:
-        desk = Desk(bucket("b", 1, shared=shared), daily("d", 1, shared=shared), clock=Clock(now), state=tmp_path / f"{shared}{now}")
+        desk = Desk(
+            bucket("b", 1, shared=shared),
+            daily("d", 1, shared=shared),
+            clock=Clock(now),
+            state=tmp_path / f"{shared}{now}",
+        )
         await desk.taken(one("b"), one("d"))
         await desk.refused(one("b"))
         await desk.admission.aclose()

@@ -1,4 +1,5 @@
-"""What becomes of a request when the state's file cannot be asked: never an allow, never an exception, told once, and over when its cause is."""
+"""What becomes of a request when the state's file cannot be asked: never an allow, never an exception, told once, and
+over when its cause is."""
 
 from __future__ import annotations
 
@@ -59,7 +60,9 @@ input()
 @contextmanager
 def locked(state: Path) -> Iterator[None]:
     """Another process holds the write lock."""
-    with subprocess.Popen([sys.executable, "-c", HOLDER, str(state / FILE)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as other:
+    with subprocess.Popen(
+        [sys.executable, "-c", HOLDER, str(state / FILE)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as other:
         assert other.stdin is not None
         assert other.stdout is not None
         assert "held\n" == other.stdout.readline()
@@ -127,12 +130,24 @@ def strange_sweep(path: Path) -> None:
 
 FAULTS: dict[str, tuple[Callable[[Path], Any], str, str]] = {
     "locked": (locked, "busy", "another process keeps it locked"),
-    "garbage": (lambda state: moved(state, garbage), "damaged", "SQLITE_NOTADB); move limits.sqlite3 away, with its -wal and -shm"),
+    "garbage": (
+        lambda state: moved(state, garbage),
+        "damaged",
+        "SQLITE_NOTADB); move limits.sqlite3 away, with its -wal and -shm",
+    ),
     "cut off": (lambda state: moved(state, half), "damaged", "move limits.sqlite3 away"),
     "overwritten": (lambda state: moved(state, overwritten), "damaged", "move limits.sqlite3 away"),
     "no tables": (lambda state: moved(state, without_tables), "damaged", "move limits.sqlite3 away"),
-    "newer": (lambda state: moved(state, newer), "newer", "its balances are of version 7, this samplegate knows 1; use that samplegate"),
-    "foreign": (lambda state: moved(state, foreign), "foreign", "has tables of something else; give --state another folder"),
+    "newer": (
+        lambda state: moved(state, newer),
+        "newer",
+        "its balances are of version 7, this samplegate knows 1; use that samplegate",
+    ),
+    "foreign": (
+        lambda state: moved(state, foreign),
+        "foreign",
+        "has tables of something else; give --state another folder",
+    ),
     "no number": (lambda state: moved(state, strange_account), "damaged", "has an account that cannot be read"),
     "no time": (lambda state: moved(state, strange_sweep), "damaged", "has an account that cannot be read"),
     "a folder": (lambda state: moved(state, Path.mkdir), "unreachable", "see that the state folder is there"),
@@ -141,7 +156,9 @@ FAULTS: dict[str, tuple[Callable[[Path], Any], str, str]] = {
 
 @pytest.mark.parametrize("opened", [True, False], ids=["while open", "before it is opened"])
 @pytest.mark.parametrize("fault", FAULTS)
-async def test_a_state_that_cannot_be_asked_refuses_is_told_once_and_recovers(tmp_path: Path, fault: str, opened: bool) -> None:
+async def test_a_state_that_cannot_be_asked_refuses_is_told_once_and_recovers(
+    tmp_path: Path, fault: str, opened: bool
+) -> None:
     how, kind, words = FAULTS[fault]
     ours = await used(tmp_path, closed=not opened)
     if not opened:
@@ -155,7 +172,12 @@ async def test_a_state_that_cannot_be_asked_refuses_is_told_once_and_recovers(tm
         assert str(tmp_path) not in refused.detail
         assert refused == await ours.refused(one("d"), slot("s"))
         ((event, fields),) = ours.log.events
-        assert ("limits.unavailable", kind, str(tmp_path / FILE), refused.detail) == (event, fields["kind"], fields["path"], fields["problem"])
+        assert ("limits.unavailable", kind, str(tmp_path / FILE), refused.detail) == (
+            event,
+            fields["kind"],
+            fields["path"],
+            fields["problem"],
+        )
     assert 2 == await ours.room(one("d"))
     assert ["limits.unavailable", "limits.recovered"] == ours.log.names
     await ours.admission.aclose()
@@ -202,7 +224,9 @@ async def test_a_file_that_is_deleted_begins_anew(tmp_path: Path) -> None:
     assert [] == ours.log.events
 
 
-async def test_a_full_disk_refuses_and_goes_on_when_there_is_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_full_disk_refuses_and_goes_on_when_there_is_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(sqlite, "MOST_PAGES", 12)
     ours = desk(tmp_path)
     drawn: list[str] = []
@@ -242,11 +266,13 @@ try:
     check_writable(state)
 except Exception as problem:
     print(problem)
-"""
+"""  # noqa: E501
 
 
 def run(program: str, argument: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, "-c", program, argument], capture_output=True, text=True, timeout=50, check=False)
+    return subprocess.run(
+        [sys.executable, "-c", program, argument], capture_output=True, text=True, timeout=50, check=False
+    )
 
 
 @pytest.mark.parametrize("what", ["the folder", "the file", "no file yet"])

@@ -24,7 +24,9 @@ class Drawer:
     def __init__(self, state: Path, mode: str, most: int) -> None:
         command = [sys.executable, str(DRAWER), str(state), mode, str(most)]
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT / "proxy"), str(ROOT)])}
-        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment)
+        self.process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
+        )
         self.lines: list[str] = []
 
     def line(self) -> str:
@@ -98,7 +100,9 @@ async def test_the_slots_of_a_killed_process_are_free(tmp_path: Path, started: E
 
 
 @pytest.mark.anyio
-async def test_the_slots_of_a_process_that_ends_are_free_and_its_file_is_gone(tmp_path: Path, started: ExitStack) -> None:
+async def test_the_slots_of_a_process_that_ends_are_free_and_its_file_is_gone(
+    tmp_path: Path, started: ExitStack
+) -> None:
     holder = start(started, tmp_path, "hold", 2)
     assert "held" == holder.line()
     holder.process.communicate("\n", timeout=30)
@@ -137,7 +141,9 @@ async def test_a_living_process_keeps_its_slots_however_many_look(tmp_path: Path
     await last.admission.aclose()
 
 
-def test_processes_that_wait_for_each_other_all_get_their_turn_and_never_together(tmp_path: Path, started: ExitStack) -> None:
+def test_processes_that_wait_for_each_other_all_get_their_turn_and_never_together(
+    tmp_path: Path, started: ExitStack
+) -> None:
     drawers = [start(started, tmp_path, "turns", 1) for _ in range(3)]
     lines = [line.split() for drawer in drawers for line in drawer.rest() if line]
     assert [0] * 3 == [drawer.process.returncode for drawer in drawers]

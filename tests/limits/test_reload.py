@@ -1,4 +1,5 @@
-"""Limits while the policy is replaced: what counts the same goes on, what counts something else begins anew, and nobody who waits is forgotten."""
+"""Limits while the policy is replaced: what counts the same goes on, what counts something else begins anew, and nobody
+who waits is forgotten."""
 
 from __future__ import annotations
 
@@ -24,7 +25,8 @@ def usd(name: str, most: int, **more: object) -> Terms:
     return msgspec.structs.replace(daily(name, most), quantity="usd", **more)
 
 
-# -- what goes on ------------------------------------------------------------------------------------------------------------------------------
+# -- what goes on
+# ----------------------------------------------------------------------------------------------------------------------
 
 
 @both
@@ -44,7 +46,9 @@ async def test_a_limit_of_the_same_terms_goes_on_where_it_stands(tmp_path: Path,
 @both
 @pytest.mark.parametrize("most", [1, 2, 5])
 @pytest.mark.parametrize("make", [daily, bucket])
-async def test_an_account_goes_on_under_another_amount(tmp_path: Path, shared: bool, most: int, make: Callable[..., Terms]) -> None:
+async def test_an_account_goes_on_under_another_amount(
+    tmp_path: Path, shared: bool, most: int, make: Callable[..., Terms]
+) -> None:
     desk = Desk(make("d", 3, shared=shared), state=tmp_path)
     held = await desk.taken(one("d"), one("d"))
     desk.amend(make("d", most, shared=shared))
@@ -81,7 +85,8 @@ async def test_what_drained_at_a_faster_rate_is_not_given_back_at_a_slower_one()
     assert 880 <= await desk.room(Draw("b", "[]", 1)) <= 900, "what was drawn second still is"
 
 
-# -- what begins anew --------------------------------------------------------------------------------------------------------------------------
+# -- what begins anew
+# ----------------------------------------------------------------------------------------------------------------------
 
 ORIGINAL = Terms("d", "requests", 2 * ONE, "day", tz="UTC", by=("server",))
 OTHERS = [
@@ -94,8 +99,12 @@ OTHERS = [
 
 
 @both
-@pytest.mark.parametrize("other", OTHERS, ids=lambda terms: f"{terms.quantity} {terms.per} {terms.tz} {','.join(terms.by)}")
-async def test_a_limit_that_counts_something_else_begins_anew_and_old_reservations_leave_it_alone(tmp_path: Path, shared: bool, other: Terms) -> None:
+@pytest.mark.parametrize(
+    "other", OTHERS, ids=lambda terms: f"{terms.quantity} {terms.per} {terms.tz} {','.join(terms.by)}"
+)
+async def test_a_limit_that_counts_something_else_begins_anew_and_old_reservations_leave_it_alone(
+    tmp_path: Path, shared: bool, other: Terms
+) -> None:
     old, new = (msgspec.structs.replace(terms, shared=shared) for terms in (ORIGINAL, other))
     desk = Desk(old, state=tmp_path)
     held = [await desk.taken(one("d", KEY)) for _ in range(2)]
@@ -134,7 +143,9 @@ async def test_slots_that_become_a_count_are_freed_where_they_were_taken(tmp_pat
 
 
 @both
-async def test_what_was_measured_for_other_terms_is_refused_where_it_means_something_else(tmp_path: Path, shared: bool) -> None:
+async def test_what_was_measured_for_other_terms_is_refused_where_it_means_something_else(
+    tmp_path: Path, shared: bool
+) -> None:
     old = {"d": daily("d", 2, shared=shared), "e": daily("e", 2, shared=shared), "f": daily("f", 2, shared=shared)}
     desk = Desk(*old.values(), state=tmp_path)
     desk.amend(usd("d", 10**9, shared=shared), daily("e", 3, shared=shared), bucket("f", 2, shared=shared))
@@ -147,11 +158,14 @@ async def test_what_was_measured_for_other_terms_is_refused_where_it_means_somet
     await desk.admission.aclose()
 
 
-# -- what comes and goes -----------------------------------------------------------------------------------------------------------------------
+# -- what comes and goes
+# ----------------------------------------------------------------------------------------------------------------------
 
 
 @both
-async def test_a_limit_that_is_gone_is_refused_and_what_was_reserved_on_it_settles(tmp_path: Path, shared: bool) -> None:
+async def test_a_limit_that_is_gone_is_refused_and_what_was_reserved_on_it_settles(
+    tmp_path: Path, shared: bool
+) -> None:
     kept = daily("kept", 2, shared=shared)
     desk = Desk(daily("gone", 1, shared=shared), slots("s", 1, shared=shared), kept, state=tmp_path)
     held = await desk.taken(one("gone"), slot("s"), one("kept"))
@@ -189,14 +203,17 @@ async def test_one_process_that_reloads_and_one_that_does_not_count_together(tmp
     await ours.taken(slot("s"))
     ours.amend(usd("d", 1, shared=True), slots("s", 4, shared=True))
     await ours.settle(mine)
-    assert 1 == await theirs.room(one("d")), "what ours had reserved is given back to the account that theirs still draws on"
+    assert 1 == await theirs.room(one("d")), (
+        "what ours had reserved is given back to the account that theirs still draws on"
+    )
     await theirs.settle(other)
     assert 1 == await theirs.room(one("d"))
     for desk in (ours, theirs):
         await desk.admission.aclose()
 
 
-# -- from memory into the state ----------------------------------------------------------------------------------------------------------------
+# -- from memory into the state
+# ----------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("opened", [False, True], ids=["new", "open"])
@@ -234,7 +251,9 @@ async def test_what_is_shared_stays_in_the_state_when_the_new_policy_would_not_s
         await each.admission.aclose()
 
 
-async def test_a_reservation_on_both_is_taken_back_where_its_account_has_gone_meanwhile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_reservation_on_both_is_taken_back_where_its_account_has_gone_meanwhile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(state_module, "PATIENCE", 0.5)
     (tmp_path / "holders").touch()  # no slot can be taken
     desk = Desk(bucket("b", 1), slots("s", 1, shared=True), state=tmp_path)
@@ -247,7 +266,8 @@ async def test_a_reservation_on_both_is_taken_back_where_its_account_has_gone_me
     await desk.admission.aclose()
 
 
-# -- who waits ---------------------------------------------------------------------------------------------------------------------------------
+# -- who waits
+# ----------------------------------------------------------------------------------------------------------------------
 
 
 async def test_who_waits_is_served_at_once_when_there_is_more_room_and_in_the_order_of_coming() -> None:
@@ -349,7 +369,8 @@ async def test_who_is_being_tried_at_the_state_tries_again_under_the_new_terms(t
     await desk.admission.aclose()
 
 
-# -- for how long ------------------------------------------------------------------------------------------------------------------------------
+# -- for how long
+# ----------------------------------------------------------------------------------------------------------------------
 
 
 @both

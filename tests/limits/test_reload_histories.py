@@ -1,6 +1,8 @@
-"""Limits under any history of reservations, settlements and reloads: never more than the amount in force, and nothing is given back twice.
+"""Limits under any history of reservations, settlements and reloads: never more than the amount in force, and nothing
+is given back twice.
 
-What is said of them is computed here anew, from the history alone. Reservations and settlements may come from rounds of earlier policies.
+What is said of them is computed here anew, from the history alone. Reservations and settlements may come from rounds of
+earlier policies.
 """
 
 from __future__ import annotations
@@ -125,7 +127,9 @@ class Model:
         was, now = under[NAME], self.terms
         assert (was.quantity, was.by, was.per == "call") == (now.quantity, now.by, now.per == "call")
         life = self.lives.setdefault(identity(self.terms), 0)
-        self.entries.append(Entry(self.terms, life, self.desk.clock.now, draw.amount, got, draw.amount, len(self.amended)))
+        self.entries.append(
+            Entry(self.terms, life, self.desk.clock.now, draw.amount, got, draw.amount, len(self.amended))
+        )
         self.check(self.terms, life)
 
     async def settle(self, step: Settle) -> None:
@@ -173,14 +177,19 @@ def histories(draw: st.DrawFn, shared: Sequence[bool]) -> list[Any]:
     kinds = st.one_of(*(st.sampled_from(kinds) for kinds in (KINDS[:3], KINDS[4:7], KINDS[10:13], KINDS)))
     few = draw(st.lists(kinds, min_size=2, max_size=4))
     reloads = st.builds(partial(reload, few, shared), st.integers(0, 8), st.integers(0, 1))
-    return [draw(reloads), *draw(st.lists(st.one_of(reserves, reserves, settles, passes, reloads), min_size=5, max_size=40))]
+    return [
+        draw(reloads),
+        *draw(st.lists(st.one_of(reserves, reserves, settles, passes, reloads), min_size=5, max_size=40)),
+    ]
 
 
 def reload(few: Sequence[Terms], shared: Sequence[bool], which: int, where: int) -> Amend:
     if which == 8:
         return Amend(None)
     terms = few[which % len(few)]
-    return Amend(terms if terms.per == "process" else msgspec.structs.replace(terms, shared=shared[where % len(shared)]))
+    return Amend(
+        terms if terms.per == "process" else msgspec.structs.replace(terms, shared=shared[where % len(shared)])
+    )
 
 
 async def played(history: list[Any], folder: Path, *, remembers: bool) -> None:
@@ -209,6 +218,10 @@ def test_no_history_admits_more_than_the_amount_in_force_in_memory_and_the_state
 @settings(max_examples=100, deadline=None)
 @given(histories([True]))
 def test_the_state_forgets_nothing_of_what_it_shares(history: list[Any]) -> None:
-    shared = [step for step in history if not (isinstance(step, Amend) and step.terms is not None and step.terms.per == "process")]
+    shared = [
+        step
+        for step in history
+        if not (isinstance(step, Amend) and step.terms is not None and step.terms.per == "process")
+    ]
     with tempfile.TemporaryDirectory() as folder:
         anyio.run(partial(played, shared, Path(folder), remembers=True))

@@ -23,7 +23,8 @@ BACK: Final[dict[str, object]] = {}
 
 KEPT, ANEW = (2, 2), (0, 0)
 TABLE: Final[dict[str, tuple[Terms, tuple[dict[str, object], ...], tuple[int, int], tuple[int, int]]]] = {
-    # what changes, one reload after the other -> of 2, what is drawn then in memory and in the state: with all settled, with all still reserved
+    # what changes, one reload after the other -> of 2, what is drawn then in memory and in the state: with all settled,
+    # with all still reserved
     "a day: nothing": (DAY, (BACK,), KEPT, KEPT),
     "a day: more": (DAY, ({"most": 9 * ONE},), KEPT, KEPT),
     "a day: less": (DAY, ({"most": 3 * ONE},), KEPT, KEPT),
@@ -54,7 +55,9 @@ TABLE: Final[dict[str, tuple[Terms, tuple[dict[str, object], ...], tuple[int, in
 }
 
 
-async def drawn(folder: Path, first: Terms, changes: tuple[dict[str, object], ...], *, shared: bool, settled: bool) -> int:
+async def drawn(
+    folder: Path, first: Terms, changes: tuple[dict[str, object], ...], *, shared: bool, settled: bool
+) -> int:
     """Of two requests, how many are drawn after the reloads."""
     unit = ONE if first.quantity == "requests" else 1
     desk = Desk(msgspec.structs.replace(first, shared=shared), state=folder)
@@ -81,11 +84,19 @@ async def test_what_a_reload_leaves_of_what_was_drawn(tmp_path: Path, name: str)
         assert reserved[shared] == await drawn(folders[1], first, changes, shared=shared, settled=False)
 
 
-@pytest.mark.parametrize(("before", "after"), [(False, True), (True, False)], ids=["into the state", "out of the state"])
+@pytest.mark.parametrize(
+    ("before", "after"), [(False, True), (True, False)], ids=["into the state", "out of the state"]
+)
 @pytest.mark.parametrize("first", [DAY, BUCKET, SLOTS], ids=lambda terms: terms.per)
-async def test_what_is_reserved_is_counted_on_where_the_place_changes(tmp_path: Path, first: Terms, before: bool, after: bool) -> None:
-    assert 2 == await drawn(tmp_path, msgspec.structs.replace(first, shared=before), ({"shared": after},), shared=before, settled=False)
+async def test_what_is_reserved_is_counted_on_where_the_place_changes(
+    tmp_path: Path, first: Terms, before: bool, after: bool
+) -> None:
+    assert 2 == await drawn(
+        tmp_path, msgspec.structs.replace(first, shared=before), ({"shared": after},), shared=before, settled=False
+    )
     other = Desk(msgspec.structs.replace(first, shared=True), state=tmp_path)
     left = await other.room(Draw("l", '["x"]', 1 if first.per == "slots" else ONE))
-    assert (5 if first.per == "slots" else 0) == left, "and the file has it: all that was drawn, but for the slots of a process that has ended"
+    assert (5 if first.per == "slots" else 0) == left, (
+        "and the file has it: all that was drawn, but for the slots of a process that has ended"
+    )
     await other.admission.aclose()

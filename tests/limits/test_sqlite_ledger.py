@@ -26,7 +26,9 @@ DAY = 86_400.0
 class Book:
     """The ledger of one process, without its thread. Its limits are shared by default."""
 
-    def __init__(self, state: Path, *terms: Terms, clock: Clock | None = None, shared: bool = True, **more: Any) -> None:
+    def __init__(
+        self, state: Path, *terms: Terms, clock: Clock | None = None, shared: bool = True, **more: Any
+    ) -> None:
         self.clock = clock or Clock()
         self.state = state
         self.terms = {each.name: msgspec.structs.replace(each, shared=shared) for each in terms}
@@ -108,7 +110,9 @@ OTHERS = [
 ]
 
 
-@pytest.mark.parametrize("other", OTHERS, ids=lambda terms: f"{terms.quantity} {terms.per} {terms.tz} {','.join(terms.by)}")
+@pytest.mark.parametrize(
+    "other", OTHERS, ids=lambda terms: f"{terms.quantity} {terms.per} {terms.tz} {','.join(terms.by)}"
+)
 def test_a_limit_that_counts_something_else_begins_anew(book: Open, other: Terms) -> None:
     book(ORIGINAL).taken(one("d"), one("d"))
     assert isinstance(book(ORIGINAL).reserve(one("d")), Refused)
@@ -148,7 +152,8 @@ def test_a_holder_of_a_strange_name_touches_no_file(book: Open, tmp_path: Path) 
     assert (tmp_path / "precious.lock").exists()
 
 
-# -- how long ----------------------------------------------------------------------------------------------------------------------------------
+# -- how long
+# ----------------------------------------------------------------------------------------------------------------------
 
 
 def test_idle_accounts_are_forgotten_while_new_ones_come(book: Open) -> None:
@@ -212,7 +217,8 @@ def test_a_hundred_thousand_keys_are_no_slower(book: Open, tmp_path: Path) -> No
     assert 40_000_000 > (tmp_path / FILE).stat().st_size
 
 
-# -- commits of which nobody knows -------------------------------------------------------------------------------------------------------------
+# -- commits of which nobody knows
+# -------------------------------------------------------------------------------------------------------------
 
 
 class Doubtful:
@@ -275,7 +281,8 @@ def test_a_fault_of_ours_while_settling_is_in_nobodys_way(book: Open, monkeypatc
     assert 1 == ours.room(one("d"))
 
 
-# -- in memory ---------------------------------------------------------------------------------------------------------------------------------
+# -- in memory
+# ----------------------------------------------------------------------------------------------------------------------
 
 
 def test_what_was_undone_warns_again(book: Open) -> None:
@@ -287,7 +294,9 @@ def test_what_was_undone_warns_again(book: Open) -> None:
     assert 1 == len(kept.taken(one("a")).warned)
 
 
-@pytest.mark.parametrize("draws", [[Draw("s", "[]", 3)], [slot("s"), slot("s"), slot("s")]], ids=["one draw", "several draws"])
+@pytest.mark.parametrize(
+    "draws", [[Draw("s", "[]", 3)], [slot("s"), slot("s"), slot("s")]], ids=["one draw", "several draws"]
+)
 def test_more_slots_than_there_are_never_fit(book: Open, draws: list[Draw]) -> None:
     refused = book(slots("s", 2), shared=False).refused(*draws)
     assert ("s", "never") == (refused.limit, refused.why)
@@ -298,7 +307,8 @@ def test_idle_accounts_in_memory_are_forgotten_while_new_ones_come(book: Open) -
     for number in range(20_000):
         kept.clock.now += 0.1
         kept.taken(one("a", f'["{number}"]'))
-    assert 250 > len(kept.ledger)  # some hundred are not idle at any time: for a second, and for as long as clocks may differ
+    # some hundred are not idle at any time: for a second, and for as long as clocks may differ
+    assert 250 > len(kept.ledger)
 
 
 def test_idle_accounts_are_found_among_those_that_are_not(book: Open) -> None:

@@ -278,7 +278,10 @@ async def test_everybody_is_served_whatever_is_drawn_cancelled_and_settled(seed:
         waiting: dict[str, tuple[Draw, ...]] = {}
         for number in range(120):
             name = str(number)
-            draws = [Draw(limit, "[]", chance.randint(1, most[limit])) for limit in chance.sample("stu", chance.randint(1, 3))]
+            draws = [
+                Draw(limit, "[]", chance.randint(1, most[limit]))
+                for limit in chance.sample("stu", chance.randint(1, 3))
+            ]
             waiting[name] = (*draws, *([one("b")] if chance.random() < 0.3 else []))
             await all.comes(name, *waiting[name], wait=1e6)
             if chance.random() < 0.1 and name not in all.answers:

@@ -67,7 +67,9 @@ def members(group: int) -> list[int]:
         except ProcessLookupError:
             return []
         return [group]
-    return [int(folder.name) for folder in Path("/proc").iterdir() if folder.name.isdigit() and _lives_in(folder, group)]
+    return [
+        int(folder.name) for folder in Path("/proc").iterdir() if folder.name.isdigit() and _lives_in(folder, group)
+    ]
 
 
 def _lives_in(process: Path, group: int) -> bool:

@@ -21,7 +21,10 @@ pytestmark = pytest.mark.anyio
 Start = Callable[..., Awaitable[Child]]
 
 ECHO = [*PYTHON, "import sys\nfor line in sys.stdin.buffer: sys.stdout.buffer.write(line); sys.stdout.buffer.flush()"]
-DEAF = "import signal, sys, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('ready', flush=True); time.sleep(600)"
+DEAF = (
+    "import signal, sys, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('ready', flush=True);"
+    " time.sleep(600)"
+)
 SLEEPER = "import time; print('ready', flush=True); time.sleep(600)"
 
 
@@ -30,7 +33,9 @@ async def start() -> AsyncIterator[Start]:
     """Starts children and stops every one of them in the end."""
     children: list[Child] = []
 
-    async def start_one(command: list[str], recorder: Recorder, *, max_line: int = MAX_LINE, cwd: Path | None = None, **env: str) -> Child:
+    async def start_one(
+        command: list[str], recorder: Recorder, *, max_line: int = MAX_LINE, cwd: Path | None = None, **env: str
+    ) -> Child:
         child = await start_child(command, recorder, env={**os.environ, **env}, cwd=cwd, max_line=max_line)
         children.append(child)
         return child
@@ -78,7 +83,11 @@ async def test_ten_thousand_lines_and_twenty_mebibytes_come_back(start: Start) -
 async def test_what_a_child_says_when_its_input_ends_is_still_heard(start: Start) -> None:
     recorder = Recorder()
     child = await start(
-        [*PYTHON, "import sys; sys.stdin.read(); sys.stdout.write('x' * 150000 + '\\nbye'); sys.stdout.flush(); sys.exit(5)"], recorder
+        [
+            *PYTHON,
+            "import sys; sys.stdin.read(); sys.stdout.write('x' * 150000 + '\\nbye'); sys.stdout.flush(); sys.exit(5)",
+        ],
+        recorder,
     )
     assert 5 == await stop_in_time(child)
     assert [150_000, 3] == [len(line) for line in recorder.lines]
@@ -157,7 +166,9 @@ async def test_a_grandchild_that_its_parent_left_behind_ends_too(start: Start, m
 async def test_a_child_that_closes_its_stdout_goes_on(start: Start, tmp_path: Path) -> None:
     recorder = Recorder()
     target = tmp_path / "heard"
-    child = await start(["/bin/sh", "-c", 'exec >&-; read line; echo "$line" > "$TARGET"; exit 4'], recorder, TARGET=str(target))
+    child = await start(
+        ["/bin/sh", "-c", 'exec >&-; read line; echo "$line" > "$TARGET"; exit 4'], recorder, TARGET=str(target)
+    )
     await recorder.until_ended()
     child.link.send(b"are you there")
     assert 4 == await within_bound(child.exited())
@@ -220,9 +231,13 @@ async def test_the_loop_going_down_kills_the_group_at_once(start: Start) -> None
     await asyncio.wait([waiting], timeout=BOUND)
 
 
-async def test_a_child_leads_a_session_of_its_own_and_has_the_environment_and_folder_it_was_given(start: Start, tmp_path: Path) -> None:
+async def test_a_child_leads_a_session_of_its_own_and_has_the_environment_and_folder_it_was_given(
+    start: Start, tmp_path: Path
+) -> None:
     recorder = Recorder()
-    program = "import os; print(os.getsid(0), os.getpgid(0), os.getcwd(), os.environ['COLOUR'], os.getppid(), sep='\\n')"
+    program = (
+        "import os; print(os.getsid(0), os.getpgid(0), os.getcwd(), os.environ['COLOUR'], os.getppid(), sep='\\n')"
+    )
     child = await start([*PYTHON, program], recorder, cwd=tmp_path, COLOUR="blue")
     session, group, folder, colour, parent = await recorder.until_lines(5)
     assert (child.pid, child.pid, os.getpid()) == (int(session), int(group), int(parent))
@@ -275,9 +290,15 @@ def refusals(tmp_path: Path) -> dict[str, tuple[list[str], str]]:
     folder.mkdir()
     return {
         "empty": ([], "command: it is empty; give the server's command after --"),
-        "missing": (["no-such-program-here"], "command: 'no-such-program-here' is in no folder of PATH; give its full path, or install it"),
+        "missing": (
+            ["no-such-program-here"],
+            "command: 'no-such-program-here' is in no folder of PATH; give its full path, or install it",
+        ),
         "no file": ([str(tmp_path / "gone")], f"command: '{tmp_path}/gone' does not exist; correct the path"),
-        "not executable": ([str(plain)], f"command: '{plain}' may not be executed; make it executable, or start it through its interpreter"),
+        "not executable": (
+            [str(plain)],
+            f"command: '{plain}' may not be executed; make it executable, or start it through its interpreter",
+        ),
         "folder": ([str(folder)], f"command: '{folder}' is a folder; name the program in it"),
         "interpreter": (
             [str(script)],

@@ -42,7 +42,10 @@ def test_chunks_become_lines(chunks: list[bytes], expected: list[bytes]) -> None
 
 
 @settings(max_examples=150, deadline=None)
-@given(st.binary(max_size=60).map(lambda b: b.replace(b"x", b"\n").replace(b"y", b"\r\n")), st.lists(st.integers(0, 60), max_size=8))
+@given(
+    st.binary(max_size=60).map(lambda b: b.replace(b"x", b"\n").replace(b"y", b"\r\n")),
+    st.lists(st.integers(0, 60), max_size=8),
+)
 def test_the_lines_do_not_depend_on_the_chunks(text: bytes, cuts: list[int]) -> None:
     edges = [0, *sorted(cut for cut in cuts if cut < len(text)), len(text)]
     whole = [line[:-1] if line.endswith(b"\r") else line for line in text.split(b"\n")]

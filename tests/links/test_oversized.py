@@ -1,4 +1,5 @@
-"""What is told of a line that is too long to be taken: its begin at once, its end when it is over, whatever the chunks."""
+"""What is told of a line that is too long to be taken: its begin at once, its end when it is over, whatever the
+chunks."""
 
 from __future__ import annotations
 

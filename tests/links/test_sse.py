@@ -21,10 +21,14 @@ def parsed(*chunks: bytes, max_event: int = 1000) -> list[Event | Oversized]:
     ("text", "expected"),
     [
         pytest.param(b"data: one\n\n", [Event(b"one")], id="an event"),
-        pytest.param(b"data:one\n\ndata:  two\n\n", [Event(b"one"), Event(b" two")], id="one blank belongs to the colon"),
+        pytest.param(
+            b"data:one\n\ndata:  two\n\n", [Event(b"one"), Event(b" two")], id="one blank belongs to the colon"
+        ),
         pytest.param(b"data: a\r\ndata: b\r\n\r\n", [Event(b"a\nb")], id="lines of data"),
         pytest.param(b"data: a\rdata\rdata:\r\r", [Event(b"a\n\n")], id="carriage returns alone, data without a value"),
-        pytest.param(b"event: message\nid: 7\nretry: 50\ndata: x\n\n", [Event(b"x", b"message", b"7", 50)], id="every field"),
+        pytest.param(
+            b"event: message\nid: 7\nretry: 50\ndata: x\n\n", [Event(b"x", b"message", b"7", 50)], id="every field"
+        ),
         pytest.param(b"id: 1\ndata:\n\n", [Event(b"", b"", b"1")], id="a priming event"),
         pytest.param(b"id: 1\n\n", [Event(b"", b"", b"1")], id="an id alone"),
         pytest.param(b"retry: 9\n\n", [Event(b"", b"", None, 9)], id="a retry alone"),
@@ -34,7 +38,9 @@ def parsed(*chunks: bytes, max_event: int = 1000) -> list[Event | Oversized]:
         pytest.param(b"\xef\xbb\xbfdata: x\n\n", [Event(b"x")], id="a byte order mark"),
         pytest.param(b"data: x\n\n\xef\xbb\xbfdata: y\n\n", [Event(b"x")], id="a byte order mark only at the start"),
         pytest.param(b"DATA: x\ndata : y\nother: z\n\n", [], id="fields that are none"),
-        pytest.param(b"id: a\0b\nretry: 1x\nretry: -1\nretry:\ndata: x\n\n", [Event(b"x")], id="ids and times that are none"),
+        pytest.param(
+            b"id: a\0b\nretry: 1x\nretry: -1\nretry:\ndata: x\n\n", [Event(b"x")], id="ids and times that are none"
+        ),
         pytest.param(b"retry: 99999999999\n\n", [Event(retry=sse.MAX_RETRY)], id="a time that is as good as for ever"),
         pytest.param(b"id: " + b"1" * 2000 + b"\n\n", [Event(id=b"")], id="an id too long to send back"),
         pytest.param(b"data: x\n", [], id="an event whose end never came"),
@@ -76,7 +82,9 @@ def test_a_carriage_return_in_what_is_written_ends_no_event() -> None:
 
 def test_an_event_of_the_greatest_size_passes_and_a_larger_one_is_discarded_whole() -> None:
     wire = b"data: 12345\n\ndata: 123456\ndata: more\n\ndata: 12\ndata: 34\n\ndata: 12\ndata: 345\n\ndata: ok\n\n"
-    assert [Event(b"12345"), Oversized(6, b"123456"), Event(b"12\n34"), Oversized(6, b"12"), Event(b"ok")] == parsed(wire, max_event=5)
+    assert [Event(b"12345"), Oversized(6, b"123456"), Event(b"12\n34"), Oversized(6, b"12"), Event(b"ok")] == parsed(
+        wire, max_event=5
+    )
 
 
 def test_the_id_of_a_discarded_event_counts_so_that_it_is_not_sent_again() -> None:

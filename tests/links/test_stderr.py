@@ -1,4 +1,5 @@
-"""What is told of a server's stderr: the first and the last lines of a read that has too many, and how many are left out."""
+"""What is told of a server's stderr: the first and the last lines of a read that has too many, and how many are left
+out."""
 
 from __future__ import annotations
 

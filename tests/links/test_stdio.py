@@ -82,7 +82,9 @@ def test_one_socket_for_both_directions(loop: str) -> None:
     ours, theirs = socket.socketpair()
     with ours:
         with theirs:
-            process = subprocess.Popen(command(loop), stdin=theirs.fileno(), stdout=theirs.fileno(), stderr=subprocess.PIPE, env=environment())
+            process = subprocess.Popen(
+                command(loop), stdin=theirs.fileno(), stdout=theirs.fileno(), stderr=subprocess.PIPE, env=environment()
+            )
             os.set_blocking(theirs.fileno(), True)
             ours.settimeout(BOUND)
             ours.sendall(b"one\ntwo\n")
@@ -99,7 +101,9 @@ def test_one_socket_for_both_directions(loop: str) -> None:
 
 def test_a_terminal_stays_blocking(loop: str) -> None:
     ours, theirs = pty.openpty()
-    process = subprocess.Popen(command(loop), stdin=theirs, stdout=theirs, stderr=subprocess.PIPE, env=environment(), start_new_session=True)
+    process = subprocess.Popen(
+        command(loop), stdin=theirs, stdout=theirs, stderr=subprocess.PIPE, env=environment(), start_new_session=True
+    )
     os.write(ours, b"one\n")
     got = b""
     while b"echo one" not in got:
@@ -131,7 +135,9 @@ def test_a_shared_pipe_is_left_blocking(loop: str) -> None:
 
 def test_a_client_that_does_not_read_is_not_read_from(loop: str) -> None:
     """Back-pressure through the process: what it holds is bounded, whatever it is sent."""
-    process = subprocess.Popen(command(loop), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=environment())
+    process = subprocess.Popen(
+        command(loop), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=environment()
+    )
     assert process.stdin is not None
     assert process.stdout is not None
     line = b"x" * 999 + b"\n"
@@ -157,7 +163,9 @@ def _stalled(fd: int) -> bool:
 
 
 def test_a_client_that_has_gone_ends_it(loop: str) -> None:
-    process = subprocess.Popen(command(loop), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment())
+    process = subprocess.Popen(
+        command(loop), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment()
+    )
     assert process.stdin is not None
     assert process.stdout is not None
     process.stdout.close()

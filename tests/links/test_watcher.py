@@ -63,7 +63,9 @@ def wait_gone(pids: list[int], seconds: float) -> None:
         assert ready, f"{pid} outlived it"
 
 
-linux = pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="other processes' ends can be waited for on Linux only")
+linux = pytest.mark.skipif(
+    not hasattr(os, "pidfd_open"), reason="other processes' ends can be waited for on Linux only"
+)
 
 
 @linux
@@ -130,7 +132,9 @@ def command_line(process: Path) -> list[bytes]:
 @pytest.fixture
 def victim() -> Iterator[subprocess.Popen[bytes]]:
     """A group of one that lives until its input ends."""
-    with subprocess.Popen([*PYTHON, "import sys; sys.stdin.read()"], stdin=subprocess.PIPE, start_new_session=True) as process:
+    with subprocess.Popen(
+        [*PYTHON, "import sys; sys.stdin.read()"], stdin=subprocess.PIPE, start_new_session=True
+    ) as process:
         yield process
 
 

@@ -19,7 +19,9 @@ def reached(rules: str, *cases: str) -> Coverage:
     """Cases without their names; expectations are of no account."""
     text = HEAD + "".join(f"  - {{{rule}}}\n" for rule in rules.splitlines()) + "reviewers: {ops: {}}\n"
     book = compile_policy(load(text, file="p.yaml", environment={}).policy, {})
-    suite = "cases:\n" + "".join(f"  - {{name: c{number}, expect: {{effect: none}}, {case}}}\n" for number, case in enumerate(cases))
+    suite = "cases:\n" + "".join(
+        f"  - {{name: c{number}, expect: {{effect: none}}, {case}}}\n" for number, case in enumerate(cases)
+    )
     suite = suite if "steps:" not in suite else suite.replace("expect: {effect: none}, ", "", 1)
     trials = run(load_cases(suite, file="p_test.yaml").cases, book) if cases else ()
     return coverage(book, (walk for trial in trials for walk in trial.walks), compose(text)[0])
@@ -29,7 +31,9 @@ def test_a_verdict_that_is_missing_follows_the_on_timeout_of_a_rule_that_escalat
     rule = "name: a, match: {kind: sampling}, effect: escalate, reviewer: ops, on_timeout: deny"
     without = reached(rule, "sampling: hi")
     assert (1, 1, 0, 1) == sums(without)
-    assert ["on_timeout: deny is never followed; add a case with `verdict: none`"] == [missing.what for missing in without.missing]
+    assert ["on_timeout: deny is never followed; add a case with `verdict: none`"] == [
+        missing.what for missing in without.missing
+    ]
     assert () == without.uncounted
     found = reached(rule, "sampling: hi, verdict: none")
     assert (1, 1, 1, 1) == sums(found)
@@ -40,7 +44,10 @@ def sums(found: Coverage) -> tuple[int, int, int, int]:
 
 
 def test_a_rule_that_takes_a_request_is_reached_and_one_that_is_only_looked_at_is_not() -> None:
-    found = reached("name: a, match: {server: x}, effect: deny\nname: b, effect: deny\nname: c, match: {mode: url}, effect: deny", "sampling: hi")
+    found = reached(
+        "name: a, match: {server: x}, effect: deny\nname: b, effect: deny\nname: c, match: {mode: url}, effect: deny",
+        "sampling: hi",
+    )
     assert (1, 3, 0, 0) == sums(found)
     assert [(5, "a"), (7, "c")] == [(missing.line, missing.rule) for missing in found.missing]
 
@@ -50,7 +57,8 @@ def test_a_rule_that_could_not_be_carried_out_or_had_no_room_is_not_reached() ->
     assert (0, 1) == sums(reached(cannot, "sampling: hi"))[:2]
     assert (1, 1) == sums(reached(cannot, "sampling: hi, client: [sampling]"))[:2]
     full = (
-        "name: a, match: {kind: sampling, server: x}, effect: allow, limits: [rate]\nname: b, match: {kind: sampling}, effect: allow, limits: [rate]"
+        "name: a, match: {kind: sampling, server: x}, effect: allow, limits: [rate]\nname: b, match: {kind: sampling},"
+        " effect: allow, limits: [rate]"
     )
     steps = "steps: [{sampling: hi, server: x}, {sampling: hi, expect: {effect: none}}]"
     assert ["b"] == [missing.rule for missing in reached(full, steps).missing]
@@ -73,9 +81,18 @@ def test_a_rule_on_trial_is_reached_by_what_it_would_have_taken() -> None:
         ("hint: [a, b]", ["sampling: {text: hi, hints: [A]}", "sampling: {text: hi, hints: [c, b]}"]),
         ("content_types: [text, image]", ["sampling: hi", f"sampling: {IMAGE}"]),
         ("mode: [form, url]", ["elicitation: hi", "elicitation: {url: 'https://a.example/'}"]),
-        ("mode: url, host: [a.example, '*.b.example']", ["elicitation: {url: 'https://a.example/'}", "elicitation: {url: 'https://c.b.example/'}"]),
-        ("mode: url, scheme: [http, https]", ["elicitation: {url: 'http://a.example/'}", "elicitation: {url: 'https://a.example/'}"]),
-        ("field_types: [string, boolean]", ["elicitation: {fields: {a: string}}", "elicitation: {fields: {a: boolean}}"]),
+        (
+            "mode: url, host: [a.example, '*.b.example']",
+            ["elicitation: {url: 'https://a.example/'}", "elicitation: {url: 'https://c.b.example/'}"],
+        ),
+        (
+            "mode: url, scheme: [http, https]",
+            ["elicitation: {url: 'http://a.example/'}", "elicitation: {url: 'https://a.example/'}"],
+        ),
+        (
+            "field_types: [string, boolean]",
+            ["elicitation: {fields: {a: string}}", "elicitation: {fields: {a: boolean}}"],
+        ),
     ],
 )
 def test_every_alternative_of_a_condition_is_an_arm(condition: str, both: list[str]) -> None:
@@ -90,7 +107,9 @@ def test_every_alternative_of_a_condition_is_an_arm(condition: str, both: list[s
 
 
 def test_an_alternative_counts_only_where_the_rule_took_the_request() -> None:
-    rules = "name: first, match: {server: x}, effect: deny\nname: a, match: {server: [x, z], kind: sampling}, effect: deny"
+    rules = (
+        "name: first, match: {server: x}, effect: deny\nname: a, match: {server: [x, z], kind: sampling}, effect: deny"
+    )
     found = reached(rules, "sampling: hi, server: x", "sampling: hi, server: z")
     assert (Missing(6, "a", "server: 'x' is met by no request that it takes; add a case with it"),) == found.missing
 
@@ -100,13 +119,21 @@ def test_one_of_several_candidate_calls_is_enough_for_an_alternative() -> None:
 
 
 def test_a_request_of_two_types_meets_both() -> None:
-    both = "{messages: [{role: user, content: [{type: text, text: a}, {type: image, data: aGVsbG8=, mimeType: image/png}]}]}"
-    assert (1, 1, 2, 3) == sums(reached("name: a, match: {content_types: [text, image, audio]}, effect: deny", f"sampling: {both}"))
+    both = (
+        "{messages: [{role: user, content: [{type: text, text: a}, {type: image, data: aGVsbG8=, mimeType:"
+        " image/png}]}]}"
+    )
+    assert (1, 1, 2, 3) == sums(
+        reached("name: a, match: {content_types: [text, image, audio]}, effect: deny", f"sampling: {both}")
+    )
 
 
 def test_a_single_alternative_and_the_names_of_a_form_are_no_arms() -> None:
     assert (1, 1, 0, 0) == sums(
-        reached("name: a, match: {server: [x], fields: [a, b]}, effect: deny", "elicitation: {fields: {a: string, b: string}}, server: x")
+        reached(
+            "name: a, match: {server: [x], fields: [a, b]}, effect: deny",
+            "elicitation: {fields: {a: string, b: string}}, server: x",
+        )
     )
 
 
@@ -120,7 +147,10 @@ def test_a_single_alternative_and_the_names_of_a_form_are_no_arms() -> None:
     ],
 )
 def test_a_not_is_reached_where_it_alone_keeps_a_request_away(case: str, arms: int) -> None:
-    rules = "name: early, match: {server: early}, effect: deny\nname: a, match: {kind: sampling, not: {server: [x, early]}}, effect: deny"
+    rules = (
+        "name: early, match: {server: early}, effect: deny\nname: a, match: {kind: sampling, not: {server: [x,"
+        " early]}}, effect: deny"
+    )
     assert arms == reached(rules, case).arms_reached
 
 
@@ -138,7 +168,10 @@ def test_an_otherwise_is_reached_where_the_rule_cannot_be_carried_out(otherwise:
 
 @pytest.mark.parametrize(("on_limit", "arms"), [("next", 1), ("deny", 1), ("wait", 1), ("unanswered", 0)])
 def test_an_on_limit_is_reached_where_a_limit_has_no_room(on_limit: str, arms: int) -> None:
-    rules = f"name: a, match: {{kind: sampling}}, effect: allow, limits: [rate], on_limit: {on_limit}\nname: b, effect: deny"
+    rules = (
+        f"name: a, match: {{kind: sampling}}, effect: allow, limits: [rate], on_limit: {on_limit}\nname: b, effect:"
+        " deny"
+    )
     assert (0, arms) == sums(reached(rules, "sampling: hi"))[2:]
     assert (arms, arms) == sums(reached(rules, "steps: [{sampling: hi}, {sampling: hi, expect: {effect: none}}]"))[2:]
 
@@ -146,7 +179,10 @@ def test_an_on_limit_is_reached_where_a_limit_has_no_room(on_limit: str, arms: i
 def test_a_time_out_is_told_and_not_counted() -> None:
     found = reached("name: a, match: {kind: sampling}, effect: allow, on_timeout: deny", "sampling: hi")
     assert (1, 1, 0, 0) == sums(found)
-    assert ((), (Missing(5, "a", "on_timeout: deny is not counted: no case takes time"),)) == (found.missing, found.uncounted)
+    assert ((), (Missing(5, "a", "on_timeout: deny is not counted: no case takes time"),)) == (
+        found.missing,
+        found.uncounted,
+    )
 
 
 def test_an_otherwise_of_a_rule_on_trial_is_not_followed_and_no_arm() -> None:
@@ -155,7 +191,9 @@ def test_an_otherwise_of_a_rule_on_trial_is_not_followed_and_no_arm() -> None:
 
 def test_the_arms_of_a_rule_that_is_not_reached_are_told_with_it() -> None:
     found = reached("name: a, match: {server: [x, z]}, effect: deny", "sampling: hi")
-    assert (Missing(5, "a", "takes no case's request; add a case that it matches (with it 2 of its arms are missing)"),) == found.missing
+    assert (
+        Missing(5, "a", "takes no case's request; add a case that it matches (with it 2 of its arms are missing)"),
+    ) == found.missing
 
 
 def test_a_missing_arm_stands_where_it_is_written() -> None:

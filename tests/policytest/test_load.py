@@ -1,4 +1,5 @@
-"""The ``*_test.yaml`` file: what it may say, every problem of it with its place, the defaults. What comes of the cases is tested in test_play.py."""
+"""The ``*_test.yaml`` file: what it may say, every problem of it with its place, the defaults. What comes of the cases
+is tested in test_play.py."""
 
 from __future__ import annotations
 
@@ -37,7 +38,10 @@ def problems(text: str) -> list[str]:
 def test_a_case_knows_its_line() -> None:
     assert [2, 3] == [
         placed.line
-        for placed in cases("cases:\n  - {name: a, sampling: x, expect: {effect: none}}\n  - {name: b, sampling: x, expect: {effect: none}}\n").cases
+        for placed in cases(
+            "cases:\n  - {name: a, sampling: x, expect: {effect: none}}\n  - {name: b, sampling: x, expect: {effect:"
+            " none}}\n"
+        ).cases
     ]
 
 
@@ -48,7 +52,13 @@ def test_the_policy_is_the_files_own_word_or_nothing() -> None:
 
 def test_a_case_takes_what_it_leaves_out_from_the_defaults() -> None:
     case = only("defaults: {server: db, caller: bob, tool: t, client: [sampling], environment: {A: '1'}}\n" + CASE)
-    assert ("db", "bob", "t", ["sampling"], {"A": "1"}) == (case.server, case.caller, case.tool, case.client, case.environment)
+    assert ("db", "bob", "t", ["sampling"], {"A": "1"}) == (
+        case.server,
+        case.caller,
+        case.tool,
+        case.client,
+        case.environment,
+    )
 
 
 def test_a_case_overrides_the_defaults() -> None:
@@ -69,7 +79,11 @@ def test_environments_are_merged() -> None:
         ("{tool: a}", "    tool: none\n", ()),
         ("{tool: a}", "    method: prompts/get\n", (Call("prompts/get", None),)),
         ("{method: prompts/get}", "    tool: [b, c]\n", (Call("tools/call", "b"), Call("tools/call", "c"))),
-        ("{}", "    tool: b\n    method: [tools/call, resources/read]\n", (Call("tools/call", "b"), Call("resources/read", None))),
+        (
+            "{}",
+            "    tool: b\n    method: [tools/call, resources/read]\n",
+            (Call("tools/call", "b"), Call("resources/read", None)),
+        ),
     ],
 )
 def test_the_calls_in_flight_are_replaced_as_one(defaults: str, own: str, calls: tuple[Call, ...]) -> None:
@@ -98,7 +112,9 @@ def test_without_a_word_the_scene_is_that_of_a_plain_run() -> None:
 
 
 def test_a_sub_capability_of_sampling_is_sampling_too_and_one_mode_is_not_the_other() -> None:
-    assert ClientCapabilities(sampling=True, sampling_tools=True, url=True) == capabilities(["sampling.tools", "elicitation.url"])
+    assert ClientCapabilities(sampling=True, sampling_tools=True, url=True) == capabilities(
+        ["sampling.tools", "elicitation.url"]
+    )
     assert ClientCapabilities() == capabilities([])
 
 
@@ -136,24 +152,42 @@ def test_a_file_without_cases_is_a_problem() -> None:
 @pytest.mark.parametrize(
     ("own", "what"),
     [
-        ("sampling: hi\n    elicitation: {fields: {}}", "cases.0: a case has one of request, sampling and elicitation, not sampling and elicitation"),
+        (
+            "sampling: hi\n    elicitation: {fields: {}}",
+            "cases.0: a case has one of request, sampling and elicitation, not sampling and elicitation",
+        ),
         ("server: docs", "cases.0: a case has one of request, sampling and elicitation, not none"),
         ("sampling: {maxTokens: 5}", "cases.0: sampling has one of text and messages"),
         ("sampling: {text: a, messages: []}", "cases.0: sampling has one of text and messages"),
-        ("sampling: {text: a, hints: [b], modelPreferences: {}}", "cases.0: sampling has one of hints and modelPreferences"),
+        (
+            "sampling: {text: a, hints: [b], modelPreferences: {}}",
+            "cases.0: sampling has one of hints and modelPreferences",
+        ),
         ("elicitation: {url: 'https://a.example', fields: {}}", "cases.0: elicitation has one of url and fields"),
-        ("sampling: hi\n    revision: '2020-01-01'", "cases.0: revision: '2020-01-01' is not one of 2024-11-05, 2025-03-26, "),
+        (
+            "sampling: hi\n    revision: '2020-01-01'",
+            "cases.0: revision: '2020-01-01' is not one of 2024-11-05, 2025-03-26, ",
+        ),
         (
             "sampling: hi\n    revision: '2026-07-28'\n    era: legacy",
             "cases.0: era: legacy does not have revision 2026-07-28; leave one of them out",
         ),
-        ("sampling: hi\n    verdict: {}", "cases.0.verdict: a verdict has one of answer and edits, or is one of approve, reject, accept"),
-        ("sampling: hi\n    verdict: {answer: a, edits: {maxTokens: 5}}", "cases.0.verdict: a verdict has one of answer and edits"),
+        (
+            "sampling: hi\n    verdict: {}",
+            "cases.0.verdict: a verdict has one of answer and edits, or is one of approve, reject, accept",
+        ),
+        (
+            "sampling: hi\n    verdict: {answer: a, edits: {maxTokens: 5}}",
+            "cases.0.verdict: a verdict has one of answer and edits",
+        ),
         (
             "sampling: hi\n    verdict: perhaps",
             "cases.0.verdict: 'perhaps' is not one of accept, approve, cancel, decline, none, reject or a mapping",
         ),
-        ("sampling: hi\n    verdict: {edits: {max_tokens: 5}}", "cases.0.verdict.edits.max_tokens: unknown key; did you mean 'maxTokens'?"),
+        (
+            "sampling: hi\n    verdict: {edits: {max_tokens: 5}}",
+            "cases.0.verdict.edits.max_tokens: unknown key; did you mean 'maxTokens'?",
+        ),
         ("sampling: {text: a, max_tokens: 5}", "cases.0.sampling.max_tokens: unknown key; did you mean 'maxTokens'?"),
     ],
 )
@@ -164,7 +198,9 @@ def test_a_contradiction_is_a_problem(own: str, what: str) -> None:
 
 def test_a_name_that_stands_twice_is_a_problem() -> None:
     again = CASE.removeprefix("cases:\n")
-    assert ["x_test.yaml:5:11: cases.1.name: 'one' is the name of the case in line 2 too; give each its own"] == problems(CASE + again)
+    assert [
+        "x_test.yaml:5:11: cases.1.name: 'one' is the name of the case in line 2 too; give each its own"
+    ] == problems(CASE + again)
 
 
 @pytest.mark.parametrize("text", ["", "cases: [", "- a", "cases: {}", "cases: &a []", "a: 1\na: 2", "\x00"])
@@ -201,21 +237,33 @@ def moments(text: str) -> list[Moment]:
 
 def test_a_case_of_one_request_is_one_moment() -> None:
     (moment,) = moments(CASE + "    at: 5s\n")
-    assert ("", 2, "hello", "5s", 1) == (moment.place, moment.line, moment.step.sampling, moment.step.at, moment.step.repeat)
+    assert ("", 2, "hello", "5s", 1) == (
+        moment.place,
+        moment.line,
+        moment.step.sampling,
+        moment.step.at,
+        moment.step.repeat,
+    )
 
 
 def test_a_step_knows_its_place_and_its_line() -> None:
-    assert [("steps.0", 7), ("steps.1", 8), ("steps.2", 9)] == [(moment.place, moment.line) for moment in moments(STEPS)]
+    assert [("steps.0", 7), ("steps.1", 8), ("steps.2", 9)] == [
+        (moment.place, moment.line) for moment in moments(STEPS)
+    ]
 
 
 def test_a_step_takes_what_it_leaves_out_from_its_case() -> None:
     steps = [moment.step for moment in moments(STEPS)]
-    assert [("db", "a", None), ("db", "b", None), ("db", "a", "ann")] == [(step.server, step.tool, step.caller) for step in steps]
+    assert [("db", "a", None), ("db", "b", None), ("db", "a", "ann")] == [
+        (step.server, step.tool, step.caller) for step in steps
+    ]
     assert [("hello", None), ("hello", None), (None, "Sure?")] == [(step.sampling, step.elicitation) for step in steps]
 
 
 def test_a_step_takes_the_defaults_of_the_file_too_and_environments_are_merged() -> None:
-    text = "defaults: {era: modern, environment: {A: '1'}}\n" + STEPS.replace("repeat: 3,", "repeat: 3, environment: {B: '2'},")
+    text = "defaults: {era: modern, environment: {A: '1'}}\n" + STEPS.replace(
+        "repeat: 3,", "repeat: 3, environment: {B: '2'},"
+    )
     assert [{"A": "1"}, {"A": "1", "B": "2"}, {"A": "1"}] == [moment.step.environment for moment in moments(text)]
     assert {"modern"} == {moment.step.era for moment in moments(text)}
 
@@ -225,8 +273,14 @@ def test_a_step_takes_the_defaults_of_the_file_too_and_environments_are_merged()
     [
         ("sampling: a", ":2:5: cases.0.expect: the key is missing; give a mapping"),
         ("sampling: a\n    steps: []", ":4:12: cases.0.steps: there is no step; give at least one"),
-        ("sampling: a\n    steps: [{}]", ":4:12: cases.0.steps: no step has an expect, so the case would pass whatever happens; give at least one"),
-        ("steps: [{expect: {effect: none}}]", ":3:13: cases.0.steps.0: a step has one of request, sampling and elicitation, not none"),
+        (
+            "sampling: a\n    steps: [{}]",
+            ":4:12: cases.0.steps: no step has an expect, so the case would pass whatever happens; give at least one",
+        ),
+        (
+            "steps: [{expect: {effect: none}}]",
+            ":3:13: cases.0.steps.0: a step has one of request, sampling and elicitation, not none",
+        ),
         (
             "steps: [{sampling: a, elicitation: b, expect: {effect: none}}]",
             ":3:13: cases.0.steps.0: a step has one of request, sampling and elicitation, not sampling and elicitation",
@@ -239,7 +293,10 @@ def test_a_step_takes_the_defaults_of_the_file_too_and_environments_are_merged()
             "sampling: a\n    at: 1s\n    steps: [{expect: {effect: none}}]",
             ":4:9: cases.0.at: the key belongs to the steps of this case; write it there",
         ),
-        ("sampling: a\n    steps: [{at: 5, expect: {effect: none}}]", ":4:18: cases.0.steps.0.at: 5 is not a duration such as 500ms, 50s, 15m or 1h"),
+        (
+            "sampling: a\n    steps: [{at: 5, expect: {effect: none}}]",
+            ":4:18: cases.0.steps.0.at: 5 is not a duration such as 500ms, 50s, 15m or 1h",
+        ),
         (
             "sampling: a\n    steps: [{repeat: 10001, expect: {effect: none}}]",
             ":4:22: cases.0.steps.0.repeat: 10001 is not a whole number of at least 1 and of at most 10000",
@@ -254,11 +311,14 @@ def test_a_step_takes_the_defaults_of_the_file_too_and_environments_are_merged()
         ),
         (
             "sampling: a\n    expect: {effect: none}\n    start: '2026-01-31T23:59:00'",
-            """:5:12: cases.0.start: '2026-01-31T23:59:00' is not a time with its zone; write it like "2026-01-31T23:59:00Z\"""",
+            """:5:12: cases.0.start: '2026-01-31T23:59:00' is not a time with its zone; write it like "2026-01-31T23:59:00Z\"""",  # noqa: E501
         ),
         (
             "sampling: a\n    expect: {effect: none}\n    start: '0001-01-01T00:00:00+14:00'",
-            ":5:12: cases.0.start: '0001-01-01T00:00:00+14:00' is not between 1970 and 2999; take a year in which the policy is used",
+            (
+                ":5:12: cases.0.start: '0001-01-01T00:00:00+14:00' is not between 1970 and 2999; take a year in which"
+                " the policy is used"
+            ),
         ),
         (
             "sampling: a\n    expect: {effect: none}\n    call: x",
@@ -266,15 +326,24 @@ def test_a_step_takes_the_defaults_of_the_file_too_and_environments_are_merged()
         ),
         (
             "sampling: a\n    expect: {effect: none}\n    tool: [a, b]\n    call: x",
-            ":6:11: cases.0.call: 2 calls are in flight, and the number of names is 1; name each of them, in their order",
+            (
+                ":6:11: cases.0.call: 2 calls are in flight, and the number of names is 1; name each of them, in their"
+                " order"
+            ),
         ),
         (
             "sampling: a\n    expect: {effect: none}\n    fails: bad_key\n    usage: {output_tokens: 1}",
-            ":6:12: cases.0.usage: a request that fails as bad_key is not charged, so it has no usage; leave one of them out",
+            (
+                ":6:12: cases.0.usage: a request that fails as bad_key is not charged, so it has no usage; leave one of"
+                " them out"
+            ),
         ),
         (
             "sampling: a\n    expect: {effect: none}\n    fails: timeout\n    hold: true",
-            ":6:11: cases.0.hold: a request that stays open has no usage and no failure; give a duration after which it has, or leave them out",
+            (
+                ":6:11: cases.0.hold: a request that stays open has no usage and no failure; give a duration after"
+                " which it has, or leave them out"
+            ),
         ),
     ],
 )
@@ -286,7 +355,9 @@ def test_the_schema_takes_steps() -> None:
     jsonschema.validate(yaml.safe_load(STEPS), json_schema())
 
 
-@pytest.mark.parametrize("own", ["sampling: a", "sampling: a\n    steps: [{repeat: 0}]", "sampling: a\n    steps: [{at: soon}]"])
+@pytest.mark.parametrize(
+    "own", ["sampling: a", "sampling: a\n    steps: [{repeat: 0}]", "sampling: a\n    steps: [{at: soon}]"]
+)
 def test_the_schema_refuses_a_case_that_expects_nothing_and_steps_that_cannot_be(own: str) -> None:
     with pytest.raises(jsonschema.ValidationError):
         jsonschema.validate(yaml.safe_load(f"cases:\n  - name: one\n    {own}\n"), json_schema())

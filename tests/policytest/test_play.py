@@ -25,7 +25,7 @@ rules:
   - {name: people, match: {kind: elicitation, mode: form, server: people}, effect: escalate, reviewer: ops}
   - {name: refused, effect: deny, as: decline}
 reviewers: {ops: {}}
-"""
+"""  # noqa: E501
 
 
 def trials(cases: str) -> list[Trial]:
@@ -51,7 +51,10 @@ def said(text: str) -> list[dict[str, Any]]:
     ("short", "params"),
     [
         ("sampling: hi", {"messages": said("hi"), "maxTokens": 1000}),
-        ("sampling: {text: hi, maxTokens: 5, systemPrompt: s}", {"messages": said("hi"), "maxTokens": 5, "systemPrompt": "s"}),
+        (
+            "sampling: {text: hi, maxTokens: 5, systemPrompt: s}",
+            {"messages": said("hi"), "maxTokens": 5, "systemPrompt": "s"},
+        ),
         (
             "sampling: {text: hi, hints: [a, b]}",
             {"messages": said("hi"), "maxTokens": 1000, "modelPreferences": {"hints": [{"name": "a"}, {"name": "b"}]}},
@@ -70,7 +73,10 @@ def test_sampling_in_short(short: str, params: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     ("short", "params"),
     [
-        ("elicitation: Sure?", {"message": "Sure?", "requestedSchema": {"type": "object", "properties": {}, "required": []}}),
+        (
+            "elicitation: Sure?",
+            {"message": "Sure?", "requestedSchema": {"type": "object", "properties": {}, "required": []}},
+        ),
         (
             "elicitation: {message: m, fields: {a: boolean, b: {type: string, maxLength: 3}}}",
             {
@@ -84,7 +90,10 @@ def test_sampling_in_short(short: str, params: dict[str, Any]) -> None:
         ),
         (
             "elicitation: {message: m, fields: {a: boolean}, required: []}",
-            {"message": "m", "requestedSchema": {"type": "object", "properties": {"a": {"type": "boolean"}}, "required": []}},
+            {
+                "message": "m",
+                "requestedSchema": {"type": "object", "properties": {"a": {"type": "boolean"}}, "required": []},
+            },
         ),
         (
             "elicitation: {message: m, url: 'https://a.example/'}",
@@ -97,17 +106,25 @@ def test_an_elicitation_in_short(short: str, params: dict[str, Any]) -> None:
 
 
 def test_a_request_is_put_as_it_stands() -> None:
-    assert ("roots/list", {"a": [1, None]}) == asked("request: {jsonrpc: '2.0', id: 1, method: roots/list, params: {a: [1, null]}}")
+    assert ("roots/list", {"a": [1, None]}) == asked(
+        "request: {jsonrpc: '2.0', id: 1, method: roots/list, params: {a: [1, null]}}"
+    )
 
 
 @pytest.mark.parametrize(
     "case",
     [
         "sampling: hi, expect: {effect: allow}",
-        "sampling: hi, expect: {effect: allow, rule: model, reason: rule, model: main, models: [main], max_tokens: 10, shadows: []}",
+        (
+            "sampling: hi, expect: {effect: allow, rule: model, reason: rule, model: main, models: [main], max_tokens:"
+            " 10, shadows: []}"
+        ),
         "sampling: hi, expect: {effect: allow, params: {maxTokens: 10, temperature: null}}",
         "server: db, elicitation: {fields: {count: integer}}, expect: {effect: answer, content: {count: 1}}",
-        "server: db, environment: {WHO: me}, elicitation: {fields: {who: string}}, expect: {effect: answer, content: {who: me}}",
+        (
+            "server: db, environment: {WHO: me}, elicitation: {fields: {who: string}}, expect: {effect: answer,"
+            " content: {who: me}}"
+        ),
         "elicitation: {fields: {}}, expect: {effect: deny, as: decline}",
         "elicitation: {url: 'https://a.example/'}, expect: {effect: none, reason: no_rule}",
         "sampling: {text: hi, maxTokens: 0}, expect: {effect: none, reason: malformed}",
@@ -123,7 +140,10 @@ def test_what_is_as_expected_passes(case: str) -> None:
         ("sampling: hi, expect: {effect: deny}", Mismatch("effect", "deny", "allow")),
         ("sampling: hi, expect: {effect: allow, rule: other}", Mismatch("rule", "other", "model")),
         ("sampling: hi, expect: {effect: allow, model: other}", Mismatch("model", "other", "main")),
-        ("sampling: hi, expect: {effect: allow, models: [main, other]}", Mismatch("models", ["main", "other"], ["main"])),
+        (
+            "sampling: hi, expect: {effect: allow, models: [main, other]}",
+            Mismatch("models", ["main", "other"], ["main"]),
+        ),
         ("sampling: hi, expect: {effect: allow, max_tokens: 11}", Mismatch("max_tokens", 11, 10)),
         ("sampling: hi, expect: {effect: allow, params: {temperature: 1}}", Mismatch("params.temperature", 1, None)),
         ("sampling: hi, expect: {effect: allow, shadows: [x]}", Mismatch("shadows", ["x"], [])),
@@ -142,7 +162,9 @@ def test_what_is_not_is_told(case: str, mismatch: Mismatch) -> None:
 
 
 def test_everything_that_differs_is_told() -> None:
-    assert ["effect", "rule", "as"] == [m.what for m in mismatches("sampling: hi, expect: {effect: deny, rule: refused, as: decline}")]
+    assert ["effect", "rule", "as"] == [
+        m.what for m in mismatches("sampling: hi, expect: {effect: deny, rule: refused, as: decline}")
+    ]
 
 
 def test_a_trial_brings_the_rules_that_were_looked_at() -> None:
@@ -157,7 +179,10 @@ def test_of_a_malformed_request_it_brings_the_fault() -> None:
 
 
 def test_each_case_has_its_own_environment() -> None:
-    case = "server: db, elicitation: {fields: {who: string}}, environment: {WHO: %s}, expect: {effect: answer, content: {who: %s}}"
+    case = (
+        "server: db, elicitation: {fields: {who: string}}, environment: {WHO: %s}, expect: {effect: answer, content:"
+        " {who: %s}}"
+    )
     both = trials(f"  - {{name: one, {case % ('a', 'a')}}}\n  - {{name: two, {case % ('b', 'b')}}}\n")
     assert [(), ()] == [trial.mismatches for trial in both]
 
@@ -180,18 +205,26 @@ def test_values_are_compared_as_json(one: object, other: object, equal: bool) ->
     assert equal is same(one, other)
 
 
-WORDS = st.sampled_from(["type", "role", "content", "text", "enum", "default", "properties", "user", "string", "boolean", "${WHO}", ""])
+WORDS = st.sampled_from(
+    ["type", "role", "content", "text", "enum", "default", "properties", "user", "string", "boolean", "${WHO}", ""]
+)
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**60), 2**60) | WORDS,
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(WORDS, inner, max_size=3),
     max_leaves=8,
 )
-OBJECT = st.dictionaries(WORDS | st.sampled_from(["messages", "maxTokens", "message", "requestedSchema", "mode", "url"]), JSON, max_size=4)
+OBJECT = st.dictionaries(
+    WORDS | st.sampled_from(["messages", "maxTokens", "message", "requestedSchema", "mode", "url"]), JSON, max_size=4
+)
 METHODS = st.sampled_from(["sampling/createMessage", "elicitation/create"])
 ASKED = st.one_of(
     st.fixed_dictionaries({"request": st.fixed_dictionaries({"method": METHODS, "params": OBJECT})}),
-    st.fixed_dictionaries({"sampling": st.fixed_dictionaries({"messages": st.lists(OBJECT, max_size=3), "maxTokens": JSON})}),
-    st.fixed_dictionaries({"elicitation": st.fixed_dictionaries({"fields": st.dictionaries(WORDS, OBJECT, max_size=3)})}),
+    st.fixed_dictionaries(
+        {"sampling": st.fixed_dictionaries({"messages": st.lists(OBJECT, max_size=3), "maxTokens": JSON})}
+    ),
+    st.fixed_dictionaries(
+        {"elicitation": st.fixed_dictionaries({"fields": st.dictionaries(WORDS, OBJECT, max_size=3)})}
+    ),
 )
 
 
@@ -213,12 +246,14 @@ rules:
   - {name: free, match: {kind: sampling, server: free}, effect: allow, with: {models: [main]}}
   - {name: priceless, match: {kind: sampling, server: priceless}, effect: allow, with: {models: [unknown]}, limits: [money]}
   - {name: limited, match: {kind: sampling}, effect: allow, with: {models: [main]}, limits: [rate, money, open], on_limit: wait}
-"""
+"""  # noqa: E501
 
 
 def sequence(steps: str, scene: str = "sampling: hi") -> Trial:
     book = load(LIMITED, file="p.yaml", environment={}).policy
-    (trial,) = run(load_cases(f"cases:\n  - name: one\n    {scene}\n    steps: [{steps}]\n", file="p_test.yaml").cases, book)
+    (trial,) = run(
+        load_cases(f"cases:\n  - name: one\n    {scene}\n    steps: [{steps}]\n", file="p_test.yaml").cases, book
+    )
     return trial
 
 
@@ -227,16 +262,31 @@ def sequence(steps: str, scene: str = "sampling: hi") -> Trial:
     [
         ("{expect: {effect: deny}}", Mismatch("effect", "deny", "allow", "steps.0, line 4")),
         ("{}, {expect: {effect: allow, limits: {rate: 1}}}", Mismatch("limits.rate", 1, 2, "steps.1, line 4")),
-        ("{expect: {effect: allow, limits: {rates: 1}}}", Mismatch("limits.rates", 1, "no limit of that name in the policy", "steps.0, line 4")),
-        ("{repeat: 4, expect: {effect: allow}}", Mismatch("effect", "allow", "none", "steps.0, line 4, request 3 of 4")),
-        ("{repeat: 2, expect: {effect: allow, limits: {rate: 1}}}", Mismatch("limits.rate", 1, 2, "steps.0, line 4, request 2 of 2")),
+        (
+            "{expect: {effect: allow, limits: {rates: 1}}}",
+            Mismatch("limits.rates", 1, "no limit of that name in the policy", "steps.0, line 4"),
+        ),
+        (
+            "{repeat: 4, expect: {effect: allow}}",
+            Mismatch("effect", "allow", "none", "steps.0, line 4, request 3 of 4"),
+        ),
+        (
+            "{repeat: 2, expect: {effect: allow, limits: {rate: 1}}}",
+            Mismatch("limits.rate", 1, 2, "steps.0, line 4, request 2 of 2"),
+        ),
         ("{repeat: 2}, {expect: {effect: none, waits: 29s}}", Mismatch("waits", "29s", "30s", "steps.1, line 4")),
         ("{expect: {effect: allow, waits: 1s}}", Mismatch("waits", "1s", None, "steps.0, line 4")),
         ("{repeat: 2}, {expect: {effect: none, limit: money}}", Mismatch("limit", "money", "rate", "steps.1, line 4")),
         ("{expect: {effect: allow, limit: rate}}", Mismatch("limit", "rate", None, "steps.0, line 4")),
-        ("{}, {at: 6s, expect: {effect: allow, limits: {rate: 2}}}", Mismatch("limits.rate", 2, 1.8, "steps.1, line 4")),
+        (
+            "{}, {at: 6s, expect: {effect: allow, limits: {rate: 2}}}",
+            Mismatch("limits.rate", 2, 1.8, "steps.1, line 4"),
+        ),
         ("{at: 3s, expect: {effect: allow, limits: {rate: 0.9}}}", Mismatch("limits.rate", 0.9, 1, "steps.0, line 4")),
-        ("{server: priceless, expect: {effect: none, reason: limit, cost: 0}}", Mismatch("cost", 0, None, "steps.0, line 4")),
+        (
+            "{server: priceless, expect: {effect: none, reason: limit, cost: 0}}",
+            Mismatch("cost", 0, None, "steps.0, line 4"),
+        ),
     ],
 )
 def test_what_differs_in_a_sequence_is_told_with_its_place(steps: str, mismatch: Mismatch) -> None:
@@ -248,7 +298,10 @@ def test_what_differs_in_a_sequence_is_told_with_its_place(steps: str, mismatch:
     [
         "{server: priceless, expect: {effect: none, rule: priceless, reason: limit, limits: {money: 0}}}",
         "{server: free, usage: {output_tokens: 7}, repeat: 50, expect: {effect: allow, limits: {money: 0, open: 0}}}",
-        "{sampling: {text: a, maxTokens: 0}, repeat: 5, expect: {effect: none, reason: malformed, limits: {rate: 0}}}, {expect: {effect: allow}}",
+        (
+            "{sampling: {text: a, maxTokens: 0}, repeat: 5, expect: {effect: none, reason: malformed, limits: {rate:"
+            " 0}}}, {expect: {effect: allow}}"
+        ),
         "{repeat: 2}, {at: 29s, expect: {effect: none, waits: 1s}}, {at: 30001ms, expect: {effect: allow}}",
         "{hold: true}, {expect: {effect: none, limit: open}}, {at: 24h, expect: {effect: none, limit: open}}",
         "{hold: 1s, expect: {effect: allow, limits: {open: 1}}}, {at: 1s, expect: {effect: allow, limits: {open: 0}}}",
@@ -271,14 +324,18 @@ def test_another_price_is_told_in_dollars() -> None:
 def test_the_first_step_that_is_not_as_expected_brings_its_rules_and_its_reason() -> None:
     trial = sequence("{repeat: 2}, {expect: {effect: allow}}, {server: free, expect: {effect: deny}}")
     assert ["effect", "effect"] == [mismatch.what for mismatch in trial.mismatches]
-    assert [("free", False), ("priceless", False), ("limited", True)] == [(step.rule, step.taken) for step in trial.came.steps]
+    assert [("free", False), ("priceless", False), ("limited", True)] == [
+        (step.rule, step.taken) for step in trial.came.steps
+    ]
     assert "limit rate" in trial.came.decision.detail
     assert trial.came.steps[-1].why.endswith("on_limit: wait")
 
 
 def test_a_case_has_a_start_of_its_own() -> None:
     late = 'sampling: hi\n    start: "2026-12-31T23:59:59Z"'
-    steps = "{expect: {effect: allow, limits: {money: 0.0001}}}, {at: 1s, expect: {effect: allow, limits: {money: 0.0001}}}"
+    steps = (
+        "{expect: {effect: allow, limits: {money: 0.0001}}}, {at: 1s, expect: {effect: allow, limits: {money: 0.0001}}}"
+    )
     assert () == sequence(steps, late).mismatches
     assert ["limits.money"] == [mismatch.what for mismatch in sequence(steps).mismatches]
 
@@ -286,7 +343,10 @@ def test_a_case_has_a_start_of_its_own() -> None:
 def test_an_environment_of_a_step_is_its_own() -> None:
     book = load(POLICY, file="p.yaml", environment={}).policy
     step = "{environment: {WHO: %s}, expect: {effect: answer, content: {who: %s}}}"
-    case = f"  - {{name: one, server: db, elicitation: {{fields: {{who: string}}}}, steps: [{step % ('a', 'a')}, {step % ('b', 'b')}]}}"
+    case = (
+        f"  - {{name: one, server: db, elicitation: {{fields: {{who: string}}}}, steps: [{step % ('a', 'a')},"
+        f" {step % ('b', 'b')}]}}"
+    )
     (trial,) = run(load_cases(f"cases:\n{case}\n", file="p_test.yaml").cases, book)
     assert () == trial.mismatches
 
@@ -297,13 +357,29 @@ PEOPLE = "server: people, elicitation: {fields: {count: {type: integer, maximum:
 @pytest.mark.parametrize(
     ("case", "said", "why"),
     [
-        (f"{PEOPLE}, verdict: approve", "approve", "verdict: must be answer or reject: to approve a form or an address is to answer it"),
+        (
+            f"{PEOPLE}, verdict: approve",
+            "approve",
+            "verdict: must be answer or reject: to approve a form or an address is to answer it",
+        ),
         (f"{PEOPLE}, verdict: {{answer: {{count: 10}}}}", {"answer": {"count": 10}}, "content.count: "),
         (f"{PEOPLE}, verdict: accept", "accept", "content.count: "),
-        (f"{PEOPLE}, verdict: {{edits: {{maxTokens: 5}}}}", {"edits": {"maxTokens": 5}}, "verdict: must be answer or reject"),
-        ("elicitation: {url: 'https://id.example/'}, verdict: {answer: {a: 1}}", {"answer": {"a": 1}}, "content: does not belong to the acceptance"),
+        (
+            f"{PEOPLE}, verdict: {{edits: {{maxTokens: 5}}}}",
+            {"edits": {"maxTokens": 5}},
+            "verdict: must be answer or reject",
+        ),
+        (
+            "elicitation: {url: 'https://id.example/'}, verdict: {answer: {a: 1}}",
+            {"answer": {"a": 1}},
+            "content: does not belong to the acceptance",
+        ),
         ("sampling: hi, verdict: approve", "approve", "nobody is asked for one: the effect is allow"),
-        ("sampling: {text: hi, maxTokens: 0}, verdict: approve", "approve", "nobody is asked for one: the effect is none"),
+        (
+            "sampling: {text: hi, maxTokens: 0}, verdict: approve",
+            "approve",
+            "nobody is asked for one: the effect is none",
+        ),
     ],
 )
 def test_a_verdict_that_nobody_could_give_fails_the_case(case: str, said: Any, why: str) -> None:
@@ -315,12 +391,16 @@ def test_a_verdict_that_nobody_could_give_fails_the_case(case: str, said: Any, w
 
 def test_without_a_verdict_the_case_ends_with_the_question() -> None:
     assert () == mismatches(f"{PEOPLE}, expect: {{effect: escalate, rule: people, reviewer: ops}}")
-    assert (Mismatch("outcome", "answered", None),) == mismatches(f"{PEOPLE}, expect: {{effect: escalate, outcome: answered}}")
+    assert (Mismatch("outcome", "answered", None),) == mismatches(
+        f"{PEOPLE}, expect: {{effect: escalate, outcome: answered}}"
+    )
 
 
 def test_what_is_told_of_a_case_says_what_the_person_did() -> None:
     (trial,) = trials(f"  - {{name: one, {PEOPLE}, verdict: none, expect: {{effect: deny}}}}\n")
-    assert "reviewer 'ops'; reviewer ops gave no verdict within 900 s; on_timeout: unanswered" == trial.came.steps[-1].why
+    assert (
+        "reviewer 'ops'; reviewer ops gave no verdict within 900 s; on_timeout: unanswered" == trial.came.steps[-1].why
+    )
 
 
 TOOLS = "sampling: {text: hi, tools: [{name: t, inputSchema: {type: object}}], toolChoice: {mode: required}}"
@@ -333,7 +413,7 @@ rules:
   - {name: seen, match: {kind: sampling, server: people}, effect: escalate, reviewer: ops, with: {models: [main, spare]}}
   - {name: first, match: {kind: sampling}, effect: allow, with: {models: [main, spare]}, on_timeout: next, limits: [tries]}
   - {name: then, match: {kind: sampling}, effect: deny}
-"""
+"""  # noqa: E501
 
 
 @pytest.mark.parametrize(
@@ -359,7 +439,9 @@ def test_a_model_that_took_too_long_is_followed_as_the_rule_says() -> None:
 
 
 def test_no_other_model_stands_in_for_one_that_fails() -> None:
-    (trial,) = seen("sampling: hi, fails: error, expect: {effect: allow, rule: first, model: main, models: [main, spare]}")
+    (trial,) = seen(
+        "sampling: hi, fails: error, expect: {effect: allow, rule: first, model: main, models: [main, spare]}"
+    )
     assert () == trial.mismatches
 
 

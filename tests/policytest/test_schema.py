@@ -1,4 +1,5 @@
-"""The JSON Schema of the test file: it refuses what the loader refuses, as far as a schema can, and says of each key what it is."""
+"""The JSON Schema of the test file: it refuses what the loader refuses, as far as a schema can, and says of each key
+what it is."""
 
 from __future__ import annotations
 
@@ -62,7 +63,11 @@ def test_it_takes_and_refuses_what_the_loader_does(case: str, good: bool) -> Non
 
 
 def properties(schema: Any) -> list[tuple[str, Any]]:
-    return [(f"{name}.{key}", value) for name, struct in schema["$defs"].items() for key, value in struct["properties"].items()]
+    return [
+        (f"{name}.{key}", value)
+        for name, struct in schema["$defs"].items()
+        for key, value in struct["properties"].items()
+    ]
 
 
 def test_every_key_has_its_sentence() -> None:

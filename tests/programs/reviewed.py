@@ -1,8 +1,10 @@
-"""A process with one open round before the real gate, store and decision log, which kills itself at a point of its way. No tests.
+"""A process with one open round before the real gate, store and decision log, which kills itself at a point of its way.
+No tests.
 
-``reviewed.py JSON`` with ``store``, ``log``, ``case`` (see CASES), ``point`` (see POINTS, or none), ``patience`` (how long the server waits),
-``ahead`` (seconds that its clock on the wall is ahead) and ``lease`` (seconds after which others take a process for dead; as in the product where it
-is left out). It prints lines of JSON: ``opened`` or ``joined`` with a review that it waits for, and ``released``: what reaches the server.
+``reviewed.py JSON`` with ``store``, ``log``, ``case`` (see CASES), ``point`` (see POINTS, or none), ``patience`` (how
+long the server waits), ``ahead`` (seconds that its clock on the wall is ahead) and ``lease`` (seconds after which
+others take a process for dead; as in the product where it is left out). It prints lines of JSON: ``opened`` or
+``joined`` with a review that it waits for, and ``released``: what reaches the server.
 """
 
 from __future__ import annotations
@@ -117,7 +119,16 @@ def round_of(case: str, patience: str) -> Any:
     return pushed(rule, method=method, policy=policy)
 
 
-async def main(store: str, log: str, case: str, point: str | None = None, *, patience: str = "40s", ahead: float = 0.0, lease: float = 0.0) -> None:
+async def main(
+    store: str,
+    log: str,
+    case: str,
+    point: str | None = None,
+    *,
+    patience: str = "40s",
+    ahead: float = 0.0,
+    lease: float = 0.0,
+) -> None:
     """One round."""
     if lease:
         desk.LEASE = lease  # type: ignore[misc]
@@ -130,7 +141,13 @@ async def main(store: str, log: str, case: str, point: str | None = None, *, pat
     setattr(threads, "Reviews", Store)  # noqa: B010 (a name that the module only uses)
     kept, metrics = KeptReviews(f"sqlite:{store}"), Metrics()
     people = desk.Desk(
-        lambda: kept, wall=world.wall, clock=time.monotonic, random=secrets.token_bytes, log=world.log, counts=Counts(metrics), most=10
+        lambda: kept,
+        wall=world.wall,
+        clock=time.monotonic,
+        random=secrets.token_bytes,
+        log=world.log,
+        counts=Counts(metrics),
+        most=10,
     )
     world.reviews = people
     decisions = decision_log(log, state=Path(log).parent, server="default", content="full")
@@ -150,7 +167,10 @@ def told(conclusion: Conclusion) -> dict[str, str]:
         return {"released": "put off"}
     (release,) = conclusion.releases.values()
     outcome = release.outcome
-    return {"released": outcome.result.decode() if isinstance(outcome, Answered) else type(outcome).__name__, "as": release.decision_id}
+    return {
+        "released": outcome.result.decode() if isinstance(outcome, Answered) else type(outcome).__name__,
+        "as": release.decision_id,
+    }
 
 
 if __name__ == "__main__":

@@ -1,4 +1,5 @@
-"""Every test in this folder is marked `real`, gets time for several programs to start, and fails with what to do where they are not installed."""
+"""Every test in this folder is marked `real`, gets time for several programs to start, and fails with what to do where
+they are not installed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The real programs over HTTP: servers that listen, and gates that serve what stands behind them. How they are driven stands in peers.py."""
+"""The real programs over HTTP: servers that listen, and gates that serve what stands behind them. How they are driven
+stands in peers.py."""
 
 from __future__ import annotations
 
@@ -64,7 +65,8 @@ class Served:
 
 
 class Places:
-    """The counterparts over HTTP, and for each policy one gate that serves all of them: each is started when it is first asked for."""
+    """The counterparts over HTTP, and for each policy one gate that serves all of them: each is started when it is
+    first asked for."""
 
     def __init__(self, started: ExitStack, folder: Path) -> None:
         self._started = started
@@ -107,6 +109,11 @@ class Places:
             servers[f"{name}-stdio"] = {"command": command, "args": args}
         rules = str(POLICIES / f"{policy}.yaml")
         path = self._folder / f"{policy}.yaml"
-        settings = {"policy": rules, "listen": "127.0.0.1:0", "decision_log": str(self._log(policy)), "servers": servers}
+        settings = {
+            "policy": rules,
+            "listen": "127.0.0.1:0",
+            "decision_log": str(self._log(policy)),
+            "servers": servers,
+        }
         path.write_text(json.dumps(settings), "utf-8")  # which is YAML too
         return path

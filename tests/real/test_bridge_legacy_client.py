@@ -14,7 +14,9 @@ POLICY_FORM = "accept|True|from the policy"
 CLIENT_SAMPLE = "client-model|endTurn|from the client"
 CLIENT_FORM = "accept|True|from the client"
 
-pytestmark = pytest.mark.parametrize("client", ["python1", "python2-legacy", "typescript1", "typescript2-legacy"], indirect=True)
+pytestmark = pytest.mark.parametrize(
+    "client", ["python1", "python2-legacy", "typescript1", "typescript2-legacy"], indirect=True
+)
 
 
 @pytest.fixture
@@ -28,14 +30,21 @@ def said(text: str) -> dict[str, object]:
 
 
 def test_a_call_a_resource_and_a_list_pass(client: Client, modern: Server, answers: Gate) -> None:
-    seen = drive(client, modern, answers, [call("add", a=1, b=2), {"do": "resource", "uri": "counterpart://greeting"}, {"do": "ping"}])
+    seen = drive(
+        client,
+        modern,
+        answers,
+        [call("add", a=1, b=2), {"do": "resource", "uri": "counterpart://greeting"}, {"do": "ping"}],
+    )
     assert [said("3"), "hello from a resource"] == seen.results[:2]
     assert seen.revision is None or seen.revision < "2026"  # the TypeScript SDK 1 does not tell
     assert '"level": "warning"' not in seen.said
 
 
 def test_rounds_are_answered_for_a_client_that_can_nothing(client: Client, modern: Server, answers: Gate) -> None:
-    seen = drive(client, modern, answers, [call("review", subject="x"), call("steps", count=4), call("comes_back", times=2)])
+    seen = drive(
+        client, modern, answers, [call("review", subject="x"), call("steps", count=4), call("comes_back", times=2)]
+    )
     assert [
         said(f"{POLICY_SAMPLE} & {POLICY_FORM} & state of review"),
         said(";".join([POLICY_SAMPLE, POLICY_FORM] * 2)),
@@ -45,8 +54,17 @@ def test_rounds_are_answered_for_a_client_that_can_nothing(client: Client, moder
 
 
 def test_what_the_client_must_answer_is_asked_in_its_own_era(client: Client, modern: Server, forwards: Gate) -> None:
-    seen = drive(client, modern, forwards, [call("review", subject="x"), call("steps", count=4)], declare=["sampling", "elicitation"])
-    assert [said(f"{CLIENT_SAMPLE} & {CLIENT_FORM} & state of review"), said(";".join([CLIENT_SAMPLE, CLIENT_FORM] * 2))] == seen.results
+    seen = drive(
+        client,
+        modern,
+        forwards,
+        [call("review", subject="x"), call("steps", count=4)],
+        declare=["sampling", "elicitation"],
+    )
+    assert [
+        said(f"{CLIENT_SAMPLE} & {CLIENT_FORM} & state of review"),
+        said(";".join([CLIENT_SAMPLE, CLIENT_FORM] * 2)),
+    ] == seen.results
     assert ["elicitation"] * 3 + ["sampling"] * 3 == seen.kinds()
 
 
@@ -63,7 +81,9 @@ def test_a_page_to_open_is_the_clients(client: Client, modern: Server, forwards:
 
 
 def test_a_client_that_refuses_ends_its_call_and_no_other(client: Client, modern: Server, forwards: Gate) -> None:
-    seen = drive(client, modern, forwards, [call("steps", count=1), call("add", a=1, b=2)], declare=["sampling"], refuse=True)
+    seen = drive(
+        client, modern, forwards, [call("steps", count=1), call("add", a=1, b=2)], declare=["sampling"], refuse=True
+    )
     assert failed(seen.results[0])
     assert said("3") == seen.results[1]
 

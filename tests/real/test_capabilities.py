@@ -1,4 +1,5 @@
-"""The four situations: a client that can and one that cannot, under a policy that answers and one that forwards; between real programs."""
+"""The four situations: a client that can and one that cannot, under a policy that answers and one that forwards;
+between real programs."""
 
 from __future__ import annotations
 
@@ -12,7 +13,10 @@ BY_POLICY = [
     {"error": False, "text": "samplegate/sampling is answered|endTurn|from the policy"},
     {"error": False, "text": "accept|True|from the policy"},
 ]
-BY_CLIENT = [{"error": False, "text": "client-model|endTurn|from the client"}, {"error": False, "text": "accept|True|from the client"}]
+BY_CLIENT = [
+    {"error": False, "text": "client-model|endTurn|from the client"},
+    {"error": False, "text": "accept|True|from the client"},
+]
 
 
 @pytest.mark.parametrize(
@@ -21,7 +25,9 @@ BY_CLIENT = [{"error": False, "text": "client-model|endTurn|from the client"}, {
     + [pytest.param(*pair, ["sampling", "elicitation"], id=f"can-{'-'.join(pair)}") for pair in FEW],
     indirect=["client", "server"],
 )
-def test_a_policy_that_answers_asks_no_client(client: Client, server: Server, answers: Gate, declare: list[str]) -> None:
+def test_a_policy_that_answers_asks_no_client(
+    client: Client, server: Server, answers: Gate, declare: list[str]
+) -> None:
     seen = drive(client, server, answers, BOTH, declare=declare)
     assert BY_POLICY == seen.results
     assert [] == seen.asked
@@ -36,7 +42,9 @@ def test_a_policy_that_forwards_asks_a_client_that_can(client: Client, server: S
 
 
 @pytest.mark.parametrize(("client", "server"), FEW, indirect=True)
-def test_a_policy_that_forwards_offers_nothing_for_a_client_that_cannot(client: Client, server: Server, forwards: Gate) -> None:
+def test_a_policy_that_forwards_offers_nothing_for_a_client_that_cannot(
+    client: Client, server: Server, forwards: Gate
+) -> None:
     alone = drive(client, server, None, [*BOTH, call("add", a=1, b=2)])
     gated = drive(client, server, forwards, [*BOTH, call("add", a=1, b=2)])
     assert [True, True, False] == [failed(result) for result in gated.results]
@@ -45,7 +53,9 @@ def test_a_policy_that_forwards_offers_nothing_for_a_client_that_cannot(client: 
 
 
 @pytest.mark.parametrize(("client", "server"), FEW, indirect=True)
-def test_a_client_that_can_sample_only_is_asked_for_nothing_else(client: Client, server: Server, forwards: Gate) -> None:
+def test_a_client_that_can_sample_only_is_asked_for_nothing_else(
+    client: Client, server: Server, forwards: Gate
+) -> None:
     seen = drive(client, server, forwards, BOTH, declare=["sampling"])
     assert BY_CLIENT[0] == seen.results[0]
     assert failed(seen.results[1])
@@ -78,7 +88,9 @@ def test_a_client_that_refuses_is_believed(client: Client, server: Server, forwa
 @pytest.mark.parametrize("client", LEGACY, indirect=True)
 @pytest.mark.parametrize("server", ["sdk1"], indirect=True)
 @pytest.mark.parametrize("policy", ["answers", "forwards", "mixed"])
-def test_a_model_and_a_person_can_be_asked_at_the_same_time(client: Client, server: Server, policy: str, request: pytest.FixtureRequest) -> None:
+def test_a_model_and_a_person_can_be_asked_at_the_same_time(
+    client: Client, server: Server, policy: str, request: pytest.FixtureRequest
+) -> None:
     gate: Gate = request.getfixturevalue(policy)
     seen = drive(client, server, gate, [call("both_at_once")], declare=["sampling", "elicitation"])
     model = BY_CLIENT[0] if policy == "forwards" else BY_POLICY[0]

@@ -1,4 +1,5 @@
-"""A daemon that ends while real clients wait for a tool: each gets its answer, and may still list the tools it was offered."""
+"""A daemon that ends while real clients wait for a tool: each gets its answer, and may still list the tools it was
+offered."""
 
 from __future__ import annotations
 
@@ -22,7 +23,8 @@ CLIENTS = ("python1", "python2-legacy", "python2-pinned", "typescript1", "typesc
 async def test_clients_that_wait_for_a_tool_are_answered_and_list_the_tools_right_after_it(tmp_path: Path) -> None:
     (tmp_path / "policy.yaml").write_text(POLICY)
     command, *arguments = asking("legacy+modern")
-    servers = {name: {"command": command, "args": arguments} for name in CLIENTS}  # one process of it does one call at a time
+    # one process of it does one call at a time
+    servers = {name: {"command": command, "args": arguments} for name in CLIENTS}
     (tmp_path / "samplegate.yaml").write_text(json.dumps({"policy": "policy.yaml", "servers": servers}))
     async with door() as held, serving(tmp_path, "--settings", "samplegate.yaml") as gate:
         steps = [call("do", door=list(held.at)), {"do": "tools"}]
@@ -31,7 +33,9 @@ async def test_clients_that_wait_for_a_tool_are_answered_and_list_the_tools_righ
             client = peers.clients()[name]
             words = (*client.words, json.dumps({"mode": client.mode, "steps": steps}), f"{gate.url}/servers/{name}/mcp")
             pipe = asyncio.subprocess.PIPE
-            programs.append(await asyncio.create_subprocess_exec(*words, stdin=asyncio.subprocess.DEVNULL, stdout=pipe, stderr=pipe))
+            programs.append(
+                await asyncio.create_subprocess_exec(*words, stdin=asyncio.subprocess.DEVNULL, stdout=pipe, stderr=pipe)
+            )
         try:
             await held.reached(len(CLIENTS))
             gate.process.send_signal(signal.SIGTERM)

@@ -1,4 +1,5 @@
-"""The npm reference server behind a gate that serves HTTP; it offers its asking tools only to a client that declares the capabilities."""
+"""The npm reference server behind a gate that serves HTTP; it offers its asking tools only to a client that declares
+the capabilities."""
 
 from __future__ import annotations
 
@@ -14,13 +15,24 @@ from tests.real.test_everything import FORM, PAGE, PAGE_ERROR, SAMPLE
 from tests.real.test_transparency import CAPABLE
 
 pytestmark = pytest.mark.parametrize("client", ["python1", "typescript1", "typescript2-auto"], indirect=True)
-STEPS = [{"do": "tools"}, call("echo", message="hello"), call("get-sum", a=1, b=2), SAMPLE, FORM, PAGE, PAGE_ERROR, call("get-roots-list")]
+STEPS = [
+    {"do": "tools"},
+    call("echo", message="hello"),
+    call("get-sum", a=1, b=2),
+    SAMPLE,
+    FORM,
+    PAGE,
+    PAGE_ERROR,
+    call("get-roots-list"),
+]
 ID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
 
 
 def comparable(seen: Seen) -> Seen:
     """Ids are random, and it asks for roots by itself at a time of its own, once or twice."""
-    results, asked = json.loads(ID.sub("...", json.dumps([seen.results, [one for one in seen.asked if one["kind"] != "roots"]])))
+    results, asked = json.loads(
+        ID.sub("...", json.dumps([seen.results, [one for one in seen.asked if one["kind"] != "roots"]]))
+    )
     return replace(seen, results=results, asked=asked, notifications=[], logs=[])
 
 
@@ -35,7 +47,9 @@ def test_a_capable_client_sees_the_same_with_a_gate_that_forwards(client: Client
 
 
 @pytest.mark.parametrize("kind", ["http", "stdio"])
-def test_its_asking_tools_complete_for_a_client_that_declares_nothing(client: Client, kind: str, places: Places) -> None:
+def test_its_asking_tools_complete_for_a_client_that_declares_nothing(
+    client: Client, kind: str, places: Places
+) -> None:
     gate = places.gate("everything", kind, "answers")
     gate.rules()
     sampled, filled = drive(client, gate.server, None, [SAMPLE, FORM]).results

@@ -1,4 +1,5 @@
-"""The MCP inspector's command line: prints the same with and without a gate, over HTTP and with the gate as its stdio server."""
+"""The MCP inspector's command line: prints the same with and without a gate, over HTTP and with the gate as its stdio
+server."""
 
 from __future__ import annotations
 
@@ -14,7 +15,9 @@ from tests.real import node, peers
 from tests.real.http_peers import Places
 from tests.real.peers import Server
 
-PROGRAM = peers.HERE / "node_modules" / "@modelcontextprotocol" / "inspector" / "clients" / "launcher" / "build" / "index.js"
+PROGRAM = (
+    peers.HERE / "node_modules" / "@modelcontextprotocol" / "inspector" / "clients" / "launcher" / "build" / "index.js"
+)
 ASKED = {
     "tools": ("tools/list",),
     "call": ("tools/call", "--tool-name", "add", "--tool-arg", "a=1", "b=2"),
@@ -31,21 +34,33 @@ def inspected(server: Server, asked: Sequence[str], home: Path) -> tuple[int, ob
     target = [*server.words, "--transport", "http"] if over_http else []
     if not over_http:
         catalog = home / "servers.json"
-        catalog.write_text(json.dumps({"mcpServers": {"gate": {"command": server.words[0], "args": list(server.words[1:])}}}), "utf-8")
+        catalog.write_text(
+            json.dumps({"mcpServers": {"gate": {"command": server.words[0], "args": list(server.words[1:])}}}), "utf-8"
+        )
         target = ["--config", str(catalog), "--server", "gate"]
     words = [str(node.node()), str(PROGRAM), "--cli", *target, "--method", *asked]
-    environment = {**os.environ, "HOME": str(home), "USERPROFILE": str(home), "NO_COLOR": "1", "MCP_INSPECTOR_SECRET_STORE": "memory"}
+    environment = {
+        **os.environ,
+        "HOME": str(home),
+        "USERPROFILE": str(home),
+        "NO_COLOR": "1",
+        "MCP_INSPECTOR_SECRET_STORE": "memory",
+    }
     done = subprocess.run(words, env=environment, capture_output=True, text=True, timeout=peers.WAIT, check=False)
-    said = done.stdout if done.returncode == 0 else done.stderr.strip().rpartition("\n")[2]  # an error is one line, the last
+    # an error is one line, the last
+    said = done.stdout if done.returncode == 0 else done.stderr.strip().rpartition("\n")[2]
     try:
         return done.returncode, json.loads(said)
     except json.JSONDecodeError:
-        raise AssertionError(f"the inspector ended with {done.returncode}:\n{done.stdout[-1500:]}\n{done.stderr[-1500:]}") from None
+        raise AssertionError(
+            f"the inspector ended with {done.returncode}:\n{done.stdout[-1500:]}\n{done.stderr[-1500:]}"
+        ) from None
 
 
 @pytest.mark.parametrize("server", ["sdk1", "sdk2"])
 def test_the_inspector_prints_the_same(server: str, places: Places, tmp_path: Path) -> None:
-    asked = {name: words for name, words in ASKED.items() if (server, name) != ("sdk1", "refused")}  # worded with the number of a request
+    # worded with the number of a request
+    asked = {name: words for name, words in ASKED.items() if (server, name) != ("sdk1", "refused")}
     alone = {name: inspected(places.server(server), words, tmp_path) for name, words in asked.items()}
     served, run = places.gate(server, "http", "forwards").server, places.run(server, "http", "forwards")
     assert alone == {name: inspected(served, words, tmp_path) for name, words in asked.items()}

@@ -1,4 +1,5 @@
-"""Who ends when whom ends: a real client, the gate and a real server as processes of their own. Unix only: named pipes and signals."""
+"""Who ends when whom ends: a real client, the gate and a real server as processes of their own. Unix only: named pipes
+and signals."""
 
 from __future__ import annotations
 
@@ -24,14 +25,16 @@ SOON = 15.0  # seconds; shutdown is bounded by 1.8 s, the rest is a slow machine
 
 @dataclass
 class Watched:
-    """A server that holds the writing end of a named pipe, as often as it is started: ``gone`` waits until nobody does."""
+    """A server that holds the writing end of a named pipe, as often as it is started: ``gone`` waits until nobody
+    does."""
 
     server: Server
     reading: int
 
     def gone(self) -> bool:
         os.set_blocking(self.reading, True)
-        reader = threading.Thread(target=os.read, args=(self.reading, 1), daemon=True)  # nothing is ever written: it ends with the last holder
+        # nothing is ever written: it ends with the last holder
+        reader = threading.Thread(target=os.read, args=(self.reading, 1), daemon=True)
         reader.start()
         reader.join(SOON)
         return not reader.is_alive()
@@ -49,7 +52,9 @@ def watched(tmp_path: Path) -> Iterator[Watched]:
 @contextmanager
 def by_hand(words: tuple[str, ...]) -> Iterator[subprocess.Popen[str]]:
     """The gate with the test itself as its client."""
-    process = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True)
+    process = subprocess.Popen(
+        words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+    )
     try:
         yield process
     finally:
@@ -75,7 +80,12 @@ def answer_to(process: subprocess.Popen[str], id: int) -> dict[str, Any]:
 
 def shake_hands(process: subprocess.Popen[str]) -> None:
     info = {"name": "by hand", "version": "1"}
-    say(process, id=1, method="initialize", params={"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": info})
+    say(
+        process,
+        id=1,
+        method="initialize",
+        params={"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": info},
+    )
     assert "counterpart-sdk1" == answer_to(process, 1)["result"]["serverInfo"]["name"]
     say(process, method="notifications/initialized")
 
@@ -114,7 +124,9 @@ def test_a_killed_client_leaves_nothing_behind(name: str, watched: Watched, answ
         assert watched.gone()
 
 
-def test_a_client_that_probes_with_a_first_process_and_throws_it_away_leaves_nothing_behind(watched: Watched, answers: Gate) -> None:
+def test_a_client_that_probes_with_a_first_process_and_throws_it_away_leaves_nothing_behind(
+    watched: Watched, answers: Gate
+) -> None:
     seen = drive(clients()["typescript2-auto"], watched.server, answers, [call("add", a=1, b=2)])
     assert [{"error": False, "text": "3"}] == seen.results
     assert watched.gone()
@@ -126,7 +138,9 @@ def test_a_server_that_ends_by_itself_gives_its_exit_code(answers: Gate) -> None
 
 
 @pytest.mark.parametrize(("more", "code"), [((), 0), (("--strict",), 3)])
-def test_strict_turns_a_denied_request_into_exit_code_3(more: tuple[str, ...], code: int, watched: Watched, denies: Gate) -> None:
+def test_strict_turns_a_denied_request_into_exit_code_3(
+    more: tuple[str, ...], code: int, watched: Watched, denies: Gate
+) -> None:
     denies.more = more
     with by_hand(denies.words + watched.server.words) as process:
         shake_hands(process)

@@ -1,4 +1,5 @@
-"""An allow rule between real programs: a model on a loopback endpoint, one that hangs, one that answers 429, and the scripted one."""
+"""An allow rule between real programs: a model on a loopback endpoint, one that hangs, one that answers 429, and the
+scripted one."""
 
 from __future__ import annotations
 
@@ -42,7 +43,9 @@ def gate(folder: Path, endpoint: Endpoint, model: str) -> Gate:
 
 
 @pytest.mark.parametrize(("client", "server"), PAIRS, indirect=True)
-def test_a_model_answers_for_a_client_that_cannot_sample(client: Client, server: Server, endpoint: Endpoint, tmp_path: Path) -> None:
+def test_a_model_answers_for_a_client_that_cannot_sample(
+    client: Client, server: Server, endpoint: Endpoint, tmp_path: Path
+) -> None:
     seen = drive(client, server, gate(tmp_path, endpoint, "normal"), [CLASSIFY])
     assert False is seen.results[0]["error"]
     assert seen.results[0]["text"].endswith("|endTurn|you said: classify: a text")
@@ -54,7 +57,9 @@ def test_a_model_answers_for_a_client_that_cannot_sample(client: Client, server:
 
 
 @pytest.mark.parametrize(("client", "server"), ERAS, indirect=True)
-def test_a_model_that_is_rate_limited_leaves_the_request_unanswered(client: Client, server: Server, endpoint: Endpoint, tmp_path: Path) -> None:
+def test_a_model_that_is_rate_limited_leaves_the_request_unanswered(
+    client: Client, server: Server, endpoint: Endpoint, tmp_path: Path
+) -> None:
     setting = gate(tmp_path, endpoint, "status-429")
     seen = drive(client, server, setting, [CLASSIFY, call("add", a=1, b=2)])
     assert failed(seen.results[0])
@@ -63,7 +68,9 @@ def test_a_model_that_is_rate_limited_leaves_the_request_unanswered(client: Clie
 
 
 @pytest.mark.parametrize(("client", "server"), ERAS, indirect=True)
-def test_a_call_taken_back_ends_the_call_of_the_model(client: Client, server: Server, endpoint: Endpoint, tmp_path: Path) -> None:
+def test_a_call_taken_back_ends_the_call_of_the_model(
+    client: Client, server: Server, endpoint: Endpoint, tmp_path: Path
+) -> None:
     steps = [{"do": "cancel", "name": "classify", "arguments": {"text": "x"}, "when": "told"}, call("add", a=1, b=2)]
     with started(client, server, gate(tmp_path, endpoint, "hang"), steps=steps) as process:
         endpoint.next()

@@ -31,16 +31,23 @@ def wrapped(policy: str, folder: Path, *more: str) -> Gate:
 @default
 @pytest.mark.parametrize("server", PUSHING)
 def test_the_next_connection_after_a_failed_push_works(client: Client, server: str, tmp_path: Path) -> None:
-    """The first client asks nothing ahead, so that a server that starts slowly on a busy machine is not taken for an older one."""
+    """The first client asks nothing ahead, so that a server that starts slowly on a busy machine is not taken for an
+    older one."""
     pinned = peers.clients()["python2-pinned"]
-    before, after = (drive(one, PUSHING[server], wrapped("forwards", tmp_path), STEPS, declare=CAPABLE) for one in (pinned, client))
+    before, after = (
+        drive(one, PUSHING[server], wrapped("forwards", tmp_path), STEPS, declare=CAPABLE) for one in (pinned, client)
+    )
     assert ("2026-07-28", [True, True]) == (before.revision, [failed(result) for result in before.results])
     assert '"setting": "--protocol legacy"' in before.said
     assert ("2025-11-25", BY_CLIENT) == (after.revision, after.results)
 
 
-@pytest.mark.parametrize(("client", "policy"), [("python2-auto", "forwards"), ("typescript2-auto", "answers")], indirect=["client"])
-def test_a_server_that_is_set_to_legacy_works_from_the_first_connection(client: Client, policy: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("client", "policy"), [("python2-auto", "forwards"), ("typescript2-auto", "answers")], indirect=["client"]
+)
+def test_a_server_that_is_set_to_legacy_works_from_the_first_connection(
+    client: Client, policy: str, tmp_path: Path
+) -> None:
     seen = drive(client, PUSHING["sdk2"], wrapped(policy, tmp_path, "--protocol", "legacy"), STEPS, declare=CAPABLE)
     assert ("2025-11-25", BY_CLIENT if policy == "forwards" else BY_POLICY) == (seen.revision, seen.results)
 
@@ -57,7 +64,12 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     folder = tmp_path_factory.mktemp("pushing")
     with listening((peers.sdk(2), SERVER, "server_sdk2_pushing")) as behind:
         servers = {"learned": {"url": behind.url}, "set": {"url": behind.url, "protocol": "legacy"}}
-        settings = {"policy": str(POLICIES / "forwards.yaml"), "listen": "127.0.0.1:0", "state": str(folder / "state"), "servers": servers}
+        settings = {
+            "policy": str(POLICIES / "forwards.yaml"),
+            "listen": "127.0.0.1:0",
+            "state": str(folder / "state"),
+            "servers": servers,
+        }
         (folder / "samplegate.yaml").write_text(json.dumps({**settings, "decision_log": "none"}), "utf-8")
         with listening(gate("serve", "--settings", str(folder / "samplegate.yaml"))) as found:
             yield found.url

@@ -1,4 +1,5 @@
-"""The link to remote servers against real ones: the Python SDK 1 and 2 and server-everything over Streamable HTTP, in the eras they speak."""
+"""The link to remote servers against real ones: the Python SDK 1 and 2 and server-everything over Streamable HTTP, in
+the eras they speak."""
 
 from __future__ import annotations
 
@@ -22,7 +23,12 @@ CAPABILITIES: dict[str, Any] = {"sampling": {}, "elicitation": {}, "roots": {}}
 HELLO = {"protocolVersion": "2025-11-25", "capabilities": CAPABILITIES, "clientInfo": {"name": "t", "version": "1"}}
 ENVELOPE = META | {"io.modelcontextprotocol/clientCapabilities": CAPABILITIES}
 ANSWERS = {
-    "sampling/createMessage": {"role": "assistant", "content": {"type": "text", "text": "fine"}, "model": "m", "stopReason": "endTurn"},
+    "sampling/createMessage": {
+        "role": "assistant",
+        "content": {"type": "text", "text": "fine"},
+        "model": "m",
+        "stopReason": "endTurn",
+    },
     "elicitation/create": {"action": "accept", "content": {"confirm": True, "reason": "r"}},
     "ping": {},
 }
@@ -92,7 +98,9 @@ async def test_a_legacy_session_lists_its_tools_and_ends(legacy: tuple[str, str]
         assert [] == notes
 
 
-async def test_a_legacy_servers_requests_come_on_the_stream_of_the_call_and_are_answered(legacy: tuple[str, str]) -> None:
+async def test_a_legacy_servers_requests_come_on_the_stream_of_the_call_and_are_answered(
+    legacy: tuple[str, str],
+) -> None:
     name, url = legacy
     async with connected(url) as (client, notes):
         await begin(client)
@@ -101,7 +109,9 @@ async def test_a_legacy_servers_requests_come_on_the_stream_of_the_call_and_are_
         else:
             assert "m|endTurn|fine" == await client.call(2, "classify", text="x")
             assert "accept|True|r" == await client.call(3, "confirm")
-            assert ["sampling/createMessage"] == [frame["method"] for frame in client.frames(2) if "method" in frame and "id" in frame]
+            assert ["sampling/createMessage"] == [
+                frame["method"] for frame in client.frames(2) if "method" in frame and "id" in frame
+            ]
         assert [] == [note for note in notes if note.event != "frame.refused"]
 
 
@@ -113,7 +123,9 @@ async def test_progress_comes_on_the_stream_of_its_call_before_the_answer(legacy
             await client.call(2, "trigger-long-running-operation", {"progressToken": "p"}, duration=0.2, steps=2)
         else:
             assert "2" == await client.call(2, "count", {"progressToken": "p"}, to=2)
-        told = [frame["params"]["progress"] for frame in client.frames(2) if frame.get("method") == "notifications/progress"]
+        told = [
+            frame["params"]["progress"] for frame in client.frames(2) if frame.get("method") == "notifications/progress"
+        ]
         assert [1, 2] == told
         assert "result" in client.frames(2)[-1]
 
@@ -123,14 +135,20 @@ async def test_a_legacy_call_is_cancelled_by_a_notification(legacy: tuple[str, s
     async with connected(url) as (client, _):
         await begin(client)
         if name == "everything":  # it has no tool that says whether it was cancelled: what comes after is answered
-            operation = {"name": "trigger-long-running-operation", "arguments": {"duration": 30, "steps": 30}, "_meta": {"progressToken": "p"}}
+            operation = {
+                "name": "trigger-long-running-operation",
+                "arguments": {"duration": 30, "steps": 30},
+                "_meta": {"progressToken": "p"},
+            }
             client.send(3, id=3, method="tools/call", params=operation)
             await client.of(3)
             client.send(0, method="notifications/cancelled", params={"requestId": 3})
             assert "after" in await client.call(4, "echo", message="after")
             return
         before = int(await client.call(2, "cancelled"))
-        client.send(3, id=3, method="tools/call", params={"name": "slow", "arguments": {}, "_meta": {"progressToken": "p"}})
+        client.send(
+            3, id=3, method="tools/call", params={"name": "slow", "arguments": {}, "_meta": {"progressToken": "p"}}
+        )
         await client.of(3)
         client.send(0, method="notifications/cancelled", params={"requestId": 3})
         await counted(client, before + 1)
@@ -169,13 +187,20 @@ async def test_a_modern_call_reports_progress_and_logs_on_its_stream(modern: str
     async with connected(modern) as (client, _):
         meta = ENVELOPE | {"progressToken": "p", "io.modelcontextprotocol/logLevel": "info"}
         assert "2" == await client.call(2, "count", meta, to=2)
-        assert [1, 2] == [frame["params"]["progress"] for frame in client.frames(2) if frame.get("method") == "notifications/progress"]
+        assert [1, 2] == [
+            frame["params"]["progress"] for frame in client.frames(2) if frame.get("method") == "notifications/progress"
+        ]
 
 
 async def test_a_modern_call_is_cancelled_by_the_end_of_its_stream(modern: str) -> None:
     async with connected(modern) as (client, _):
         before = int(await client.call(2, "cancelled", ENVELOPE))
-        client.send(3, id=3, method="tools/call", params={"name": "slow", "arguments": {}, "_meta": ENVELOPE | {"progressToken": "p"}})
+        client.send(
+            3,
+            id=3,
+            method="tools/call",
+            params={"name": "slow", "arguments": {}, "_meta": ENVELOPE | {"progressToken": "p"}},
+        )
         await client.of(3)
         client.remote.close_lane(3)
         await counted(client, before + 1, ENVELOPE)

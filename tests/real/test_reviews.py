@@ -1,4 +1,5 @@
-"""A person decides, for real clients: they ask, wait, come back as often as they are put off, and simply get their results, in both eras."""
+"""A person decides, for real clients: they ask, wait, come back as often as they are put off, and simply get their
+results, in both eras."""
 
 from __future__ import annotations
 
@@ -22,7 +23,10 @@ from tests.real.peers import Client, Gate, Seen, Server, call, drive
 FILLED = Verdict(word="answer", result={"action": "accept", "content": {"confirm": True, "reason": "from a person"}})
 VERDICTS = {"sampling": Verdict(word="approve"), "elicitation": FILLED}
 BOTH = [call("classify", text="a text"), call("confirm")]
-BY_PEOPLE = [{"error": False, "text": "scripted|endTurn|from a model"}, {"error": False, "text": "accept|True|from a person"}]
+BY_PEOPLE = [
+    {"error": False, "text": "scripted|endTurn|from a model"},
+    {"error": False, "text": "accept|True|from a person"},
+]
 MODERN, LEGACY = ("python2-pinned", "python2-auto", "typescript2-pinned"), ("python1", "typescript2-legacy")
 LOOK = 0.05  # seconds between two looks into the store of another process, which nobody can be told of
 
@@ -86,14 +90,33 @@ def policy(folder: Path, patience: str) -> Path:
 
 
 @contextmanager
-def seen(folder: Path, client: Client, server: str, front: str, steps: Sequence[dict[str, Any]], *, patience: str) -> Iterator[Seen]:
+def seen(
+    folder: Path, client: Client, server: str, front: str, steps: Sequence[dict[str, Any]], *, patience: str
+) -> Iterator[Seen]:
     """What a client saw through a gate that knows no answer of its own."""
     rules, state, log = policy(folder, patience), folder / "state", folder / "decisions.jsonl"
     with ExitStack() as stack:
         if front == "run":
-            yield drive(client, Server(server, stdio_words(server)), Gate(rules, log, ("--state", str(state), "--server", "one")), steps)
+            yield drive(
+                client,
+                Server(server, stdio_words(server)),
+                Gate(rules, log, ("--state", str(state), "--server", "one")),
+                steps,
+            )
             return
-        words = gate("serve", "--policy", str(rules), "--listen", "127.0.0.1:0", "--decision-log", str(log), "--state", str(state), "--server", "one")
+        words = gate(
+            "serve",
+            "--policy",
+            str(rules),
+            "--listen",
+            "127.0.0.1:0",
+            "--decision-log",
+            str(log),
+            "--state",
+            str(state),
+            "--server",
+            "one",
+        )
         served = stack.enter_context(listening((*words, "--", *stdio_words(server))))
         yield drive(client, Server(server, (served.url,)), None, steps)
 
@@ -115,14 +138,21 @@ def test_a_modern_client_that_is_put_off_twice_gets_its_results(tmp_path: Path, 
 
 @pytest.mark.parametrize("client", ["python2-pinned", "typescript2-pinned"], indirect=True)
 def test_two_questions_of_one_round_are_put_off_and_answered_together(tmp_path: Path, client: Client) -> None:
-    with person(tmp_path, put_off=2), seen(tmp_path, client, "sdk2", "run", [call("review", subject="x")], patience="1s") as found:
+    with (
+        person(tmp_path, put_off=2),
+        seen(tmp_path, client, "sdk2", "run", [call("review", subject="x")], patience="1s") as found,
+    ):
         both = " & ".join(result["text"] for result in BY_PEOPLE)  # type: ignore[misc]
         assert [{"error": False, "text": f"{both} & state of review"}] == found.results, found.said
 
 
 @pytest.mark.parametrize("client", ["python2-pinned", "typescript2-pinned"], indirect=True)
-def test_a_modern_client_whose_person_says_nothing_is_answered_before_it_gives_up(tmp_path: Path, client: Client) -> None:
-    with seen(tmp_path, client, "sdk2", "run", [call("classify", text="x"), call("add", a=1, b=2)], patience="300ms") as found:
+def test_a_modern_client_whose_person_says_nothing_is_answered_before_it_gives_up(
+    tmp_path: Path, client: Client
+) -> None:
+    with seen(
+        tmp_path, client, "sdk2", "run", [call("classify", text="x"), call("add", a=1, b=2)], patience="300ms"
+    ) as found:
         assert {"error": False, "text": "3"} == found.results[1], found.said
         assert "failed" in found.results[0] or found.results[0]["error"], found.results
     assert [("unanswered", "")] == [(outcome, who) for outcome, _, who in recorded(tmp_path)]

@@ -35,7 +35,9 @@ def record(id: object, **more: Any) -> Record:
 
 def ids(*paths: Path) -> list[str]:
     """The ids of all records of these files; every line must be one."""
-    return [json.loads(line)["decision_id"] for path in paths for line in path.read_bytes().decode().splitlines() if line]
+    return [
+        json.loads(line)["decision_id"] for path in paths for line in path.read_bytes().decode().splitlines() if line
+    ]
 
 
 def names(folder: Path) -> list[str]:

@@ -11,7 +11,14 @@ import pytest
 from samplegate.records.log import EVENT, FORMS, AccessLog, Format, Log, Value
 
 NOW = 1_793_620_801.25
-REQUEST: dict[str, Value] = {"server": "db", "caller": "ci", "http": "POST", "method": "tools/call", "status": 200, "seconds": 0.000412}
+REQUEST: dict[str, Value] = {
+    "server": "db",
+    "caller": "ci",
+    "http": "POST",
+    "method": "tools/call",
+    "status": 200,
+    "seconds": 0.000412,
+}
 HOSTILE: list[Value] = [
     'ci"}\n{"time": "2026-11-01T12:00:00.000Z", "level": "error", "event": "forged"}',
     "ci\r\nforged",
@@ -58,7 +65,9 @@ def test_nothing_that_a_stranger_chose_forges_a_line_or_drives_a_terminal(format
     assert len(said) < 15_000
     if format == "json":
         first, second = [json.loads(line) for line in said.splitlines()]
-        assert {"level": "info", "event": EVENT, **REQUEST} == {name: value for name, value in second.items() if name != "time"}
+        assert {"level": "info", "event": EVENT, **REQUEST} == {
+            name: value for name, value in second.items() if name != "time"
+        }
         assert (EVENT, "db", 200) == (first["event"], first["server"], first["status"])
 
 
@@ -85,7 +94,9 @@ async def test_lines_stand_in_the_order_in_which_things_happened(format: Format)
     log.debug("frame.unasked", server="not told")
     log.info("drain.ended", server="fifth")
     words = stream.getvalue().replace('"', " ").replace("=", " ").split()
-    assert ["first", "second", "third", "fourth", "fifth"] == [word for word in words if word in {"first", "second", "third", "fourth", "fifth"}]
+    assert ["first", "second", "third", "fourth", "fifth"] == [
+        word for word in words if word in {"first", "second", "third", "fourth", "fifth"}
+    ]
 
 
 @pytest.mark.parametrize(("level", "lines"), [("debug", 1), ("info", 1), ("warning", 0), ("error", 0)])

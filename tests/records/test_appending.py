@@ -1,4 +1,5 @@
-"""Appends of many processes to one log: whole lines, turned over by size, whatever dies, fills up or is moved away meanwhile."""
+"""Appends of many processes to one log: whole lines, turned over by size, whatever dies, fills up or is moved away
+meanwhile."""
 
 from __future__ import annotations
 
@@ -31,11 +32,17 @@ for number in range(count):
 """
 
 
-def writer(path: Path, letter: str, *, count: int = 200, length: int = 3000, max_bytes: int = 0, synced: bool = False) -> subprocess.Popen[str]:
+def writer(
+    path: Path, letter: str, *, count: int = 200, length: int = 3000, max_bytes: int = 0, synced: bool = False
+) -> subprocess.Popen[str]:
     """A process that appends; it prints the key and then every number that stands."""
     told = [str(path), letter, str(count), str(length), str(max_bytes), "synced" if synced else "written"]
     return subprocess.Popen(
-        [sys.executable, "-c", WRITER, *told], stdout=subprocess.PIPE, stderr=subprocess.PIPE, env={**os.environ, "PYTHONPATH": "proxy"}, text=True
+        [sys.executable, "-c", WRITER, *told],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env={**os.environ, "PYTHONPATH": "proxy"},
+        text=True,
     )
 
 
@@ -80,14 +87,18 @@ def test_processes_that_turn_the_file_over_lose_nothing_and_tear_nothing(tmp_pat
     found = lines(*parts)
     assert 600 == len(found)
     for letter in "abcdef":
-        assert whole(letter, 100) == [line for line in found if line[0] == letter], "in the order in which they were written"
+        assert whole(letter, 100) == [line for line in found if line[0] == letter], (
+            "in the order in which they were written"
+        )
     assert len(parts) >= 200
     assert max(part.stat().st_size for part in parts) <= 10_000
     assert [f"x.jsonl.{number:06d}" for number in range(1, len(parts))] == [part.name for part in parts[:-1]]
 
 
 @pytest.mark.parametrize("max_bytes", [0, 50_000], ids=["one file", "turned over"])
-def test_a_writer_that_is_killed_leaves_at_most_a_half_line_that_the_next_one_ends(tmp_path: Path, max_bytes: int) -> None:
+def test_a_writer_that_is_killed_leaves_at_most_a_half_line_that_the_next_one_ends(
+    tmp_path: Path, max_bytes: int
+) -> None:
     path = tmp_path / "x.jsonl"
     stands = Counter[str]()
     for letter in "abcdef":
@@ -118,7 +129,10 @@ def test_only_so_many_files_are_kept(tmp_path: Path) -> None:
     path, appender = tmp_path / "x", Appender(max_bytes=4, keep=3)
     for number in range(12):
         appender.append(path, [b"%03d" % number])
-    assert (["x", "x.000009", "x.000010", "x.000011"], ["008", "009", "010", "011"]) == (names(tmp_path), lines(*log_files(path)))
+    assert (["x", "x.000009", "x.000010", "x.000011"], ["008", "009", "010", "011"]) == (
+        names(tmp_path),
+        lines(*log_files(path)),
+    )
 
 
 def test_a_half_line_is_ended_first(tmp_path: Path) -> None:
@@ -147,7 +161,9 @@ def test_what_others_do_to_the_file_tears_no_line(tmp_path: Path, how: str) -> N
     assert (["two"], ["one"] if old.exists() else []) == (lines(path), lines(old) if old.exists() else [])
 
 
-def test_a_lock_that_was_waited_for_is_not_used_on_a_file_that_was_put_aside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_lock_that_was_waited_for_is_not_used_on_a_file_that_was_put_aside(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = tmp_path / "x"
     real, moved = files.lock, list[object]()
 
@@ -210,7 +226,12 @@ print(appender.append(path, [b"z"]), path.stat().st_size)
 def test_a_full_disk_leaves_whole_lines_and_is_over_when_there_is_room(tmp_path: Path) -> None:
     path = tmp_path / "x"
     said = subprocess.run(
-        [sys.executable, "-c", LIMITED, str(path)], capture_output=True, text=True, env={**os.environ, "PYTHONPATH": "proxy"}, timeout=50, check=False
+        [sys.executable, "-c", LIMITED, str(path)],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": "proxy"},
+        timeout=50,
+        check=False,
     )
     assert ["10 File too large 990", "no room: File too large", "1 992"] == said.stdout.splitlines(), said.stderr
 
@@ -241,7 +262,9 @@ def test_written_asks_nothing_of_the_disk(tmp_path: Path, monkeypatch: pytest.Mo
     assert [] == disk.did
 
 
-def test_synced_brings_the_file_to_the_disk_and_its_name_where_it_is_new(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_synced_brings_the_file_to_the_disk_and_its_name_where_it_is_new(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     disk, appender, path = Disk(monkeypatch), Appender(synced=True, max_bytes=8), tmp_path / "new" / "x"
     for _ in range(3):
         appender.append(path, [b"one"])
@@ -251,7 +274,9 @@ def test_synced_brings_the_file_to_the_disk_and_its_name_where_it_is_new(tmp_pat
 
 
 @pytest.mark.parametrize("fails", [1, 2], ids=["the file", "its folder"])
-def test_what_was_not_brought_to_the_disk_is_taken_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fails: int) -> None:
+def test_what_was_not_brought_to_the_disk_is_taken_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fails: int
+) -> None:
     disk, appender, path = Disk(monkeypatch), Appender(synced=True), tmp_path / "x"
     path.write_bytes(b"zero\n")
     disk.fails = 1

@@ -75,7 +75,11 @@ async def test_a_half_line_of_a_crashed_writer_is_ended_first(tmp_path: Path) ->
     path.write_bytes(b'{"decision_id":"d0"}\n{"decision_id":"cut')
     await opened(path, content="none").write(RECORD)
     first, half, last = path.read_text().splitlines()
-    assert ("d0", '{"decision_id":"cut', "d1") == (json.loads(first)["decision_id"], half, json.loads(last)["decision_id"])
+    assert ("d0", '{"decision_id":"cut', "d1") == (
+        json.loads(first)["decision_id"],
+        half,
+        json.loads(last)["decision_id"],
+    )
 
 
 @pytest.mark.anyio
@@ -137,7 +141,9 @@ async def test_a_place_that_went_away_is_unavailable(tmp_path: Path) -> None:
 def test_a_place_that_cannot_be_written_is_an_error_at_start(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     for path, problem in {
-        tmp_path / "file" / "x.jsonl": "cannot be reached: Not a directory; give --decision-log a place that can be written, or none",
+        tmp_path / "file" / "x.jsonl": (
+            "cannot be reached: Not a directory; give --decision-log a place that can be written, or none"
+        ),
         tmp_path: "is a folder; give",
     }.items():
         with pytest.raises(Unavailable, match=f"decision log: {path} {problem}"):
@@ -153,7 +159,12 @@ decision_log("/dev/stdout", state=Path(), server="db", content="hash").check_wri
 
 def test_stdout_is_no_place_for_records() -> None:
     ended = subprocess.run(
-        [sys.executable, "-c", STDOUT], capture_output=True, env={**os.environ, "PYTHONPATH": "proxy"}, timeout=50, text=True, check=False
+        [sys.executable, "-c", STDOUT],
+        capture_output=True,
+        env={**os.environ, "PYTHONPATH": "proxy"},
+        timeout=50,
+        text=True,
+        check=False,
     )
     assert "is stdout, which belongs to the protocol" in ended.stderr
 
@@ -182,7 +193,9 @@ class Disk:
 
 
 @pytest.mark.anyio
-async def test_records_that_come_while_the_disk_works_share_the_next_sync(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_records_that_come_while_the_disk_works_share_the_next_sync(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     disk, path = Disk(monkeypatch), tmp_path / "x.jsonl"
     log = decision_log(str(path), state=tmp_path, server="db", content="none", durability="synced")
     stood: list[str] = []
@@ -206,7 +219,9 @@ async def test_records_that_come_while_the_disk_works_share_the_next_sync(tmp_pa
 
 
 @pytest.mark.anyio
-async def test_a_sync_that_fails_fails_all_that_waited_for_it_and_none_of_them_is_on_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_sync_that_fails_fails_all_that_waited_for_it_and_none_of_them_is_on_record(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     disk, path = Disk(monkeypatch), tmp_path / "x.jsonl"
     log = decision_log(str(path), state=tmp_path, server="db", content="none", durability="synced")
     refused: list[str] = []
@@ -265,7 +280,7 @@ async def main():
     await log.write(record("after"))
     await log.aclose()
 anyio.run(main)
-"""
+"""  # noqa: E501
 
 
 @pytest.mark.parametrize("durability", ["written", "synced"])

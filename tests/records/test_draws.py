@@ -28,7 +28,9 @@ def metrics() -> Metrics:
         (Refused("day", "unavailable"), None, "unavailable"),
     ],
 )
-def test_a_reservation_is_counted_by_what_came_of_it(metrics: Metrics, answer: Reserved | Refused, wait: float | None, result: str) -> None:
+def test_a_reservation_is_counted_by_what_came_of_it(
+    metrics: Metrics, answer: Reserved | Refused, wait: float | None, result: str
+) -> None:
     Draws(TERMS, metrics).reserved((DAY,), answer, wait)
     assert 1 == value(metrics, "samplegate_limit_reservations_total", limit="day", result=result)
     assert (wait == 2.0) == value(metrics, "samplegate_limit_wait_seconds", limit="day")
@@ -52,10 +54,17 @@ def test_the_series_of_a_limit_that_is_gone_are_gone_and_stay_so(metrics: Metric
     reserved = Reserved("r", (DAY, ROOM), 0.0, fill={"day": 0.1, "room": 0.25})
     draws.reserved(reserved.draws, reserved, 2.0)
     draws.amend({"room": TERMS["room"]})
-    assert ["day"] == draws.settled(reserved, (Draw("day", "[]", 3000), ROOM), TERMS), "the overrun is told all the same"
+    assert ["day"] == draws.settled(reserved, (Draw("day", "[]", 3000), ROOM), TERMS), (
+        "the overrun is told all the same"
+    )
     draws.reserved((DAY,), Reserved("q", (DAY,), 0.0, fill={"day": 0.2}), 2.0)
     draws.reserved((DAY,), Refused("day", "unavailable"), None)
-    assert [] == [sample for family in metrics.registry.collect() for sample in family.samples if sample.labels.get("limit") == "day"]
+    assert [] == [
+        sample
+        for family in metrics.registry.collect()
+        for sample in family.samples
+        if sample.labels.get("limit") == "day"
+    ]
     assert 0 == value(metrics, USED, limit="room"), "its slot is free again"
 
 

@@ -36,7 +36,11 @@ def touched() -> Metrics:
 def read_whole(found: Iterable[Any]) -> dict[str, Any]:
     """Names, types, helps and samples, in any order."""
     return {
-        family.name: (family.type, family.documentation, {(sample.name, *sorted(sample.labels.items())): sample.value for sample in family.samples})
+        family.name: (
+            family.type,
+            family.documentation,
+            {(sample.name, *sorted(sample.labels.items())): sample.value for sample in family.samples},
+        )
         for family in found
     }
 
@@ -66,7 +70,9 @@ def page(metrics: Metrics, accept: str) -> tuple[str, str]:
 def test_both_formats_say_every_metric_with_its_type_and_its_help() -> None:
     for read in both(touched()):
         assert {metric.name.removesuffix("_total"): (metric.type, metric.help) for metric in METRICS} == {
-            name: (family.type, family.documentation) for name, family in read.items() if not name.startswith("process_")
+            name: (family.type, family.documentation)
+            for name, family in read.items()
+            if not name.startswith("process_")
         }
 
 
@@ -84,10 +90,16 @@ def test_every_value_of_a_label_is_read_as_it_was(value: str) -> None:
         ("", "text/plain; version=0.0.4", text_string_to_metric_families),
         ("*/*", "text/plain; version=0.0.4", text_string_to_metric_families),
         (PLAIN, "text/plain; version=0.0.4", text_string_to_metric_families),
-        (f"{OPEN};q=0.8,{PLAIN};q=0.5", "application/openmetrics-text; version=1.0.0", openmetrics.parser.text_string_to_metric_families),
+        (
+            f"{OPEN};q=0.8,{PLAIN};q=0.5",
+            "application/openmetrics-text; version=1.0.0",
+            openmetrics.parser.text_string_to_metric_families,
+        ),
     ],
 )
-def test_a_scrape_gets_the_format_that_it_asks_for(accept: str, content_type: str, parse: Callable[[str], Iterable[Any]]) -> None:
+def test_a_scrape_gets_the_format_that_it_asks_for(
+    accept: str, content_type: str, parse: Callable[[str], Iterable[Any]]
+) -> None:
     body, said = page(touched(), accept)
     assert said.startswith(content_type)
     assert "samplegate_requests" in families(parse(body))
@@ -96,12 +108,19 @@ def test_a_scrape_gets_the_format_that_it_asks_for(accept: str, content_type: st
 @pytest.mark.skipif(not os.path.exists("/proc/self/stat"), reason="read from /proc")  # noqa: PTH110
 def test_a_scrape_tells_memory_files_and_the_start_of_the_process() -> None:
     found = families(text_string_to_metric_families(page(Metrics(), "")[0]))
-    wanted = {"process_resident_memory_bytes", "process_open_fds", "process_max_fds", "process_start_time_seconds", "process_cpu_seconds"}
+    wanted = {
+        "process_resident_memory_bytes",
+        "process_open_fds",
+        "process_max_fds",
+        "process_start_time_seconds",
+        "process_cpu_seconds",
+    }
     assert wanted <= {name for name, family in found.items() if family.samples and family.samples[0].value > 0}
 
 
 def test_scrapes_of_many_series_are_made_one_at_a_time_and_the_event_loop_goes_on_meanwhile() -> None:
-    """10,000 lines: two scrapes take 0.2 s of a thread's time. The loop turns again every few milliseconds; 50 turns are far below that."""
+    """10,000 lines: two scrapes take 0.2 s of a thread's time. The loop turns again every few milliseconds; 50 turns
+    are far below that."""
     metrics, turns = Metrics(), list[int]()
     for number in range(600):
         metrics.observe("samplegate_model_call_duration_seconds", 1, model=f"m{number}")

@@ -195,7 +195,9 @@ async def test_a_disk_that_does_not_answer_keeps_nobody(monkeypatch: pytest.Monk
     log = KeptLog(place, queue=0.05)
     monkeypatch.setattr(decisions, "GRACE", 0.05)
     with place.held():
-        assert ["decision log: the place was not free in time (its disk does not answer)"] == await refused(log, "stuck")
+        assert ["decision log: the place was not free in time (its disk does not answer)"] == await refused(
+            log, "stuck"
+        )
         assert "does not answer" in str(log.problem())
 
 

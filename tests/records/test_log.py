@@ -17,7 +17,14 @@ def test_an_event_is_one_line_of_json_with_the_fields_given() -> None:
     (line,) = stream.getvalue().splitlines()
     event = json.loads(line)
     assert event.pop("time").endswith("Z")
-    assert {"level": "info", "event": "round.opened", "server": "db", "n": 2, "none": None, "names": ["a", "b"]} == event
+    assert {
+        "level": "info",
+        "event": "round.opened",
+        "server": "db",
+        "n": 2,
+        "none": None,
+        "names": ["a", "b"],
+    } == event
 
 
 def test_text_is_for_a_terminal_and_nothing_in_it_drives_one() -> None:
@@ -97,6 +104,8 @@ assert "rich" not in sys.modules
 
 
 def test_a_quiet_start_imports_nothing_and_stdout_stays_clean() -> None:
-    ended = subprocess.run([sys.executable, "-c", QUIET], env={"PYTHONPATH": "proxy"}, capture_output=True, timeout=50, check=False)
+    ended = subprocess.run(
+        [sys.executable, "-c", QUIET], env={"PYTHONPATH": "proxy"}, capture_output=True, timeout=50, check=False
+    )
     assert (0, b"") == (ended.returncode, ended.stdout)
     assert b'"a.b"' in ended.stderr

@@ -32,7 +32,11 @@ REQUEST: dict[str, Any] = {
     "reason": Reason.RULE,
     "decided_by": None,
 }
-ENDINGS = {"counter": "total", "gauge": "ratio|seconds|info|open|pending|success|failing|draining", "histogram": "seconds"}
+ENDINGS = {
+    "counter": "total",
+    "gauge": "ratio|seconds|info|open|pending|success|failing|draining",
+    "histogram": "seconds",
+}
 
 
 def test_a_counter_counts_by_its_labels() -> None:
@@ -40,7 +44,9 @@ def test_a_counter_counts_by_its_labels() -> None:
     metrics.count("samplegate_requests_total", **REQUEST)
     metrics.count("samplegate_requests_total", **{**REQUEST, "outcome": "denied"})
     metrics.count("samplegate_requests_total", 2, **REQUEST)
-    by_outcome = [value(metrics, "samplegate_requests_total", outcome=outcome) for outcome in ("answered", "denied", "unanswered")]
+    by_outcome = [
+        value(metrics, "samplegate_requests_total", outcome=outcome) for outcome in ("answered", "denied", "unanswered")
+    ]
     assert ([3, 1, 0], 4) == (by_outcome, value(metrics, "samplegate_requests_total", reason="rule", decided_by=None))
 
 
@@ -61,9 +67,15 @@ def test_every_series_of_a_removed_server_goes_and_no_other() -> None:
     metrics.count("samplegate_limit_overruns_total", limit="db")
     metrics.forget(server="db")
     metrics.forget()
-    assert [] == [sample for family in metrics.registry.collect() for sample in family.samples if sample.labels.get("server") == "db"]
+    assert [] == [
+        sample
+        for family in metrics.registry.collect()
+        for sample in family.samples
+        if sample.labels.get("server") == "db"
+    ]
     assert (1, 1, 1) == tuple(
-        value(metrics, name, server="docs") for name in ("samplegate_rounds_total", LANES, "samplegate_request_duration_seconds")
+        value(metrics, name, server="docs")
+        for name in ("samplegate_rounds_total", LANES, "samplegate_request_duration_seconds")
     )
     assert 1 == value(metrics, "samplegate_limit_overruns_total", limit="db")
 
@@ -96,7 +108,10 @@ def test_the_file_is_prometheus_text_with_cumulative_buckets(tmp_path: Path) -> 
     metrics.count("samplegate_rounds_total", server="db", door="push")
     for seconds in (0.2, 0.3, 2000):
         metrics.observe("samplegate_model_call_duration_seconds", seconds, model="cheap")
-    file, path = metrics_file(metrics, str(tmp_path / "new" / "{server}-{pid}-{x}.prom"), "a/b"), tmp_path / "new" / f"a_b-{os.getpid()}-{{x}}.prom"
+    file, path = (
+        metrics_file(metrics, str(tmp_path / "new" / "{server}-{pid}-{x}.prom"), "a/b"),
+        tmp_path / "new" / f"a_b-{os.getpid()}-{{x}}.prom",
+    )
     assert file is not None
     file.write()
     content = path.read_text()
@@ -112,7 +127,10 @@ def test_no_name_breaks_the_file(tmp_path: Path, name: str, shown: str) -> None:
     metrics = Metrics()
     metrics.count("samplegate_records_failed_total", server=name)
     MetricsFile(metrics, tmp_path / "x.prom").write()
-    assert f'samplegate_records_failed_total{{server="{shown}"}} 1.0' in (tmp_path / "x.prom").read_text("utf-8").splitlines()
+    assert (
+        f'samplegate_records_failed_total{{server="{shown}"}} 1.0'
+        in (tmp_path / "x.prom").read_text("utf-8").splitlines()
+    )
 
 
 def test_a_place_that_cannot_be_written_is_unavailable(tmp_path: Path) -> None:
@@ -145,10 +163,19 @@ def test_every_metric_reaches_the_file(tmp_path: Path, metric: Metric) -> None:
 
 
 def test_metrics_that_nothing_reads_count_nothing_and_import_no_prometheus_client() -> None:
-    told = "m.count('samplegate_rounds_total', server='a', door='push'); m.set('samplegate_draining', 1); m.only('samplegate_policy_info', hash='a');"
-    code = f"import sys; from samplegate.records.metrics import Metrics; m = Metrics(read=False); {told} m.forget(server='a');"
+    told = (
+        "m.count('samplegate_rounds_total', server='a', door='push'); m.set('samplegate_draining', 1);"
+        " m.only('samplegate_policy_info', hash='a');"
+    )
+    code = (
+        f"import sys; from samplegate.records.metrics import Metrics; m = Metrics(read=False); {told}"
+        " m.forget(server='a');"
+    )
     code += "sys.exit('prometheus_client' in sys.modules)"
-    assert 0 == subprocess.run([sys.executable, "-c", code], env={"PYTHONPATH": "proxy"}, timeout=50, check=False).returncode
+    assert (
+        0
+        == subprocess.run([sys.executable, "-c", code], env={"PYTHONPATH": "proxy"}, timeout=50, check=False).returncode
+    )
 
 
 class Turns:

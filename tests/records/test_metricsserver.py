@@ -40,7 +40,9 @@ class Events:
 
 
 @asynccontextmanager
-async def serving(shown: Callable[[str], Awaitable[tuple[bytes, str]]] | None = None, log: Events | None = None) -> AsyncIterator[int]:
+async def serving(
+    shown: Callable[[str], Awaitable[tuple[bytes, str]]] | None = None, log: Events | None = None
+) -> AsyncIterator[int]:
     server = await MetricsServer.open(shown or Metrics().page, 0, log or Events())
     try:
         yield server.port
@@ -59,13 +61,19 @@ def pages(*bodies: bytes) -> Callable[[str], Awaitable[tuple[bytes, str]]]:
     return page
 
 
-async def ask(port: int, method: str = "GET", path: str = "/metrics", **headers: str) -> tuple[int, dict[str, str], str]:
+async def ask(
+    port: int, method: str = "GET", path: str = "/metrics", **headers: str
+) -> tuple[int, dict[str, str], str]:
     def real() -> tuple[int, dict[str, str], str]:
         connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
         try:
             connection.request(method, path, headers=headers)
             response = connection.getresponse()
-            return response.status, {name.lower(): value for name, value in response.getheaders()}, response.read().decode()
+            return (
+                response.status,
+                {name.lower(): value for name, value in response.getheaders()},
+                response.read().decode(),
+            )
         finally:
             connection.close()
 
@@ -91,7 +99,12 @@ async def test_a_scrape_gets_what_is_counted_now() -> None:
             metrics.count("samplegate_rounds_total", server="db", door="push")
             status, headers, body = await ask(port)
             families = text_string_to_metric_families(body)  # type: ignore[no-untyped-call,unused-ignore]
-            counted = [sample.value for family in families for sample in family.samples if sample.name == "samplegate_rounds_total"]
+            counted = [
+                sample.value
+                for family in families
+                for sample in family.samples
+                if sample.name == "samplegate_rounds_total"
+            ]
             assert (200, [expected]) == (status, counted)
             assert headers["content-type"].startswith("text/plain; version=0.0.4")
 
@@ -126,7 +139,9 @@ async def test_it_shows_one_page_under_its_own_names(method: str, path: str, hos
         assert status == (await ask(port, method, path, host=host))[0]
 
 
-@pytest.mark.parametrize("sent", [b"\r\n\r\n", b"GET\r\n\r\n", b"\x00\xff\r\n\r\n", b"GET /metrics HTTP/1.1\r\nno colon\r\nhost\r\n\r\n"])
+@pytest.mark.parametrize(
+    "sent", [b"\r\n\r\n", b"GET\r\n\r\n", b"\x00\xff\r\n\r\n", b"GET /metrics HTTP/1.1\r\nno colon\r\nhost\r\n\r\n"]
+)
 async def test_what_is_no_request_gets_an_error_and_the_next_is_served(sent: bytes) -> None:
     async with serving() as port:
         assert (await raw(port, sent)).split(b" ")[1] in (b"403", b"404")
@@ -145,7 +160,9 @@ async def test_a_client_that_says_nothing_is_dropped(monkeypatch: pytest.MonkeyP
         assert b"" == await raw(port, b"GET /metrics HT")
 
 
-async def test_a_client_that_does_not_read_its_answer_keeps_no_other_out_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_client_that_does_not_read_its_answer_keeps_no_other_out_for_long(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(served, "PATIENCE", 0.05)
     monkeypatch.setattr(served, "AT_A_TIME", 1)
     request = b"GET /metrics HTTP/1.1\r\nhost: localhost\r\n\r\n"
@@ -181,7 +198,11 @@ async def test_a_fault_is_logged_and_told_by_a_fixed_sentence() -> None:
 async def test_a_port_that_is_taken_is_unavailable_with_a_remedy() -> None:
     async with serving() as port:
         with pytest.raises(
-            Unavailable, match=rf"metrics port: 127\.0\.0\.1:{port} cannot be listened on: address already in use; give another --metrics-port"
+            Unavailable,
+            match=(
+                rf"metrics port: 127\.0\.0\.1:{port} cannot be listened on: address already in use; give another"
+                r" --metrics-port"
+            ),
         ):
             await MetricsServer.open(Metrics().page, port, Events())
 

@@ -44,7 +44,9 @@ def test_a_fault_is_an_error_with_its_traceback() -> None:
     try:
         raise LookupError("gone")
     except LookupError:
-        Notes(Log(stream=stream), Metrics(), "db").take(Note("request.failed", {"round": "r", "door": "push", "exc_info": True}))
+        Notes(Log(stream=stream), Metrics(), "db").take(
+            Note("request.failed", {"round": "r", "door": "push", "exc_info": True})
+        )
     (event,) = events(stream)
     assert ("error", "r", True) == (event["level"], event["round"], "LookupError: gone" in event["exception"])
 

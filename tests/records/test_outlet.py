@@ -211,7 +211,9 @@ asyncio.run(main())
 
 
 def test_a_process_that_ends_by_a_fault_writes_what_was_collected() -> None:
-    ended = subprocess.run([sys.executable, "-c", CRASH], env={"PYTHONPATH": "proxy"}, capture_output=True, timeout=50, check=False)
+    ended = subprocess.run(
+        [sys.executable, "-c", CRASH], env={"PYTHONPATH": "proxy"}, capture_output=True, timeout=50, check=False
+    )
     assert 1 == ended.returncode
     assert b"collected before the end" in ended.stderr.splitlines()
 
@@ -230,7 +232,9 @@ asyncio.run(main())
 
 
 def test_a_process_whose_stderr_nobody_reads_ends_all_the_same() -> None:
-    with subprocess.Popen([sys.executable, "-c", BLOCKED], env={"PYTHONPATH": "proxy"}, stderr=subprocess.PIPE) as process:
+    with subprocess.Popen(
+        [sys.executable, "-c", BLOCKED], env={"PYTHONPATH": "proxy"}, stderr=subprocess.PIPE
+    ) as process:
         assert 0 == process.wait(50)
         assert process.stderr is not None
         assert process.stderr.read().startswith(b"x" * 99 + b"\n")

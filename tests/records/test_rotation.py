@@ -88,7 +88,9 @@ def test_a_log_that_is_turned_over_while_it_is_read_is_read_whole_and_once(tmp_p
     assert ["a", "b", "c", "d"] == found
 
 
-def test_a_log_that_is_turned_over_between_a_look_and_an_opening_is_read_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_log_that_is_turned_over_between_a_look_and_an_opening_is_read_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path, real = tmp_path / "x", Path.open
     write(path, "a")
 

@@ -68,9 +68,10 @@ async def test_a_record_is_a_row_with_what_it_is_searched_by(tmp_path: Path, dur
     assert f"sqlite:{path}" == log.last
     columns = "time, decision_id, server, caller, kind, outcome, rule"
     day = "2026-11-18T12:00:00.000Z"
-    assert [(day, "d1", "db", "local", "sampling", "denied", "never"), (day, "d2", "db", "local", "sampling", "denied", None)] == rows(
-        path, f"SELECT {columns} FROM decisions ORDER BY id"
-    )
+    assert [
+        (day, "d1", "db", "local", "sampling", "denied", "never"),
+        (day, "d2", "db", "local", "sampling", "denied", None),
+    ] == rows(path, f"SELECT {columns} FROM decisions ORDER BY id")
     assert [("decisions", 1)] == rows(path, "SELECT part, version FROM samplegate_versions")
     assert ["d1", "d2"] == told(path)
     await log.aclose()
@@ -177,7 +178,10 @@ async def test_a_file_that_others_keep_locked_is_given_up_and_used_again(tmp_pat
     path = tmp_path / "x.db"
     log = opened(path, patience=0.05)
     await log.write(record("before"))
-    with locked(path), pytest.raises(Unavailable, match=r"sqlite:.*x.db was not free in time \(another process keeps it locked\)"):
+    with (
+        locked(path),
+        pytest.raises(Unavailable, match=r"sqlite:.*x.db was not free in time \(another process keeps it locked\)"),
+    ):
         await log.write(record("refused"))
     assert "was not free" in str(log.problem())
     await log.write(record("after"))
@@ -194,7 +198,9 @@ async def test_the_end_of_the_process_does_not_wait_for_a_lock(tmp_path: Path) -
             await log.write(RECORD)
 
 
-async def test_a_full_disk_refuses_and_is_over_when_there_is_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_full_disk_refuses_and_is_over_when_there_is_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(decisions, "PROBES", 0.0)
     monkeypatch.setattr(sqlite, "MOST_PAGES", 40)
     path = tmp_path / "x.db"
@@ -284,7 +290,11 @@ async def test_a_file_of_something_else_is_left_alone(tmp_path: Path, made: Any,
 
 def test_a_place_that_cannot_be_written_is_an_error_at_start(tmp_path: Path) -> None:
     garbage(tmp_path / "text")
-    for path, why in {tmp_path: "is a folder", tmp_path / "text": "is no SQLite database", tmp_path / "text" / "x.db": "cannot be reached"}.items():
+    for path, why in {
+        tmp_path: "is a folder",
+        tmp_path / "text": "is no SQLite database",
+        tmp_path / "text" / "x.db": "cannot be reached",
+    }.items():
         with pytest.raises(Unavailable, match=f"decision log: sqlite:{path} {why}"):
             opened(path).check_writable(NOON)
 
@@ -297,10 +307,16 @@ def test_a_database_without_a_plain_path_is_refused(tmp_path: Path, setting: str
 
 def test_a_log_in_files_imports_no_database() -> None:
     program = (
-        "import sys; from pathlib import Path; from samplegate.records.decisions import decision_log\n"
-        "decision_log(None, state=Path('x'), server='db', content='hash'); print([name for name in ('sqlalchemy', 'sqlite3') if name in sys.modules])"
+        "import sys; from pathlib import Path; from samplegate.records.decisions import"
+        " decision_log\ndecision_log(None, state=Path('x'), server='db', content='hash'); print([name for name in"
+        " ('sqlalchemy', 'sqlite3') if name in sys.modules])"
     )
     ended = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, env={**os.environ, "PYTHONPATH": "proxy"}, timeout=50, check=True
+        [sys.executable, "-c", program],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": "proxy"},
+        timeout=50,
+        check=True,
     )
     assert "[]\n" == ended.stdout

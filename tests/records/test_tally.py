@@ -43,7 +43,9 @@ def taken(*records: Record) -> tuple[Tally, Metrics]:
 
 
 def test_a_request_is_counted_by_its_rule_and_what_came_of_it() -> None:
-    _, metrics = taken(PLAIN, replace(PLAIN, rule=None, effect="none", outcome="unanswered", reason=Reason.NO_RULE, decided_by=None))
+    _, metrics = taken(
+        PLAIN, replace(PLAIN, rule=None, effect="none", outcome="unanswered", reason=Reason.NO_RULE, decided_by=None)
+    )
     labels = {
         "server": "docs",
         "kind": "sampling",
@@ -59,19 +61,28 @@ def test_a_request_is_counted_by_its_rule_and_what_came_of_it() -> None:
 
 def test_what_a_shadow_rule_would_have_done_is_counted_by_its_name() -> None:
     _, metrics = taken(replace(PLAIN, shadows=(Shadow("trial", "deny"), Shadow("other", "deny"))))
-    assert 1 == value(metrics, "samplegate_shadow_decisions_total", server="docs", kind="sampling", rule="trial", effect="deny")
+    assert 1 == value(
+        metrics, "samplegate_shadow_decisions_total", server="docs", kind="sampling", rule="trial", effect="deny"
+    )
 
 
 def test_each_model_is_counted_at_what_it_cost_and_a_failed_one_as_left_for_the_next() -> None:
     _, metrics = taken(replace(PLAIN, attempts=(CHEAP, SMART), usd=SMART.usd))
-    costs = [value(metrics, "samplegate_cost_usd_total", server="docs", model=model, rule="drafts") for model in ("cheap", "smart")]
+    costs = [
+        value(metrics, "samplegate_cost_usd_total", server="docs", model=model, rule="drafts")
+        for model in ("cheap", "smart")
+    ]
     assert [0, 0.0042] == costs
-    assert 1 == value(metrics, "samplegate_fallbacks_total", model_from="cheap", model_to="smart", reason="rate_limited")
+    assert 1 == value(
+        metrics, "samplegate_fallbacks_total", model_from="cheap", model_to="smart", reason="rate_limited"
+    )
     assert 1 == value(metrics, "samplegate_fallbacks_total")
 
 
 def test_an_unknown_price_is_counted_by_itself_and_said() -> None:
-    tally, metrics = taken(replace(PLAIN, attempts=(Attempt("local", "ok"),)), replace(PLAIN, attempts=(SMART,), usd=SMART.usd))
+    tally, metrics = taken(
+        replace(PLAIN, attempts=(Attempt("local", "ok"),)), replace(PLAIN, attempts=(SMART,), usd=SMART.usd)
+    )
     assert 1 == value(metrics, "samplegate_unpriced_calls_total", server="docs", model="local", rule="drafts")
     assert 0 == value(metrics, "samplegate_cost_usd_total", model="local")
     assert "2 requests: 2 answered; 0.0042 USD and 1 model call of unknown price" == tally.summary()
@@ -79,7 +90,10 @@ def test_an_unknown_price_is_counted_by_itself_and_said() -> None:
 
 def test_the_summary_says_the_cost_and_the_limits_that_refused() -> None:
     tally, _ = taken(replace(PLAIN, attempts=(SMART,)), REFUSED, REFUSED, replace(PLAIN, refused_by="loop"))
-    assert "4 requests: 2 answered, 2 unanswered; 0.0042 USD; limit loop refused 1; limit team-day refused 2" == tally.summary()
+    assert (
+        "4 requests: 2 answered, 2 unanswered; 0.0042 USD; limit loop refused 1; limit team-day refused 2"
+        == tally.summary()
+    )
 
 
 def test_the_summary_says_nothing_of_money_where_none_was_spent() -> None:
@@ -93,19 +107,28 @@ def test_small_sums_are_added_without_loss() -> None:
 
 
 def test_money_that_was_spent_in_vain_is_counted() -> None:
-    late = replace(PLAIN, outcome="unanswered", reason=Reason.TIMEOUT, attempts=(Attempt("smart", "timeout", usd=10**12),))
+    late = replace(
+        PLAIN, outcome="unanswered", reason=Reason.TIMEOUT, attempts=(Attempt("smart", "timeout", usd=10**12),)
+    )
     gone = replace(PLAIN, outcome="withdrawn", decided_by=None, attempts=(Attempt("smart", "cancelled", usd=10**12),))
     assert "2 requests: 1 unanswered, 1 withdrawn; 2.00 USD" == taken(late, gone)[0].summary()
 
 
 def test_calls_of_models_are_counted_by_what_is_on_record() -> None:
-    late = replace(PLAIN, outcome="unanswered", reason=Reason.TIMEOUT, attempts=(CHEAP, Attempt("smart", "timeout", usd=10**12)))
+    late = replace(
+        PLAIN, outcome="unanswered", reason=Reason.TIMEOUT, attempts=(CHEAP, Attempt("smart", "timeout", usd=10**12))
+    )
     _, metrics = taken(late, replace(PLAIN, attempts=(SMART,)))
     calls = {
         (model, result): value(metrics, "samplegate_model_calls_total", model=model, result=result)
         for model, result in (("cheap", "rate_limited"), ("smart", "timeout"), ("smart", "ok"), ("smart", "cancelled"))
     }
-    assert {("cheap", "rate_limited"): 1, ("smart", "timeout"): 1, ("smart", "ok"): 1, ("smart", "cancelled"): 0} == calls
+    assert {
+        ("cheap", "rate_limited"): 1,
+        ("smart", "timeout"): 1,
+        ("smart", "ok"): 1,
+        ("smart", "cancelled"): 0,
+    } == calls
 
 
 def test_the_two_records_of_a_modern_forward_are_one_request() -> None:
@@ -121,9 +144,25 @@ def test_the_two_records_of_a_modern_forward_are_one_request() -> None:
 
 
 REVIEWED = replace(
-    PLAIN, effect="escalate", review="rv_1", decided_by="human", attempts=(CHEAP, SMART), usd=SMART.usd, refused_by="rate", duration_ms=10.0
+    PLAIN,
+    effect="escalate",
+    review="rv_1",
+    decided_by="human",
+    attempts=(CHEAP, SMART),
+    usd=SMART.usd,
+    refused_by="rate",
+    duration_ms=10.0,
 )
-LOST = replace(PLAIN, effect="escalate", review="rv_1", outcome="unanswered", reason=Reason.REVIEW, refused_by=None, duration_ms=12.0, revokes=True)
+LOST = replace(
+    PLAIN,
+    effect="escalate",
+    review="rv_1",
+    outcome="unanswered",
+    reason=Reason.REVIEW,
+    refused_by=None,
+    duration_ms=12.0,
+    revokes=True,
+)
 
 
 def test_a_revoked_request_is_one_and_paid_once() -> None:
@@ -131,13 +170,18 @@ def test_a_revoked_request_is_one_and_paid_once() -> None:
     assert "2 requests: 1 answered, 1 unanswered; 0.0042 USD; limit rate refused 1" == tally.summary()
     assert 1 == tally.failed == len(tally.failures())
     assert (0.0042, 2, 1) == tuple(
-        value(metrics, f"samplegate_{name}") for name in ("cost_usd_total", "model_calls_total", "request_duration_seconds")
+        value(metrics, f"samplegate_{name}")
+        for name in ("cost_usd_total", "model_calls_total", "request_duration_seconds")
     )
 
 
 def test_a_counter_never_goes_down_so_a_revoked_request_is_counted_under_both() -> None:
-    _, metrics = taken(replace(REVIEWED, shadows=(Shadow("trial", "deny"),)), replace(LOST, shadows=(Shadow("trial", "deny"),)))
-    assert [1, 1] == [value(metrics, "samplegate_requests_total", outcome=outcome) for outcome in ("answered", "unanswered")]
+    _, metrics = taken(
+        replace(REVIEWED, shadows=(Shadow("trial", "deny"),)), replace(LOST, shadows=(Shadow("trial", "deny"),))
+    )
+    assert [1, 1] == [
+        value(metrics, "samplegate_requests_total", outcome=outcome) for outcome in ("answered", "unanswered")
+    ]
     assert 1 == value(metrics, "samplegate_requests_total", outcome="unanswered", reason="review")
     assert 1 == value(metrics, "samplegate_shadow_decisions_total")
 

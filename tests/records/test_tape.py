@@ -1,4 +1,5 @@
-"""The tape: what was answered becomes cases that answer the same, whatever stands in it, and nobody's answer depends on it."""
+"""The tape: what was answered becomes cases that answer the same, whatever stands in it, and nobody's answer depends on
+it."""
 
 from __future__ import annotations
 
@@ -27,7 +28,9 @@ def params(what: str = "hello", **more: Any) -> dict[str, Any]:
 
 def result(*blocks: Any, model: str = "gpt-5", stop: str = "endTurn") -> bytes:
     content = blocks[0] if len(blocks) == 1 else list(blocks)
-    return json.dumps({"role": "assistant", "content": content, "model": model, "stopReason": stop, "_meta": {"a": 1}}).encode()
+    return json.dumps(
+        {"role": "assistant", "content": content, "model": model, "stopReason": stop, "_meta": {"a": 1}}
+    ).encode()
 
 
 @pytest.fixture
@@ -69,9 +72,18 @@ def test_what_a_model_answered_is_answered_again(tape: Tape, path: Path) -> None
 
 
 def test_uses_of_tools_and_images_are_answered_again_without_what_is_about_them(tape: Tape, path: Path) -> None:
-    use = {"type": "tool_use", "id": "a", "name": "rm", "input": {"deep": [{"all": True, "n": None, "x": 1e300}], "no": "yes", "<<": "on"}}
+    use = {
+        "type": "tool_use",
+        "id": "a",
+        "name": "rm",
+        "input": {"deep": [{"all": True, "n": None, "x": 1e300}], "no": "yes", "<<": "on"},
+    }
     image = {"type": "image", "data": "AAAA", "mimeType": "image/png"}
-    model(tape, params(), result({**use, "_meta": {"x": 1}}, {**image, "annotations": {"audience": ["user"]}}, stop="toolUse"))
+    model(
+        tape,
+        params(),
+        result({**use, "_meta": {"x": 1}}, {**image, "annotations": {"audience": ["user"]}}, stop="toolUse"),
+    )
 
     assert Sampled((use, image), "gpt-5", "toolUse", 7, 3) == played(path, params()).result
 
@@ -95,11 +107,15 @@ def test_what_the_client_answered_to_a_form_is_answered_again(tape: Tape, path: 
 
 def test_a_form_with_a_secret_filled_in_is_not_on_the_tape_and_one_that_says_yes_is(tape: Tape, path: Path) -> None:
     client(tape, form(password="string").params, {"action": "accept", "content": {"password": "hunter2"}})
-    client(tape, form(a={"type": "string", "title": "Password"}).params, {"action": "accept", "content": {"a": "hunter2"}})
+    client(
+        tape, form(a={"type": "string", "title": "Password"}).params, {"action": "accept", "content": {"a": "hunter2"}}
+    )
     client(tape, form(a="string").params, {"action": "accept", "content": {"password": "hunter2"}})
     assert (0, 3, "") == (tape.cases, tape.left_out, path.read_text())
     client(tape, form(hasToken="boolean").params, {"action": "accept", "content": {"hasToken": True}})
-    assert Reply("accept", {"hasToken": True}) == reply(parse(path.read_text(), file="f"), form(hasToken="boolean").params)
+    assert Reply("accept", {"hasToken": True}) == reply(
+        parse(path.read_text(), file="f"), form(hasToken="boolean").params
+    )
 
 
 def test_an_accepted_url_is_not_recorded_and_a_declined_one_is(tape: Tape, path: Path) -> None:
@@ -113,10 +129,25 @@ def test_an_accepted_url_is_not_recorded_and_a_declined_one_is(tape: Tape, path:
 
 @pytest.mark.parametrize(
     ("effect", "decided_by", "failure"),
-    [("answer", "policy", None), ("deny", "policy", None), ("allow", "timeout", None), ("forward", "policy", None), ("forward", "client", "refused")],
+    [
+        ("answer", "policy", None),
+        ("deny", "policy", None),
+        ("allow", "timeout", None),
+        ("forward", "policy", None),
+        ("forward", "client", "refused"),
+    ],
 )
-def test_only_models_and_clients_are_recorded(tape: Tape, path: Path, effect: str, decided_by: str, failure: str | None) -> None:
-    tape.take(SAMPLING, params(), effect=effect, decided_by=decided_by, failure=failure, result=None if failure else result(text("hi")))
+def test_only_models_and_clients_are_recorded(
+    tape: Tape, path: Path, effect: str, decided_by: str, failure: str | None
+) -> None:
+    tape.take(
+        SAMPLING,
+        params(),
+        effect=effect,
+        decided_by=decided_by,
+        failure=failure,
+        result=None if failure else result(text("hi")),
+    )
     assert (0, "") == (tape.cases, path.read_text())
 
 
@@ -219,7 +250,16 @@ def test_a_full_disk_is_told_once_and_costs_nothing_else(path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "what", [b"{", b"[]", b'{"a": 1, "a": 2}', b'{"content": 5}', b'{"action": "think"}', b'{"content": [{"type": "odd"}]}', b""]
+    "what",
+    [
+        b"{",
+        b"[]",
+        b'{"a": 1, "a": 2}',
+        b'{"content": 5}',
+        b'{"action": "think"}',
+        b'{"content": [{"type": "odd"}]}',
+        b"",
+    ],
 )
 def test_what_no_script_can_say_is_left_out(tape: Tape, path: Path, what: bytes) -> None:
     model(tape, params(), what)
@@ -250,9 +290,21 @@ def test_what_was_asked_stands_in_it_only_as_a_short_comment_without_anything_ha
 
 
 def test_the_end_says_that_sampling_which_the_client_answered_wants_an_allow(tape: Tape, tmp_path: Path) -> None:
-    tape.take(SAMPLING, params("by the client"), effect="forward", decided_by="client", result=result({"type": "text", "text": "x"}))
+    tape.take(
+        SAMPLING,
+        params("by the client"),
+        effect="forward",
+        decided_by="client",
+        result=result({"type": "text", "text": "x"}),
+    )
     _, models = tape.summary(tmp_path)
     assert models.endswith("# and `with: {models: [taped]}` in an `allow`, in place of the rules that forward sampling")
-    tape.take(SAMPLING, params("by a model"), effect="allow", decided_by="policy", result=result({"type": "text", "text": "x"}))
+    tape.take(
+        SAMPLING,
+        params("by a model"),
+        effect="allow",
+        decided_by="policy",
+        result=result({"type": "text", "text": "x"}),
+    )
     both = "in the rules that allow, and in an `allow` in place of those that forward sampling"
     assert tape.summary(tmp_path)[1].endswith(f"# and `with: {{models: [taped]}}` {both}")

@@ -30,6 +30,9 @@ def test_a_request_is_put_into_a_class(http: str, method: str | None, sort: str)
     assert sort == method_class(http, method)
 
 
-@pytest.mark.parametrize(("status", "shown"), [(200, "2xx"), (202, "2xx"), (404, "4xx"), (503, "5xx"), (None, "gone"), (0, "other"), (700, "other")])
+@pytest.mark.parametrize(
+    ("status", "shown"),
+    [(200, "2xx"), (202, "2xx"), (404, "4xx"), (503, "5xx"), (None, "gone"), (0, "other"), (700, "other")],
+)
 def test_a_status_is_put_into_a_class(status: int | None, shown: str) -> None:
     assert shown == status_class(status)

@@ -1,4 +1,5 @@
-"""A webhook's other end, byte by byte: a TCP server that says what it is told to. Also certificates for it, and a proxy. No tests."""
+"""A webhook's other end, byte by byte: a TCP server that says what it is told to. Also certificates for it, and a
+proxy. No tests."""
 
 from __future__ import annotations
 
@@ -77,7 +78,13 @@ async def request(reader: asyncio.StreamReader) -> Seen:
 
 def answer(status: str = "204 No Content", body: bytes = b"", **headers: str) -> bytes:
     """An HTTP answer. ``Retry_After`` is the header Retry-After."""
-    lines = [f"HTTP/1.1 {status}", *(f"{name.replace('_', '-')}: {value}" for name, value in headers.items()), f"Content-Length: {len(body)}", "", ""]
+    lines = [
+        f"HTTP/1.1 {status}",
+        *(f"{name.replace('_', '-')}: {value}" for name, value in headers.items()),
+        f"Content-Length: {len(body)}",
+        "",
+        "",
+    ]
     return "\r\n".join(lines).encode() + body
 
 
@@ -86,7 +93,9 @@ def ok(body: bytes, **headers: str) -> bytes:
 
 
 @asynccontextmanager
-async def endpoint(says: bytes = b"", *, host: str = "127.0.0.1", port: int = 0, tls: ssl.SSLContext | None = None) -> AsyncIterator[Endpoint]:
+async def endpoint(
+    says: bytes = b"", *, host: str = "127.0.0.1", port: int = 0, tls: ssl.SSLContext | None = None
+) -> AsyncIterator[Endpoint]:
     """One that listens."""
     one = Endpoint(says or answer())
     server = await asyncio.start_server(one.serve, host, port, ssl=tls)
@@ -101,7 +110,8 @@ async def endpoint(says: bytes = b"", *, host: str = "127.0.0.1", port: int = 0,
 
 @asynccontextmanager
 async def connect_proxy(target: int) -> AsyncIterator[Endpoint]:
-    """An HTTP proxy: whatever name CONNECT asks for, it leads to this port of 127.0.0.1, as a proxy's own resolver might."""
+    """An HTTP proxy: whatever name CONNECT asks for, it leads to this port of 127.0.0.1, as a proxy's own resolver
+    might."""
 
     async def tunnel(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         far_reader, far_writer = await asyncio.open_connection("127.0.0.1", target)
@@ -130,7 +140,9 @@ def certificate(name: str) -> tuple[bytes, bytes]:
 
     key = ec.generate_private_key(ec.SECP256R1())
     subject = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "test")])
-    alternative: x509.GeneralName = x509.IPAddress(ipaddress.ip_address(name)) if name[0].isdigit() else x509.DNSName(name)
+    alternative: x509.GeneralName = (
+        x509.IPAddress(ipaddress.ip_address(name)) if name[0].isdigit() else x509.DNSName(name)
+    )
     now = dt.datetime.now(dt.UTC)
     made = (
         x509.CertificateBuilder()

@@ -12,7 +12,14 @@ from samplegate.review.webhooks import Forbidden, checked, is_public, literal, m
 
 pytestmark = pytest.mark.anyio
 
-PUBLIC: Final = ["8.8.8.8", "93.184.216.34", "2606:4700::6810:84e5", "2a00:1450:4001:830::200e", "64:ff9b::808:808", "::ffff:8.8.8.8"]
+PUBLIC: Final = [
+    "8.8.8.8",
+    "93.184.216.34",
+    "2606:4700::6810:84e5",
+    "2a00:1450:4001:830::200e",
+    "64:ff9b::808:808",
+    "::ffff:8.8.8.8",
+]
 INSIDE: Final = {
     "loopback": ["127.0.0.1", "127.255.255.254", "::1"],
     "private": ["10.0.0.1", "172.16.0.1", "172.31.255.255", "192.168.1.1", "fd00::1", "fc00::1", "fec0::1"],
@@ -20,7 +27,17 @@ INSIDE: Final = {
     "carrier-grade NAT": ["100.64.0.1", "100.127.255.255"],
     "multicast": ["224.0.0.1", "239.255.255.255", "ff02::1"],
     "unspecified": ["0.0.0.0", "0.1.2.3", "::"],
-    "reserved": ["240.0.0.1", "255.255.255.255", "192.0.0.8", "192.0.2.1", "198.18.0.1", "198.51.100.1", "203.0.113.1", "2001:db8::1", "3fff::1"],
+    "reserved": [
+        "240.0.0.1",
+        "255.255.255.255",
+        "192.0.0.8",
+        "192.0.2.1",
+        "198.18.0.1",
+        "198.51.100.1",
+        "203.0.113.1",
+        "2001:db8::1",
+        "3fff::1",
+    ],
     "IPv4-mapped": ["::ffff:127.0.0.1", "::ffff:10.0.0.1", "::ffff:169.254.169.254"],
     "IPv4-compatible": ["::127.0.0.1", "::a9fe:a9fe"],
     "6to4": ["2002:7f00:1::", "2002:a9fe:a9fe::1", "2002:808:808::1"],
@@ -51,14 +68,20 @@ def test_no_address_inside_may_be_gone_to_unless_it_is_listed(kind: str, text: s
 def test_what_python_knows_as_private_is_never_public(address: ipaddress.IPv4Address) -> None:
     if not address.is_global or address.is_multicast:
         assert not is_public(address)
-    assert is_public(address) == is_public(ipaddress.IPv6Address(f"::ffff:{address}")) == is_public(ipaddress.IPv6Address(f"64:ff9b::{address}"))
+    assert (
+        is_public(address)
+        == is_public(ipaddress.IPv6Address(f"::ffff:{address}"))
+        == is_public(ipaddress.IPv6Address(f"64:ff9b::{address}"))
+    )
 
 
 REGISTERED: Final = (
-    "0.0.0.0/8 10.0.0.0/8 100.64.0.0/10 127.0.0.0/8 169.254.0.0/16 172.16.0.0/12 192.0.0.0/24 192.0.2.0/24 192.88.99.0/24 192.168.0.0/16 "
-    "198.18.0.0/15 198.51.100.0/24 203.0.113.0/24 224.0.0.0/4 240.0.0.0/4 ::/3 2001::/23 2001:db8::/32 2002::/16 3fff::/20 4000::/2 8000::/1"
+    "0.0.0.0/8 10.0.0.0/8 100.64.0.0/10 127.0.0.0/8 169.254.0.0/16 172.16.0.0/12 192.0.0.0/24 192.0.2.0/24"
+    " 192.88.99.0/24 192.168.0.0/16 198.18.0.0/15 198.51.100.0/24 203.0.113.0/24 224.0.0.0/4 240.0.0.0/4 ::/3 2001::/23"
+    " 2001:db8::/32 2002::/16 3fff::/20 4000::/2 8000::/1"
 )
-"""What is not public of IANA's registries of special-purpose addresses, and all IPv6 outside of 2000::/3, of which alone addresses are handed out."""
+"""What is not public of IANA's registries of special-purpose addresses, and all IPv6 outside of 2000::/3, of which
+alone addresses are handed out."""
 
 
 @pytest.mark.parametrize("text", REGISTERED.split())
@@ -95,7 +118,9 @@ def test_plain_http_goes_into_listed_networks_only() -> None:
 
 
 def test_networks_are_read_with_and_without_host_bits() -> None:
-    assert ["10.1.0.0/16", "fd00::/8", "127.0.0.1/32"] == [str(network) for network in networks_of(["10.1.2.3/16", "fd00::1/8", "127.0.0.1"])]
+    assert ["10.1.0.0/16", "fd00::/8", "127.0.0.1/32"] == [
+        str(network) for network in networks_of(["10.1.2.3/16", "fd00::1/8", "127.0.0.1"])
+    ]
     with pytest.raises(ValueError, match="does not appear"):
         networks_of(["10.1"])
 
@@ -110,7 +135,9 @@ def found(*addresses: str) -> Any:
 async def test_only_the_allowed_ones_of_a_name_s_addresses_are_left() -> None:
     lookup = found("10.0.0.1", "8.8.8.8", "127.0.0.1", "8.8.8.8", "not an address")
     assert ("8.8.8.8",) == await checked("hooks.example", 443, (), plain=False, lookup=lookup)
-    assert ("10.0.0.1", "8.8.8.8") == await checked("hooks.example", 443, networks_of(["10.0.0.0/8"]), plain=False, lookup=lookup)
+    assert ("10.0.0.1", "8.8.8.8") == await checked(
+        "hooks.example", 443, networks_of(["10.0.0.0/8"]), plain=False, lookup=lookup
+    )
 
 
 @pytest.mark.parametrize(
@@ -127,7 +154,18 @@ async def test_why_a_name_is_forbidden_is_said(addresses: tuple[str, ...], plain
 
 
 @pytest.mark.parametrize(
-    "host", ["127.0.0.1", "127.1", "2130706433", "0x7f000001", "0x7f.1", "0177.0.0.1", "017700000001", "::1", "::ffff:127.0.0.1"]
+    "host",
+    [
+        "127.0.0.1",
+        "127.1",
+        "2130706433",
+        "0x7f000001",
+        "0x7f.1",
+        "0177.0.0.1",
+        "017700000001",
+        "::1",
+        "::ffff:127.0.0.1",
+    ],
 )
 async def test_literal_addresses_are_checked_in_every_notation(host: str) -> None:
     assert isinstance(await checked(host, 443, (), plain=False), Forbidden)

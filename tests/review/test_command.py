@@ -25,8 +25,18 @@ def anyio_backend(request: pytest.FixtureRequest) -> tuple[str, dict[str, bool]]
     return "asyncio", {"use_uvloop": request.param == "uvloop"}
 
 
-async def ran(script: str, folder: Path, *, told: bytes = TOLD, seconds: float = 20.0, environment: Mapping[str, str] = HERE, **more: Any) -> Said:
-    return await run([sys.executable, "-Ic", script], told, environment=environment, folder=folder, seconds=seconds, **more)
+async def ran(
+    script: str,
+    folder: Path,
+    *,
+    told: bytes = TOLD,
+    seconds: float = 20.0,
+    environment: Mapping[str, str] = HERE,
+    **more: Any,
+) -> Said:
+    return await run(
+        [sys.executable, "-Ic", script], told, environment=environment, folder=folder, seconds=seconds, **more
+    )
 
 
 async def test_a_command_reads_the_review_and_prints_the_verdict(tmp_path: Path) -> None:
@@ -72,18 +82,26 @@ async def test_a_program_that_cannot_be_started_is_said(argv: list[str], tmp_pat
 
 async def test_no_shell_reads_its_arguments(tmp_path: Path) -> None:
     argv = [sys.executable, "-Ic", "import sys; print(sys.argv[1:])", "$HOME", "a b; echo c", "*"]
-    assert Answered(b"['$HOME', 'a b; echo c', '*']\n", "code 0") == await run(argv, TOLD, environment=HERE, folder=tmp_path, seconds=20)
+    assert Answered(b"['$HOME', 'a b; echo c', '*']\n", "code 0") == await run(
+        argv, TOLD, environment=HERE, folder=tmp_path, seconds=20
+    )
 
 
 async def test_it_runs_in_the_policy_s_folder(tmp_path: Path) -> None:
     (tmp_path / "decide").write_text(f"#!{sys.executable}\nimport os; print(os.getcwd())\n")
     (tmp_path / "decide").chmod(0o700)
-    assert Answered(f"{tmp_path}\n".encode(), "code 0") == await run(["./decide"], TOLD, environment=HERE, folder=tmp_path, seconds=20)
+    assert Answered(f"{tmp_path}\n".encode(), "code 0") == await run(
+        ["./decide"], TOLD, environment=HERE, folder=tmp_path, seconds=20
+    )
 
 
 async def test_none_of_the_gate_s_secrets_are_in_its_environment(tmp_path: Path) -> None:
     secret = {"OPENAI_API_KEY": "sk-1", "SAMPLEGATE_STORE": "x", "HOOK_SECRET": "y", "HTTPS_PROXY": "http://me:pw@p"}
-    said = await ran("import os; print(sorted(os.environ))", tmp_path, environment={**HERE, **secret, "HOME": "/", "LC_ALL": "C.UTF-8"})
+    said = await ran(
+        "import os; print(sorted(os.environ))",
+        tmp_path,
+        environment={**HERE, **secret, "HOME": "/", "LC_ALL": "C.UTF-8"},
+    )
     assert isinstance(said, Answered)
     assert {"'PATH'", "'HOME'", "'LC_ALL'"} <= set(said.raw.decode().strip("[]\n").split(", "))
     assert not any(name in said.raw.decode() for name in secret)

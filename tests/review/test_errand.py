@@ -41,12 +41,25 @@ async def test_the_hook_s_own_answer_decides(out: Outside) -> None:
         async with running(out.outbox()):
             await out.store.until(lambda: out.store.one.state == "done")
     decided = out.store.reviews[asked.id]
-    assert ("approved", "ops", "webhook", "fine") == (decided.state, decided.who, decided.door, decided.verdict and decided.verdict.reason)
+    assert ("approved", "ops", "webhook", "fine") == (
+        decided.state,
+        decided.who,
+        decided.door,
+        decided.verdict and decided.verdict.reason,
+    )
     assert ("200, approve", [("ops", "answered")]) == (out.store.one.said, out.counted[:1])
 
 
 @pytest.mark.parametrize(
-    ("by", "who"), [("ann", "ann"), ("", "ops"), ("  ", "ops"), ("a\u202e\nb\x07", "ab"), ("x" * 10_000, "x" * 100), ("\x00" * 500, "ops")]
+    ("by", "who"),
+    [
+        ("ann", "ann"),
+        ("", "ops"),
+        ("  ", "ops"),
+        ("a\u202e\nb\x07", "ab"),
+        ("x" * 10_000, "x" * 100),
+        ("\x00" * 500, "ops"),
+    ],
 )
 async def test_who_answered_may_be_said_and_is_cut_to_a_name(out: Outside, by: str, who: str) -> None:
     async with endpoint(ok(json.dumps({"verdict": "reject", "by": by}).encode())) as hook:
@@ -161,7 +174,10 @@ async def test_content_is_told_as_the_rule_says(out: Outside, show: str) -> None
         async with running(out.outbox()):
             await hook.requests(1)
     body = hook.seen[0].body
-    assert {"none": (False, False), "redacted": (True, False), "full": (True, True)}[show] == (b"Classify" in body, b"T-1" in body)
+    assert {"none": (False, False), "redacted": (True, False), "full": (True, True)}[show] == (
+        b"Classify" in body,
+        b"T-1" in body,
+    )
 
 
 async def _silence(reader: asyncio.StreamReader, _writer: asyncio.StreamWriter) -> None:
@@ -203,8 +219,10 @@ async def test_an_answer_that_may_come_from_no_receiver_is_a_delivery_and_is_tol
             for number, says in enumerate((page, page, ok(b"sign in", Content_Type="text/plain"), answer(), page), 1):
                 hook.says = says
                 await out.ask(number)
-                await out.store.until(lambda number=number: sum(one.state == "done" for one in out.store.deliveries.values()) == number)  # type: ignore[misc]
-    told = [("warning", "review.delivery_odd", {"reviewer": "ops", "review": f"rv_{n}", "content_type": kind}) for n, kind in
+                await out.store.until(
+                    lambda number=number: sum(one.state == "done" for one in out.store.deliveries.values()) == number  # type: ignore[misc]
+                )
+    told = [("warning", "review.delivery_odd", {"reviewer": "ops", "review": f"rv_{n}", "content_type": kind}) for n, kind in  # noqa: E501
             ((1, "text/html"), (3, "text/plain"), (5, "text/html"))]  # fmt: skip
     assert told == out.log.lines
     assert [("ops", "delivered")] * 5 == out.counted
@@ -221,12 +239,23 @@ async def test_a_hook_inside_is_not_told_unless_its_network_is_listed(out: Outsi
 
 
 async def test_a_command_decides(out: Outside) -> None:
-    out.run_by("ops", *script("import json, sys; d = json.load(sys.stdin); print(json.dumps({'verdict': 'reject', 'reason': d['server']}))"))
+    out.run_by(
+        "ops",
+        *script(
+            "import json, sys; d = json.load(sys.stdin); print(json.dumps({'verdict': 'reject', 'reason':"
+            " d['server']}))"
+        ),
+    )
     asked = await out.ask()
     async with running(out.outbox()):
         await out.store.until(lambda: out.store.one.state == "done")
     decided = out.store.reviews[asked.id]
-    assert ("rejected", "ops", "command", "docs") == (decided.state, decided.who, decided.door, decided.verdict and decided.verdict.reason)
+    assert ("rejected", "ops", "command", "docs") == (
+        decided.state,
+        decided.who,
+        decided.door,
+        decided.verdict and decided.verdict.reason,
+    )
 
 
 async def test_a_command_that_says_nothing_leaves_it_to_others_and_has_the_callback(out: Outside) -> None:
@@ -269,14 +298,19 @@ async def test_what_became_of_it_is_no_command_s_business(out: Outside) -> None:
 
 
 class Long:
-    """A command that waits until somebody writes into its FIFO; it says when it is there, and its end can be waited for."""
+    """A command that waits until somebody writes into its FIFO; it says when it is there, and its end can be waited
+    for."""
 
     def __init__(self, out: Outside) -> None:
         self.here, self.go = out.folder / "here", out.folder / "go"
         for path in (self.here, self.go):
             os.mkfifo(path)
         out.run_by(
-            "ops", *script(f"f = open({str(self.here)!r}, 'w'); f.write('up'); f.flush(); open({str(self.go)!r}).read(); print({APPROVE.decode()!r})")
+            "ops",
+            *script(
+                f"f = open({str(self.here)!r}, 'w'); f.write('up'); f.flush(); open({str(self.go)!r}).read();"
+                f" print({APPROVE.decode()!r})"
+            ),
         )
         self._fd = os.open(self.here, os.O_RDONLY | os.O_NONBLOCK)
 

@@ -48,7 +48,10 @@ def test_the_newest_key_comes_first(place: Place, webhook: dict[str, Any], keys:
         ({"secret_file": "."}, "secret_file . cannot be read: Is a directory"),
         ({"secret_env": "UNSET"}, "secret_env UNSET is not set or empty"),
         ({"secret_env": "NONE"}, "secret_env NONE is not set or empty"),
-        ({"secret_file": "key", "old_secret_file": "nowhere"}, "old_secret_file nowhere cannot be read: No such file or directory"),
+        (
+            {"secret_file": "key", "old_secret_file": "nowhere"},
+            "old_secret_file nowhere cannot be read: No such file or directory",
+        ),
     ],
 )
 def test_a_key_that_cannot_be_read_is_said_and_never_shown(place: Place, webhook: dict[str, Any], why: str) -> None:
@@ -56,7 +59,9 @@ def test_a_key_that_cannot_be_read_is_said_and_never_shown(place: Place, webhook
 
 
 def test_a_key_that_is_no_base64_is_none(tmp_path: Path) -> None:
-    assert Unready("secret is no base64 behind whsec_") == keys_of(Webhook(secret_env="K"), Place(tmp_path, {"K": "whsec_!!"}))
+    assert Unready("secret is no base64 behind whsec_") == keys_of(
+        Webhook(secret_env="K"), Place(tmp_path, {"K": "whsec_!!"})
+    )
 
 
 @pytest.mark.parametrize(
@@ -74,7 +79,10 @@ def test_the_address_is_read_from_where_it_stands(place: Place, webhook: dict[st
     assert url == url_of(Webhook(**webhook), place)
 
 
-@pytest.mark.parametrize("webhook", [{"url": "https://a.example/"}, {"url": "https://a.example/", "secret_env": "UNSET"}, {"secret_file": "key"}])
+@pytest.mark.parametrize(
+    "webhook",
+    [{"url": "https://a.example/"}, {"url": "https://a.example/", "secret_env": "UNSET"}, {"secret_file": "key"}],
+)
 def test_there_is_no_message_without_a_key_and_an_address(place: Place, webhook: dict[str, Any]) -> None:
     delivery = Delivery(id="msg_1", review="rv_1", reviewer="ops", event="review.opened", created=NOW, due=NOW)
     view = View(now=NOW, url=None, clean=None, key=bytes(32))

@@ -76,7 +76,9 @@ async def test_each_try_is_signed_for_its_own_time(out: Outside) -> None:
             await out.store.until(lambda: out.store.one.tries == 1)
             out.clock.move(100)
             await out.store.until(lambda: out.store.one.tries == 2)
-    assert [True, True] == [is_signed(KEY, seen.headers, seen.body, at) for seen, at in zip(hook.seen, (NOW, NOW + 100), strict=True)]
+    assert [True, True] == [
+        is_signed(KEY, seen.headers, seen.body, at) for seen, at in zip(hook.seen, (NOW, NOW + 100), strict=True)
+    ]
 
 
 @pytest.mark.parametrize("header", ["120", "Fri, 15 Jan 2027 08:02:00 GMT"])
@@ -161,7 +163,10 @@ async def test_keys_are_changed_without_a_restart_and_both_sign_meanwhile(out: O
             (out.folder / "new").write_text("c2Vjb25k")
             await out.ask(2)
             await hook.requests(2)
-    known = [[key for key in (b"zeroth", b"first", b"second") if is_signed(key, seen.headers, seen.body, NOW)] for seen in hook.seen]
+    known = [
+        [key for key in (b"zeroth", b"first", b"second") if is_signed(key, seen.headers, seen.body, NOW)]
+        for seen in hook.seen
+    ]
     assert [[b"zeroth", b"first"], [b"first", b"second"]] == known
 
 
@@ -291,7 +296,9 @@ async def test_a_dead_hook_is_tried_with_one_message_at_a_time_and_nobody_else_w
             for tries in range(2, 7):
                 out.clock.move(100)
                 await dead.requests(tries)
-                await out.store.until(lambda tries=tries: sum(one.tries for one in out.store.deliveries.values()) == tries + 1)  # type: ignore[misc]
+                await out.store.until(
+                    lambda tries=tries: sum(one.tries for one in out.store.deliveries.values()) == tries + 1  # type: ignore[misc]
+                )
     assert {1} == {number for name, number in out.store.taken if name == "dead"}
     assert 6 == len([name for name, _ in out.store.taken if name == "dead"]) == len(dead.seen)
 
@@ -344,7 +351,11 @@ async def test_a_fault_of_ours_in_one_delivery_ends_that_one_only(out: Outside) 
     out.clean = clean
     async with endpoint() as hook:
         out.tell(hook)
-        await out.ask(1, rule="r", params={"messages": [{"role": "user", "content": {"type": "text", "text": "boom"}}], "maxTokens": 1})
+        await out.ask(
+            1,
+            rule="r",
+            params={"messages": [{"role": "user", "content": {"type": "text", "text": "boom"}}], "maxTokens": 1},
+        )
         await out.ask(2)
         async with running(out.outbox()):
             await hook.requests(1)

@@ -42,7 +42,9 @@ async def test_what_a_killed_process_had_taken_is_told_again_with_the_same_id(tm
 
         hook.behave = silence
         program = [sys.executable, "-m", "tests.review.programs.teller", url, hook.url]
-        process = await asyncio.create_subprocess_exec(*program, cwd=ROOT, env={"PYTHONPATH": f"{ROOT / 'proxy'}:{ROOT}"})
+        process = await asyncio.create_subprocess_exec(
+            *program, cwd=ROOT, env={"PYTHONPATH": f"{ROOT / 'proxy'}:{ROOT}"}
+        )
         async with asyncio.timeout(60):
             while not hook.seen:
                 hook.came.clear()
@@ -56,7 +58,9 @@ async def test_what_a_killed_process_had_taken_is_told_again_with_the_same_id(tm
         out.tell(hook)
         async with running(out.outbox(store=store, wall=lambda: time.time() + LEASE + 1)):
             async with asyncio.timeout(60):
-                while (found := await store.read(lambda reviews: reviews.get(asked.id))) is None or found.state == "pending":
+                while (
+                    found := await store.read(lambda reviews: reviews.get(asked.id))
+                ) is None or found.state == "pending":
                     decided.clear()
                     await decided.wait()
         stop()
@@ -86,7 +90,9 @@ async def test_the_real_store_keeps_what_is_tried_again(tmp_path: Path, monkeypa
             await put_off.wait()
             hook.says = answer()
             out.clock.move(2)
-            while not any(event.what == "told" for event in await store.read(lambda reviews: reviews.history(asked.id))):
+            while not any(
+                event.what == "told" for event in await store.read(lambda reviews: reviews.history(asked.id))
+            ):
                 told.clear()
                 await told.wait()
     stop()

@@ -41,7 +41,9 @@ def way(**values: Any) -> Way:
 
 
 async def post(url: str, **values: Any) -> Said:
-    return await send(Message(url, {"Content-Type": "application/json", "webhook-id": "msg_1"}, b'{"a":1}'), way(**values), now=NOW)
+    return await send(
+        Message(url, {"Content-Type": "application/json", "webhook-id": "msg_1"}, b'{"a":1}'), way(**values), now=NOW
+    )
 
 
 async def said_to(says: bytes, **values: Any) -> Said:
@@ -55,14 +57,18 @@ async def behaving(behave: Behave, **values: Any) -> Said:
         return await post(hook.url, **values)
 
 
-async def test_the_message_is_posted_as_it_is_without_cookies_or_credentials(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_message_is_posted_as_it_is_without_cookies_or_credentials(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / ".netrc").write_text("machine 127.0.0.1 login a password b\n")
     monkeypatch.setenv("NETRC", str(tmp_path / ".netrc"))
     async with endpoint(answer("204 No Content", Set_Cookie="a=b")) as hook:
         assert [Delivered("204"), Delivered("204")] == [await post(hook.url), await post(hook.url)]
     first, second = hook.seen
     assert (b'{"a":1}', "POST /hook?key=1 HTTP/1.1") == (first.body, first.head.split("\r\n")[0])
-    assert ("application/json", "msg_1", "identity") == tuple(first.headers[name] for name in ("content-type", "webhook-id", "accept-encoding"))
+    assert ("application/json", "msg_1", "identity") == tuple(
+        first.headers[name] for name in ("content-type", "webhook-id", "accept-encoding")
+    )
     assert not {"cookie", "authorization"} & (first.headers.keys() | second.headers.keys())
 
 
@@ -116,18 +122,25 @@ async def test_a_success_that_may_come_from_no_receiver_is_odd(says: bytes, odd:
     assert odd == found.odd
 
 
-@pytest.mark.parametrize("raw", [b'{"verdict":"approve","verdict":"reject"}', b' {"verdict": NaN}', b'{"verdict":"approve"', b'{"verdict": 1e999}'])
+@pytest.mark.parametrize(
+    "raw",
+    [b'{"verdict":"approve","verdict":"reject"}', b' {"verdict": NaN}', b'{"verdict":"approve"', b'{"verdict": 1e999}'],
+)
 def test_what_means_to_be_a_verdict_and_has_two_readings_is_one_to_be_refused(raw: bytes) -> None:
     assert holds_verdict(raw)
 
 
-@pytest.mark.parametrize("status", ["500 Internal Server Error", "502 Bad Gateway", "503 Unavailable", "408 Timeout", "425 Early", "429 Too Many"])
+@pytest.mark.parametrize(
+    "status",
+    ["500 Internal Server Error", "502 Bad Gateway", "503 Unavailable", "408 Timeout", "425 Early", "429 Too Many"],
+)
 async def test_a_peer_that_cannot_now_is_tried_again(status: str) -> None:
     assert Again(status[:3]) == await said_to(answer(status, APPROVED))
 
 
 @pytest.mark.parametrize(
-    ("header", "after"), [("30", 30.0), ("Fri, 15 Jan 2027 08:01:00 GMT", 60.0), ("999999", 3600.0), ("later", None), ("-1", None)]
+    ("header", "after"),
+    [("30", 30.0), ("Fri, 15 Jan 2027 08:01:00 GMT", 60.0), ("999999", 3600.0), ("later", None), ("-1", None)],
 )
 @pytest.mark.parametrize("status", ["429 Too Many", "503 Unavailable"])
 async def test_retry_after_is_taken_along(status: str, header: str, after: float | None) -> None:
@@ -138,7 +151,9 @@ async def test_410_is_the_end() -> None:
     assert Gone("410") == await said_to(answer("410 Gone"))
 
 
-@pytest.mark.parametrize("status", ["400 Bad Request", "401 Unauthorized", "403 Forbidden", "404 Not Found", "413 Too Large"])
+@pytest.mark.parametrize(
+    "status", ["400 Bad Request", "401 Unauthorized", "403 Forbidden", "404 Not Found", "413 Too Large"]
+)
 async def test_a_peer_that_does_not_want_it_has_refused(status: str) -> None:
     assert Refused(status[:3]) == await said_to(answer(status, APPROVED))
 
@@ -146,7 +161,9 @@ async def test_a_peer_that_does_not_want_it_has_refused(status: str) -> None:
 @pytest.mark.parametrize("status", ["301 Moved", "302 Found", "303 See", "307 Temporary", "308 Permanent"])
 async def test_a_redirect_is_a_fault_and_is_not_followed(status: str) -> None:
     async with endpoint() as inside:
-        assert Refused(f"{status[:3]}, a redirect, which is not followed") == await said_to(answer(status, Location=inside.url))
+        assert Refused(f"{status[:3]}, a redirect, which is not followed") == await said_to(
+            answer(status, Location=inside.url)
+        )
         assert 0 == inside.connections
 
 
@@ -252,7 +269,9 @@ async def test_https_to_a_plain_port_is_no_tls() -> None:
     assert isinstance(said, Again)
 
 
-@pytest.mark.parametrize("url", ["http://127.0.0.1:{}/", "http://localhost:{}/", "http://[::ffff:127.0.0.1]:{}/", "http://hooks.example:{}/"])
+@pytest.mark.parametrize(
+    "url", ["http://127.0.0.1:{}/", "http://localhost:{}/", "http://[::ffff:127.0.0.1]:{}/", "http://hooks.example:{}/"]
+)
 async def test_no_connection_is_made_to_an_address_that_is_not_listed(url: str) -> None:
     async def lookup(_host: str, _port: int) -> Sequence[str]:
         return ["127.0.0.1"]
@@ -265,7 +284,9 @@ async def test_no_connection_is_made_to_an_address_that_is_not_listed(url: str) 
 @pytest.mark.parametrize("host", ["2130706433", "0x7f.1", "0177.0.0.1", "127.1"])
 async def test_an_odd_literal_address_leads_nowhere(host: str) -> None:
     async with endpoint(ok(APPROVED)) as hook:
-        assert not isinstance(await post(f"http://{host}:{hook.port}/", networks=networks_of(["10.0.0.0/8"])), Answered | Delivered)
+        assert not isinstance(
+            await post(f"http://{host}:{hook.port}/", networks=networks_of(["10.0.0.0/8"])), Answered | Delivered
+        )
         assert 0 == hook.connections
 
 
@@ -277,7 +298,9 @@ async def test_a_name_that_changes_its_mind_leads_to_what_was_checked() -> None:
 
     async with endpoint(ok(b"trap")) as trap, endpoint(ok(APPROVED), host="127.0.0.2", port=trap.port) as hook:
         listed = networks_of(["127.0.0.2/32"])
-        assert Answered(APPROVED, "200") == await post(f"http://hooks.example:{trap.port}/", networks=listed, lookup=rebinding)
+        assert Answered(APPROVED, "200") == await post(
+            f"http://hooks.example:{trap.port}/", networks=listed, lookup=rebinding
+        )
         assert isinstance(await post(f"http://hooks.example:{trap.port}/", networks=listed, lookup=rebinding), Refused)
         assert (0, 1) == (trap.connections, hook.connections)
         assert "hooks.example" in hook.seen[0].headers["host"]
@@ -301,7 +324,16 @@ async def test_the_socket_itself_goes_to_checked_addresses_only() -> None:
 
 
 @pytest.mark.parametrize(
-    "url", ["ftp://127.0.0.1/", "http://user:pw@127.0.0.1/", "http:///x", "nothing", "https://[::1", "http://127.0.0.1:99999/", ""]
+    "url",
+    [
+        "ftp://127.0.0.1/",
+        "http://user:pw@127.0.0.1/",
+        "http:///x",
+        "nothing",
+        "https://[::1",
+        "http://127.0.0.1:99999/",
+        "",
+    ],
 )
 async def test_an_address_that_cannot_be_used_is_refused(url: str) -> None:
     assert Refused("its URL cannot be used") == await post(url)
@@ -312,8 +344,12 @@ async def test_https_goes_by_the_environment_s_proxy_and_the_certificate_still_h
     async with endpoint(ok(APPROVED), tls=server) as hook, connect_proxy(hook.port) as proxy:
         by = {"HTTPS_PROXY": f"http://me:pw@127.0.0.1:{proxy.port}"}
         assert Answered(APPROVED, "200") == await post("https://hooks.example/x", environment=by, tls=client)
-        assert Again("its certificate does not hold") == await post("https://other.example/x", environment=by, tls=client)
-    assert ["CONNECT hooks.example:443 HTTP/1.1", "CONNECT other.example:443 HTTP/1.1"] == [seen.head.split("\r\n")[0] for seen in proxy.seen]
+        assert Again("its certificate does not hold") == await post(
+            "https://other.example/x", environment=by, tls=client
+        )
+    assert ["CONNECT hooks.example:443 HTTP/1.1", "CONNECT other.example:443 HTTP/1.1"] == [
+        seen.head.split("\r\n")[0] for seen in proxy.seen
+    ]
     assert "Basic bWU6cHc=" == proxy.seen[0].headers["proxy-authorization"]
     assert "proxy-authorization" not in hook.seen[0].headers
     assert 1 == len(hook.seen)

@@ -1,4 +1,5 @@
-"""What the sampler's tests share: the real endpoint on loopback, and an environment in which nothing else can be reached."""
+"""What the sampler's tests share: the real endpoint on loopback, and an environment in which nothing else can be
+reached."""
 
 from __future__ import annotations
 
@@ -24,7 +25,8 @@ def endpoint() -> Iterator[Endpoint]:
 
 @pytest.fixture(scope="module")
 def environment() -> dict[str, str]:
-    """What a client gives the commands it starts, and a proxy that nobody answers: a call that leaves loopback fails."""
+    """What a client gives the commands it starts, and a proxy that nobody answers: a call that leaves loopback
+    fails."""
     bare = {name: os.environ[name] for name in ("PATH", "HOME", "SYSTEMROOT", "TEMP", "TMPDIR") if name in os.environ}
     nowhere = "http://127.0.0.1:9"
     return {**bare, "HTTP_PROXY": nowhere, "HTTPS_PROXY": nowhere, "NO_PROXY": "127.0.0.1"}

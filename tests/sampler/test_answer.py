@@ -84,11 +84,14 @@ def test_a_signature_is_kept_if_it_is_one(call: Call, signature: str | None) -> 
     assert (None if signature is None else {PROVIDER: {"thought_signature": signature}}) == block.get("_meta")
 
 
-@pytest.mark.parametrize("arguments", ['{"a":', "[1]", "5", "null", '"x"', "NaN", '{"a": NaN}', "{} {}", '{"a": "\\ud83d"}', "[" * 100_000])
+@pytest.mark.parametrize(
+    "arguments", ['{"a":', "[1]", "5", "null", '"x"', "NaN", '{"a": NaN}', "{} {}", '{"a": "\\ud83d"}', "[" * 100_000]
+)
 def test_arguments_that_are_no_object_are_refused(arguments: str) -> None:
-    assert ("error", "the arguments of its tool use 1 are no JSON object; raise max_tokens, or ask another model") == refused(
-        said(calls=[use(arguments=arguments)])
-    )
+    assert (
+        "error",
+        "the arguments of its tool use 1 are no JSON object; raise max_tokens, or ask another model",
+    ) == refused(said(calls=[use(arguments=arguments)]))
 
 
 @pytest.mark.parametrize(("levels", "taken"), [(MAX_DEPTH - 2, True), (MAX_DEPTH + 1, False)])
@@ -112,7 +115,11 @@ def test_no_arguments_are_an_empty_object() -> None:
         (said(calls=[use(name="a.b")]), "error", "it wants a tool used that nobody offered"),
         (said(calls=[use(name="")]), "error", "it wants a tool used that nobody offered"),
         (said("x", audio=True), "error", "it answered with audio, which cannot be passed on"),
-        (said("x", images=["http://evil/x.png"]), "error", "it answered with an image that is not in the answer itself; nothing is fetched"),
+        (
+            said("x", images=["http://evil/x.png"]),
+            "error",
+            "it answered with an image that is not in the answer itself; nothing is fetched",
+        ),
         (said("x", images=[None]), "error", "it answered with an image"),
         (said("x", images=["data:image/png;base64,%%"]), "error", "it answered with an image"),
         (said("x", images=["data:text/html;base64,YQ=="]), "error", "it answered with an image"),
@@ -167,7 +174,9 @@ def test_stop_reasons(stop: str | None, uses: bool, expected: str | None) -> Non
     assert expected == answered(Heard(texts=["x"], stop=stop, calls=[use()] if uses else []))["stop_reason"]
 
 
-@pytest.mark.parametrize(("model", "expected"), [("m-1", "m-1"), (None, None), ("a\nb", None), ("x" * 257, None), (f"m-{SECRET}", None)])
+@pytest.mark.parametrize(
+    ("model", "expected"), [("m-1", "m-1"), (None, None), ("a\nb", None), ("x" * 257, None), (f"m-{SECRET}", None)]
+)
 def test_the_model_is_a_name_or_nothing(model: str | None, expected: str | None) -> None:
     assert expected == answered(said("x", model=model))["model"]
 
@@ -187,7 +196,9 @@ CALLS = st.builds(
     calls=st.lists(CALLS, max_size=4),
     stop=st.none() | st.text(),
 )
-def test_whatever_a_model_says_it_is_refused_or_well_formed(texts: list[str], calls: list[Call], stop: str | None) -> None:
+def test_whatever_a_model_says_it_is_refused_or_well_formed(
+    texts: list[str], calls: list[Call], stop: str | None
+) -> None:
     try:
         fields = answered(Heard(texts=texts, calls=calls, stop=stop))
     except Refused:

@@ -22,7 +22,15 @@ ANY_JSON = st.recursive(
 
 @pytest.mark.parametrize(
     ("asked", "most", "expected"),
-    [(10, None, 10), (10, 5, 5), (5, 10, 5), (10.0, None, 10), (10.9, None, 10), (10**30, None, MOST_TOKENS), (math.inf, 7, 7)],
+    [
+        (10, None, 10),
+        (10, 5, 5),
+        (5, 10, 5),
+        (10.0, None, 10),
+        (10.9, None, 10),
+        (10**30, None, MOST_TOKENS),
+        (math.inf, 7, 7),
+    ],
 )
 def test_max_tokens_is_the_least_of_the_servers_and_the_models(asked: float, most: int | None, expected: int) -> None:
     assert expected == call({**HI, "maxTokens": asked}, most)["max_tokens"]
@@ -39,7 +47,9 @@ def test_a_temperature_that_is_no_number_is_left_out(temperature: object) -> Non
     assert "temperature" not in call({**HI, "temperature": temperature}, None)
 
 
-@pytest.mark.parametrize(("system", "roles"), [("be brief", ["system", "user"]), ("", ["user"]), (None, ["user"]), (5, ["user"])])
+@pytest.mark.parametrize(
+    ("system", "roles"), [("be brief", ["system", "user"]), ("", ["user"]), (None, ["user"]), (5, ["user"])]
+)
 def test_the_system_prompt_comes_first_if_there_is_one(system: object, roles: list[str]) -> None:
     assert roles == [message["role"] for message in call({**HI, "systemPrompt": system}, None)["messages"]]
 
@@ -50,7 +60,11 @@ def test_stop_sequences_are_texts_and_none_is_empty() -> None:
 
 
 @settings(max_examples=100, deadline=None)
-@given(params=st.fixed_dictionaries({}, optional=dict.fromkeys(("maxTokens", "temperature", "systemPrompt", "metadata", "model"), ANY_JSON)))
+@given(
+    params=st.fixed_dictionaries(
+        {}, optional=dict.fromkeys(("maxTokens", "temperature", "systemPrompt", "metadata", "model"), ANY_JSON)
+    )
+)
 def test_whatever_else_is_there_only_the_allow_list_comes_out_and_it_is_json(params: dict[str, Any]) -> None:
     try:
         asked = call({**HI, **params}, None)

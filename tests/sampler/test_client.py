@@ -45,7 +45,9 @@ def request(model: str = "real", timeout: float = 60.0) -> SampleRequest:
 
 
 @asynccontextmanager
-async def running(program: str, environment: dict[str, str], *models: Model, folder: Path = Path()) -> AsyncIterator[Models]:
+async def running(
+    program: str, environment: dict[str, str], *models: Model, folder: Path = Path()
+) -> AsyncIterator[Models]:
     made = Models(models or [REAL], folder=folder, environment=environment, command=[sys.executable, "-c", program])
     try:
         yield made
@@ -106,7 +108,10 @@ async def test_a_crash_fails_the_call_in_flight_and_the_next_call_has_a_new_work
         first = models.pid
         failure, message = failed(await models.sample(request(), deaf))
 
-        assert ("crashed", "model real: its worker ended with code 7; ask again, the next request starts a new one") == (failure, message)
+        assert (
+            "crashed",
+            "model real: its worker ended with code 7; ask again, the next request starts a new one",
+        ) == (failure, message)
         assert models.pid is None
         await models.warm()
         assert models.pid not in (None, first)
@@ -114,9 +119,10 @@ async def test_a_crash_fails_the_call_in_flight_and_the_next_call_has_a_new_work
 
 async def test_a_worker_that_dies_at_its_start_is_not_started_again_at_once(environment: dict[str, str]) -> None:
     async with running(STILLBORN, environment) as models:
-        assert ("crashed", "model real: its worker ended with code 3; ask again, the next request starts a new one") == failed(
-            await models.sample(request(), deaf)
-        )
+        assert (
+            "crashed",
+            "model real: its worker ended with code 3; ask again, the next request starts a new one",
+        ) == failed(await models.sample(request(), deaf))
         failure, message = failed(await models.sample(request(), deaf))
 
         assert "crashed" == failure
@@ -125,10 +131,14 @@ async def test_a_worker_that_dies_at_its_start_is_not_started_again_at_once(envi
 
 async def test_a_worker_that_cannot_start_says_why(environment: dict[str, str]) -> None:
     async with running(EXCUSED, environment) as models:
-        assert ("crashed", "model real: its worker cannot start: no litellm here; install it") == failed(await models.sample(request(), deaf))
+        assert ("crashed", "model real: its worker cannot start: no litellm here; install it") == failed(
+            await models.sample(request(), deaf)
+        )
 
 
-async def test_a_command_that_is_not_there_is_a_failure_and_no_exception(environment: dict[str, str], tmp_path: Path) -> None:
+async def test_a_command_that_is_not_there_is_a_failure_and_no_exception(
+    environment: dict[str, str], tmp_path: Path
+) -> None:
     models = Models([REAL], folder=Path(), environment=environment, command=[str(tmp_path / "nothing")])
 
     assert "crashed" == failed(await models.sample(request(), deaf))[0]
@@ -143,13 +153,19 @@ async def test_a_worker_that_breaks_the_protocol_is_killed_and_not_quoted(enviro
         assert "sk-secret" not in message
 
 
-async def test_a_worker_that_answers_with_too_long_a_line_is_killed(environment: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_worker_that_answers_with_too_long_a_line_is_killed(
+    environment: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(process, "MAX_LINE", 1000)
-    async with running(READY + "sys.stdin.readline(); print('x' * 5000, flush=True); sys.stdin.read()", environment) as models:
+    async with running(
+        READY + "sys.stdin.readline(); print('x' * 5000, flush=True); sys.stdin.read()", environment
+    ) as models:
         assert "crashed" == failed(await models.sample(request(), deaf))[0]
 
 
-async def test_a_worker_that_does_not_confirm_a_cancel_is_killed(environment: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_worker_that_does_not_confirm_a_cancel_is_killed(
+    environment: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(process, "CANCEL_GRACE", 0.05)
     async with running(DEAF, environment) as models:
         await models.warm()
@@ -180,9 +196,9 @@ for pieces in (1, 5, 9):
 print(json.dumps({'id': 999, 'heard': 4}), flush=True)
 """
 )
-ANSWERING = TALKATIVE + (
-    "print(json.dumps({'id': id, 'sampled': {'content': [{'type': 'text', 'text': 'x'}], 'model': None, 'stop_reason': None}}), flush=True)\n"
-    "sys.stdin.read()"
+ANSWERING = (
+    TALKATIVE + "print(json.dumps({'id': id, 'sampled': {'content': [{'type': 'text', 'text': 'x'}], 'model': None,"
+    " 'stop_reason': None}}), flush=True)\nsys.stdin.read()"
 )
 SPEECHLESS = READY + "id = json.loads(sys.stdin.readline())['id']\nprint(json.dumps({'id': id, 'sampled': "
 SPEECHLESS += "{'content': [], 'model': None, 'stop_reason': None}}), flush=True)\nsys.stdin.read()"
@@ -205,7 +221,9 @@ async def test_a_listener_that_raises_does_not_end_the_call(environment: dict[st
         assert isinstance(await models.sample(request(), raising), Sampled)
 
 
-async def test_a_worker_that_dies_after_the_first_token_leaves_a_call_that_had_started(environment: dict[str, str]) -> None:
+async def test_a_worker_that_dies_after_the_first_token_leaves_a_call_that_had_started(
+    environment: dict[str, str],
+) -> None:
     async with running(TALKATIVE, environment) as models:
         result = await models.sample(request(), deaf)
 
@@ -277,7 +295,9 @@ async def test_closing_fails_the_calls_in_flight_and_those_that_come_later(envir
     assert ["crashed", "crashed"] == [failed(result)[0] for result in results]
 
 
-async def test_a_request_that_is_too_large_is_not_sent(environment: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_request_that_is_too_large_is_not_sent(
+    environment: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("samplegate.sampler.process.MAX_FRAME", 100)
     async with running(DEAF, environment) as models:
         assert "bad_request" == failed(await models.sample(request(), deaf))[0]

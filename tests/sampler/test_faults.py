@@ -1,4 +1,5 @@
-"""Exceptions of a model call, told apart. The real ones come in ``test_worker.py``; these are the shapes that an endpoint cannot be made to show."""
+"""Exceptions of a model call, told apart. The real ones come in ``test_worker.py``; these are the shapes that an
+endpoint cannot be made to show."""
 
 from __future__ import annotations
 
@@ -63,7 +64,9 @@ def behind(outer: BaseException, *causes: BaseException) -> BaseException:
         (behind(APIError(599), HTTPStatusError()), "error", 599),
     ],
 )
-def test_errors_are_told_apart_by_type_status_and_cause(error: BaseException, failure: Failure, status: int | None) -> None:
+def test_errors_are_told_apart_by_type_status_and_cause(
+    error: BaseException, failure: Failure, status: int | None
+) -> None:
     assert (failure, status, None) == classify(error)[:3]
 
 
@@ -120,11 +123,15 @@ def test_only_a_refusal_and_what_reached_nobody_is_free(error: BaseException, fr
 
 
 def test_a_wrapped_error_is_told_by_what_is_in_it() -> None:
-    assert Fault("rate_limited", 429, 3.0, True) == classify(MidStreamFallbackError(APIError(429, {"retry-after": "3"})))
+    assert Fault("rate_limited", 429, 3.0, True) == classify(
+        MidStreamFallbackError(APIError(429, {"retry-after": "3"}))
+    )
 
 
 def test_a_sentence_names_the_model_and_the_status_and_no_text_of_the_exception() -> None:
     fault = classify(APIError(429))
     message = sentence("smart", fault.failure, fault.status)
 
-    assert "model smart: its provider asks to slow down; wait, or raise the limits of the account (status 429)" == message
+    assert (
+        "model smart: its provider asks to slow down; wait, or raise the limits of the account (status 429)" == message
+    )

@@ -1,4 +1,5 @@
-"""What litellm's providers carry. What really arrives is in ``test_shapes.py``; here is what is refused, and by which name."""
+"""What litellm's providers carry. What really arrives is in ``test_shapes.py``; here is what is refused, and by which
+name."""
 
 from __future__ import annotations
 
@@ -34,7 +35,9 @@ AUDIO = {"type": "input_audio", "input_audio": {"data": "YQ==", "format": "wav"}
         ("gemini", "gemini-x", "tool", AUDIO, False),
     ],
 )
-def test_what_does_not_arrive_is_refused_by_name(provider: str, model: str, role: str, part: dict[str, Any], taken: bool) -> None:
+def test_what_does_not_arrive_is_refused_by_name(
+    provider: str, model: str, role: str, part: dict[str, Any], taken: bool
+) -> None:
     messages = [{"role": role, "content": [{"type": "text", "text": "x"}, part]}]
     if taken:
         assert messages == fitted(provider, model, messages)
@@ -43,7 +46,9 @@ def test_what_does_not_arrive_is_refused_by_name(provider: str, model: str, role
         fitted(provider, model, messages)
 
 
-@pytest.mark.parametrize(("provider", "kept"), [("gemini", True), ("vertex_ai", True), ("openai", False), ("anthropic", False)])
+@pytest.mark.parametrize(
+    ("provider", "kept"), [("gemini", True), ("vertex_ai", True), ("openai", False), ("anthropic", False)]
+)
 def test_only_gemini_is_given_signatures(provider: str, kept: bool) -> None:
     call = {"id": "1", "type": "function", "function": {}, "provider_specific_fields": {"thought_signature": "x"}}
     (message,) = fitted(provider, "x", [{"role": "assistant", "content": None, "tool_calls": [call]}])

@@ -41,7 +41,9 @@ async def test_every_chunk_with_the_end_of_a_line_is_passed_on_at_once() -> None
 
 
 @pytest.mark.usefixtures("small")
-@pytest.mark.parametrize("chunks", [[b"x" * 11], [b"x" * 6] * 2, [b"xxxx\n", b"x" * 6, b"x" * 5], [b"x" * 8, b"\n" + b"x" * 11]])
+@pytest.mark.parametrize(
+    "chunks", [[b"x" * 11], [b"x" * 6] * 2, [b"xxxx\n", b"x" * 6, b"x" * 5], [b"x" * 8, b"\n" + b"x" * 11]]
+)
 async def test_a_line_that_is_too_long_ends_the_answer(chunks: list[bytes]) -> None:
     with pytest.raises(Flood, match="its answer has a line of more than 10 bytes"):
         await read(*chunks)

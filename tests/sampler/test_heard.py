@@ -15,7 +15,9 @@ def delta(**fields: Any) -> SimpleNamespace:
     return SimpleNamespace(**fields)
 
 
-def call(arguments: str | None = None, id: str | None = None, name: str | None = None, index: int | None = 0, **more: Any) -> dict[str, Any]:
+def call(
+    arguments: str | None = None, id: str | None = None, name: str | None = None, index: int | None = 0, **more: Any
+) -> dict[str, Any]:
     return {"index": index, "id": id, "function": {"name": name, "arguments": arguments}, **more}
 
 
@@ -35,7 +37,10 @@ def calls_of(*deltas: dict[str, Any]) -> list[tuple[str | None, str, str]]:
         ([call("{", "1", "a"), call("}", "1", "a")], [("1", "a", "{}")]),
         ([call("{}", None, "a"), call("{}", None, "b", index=1)], [(None, "a", "{}"), (None, "b", "{}")]),
         ([call("{}", "1", "a", index=None)], [("1", "a", "{}")]),
-        ([call("{", "1", "a"), call("{", "2", "b", index=1), call("}"), call("}", index=1)], [("1", "a", "{}"), ("2", "b", "{}")]),
+        (
+            [call("{", "1", "a"), call("{", "2", "b", index=1), call("}"), call("}", index=1)],
+            [("1", "a", "{}"), ("2", "b", "{}")],
+        ),
     ],
     ids=["pieces", "one-id", "one-index", "repeated-head", "no-ids", "no-index", "interleaved"],
 )
@@ -106,8 +111,14 @@ def test_pieces_and_calls_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
         ({"type": "message_delta", "delta": {"stop_reason": "not a word"}}, None),
         ({"type": "message_start"}, None),
         ({"type": "response.completed", "response": {"status": "completed"}}, "stop"),
-        ({"type": "response.incomplete", "response": {"incomplete_details": {"reason": "max_output_tokens"}}}, "max_output_tokens"),
-        ({"type": "response.completed", "response": {"incomplete_details": {"reason": "content_filter"}}}, "content_filter"),
+        (
+            {"type": "response.incomplete", "response": {"incomplete_details": {"reason": "max_output_tokens"}}},
+            "max_output_tokens",
+        ),
+        (
+            {"type": "response.completed", "response": {"incomplete_details": {"reason": "content_filter"}}},
+            "content_filter",
+        ),
     ],
 )
 def test_only_the_providers_own_end_counts_where_its_frames_are_known(frame: dict[str, Any], stop: str | None) -> None:

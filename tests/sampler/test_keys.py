@@ -59,7 +59,10 @@ def test_the_wrapped_server_gets_everything_but_the_gates_keys(models: list[Mode
             Model(name="m", model="openai/x", api_key_env="EMPTY"),
             NoKey("variable EMPTY (api_key_env) is not set or empty; put the provider's key there"),
         ),
-        (Model(name="m", model="openai/x", api_key_env="NO"), NoKey("variable NO (api_key_env) is not set or empty; put the provider's key there")),
+        (
+            Model(name="m", model="openai/x", api_key_env="NO"),
+            NoKey("variable NO (api_key_env) is not set or empty; put the provider's key there"),
+        ),
     ],
 )
 def test_a_model_is_called_with_the_key_that_the_policy_names(model: Model, expected: str | NoKey | None) -> None:
@@ -75,7 +78,12 @@ def test_a_key_that_would_be_another_header_is_none() -> None:
 
 @pytest.mark.parametrize(
     ("content", "what"),
-    [(b"x" * 20_000, "is larger than"), (b" \n", "is not set or empty"), (b"\xff", "not ASCII"), (None, "cannot be read")],
+    [
+        (b"x" * 20_000, "is larger than"),
+        (b" \n", "is not set or empty"),
+        (b"\xff", "not ASCII"),
+        (None, "cannot be read"),
+    ],
 )
 def test_a_file_that_holds_no_key_is_told_by_its_name(tmp_path: Path, content: bytes | None, what: str) -> None:
     if content is not None:
@@ -102,5 +110,7 @@ def test_a_folder_is_no_key_file(tmp_path: Path) -> None:
         (BARE, {}, None),
     ],
 )
-def test_a_missing_key_is_told_at_start_where_it_can_be_known(model: Model, environment: dict[str, str], expected: str | None) -> None:
+def test_a_missing_key_is_told_at_start_where_it_can_be_known(
+    model: Model, environment: dict[str, str], expected: str | None
+) -> None:
     assert expected == problem(model, folder=Path(), environment=environment)

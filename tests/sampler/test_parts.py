@@ -13,12 +13,17 @@ from samplegate.sampler.request import Unfit, part, result_parts, whole
 ANY_JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=8),
     lambda inner: (
-        st.lists(inner, max_size=4) | st.dictionaries(st.sampled_from(["type", "text", "data", "uri", "resource", "blob"]), inner, max_size=4)
+        st.lists(inner, max_size=4)
+        | st.dictionaries(st.sampled_from(["type", "text", "data", "uri", "resource", "blob"]), inner, max_size=4)
     ),
     max_leaves=10,
 )
 KINDS = st.sampled_from(["text", "image", "audio", "resource", "resource_link", "tool_use", "video"])
-BLOCKS = st.builds(lambda kind, rest: {**rest, "type": kind}, KINDS, st.dictionaries(st.sampled_from(["text", "data", "mimeType", "uri"]), ANY_JSON))
+BLOCKS = st.builds(
+    lambda kind, rest: {**rest, "type": kind},
+    KINDS,
+    st.dictionaries(st.sampled_from(["text", "data", "mimeType", "uri"]), ANY_JSON),
+)
 
 
 def text(words: str) -> dict[str, Any]:
@@ -27,7 +32,14 @@ def text(words: str) -> dict[str, Any]:
 
 @pytest.mark.parametrize(
     ("kind", "format"),
-    [("audio/mpeg", "mp3"), ("audio/mp3", "mp3"), ("audio/wav", "wav"), ("audio/x-wav", "wav"), ("audio/wave", "wav"), ("audio/vnd.wave", "wav")],
+    [
+        ("audio/mpeg", "mp3"),
+        ("audio/mp3", "mp3"),
+        ("audio/wav", "wav"),
+        ("audio/x-wav", "wav"),
+        ("audio/wave", "wav"),
+        ("audio/vnd.wave", "wav"),
+    ],
 )
 def test_audio_is_told_by_its_type(kind: str, format: str) -> None:
     assert {"type": "input_audio", "input_audio": {"data": "YQ==", "format": format}} == part(
@@ -38,7 +50,10 @@ def test_audio_is_told_by_its_type(kind: str, format: str) -> None:
 @pytest.mark.parametrize(
     ("block", "what"),
     [
-        ({"type": "audio", "data": "YQ==", "mimeType": "audio/ogg"}, "here.mimeType: audio of type 'audio/ogg' cannot be sent to a model"),
+        (
+            {"type": "audio", "data": "YQ==", "mimeType": "audio/ogg"},
+            "here.mimeType: audio of type 'audio/ogg' cannot be sent to a model",
+        ),
         ({"type": "audio", "data": "YQ=="}, "here.mimeType: audio of type no known name"),
         ({"type": "image", "data": "YQ==", "mimeType": "text/html"}, "here.mimeType: 'text/html' is no type of image"),
         ({"type": "image", "data": "YQ==", "mimeType": "image/png;base64,evil"}, "here.mimeType"),
@@ -73,10 +88,20 @@ def test_what_has_no_part_is_refused_by_place_and_type(block: dict[str, Any], wh
             {"content": [{"type": "resource_link", "uri": "http://x/1", "name": "one", "title": "The one"}]},
             [text("[link to a resource: The one, one, http://x/1]")],
         ),
-        ({"content": [{"type": "resource_link", "uri": "file:///x", "name": "x"}]}, [text("[link to a resource: x, file:///x]")]),
-        ({"content": [{"type": "resource", "resource": {"uri": "file:///x", "text": "words"}}]}, [text("[resource file:///x]\nwords")]),
         (
-            {"content": [{"type": "resource", "resource": {"uri": "file:///x", "blob": "YQ==", "mimeType": "image/png"}}]},
+            {"content": [{"type": "resource_link", "uri": "file:///x", "name": "x"}]},
+            [text("[link to a resource: x, file:///x]")],
+        ),
+        (
+            {"content": [{"type": "resource", "resource": {"uri": "file:///x", "text": "words"}}]},
+            [text("[resource file:///x]\nwords")],
+        ),
+        (
+            {
+                "content": [
+                    {"type": "resource", "resource": {"uri": "file:///x", "blob": "YQ==", "mimeType": "image/png"}}
+                ]
+            },
             [{"type": "image_url", "image_url": {"url": "data:image/png;base64,YQ=="}}],
         ),
     ],
@@ -88,12 +113,18 @@ def test_a_tools_result_in_order(result: dict[str, Any], expected: list[dict[str
 @pytest.mark.parametrize(
     ("block", "what"),
     [
-        ({"type": "audio", "data": "YQ==", "mimeType": "audio/wav"}, "here.content.0: audio in a tool's result reaches no model"),
+        (
+            {"type": "audio", "data": "YQ==", "mimeType": "audio/wav"},
+            "here.content.0: audio in a tool's result reaches no model",
+        ),
         (
             {"type": "resource", "resource": {"uri": "x", "blob": "YQ==", "mimeType": "application/pdf"}},
             "here.content.0.resource: a blob of type 'application/pdf'",
         ),
-        ({"type": "resource", "resource": {"uri": "x", "blob": "YQ=="}}, "here.content.0.resource: a blob of type no known name"),
+        (
+            {"type": "resource", "resource": {"uri": "x", "blob": "YQ=="}},
+            "here.content.0.resource: a blob of type no known name",
+        ),
         ({"type": "resource"}, "here.content.0.resource: there is none"),
         ({"type": "resource_link", "name": "x"}, "here.content.0.uri: it is not a text"),
         ({"type": "tool_use"}, "here.content.0: content of type 'tool_use'"),

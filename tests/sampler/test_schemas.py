@@ -19,7 +19,10 @@ def deep(levels: int) -> dict[str, Any]:
 def doubling(definitions: int, key: str = "$defs", reference: str = "#/$defs/{}") -> dict[str, Any]:
     """Each definition holds the next one twice."""
     pairs = {f"d{n}": {"anyOf": [{"$ref": reference.format(f"d{n + 1}")}] * 2} for n in range(definitions)}
-    return {"properties": {"a": {"$ref": reference.format("d0")}}, key: {**pairs, f"d{definitions}": {"type": "string"}}}
+    return {
+        "properties": {"a": {"$ref": reference.format("d0")}},
+        key: {**pairs, f"d{definitions}": {"type": "string"}},
+    }
 
 
 def test_an_ordinary_schema_goes_as_it_is_but_for_header_names() -> None:
@@ -35,7 +38,10 @@ def test_an_ordinary_schema_goes_as_it_is_but_for_header_names() -> None:
 
 
 def test_a_schema_that_refers_to_itself_is_taken() -> None:
-    tree = {"$ref": "#/$defs/tree", "$defs": {"tree": {"properties": {"left": {"$ref": "#/$defs/tree"}, "right": {"$ref": "#/$defs/tree"}}}}}
+    tree = {
+        "$ref": "#/$defs/tree",
+        "$defs": {"tree": {"properties": {"left": {"$ref": "#/$defs/tree"}, "right": {"$ref": "#/$defs/tree"}}}},
+    }
 
     assert tree == fit(tree, "here", MAX_GROWN)[0]
 

@@ -12,7 +12,9 @@ from samplegate.sampler.scripts import load_rule_scripts, load_scripts
 
 
 def rules(**files: str) -> Policy:
-    return Policy(version=1, rules=[*(AnswerRule(name=name, cases=file) for name, file in files.items()), DenyRule(name="no")])
+    return Policy(
+        version=1, rules=[*(AnswerRule(name=name, cases=file) for name, file in files.items()), DenyRule(name="no")]
+    )
 
 
 def test_a_rule_with_cases_has_its_script_by_its_name_and_others_have_none(tmp_path: Path) -> None:
@@ -35,6 +37,9 @@ def test_all_problems_of_all_files_are_told_once(tmp_path: Path) -> None:
         load_rule_scripts(rules(one="bad.yaml", two="bad.yaml", three="missing.yaml", four="latin.yaml"), tmp_path)
     assert [
         "bad.yaml:1:9: cases.0: case 1 has answer and action; give one of answer, content, fail, action",
-        "missing.yaml:1:1: the cases of rule three cannot be read: No such file or directory; check `cases`, it is relative to the policy",
+        (
+            "missing.yaml:1:1: the cases of rule three cannot be read: No such file or directory; check `cases`, it is"
+            " relative to the policy"
+        ),
         "latin.yaml:1:1: the cases of rule four are not UTF-8; save the file as UTF-8 text",
     ] == [str(problem) for problem in raised.value.problems]

@@ -1,4 +1,5 @@
-"""The same request in three providers' shapes, through the real worker and the real litellm, against real endpoints. One worker for the file."""
+"""The same request in three providers' shapes, through the real worker and the real litellm, against real endpoints.
+One worker for the file."""
 
 from __future__ import annotations
 
@@ -42,11 +43,20 @@ WEATHER: Final = {
     "name": "weather.now/ch",
     "title": "Weather",
     "description": "The weather in a city",
-    "inputSchema": {"type": "object", "properties": {"city": {"type": "string", "x-mcp-header": "City"}}, "required": ["city"]},
+    "inputSchema": {
+        "type": "object",
+        "properties": {"city": {"type": "string", "x-mcp-header": "City"}},
+        "required": ["city"],
+    },
     "annotations": {"readOnlyHint": True},
     "_meta": {"api_base": "http://evil"},
 }
-USE: Final[dict[str, Any]] = {"type": "tool_use", "id": "server/s own id", "name": "weather.now/ch", "input": {"city": "Bern"}}
+USE: Final[dict[str, Any]] = {
+    "type": "tool_use",
+    "id": "server/s own id",
+    "name": "weather.now/ch",
+    "input": {"city": "Bern"},
+}
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(120)]
 
@@ -66,7 +76,9 @@ def responses() -> Iterator[Endpoint]:
 
 
 @pytest.fixture(scope="module")
-async def models(endpoints: dict[str, Endpoint], responses: Endpoint, environment: dict[str, str]) -> AsyncIterator[Models]:
+async def models(
+    endpoints: dict[str, Endpoint], responses: Endpoint, environment: dict[str, str]
+) -> AsyncIterator[Models]:
     listed = [
         Model(name=f"{shape}-{name}", model=f"{shape}/{name}", api_base=endpoint.url, api_key_env="TEST_KEY")
         for shape, endpoint in endpoints.items()
@@ -77,7 +89,8 @@ async def models(endpoints: dict[str, Endpoint], responses: Endpoint, environmen
         for shape, names in REAL.items()
         for name in names
     ]
-    for name in ("gpt-5-codex", "responses/somebody's"):  # litellm streams the one, and cuts the whole answer of the other into pieces
+    # litellm streams the one, and cuts the whole answer of the other into pieces
+    for name in ("gpt-5-codex", "responses/somebody's"):
         listed.append(Model(name=name, model=f"openai/{name}", api_base=responses.url, api_key_env="TEST_KEY"))
     models = Models(listed, folder=Path(), environment={**environment, "TEST_KEY": KEY})
     try:
@@ -127,7 +140,9 @@ async def failed(models: Models, *args: Any, **params: Any) -> SampleFailed:
 
 
 async def test_an_answer_comes_in_pieces_with_its_model_its_end_and_its_usage(models: Models, shape: str) -> None:
-    assert Sampled((text("so many little words"),), "words-2026-01", "endTurn", 7, 4) == await sampled(models, f"{shape}-words")
+    assert Sampled((text("so many little words"),), "words-2026-01", "endTurn", 7, 4) == await sampled(
+        models, f"{shape}-words"
+    )
 
 
 async def test_a_stream_is_asked_for_and_the_key_goes_with_it(models: Models, endpoint: Endpoint, shape: str) -> None:
@@ -155,8 +170,12 @@ MOST: Final[dict[str, Callable[[dict[str, Any]], Any]]] = {
 }
 
 
-async def test_the_system_prompt_bounds_and_blocks_arrive_in_order(models: Models, endpoint: Endpoint, shape: str) -> None:
-    said = await sampled(models, REAL[shape][0], user(text("first"), text("second")), systemPrompt="be brief", stopSequences=["END"])
+async def test_the_system_prompt_bounds_and_blocks_arrive_in_order(
+    models: Models, endpoint: Endpoint, shape: str
+) -> None:
+    said = await sampled(
+        models, REAL[shape][0], user(text("first"), text("second")), systemPrompt="be brief", stopSequences=["END"]
+    )
 
     body = endpoint.next().body
     assert "you said: first second" == said.content[0]["text"]
@@ -165,10 +184,18 @@ async def test_the_system_prompt_bounds_and_blocks_arrive_in_order(models: Model
     assert ["first", "second"] == [part["text"] for part in PARTS[shape](body)]
 
 
-@pytest.mark.parametrize(("shape", "model"), [(shape, name) for shape, names in REAL.items() for name in names], indirect=["shape"])
-async def test_models_that_litellm_knows_get_tools_and_their_results(models: Models, endpoint: Endpoint, shape: str, model: str) -> None:
+@pytest.mark.parametrize(
+    ("shape", "model"), [(shape, name) for shape, names in REAL.items() for name in names], indirect=["shape"]
+)
+async def test_models_that_litellm_knows_get_tools_and_their_results(
+    models: Models, endpoint: Endpoint, shape: str, model: str
+) -> None:
     signed = {**USE, "_meta": {PROVIDER: {"thought_signature": "c2lnbmVk"}}}
-    turn = [user(text("x")), {"role": "assistant", "content": [text("let me look"), signed]}, user(result(USE["id"], "sunny"))]
+    turn = [
+        user(text("x")),
+        {"role": "assistant", "content": [text("let me look"), signed]},
+        user(result(USE["id"], "sunny")),
+    ]
     said = await sampled(models, model, *turn, tools=[WEATHER], toolChoice={"mode": "auto"}, systemPrompt="be brief")
 
     assert "sunny" in said.content[0]["text"]
@@ -187,7 +214,11 @@ IMAGE: Final[dict[str, Any]] = {
 
 
 async def test_an_image_arrives_as_it_was_sent(models: Models, endpoint: Endpoint, shape: str) -> None:
-    await sampled(models, f"{shape}-normal", user(text("look"), {"type": "image", "data": PNG, "mimeType": "image/png"}, text("there")))
+    await sampled(
+        models,
+        f"{shape}-normal",
+        user(text("look"), {"type": "image", "data": PNG, "mimeType": "image/png"}, text("there")),
+    )
 
     parts = PARTS[shape](endpoint.next().body)
     assert ["look", "there"] == [parts[0]["text"], parts[2]["text"]]
@@ -195,7 +226,9 @@ async def test_an_image_arrives_as_it_was_sent(models: Models, endpoint: Endpoin
 
 
 async def test_audio_arrives_or_is_refused_by_name(models: Models, endpoint: Endpoint, shape: str) -> None:
-    result = await models.sample(asked(f"{shape}-normal", user(text("hear"), {"type": "audio", "data": WAV, "mimeType": "audio/wav"})), deaf)
+    result = await models.sample(
+        asked(f"{shape}-normal", user(text("hear"), {"type": "audio", "data": WAV, "mimeType": "audio/wav"})), deaf
+    )
 
     if shape == "anthropic":
         assert isinstance(result, SampleFailed)
@@ -222,15 +255,21 @@ def definition(shape: str, body: dict[str, Any]) -> dict[str, Any]:
             return dict(tool["function_declarations"][0])
 
 
-async def test_a_tool_arrives_with_its_name_made_safe_and_nothing_but_its_schema(models: Models, endpoint: Endpoint, shape: str) -> None:
+async def test_a_tool_arrives_with_its_name_made_safe_and_nothing_but_its_schema(
+    models: Models, endpoint: Endpoint, shape: str
+) -> None:
     said = await sampled(models, f"{shape}-call", tools=[WEATHER])
 
     arrived = endpoint.next()
     schema = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
-    assert {"name": "weather_now_ch", "description": "The weather in a city", "parameters": schema} == definition(shape, arrived.body)
+    assert {"name": "weather_now_ch", "description": "The weather in a city", "parameters": schema} == definition(
+        shape, arrived.body
+    )
     assert "evil" not in str(arrived.body)
     assert "toolUse" == said.stop_reason
-    assert ("tool_use", "weather.now/ch", {"city": "Bern"}) == tuple(said.content[0][key] for key in ("type", "name", "input"))
+    assert ("tool_use", "weather.now/ch", {"city": "Bern"}) == tuple(
+        said.content[0][key] for key in ("type", "name", "input")
+    )
 
 
 async def test_text_comes_before_the_use_of_a_tool(models: Models, shape: str) -> None:
@@ -241,7 +280,9 @@ async def test_text_comes_before_the_use_of_a_tool(models: Models, shape: str) -
 
 
 @pytest.mark.parametrize("model", ["calls", "calls-one-id", "calls-no-id"])
-async def test_parallel_uses_have_ids_of_their_own_whatever_the_provider_gives(models: Models, shape: str, model: str) -> None:
+async def test_parallel_uses_have_ids_of_their_own_whatever_the_provider_gives(
+    models: Models, shape: str, model: str
+) -> None:
     said = await sampled(models, f"{shape}-{model}", tools=[WEATHER])
 
     assert ["Bern", "Genf"] == [block["input"]["city"] for block in said.content]
@@ -251,7 +292,11 @@ async def test_parallel_uses_have_ids_of_their_own_whatever_the_provider_gives(m
 
 
 async def test_an_id_of_the_conversation_is_not_used_again(models: Models, shape: str) -> None:
-    before = [user(text("x")), {"role": "assistant", "content": [{**USE, "id": "use-1"}]}, user(result("use-1", "sunny"))]
+    before = [
+        user(text("x")),
+        {"role": "assistant", "content": [{**USE, "id": "use-1"}]},
+        user(result("use-1", "sunny")),
+    ]
     said = await sampled(models, f"{shape}-call", *before, tools=[WEATHER])
 
     assert said.content[0]["id"] != "use-1"
@@ -268,7 +313,11 @@ def result(id: str, *words: str, **more: Any) -> dict[str, Any]:
 async def test_a_loop_of_two_turns_ends_with_an_answer(models: Models, endpoint: Endpoint, shape: str) -> None:
     question = user(text("the weather?"))
     first = await sampled(models, f"{shape}-loop", question, tools=[WEATHER])
-    turn = [question, {"role": "assistant", "content": list(first.content)}, user(result(first.content[0]["id"], "sunny"))]
+    turn = [
+        question,
+        {"role": "assistant", "content": list(first.content)},
+        user(result(first.content[0]["id"], "sunny")),
+    ]
     last = await sampled(models, f"{shape}-loop", *turn, tools=[WEATHER])
 
     assert "sunny" in last.content[0]["text"]
@@ -283,7 +332,10 @@ def _openai_use(body: dict[str, Any]) -> tuple[tuple[Any, ...], tuple[Any, ...]]
     *_, use, answer = body["messages"]
     call = use["tool_calls"][0]
     assert {"id", "type", "function"} == call.keys()
-    return (call["function"]["name"], json.loads(call["function"]["arguments"]), call["id"]), (answer["tool_call_id"], answer["content"])
+    return (call["function"]["name"], json.loads(call["function"]["arguments"]), call["id"]), (
+        answer["tool_call_id"],
+        answer["content"],
+    )
 
 
 def _anthropic_use(body: dict[str, Any]) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
@@ -295,7 +347,10 @@ def _anthropic_use(body: dict[str, Any]) -> tuple[tuple[Any, ...], tuple[Any, ..
 def _gemini_use(body: dict[str, Any]) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
     *_, use, answer = body["contents"]
     call, given = use["parts"][0]["function_call"], answer["parts"][0]["function_response"]
-    return (call["name"], call["args"], call.get("id", call["name"])), (given.get("id", given["name"]), given["response"])
+    return (call["name"], call["args"], call.get("id", call["name"])), (
+        given.get("id", given["name"]),
+        given["response"],
+    )
 
 
 USED: Final = {"openai": _openai_use, "anthropic": _anthropic_use, "gemini": _gemini_use}
@@ -315,15 +370,23 @@ def results_of(shape: str, body: dict[str, Any]) -> list[Any]:
 async def test_results_arrive_in_the_order_of_their_uses(models: Models, endpoint: Endpoint, shape: str) -> None:
     uses = [{**USE, "id": "a"}, {**USE, "id": "b", "input": {"city": "Genf"}}]
     answers = user(result("b", "rain in Genf"), result("a", "sun in Bern", isError=True))
-    await sampled(models, f"{shape}-normal", user(text("x")), {"role": "assistant", "content": uses}, answers, tools=[WEATHER])
+    await sampled(
+        models, f"{shape}-normal", user(text("x")), {"role": "assistant", "content": uses}, answers, tools=[WEATHER]
+    )
 
     first, second = results_of(shape, endpoint.next().body)
     assert "error: the tool failed\nsun in Bern" == first
     assert "rain in Genf" == second
 
 
-async def test_an_image_in_a_result_arrives_in_it_or_right_after_it(models: Models, endpoint: Endpoint, shape: str) -> None:
-    seen = {"type": "tool_result", "toolUseId": USE["id"], "content": [text("a map"), {"type": "image", "data": PNG, "mimeType": "image/png"}]}
+async def test_an_image_in_a_result_arrives_in_it_or_right_after_it(
+    models: Models, endpoint: Endpoint, shape: str
+) -> None:
+    seen = {
+        "type": "tool_result",
+        "toolUseId": USE["id"],
+        "content": [text("a map"), {"type": "image", "data": PNG, "mimeType": "image/png"}],
+    }
     turn = [user(text("x")), {"role": "assistant", "content": [USE]}, user(seen)]
     answer = await models.sample(asked(f"{shape}-normal", *turn, tools=[WEATHER]), deaf)
 
@@ -336,7 +399,9 @@ async def test_an_image_in_a_result_arrives_in_it_or_right_after_it(models: Mode
         assert ["text", "image_url"] == [part["type"] for part in body["messages"][-1]["content"]]
 
 
-async def test_a_conversation_with_uses_but_without_tools_is_taken(models: Models, endpoint: Endpoint, shape: str) -> None:
+async def test_a_conversation_with_uses_but_without_tools_is_taken(
+    models: Models, endpoint: Endpoint, shape: str
+) -> None:
     turn = [user(text("x")), {"role": "assistant", "content": [USE]}, user(result(USE["id"], "sunny"))]
     await sampled(models, f"{shape}-normal", *turn)
 
@@ -346,7 +411,9 @@ async def test_a_conversation_with_uses_but_without_tools_is_taken(models: Model
 def definition_name(shape: str, body: dict[str, Any]) -> str:
     tool = body["tools"][0]
     return str(
-        {"openai": lambda: tool["function"]["name"], "anthropic": lambda: tool["name"]}.get(shape, lambda: tool["function_declarations"][0]["name"])()
+        {"openai": lambda: tool["function"]["name"], "anthropic": lambda: tool["name"]}.get(
+            shape, lambda: tool["function_declarations"][0]["name"]
+        )()
     )
 
 
@@ -366,7 +433,13 @@ async def test_required_goes_out_as_the_providers_word(models: Models, endpoint:
 async def test_required_and_not_obeyed_is_a_failure(models: Models, shape: str) -> None:
     result = await failed(models, f"{shape}-words", tools=[WEATHER], toolChoice={"mode": "required"})
 
-    assert ("error", True, False, 7, 4) == (result.failure, result.started, result.free, result.input_tokens, result.output_tokens)
+    assert ("error", True, False, 7, 4) == (
+        result.failure,
+        result.started,
+        result.free,
+        result.input_tokens,
+        result.output_tokens,
+    )
     assert "it used no tool although it was required to" in result.message
 
 
@@ -392,13 +465,19 @@ async def test_arguments_that_are_no_object_are_a_failure(models: Models, shape:
     assert "the arguments of its tool use 1 are no JSON object" in result.message
 
 
-async def test_what_a_provider_signed_comes_back_to_it_in_the_next_turn(models: Models, endpoints: dict[str, Endpoint]) -> None:
+async def test_what_a_provider_signed_comes_back_to_it_in_the_next_turn(
+    models: Models, endpoints: dict[str, Endpoint]
+) -> None:
     question = user(text("the weather?"))
     first = await sampled(models, "gemini-call-signed", question, tools=[WEATHER])
     assert {PROVIDER: {"thought_signature": "c2lnbmVk"}} == first.content[0]["_meta"]
     assert "__thought__" not in first.content[0]["id"]
 
-    turn = [question, {"role": "assistant", "content": list(first.content)}, user(result(first.content[0]["id"], "sunny"))]
+    turn = [
+        question,
+        {"role": "assistant", "content": list(first.content)},
+        user(result(first.content[0]["id"], "sunny")),
+    ]
     for shape, endpoint in endpoints.items():
         endpoint.forget()
         await sampled(models, f"{shape}-normal", *turn, tools=[WEATHER])
@@ -421,12 +500,16 @@ async def test_an_image_in_the_answer_is_a_block(models: Models, shape: str) -> 
         ("filtered-part", {"openai": "content_filter", "anthropic": "refusal", "gemini": "SAFETY"}),
     ],
 )
-async def test_stop_reasons_are_the_protocols_words_or_the_providers_own(models: Models, shape: str, model: str, expected: dict[str, str]) -> None:
+async def test_stop_reasons_are_the_protocols_words_or_the_providers_own(
+    models: Models, shape: str, model: str, expected: dict[str, str]
+) -> None:
     assert expected[shape] == (await sampled(models, f"{shape}-{model}")).stop_reason
 
 
 async def test_missing_usage_is_unknown_and_nothing_is_made_up(models: Models, shape: str) -> None:
-    assert Sampled((text("free"),), "no-usage-2026-01", "endTurn", None, None) == await sampled(models, f"{shape}-no-usage")
+    assert Sampled((text("free"),), "no-usage-2026-01", "endTurn", None, None) == await sampled(
+        models, f"{shape}-no-usage"
+    )
 
 
 @pytest.mark.parametrize("model", ["cut", "silence", "breaks"])
@@ -486,12 +569,16 @@ async def test_a_word_for_the_end_that_nobody_knows_is_kept_beside(models: Model
 
 @pytest.mark.parametrize("shape", ["openai"], indirect=True)
 async def test_a_complete_stream_without_a_reason_to_stop_is_an_answer(models: Models, shape: str) -> None:
-    assert Sampled((text("all of it"),), "no-reason-2026-01", "endTurn", 7, 3) == await sampled(models, f"{shape}-no-reason")
+    assert Sampled((text("all of it"),), "no-reason-2026-01", "endTurn", 7, 3) == await sampled(
+        models, f"{shape}-no-reason"
+    )
 
 
 @pytest.mark.parametrize("shape", ["openai", "gemini"], indirect=True)
 async def test_plain_json_in_place_of_a_stream_is_taken(models: Models, shape: str) -> None:
-    assert Sampled((text("plain and whole"),), "plain-2026-01", "endTurn", 7, 3) == await sampled(models, f"{shape}-plain")
+    assert Sampled((text("plain and whole"),), "plain-2026-01", "endTurn", 7, 3) == await sampled(
+        models, f"{shape}-plain"
+    )
     assert "tool_use" == (await sampled(models, f"{shape}-call-plain", tools=[WEATHER])).content[0]["type"]
 
 
@@ -549,7 +636,9 @@ async def test_a_time_out_in_the_middle_has_started(models: Models, endpoint: En
     assert "hang-later" == await to_thread.run_sync(endpoint.next_hang_up)
 
 
-async def test_a_time_out_before_the_first_token_has_not_started(models: Models, endpoint: Endpoint, shape: str) -> None:
+async def test_a_time_out_before_the_first_token_has_not_started(
+    models: Models, endpoint: Endpoint, shape: str
+) -> None:
     await models.warm()
     result = await failed(models, f"{shape}-hang", timeout=1.0)
 
@@ -558,7 +647,9 @@ async def test_a_time_out_before_the_first_token_has_not_started(models: Models,
 
 
 @pytest.mark.parametrize("shape", ["anthropic"], indirect=True)
-async def test_a_worker_killed_in_the_middle_fails_a_call_that_had_started(models: Models, endpoint: Endpoint, shape: str) -> None:
+async def test_a_worker_killed_in_the_middle_fails_a_call_that_had_started(
+    models: Models, endpoint: Endpoint, shape: str
+) -> None:
     def kill(_: anyio.CancelScope) -> None:
         assert models.pid is not None
         os.kill(models.pid, signal.SIGTERM if sys.platform == "win32" else signal.SIGKILL)
@@ -570,9 +661,15 @@ async def test_a_worker_killed_in_the_middle_fails_a_call_that_had_started(model
     assert isinstance(await models.sample(asked(f"{shape}-words"), deaf), Sampled)
 
 
-async def test_a_schema_whose_references_are_a_bomb_is_refused_before_the_call(models: Models, endpoint: Endpoint, shape: str) -> None:
+async def test_a_schema_whose_references_are_a_bomb_is_refused_before_the_call(
+    models: Models, endpoint: Endpoint, shape: str
+) -> None:
     pairs = {f"d{n}": {"anyOf": [{"$ref": f"#/$defs/d{n + 1}"}, {"$ref": f"#/$defs/d{n + 1}"}]} for n in range(30)}
-    bomb = {"type": "object", "properties": {"a": {"$ref": "#/$defs/d0"}}, "$defs": {**pairs, "d30": {"type": "string"}}}
+    bomb = {
+        "type": "object",
+        "properties": {"a": {"$ref": "#/$defs/d0"}},
+        "$defs": {**pairs, "d30": {"type": "string"}},
+    }
     result = await failed(models, f"{shape}-call", tools=[{**WEATHER, "inputSchema": bomb}])
 
     assert "params.tools.0.inputSchema: with its references written out it is too large" in result.message
@@ -589,7 +686,14 @@ RESPONDERS: Final = pytest.mark.parametrize("model", ["gpt-5-codex", "responses/
         ("words", [text("so many little words")], "endTurn"),
         ("length", [text("cut sho")], "maxTokens"),
         ("call-nothing", [{"type": "tool_use", "id": "use-1", "name": "weather.now/ch", "input": {}}], "toolUse"),
-        ("call-and-text", [text("let me look"), {"type": "tool_use", "id": "use-1", "name": "weather.now/ch", "input": {"city": "Bern"}}], "toolUse"),
+        (
+            "call-and-text",
+            [
+                text("let me look"),
+                {"type": "tool_use", "id": "use-1", "name": "weather.now/ch", "input": {"city": "Bern"}},
+            ],
+            "toolUse",
+        ),
     ],
 )
 async def test_models_that_only_take_responses_answer_too(
@@ -607,17 +711,29 @@ async def test_parallel_uses_in_a_response_and_their_results(models: Models, res
 
     responses.forget()
     answers = [result(block["id"], block["input"]["city"]) for block in first.content]
-    await sampled(models, model, user(text("go on")), {"role": "assistant", "content": list(first.content)}, user(*answers), tools=[WEATHER])
+    await sampled(
+        models,
+        model,
+        user(text("go on")),
+        {"role": "assistant", "content": list(first.content)},
+        user(*answers),
+        tools=[WEATHER],
+    )
     items = responses.next().body["input"]
-    assert ["message", "function_call", "function_call", "function_call_output", "function_call_output"] == [item["type"] for item in items]
+    assert ["message", "function_call", "function_call", "function_call_output", "function_call_output"] == [
+        item["type"] for item in items
+    ]
     assert "Bern" in str(items[-2]["output"])
 
 
 @RESPONDERS
 @pytest.mark.parametrize(
-    ("words", "failure", "free"), [("status-401", "bad_key", True), ("status-429", "rate_limited", True), ("garbage", "error", False)]
+    ("words", "failure", "free"),
+    [("status-401", "bad_key", True), ("status-429", "rate_limited", True), ("garbage", "error", False)],
 )
-async def test_what_goes_wrong_with_a_response_says_what_it_cost(models: Models, model: str, words: str, failure: str, free: bool) -> None:
+async def test_what_goes_wrong_with_a_response_says_what_it_cost(
+    models: Models, model: str, words: str, failure: str, free: bool
+) -> None:
     result = await failed(models, model, user(text(words)))
 
     assert (failure, free, False) == (result.failure, result.free, result.started)
@@ -631,7 +747,9 @@ async def test_a_response_that_breaks_off_has_started(models: Models, words: str
 
 
 @RESPONDERS
-async def test_an_image_arrives_in_a_response_and_audio_is_refused(models: Models, responses: Endpoint, model: str) -> None:
+async def test_an_image_arrives_in_a_response_and_audio_is_refused(
+    models: Models, responses: Endpoint, model: str
+) -> None:
     responses.forget()
     await sampled(models, model, user(text("look"), {"type": "image", "data": PNG, "mimeType": "image/png"}))
     _, part = responses.next().body["input"][0]["content"]
@@ -646,7 +764,13 @@ async def test_an_image_arrives_in_a_response_and_audio_is_refused(models: Model
 async def test_what_a_response_has_no_place_for_is_said(models: Models, responses: Endpoint, model: str) -> None:
     responses.forget()
     said = await sampled(
-        models, model, user(text("call")), tools=[WEATHER], toolChoice={"mode": "required"}, stopSequences=["END"], systemPrompt="brief"
+        models,
+        model,
+        user(text("call")),
+        tools=[WEATHER],
+        toolChoice={"mode": "required"},
+        stopSequences=["END"],
+        systemPrompt="brief",
     )
 
     assert "stop" in said.dropped
@@ -656,7 +780,9 @@ async def test_what_a_response_has_no_place_for_is_said(models: Models, response
 
 
 @pytest.mark.parametrize("number", range(len(STRANGE)))
-async def test_what_no_provider_says_is_a_failure_and_leaves_the_worker_alone(models: Models, shape: str, number: int) -> None:
+async def test_what_no_provider_says_is_a_failure_and_leaves_the_worker_alone(
+    models: Models, shape: str, number: int
+) -> None:
     await models.warm()
     pid = models.pid
     result = await failed(models, f"{shape}-strange-{number}")
@@ -667,15 +793,22 @@ async def test_what_no_provider_says_is_a_failure_and_leaves_the_worker_alone(mo
 
 
 @pytest.mark.parametrize("flood", ["flood-event", "flood-body", "flood-error"])
-async def test_an_answer_without_an_end_is_cut_off_before_it_fills_the_memory(models: Models, endpoint: Endpoint, shape: str, flood: str) -> None:
+async def test_an_answer_without_an_end_is_cut_off_before_it_fills_the_memory(
+    models: Models, endpoint: Endpoint, shape: str, flood: str
+) -> None:
     result = await failed(models, f"{shape}-{flood}")
 
-    assert f"model {shape}-{flood}: its answer has a line of more than {MAX_LINE} bytes; ask another model" == result.message
+    assert (
+        f"model {shape}-{flood}: its answer has a line of more than {MAX_LINE} bytes; ask another model"
+        == result.message
+    )
     assert ("error", False) == (result.failure, result.free)
     assert flood == await to_thread.run_sync(endpoint.next_hang_up)
 
 
-async def test_with_none_in_a_conversation_with_uses_the_tools_go_out_forbidden(models: Models, endpoint: Endpoint, shape: str) -> None:
+async def test_with_none_in_a_conversation_with_uses_the_tools_go_out_forbidden(
+    models: Models, endpoint: Endpoint, shape: str
+) -> None:
     turn = [user(text("x")), {"role": "assistant", "content": [USE]}, user(result(USE["id"], "sunny"))]
     refused = await failed(models, f"{shape}-call", *turn, tools=[WEATHER], toolChoice={"mode": "none"})
 

@@ -1,4 +1,5 @@
-"""What litellm hands back, in the forms that no endpoint of the tests can bring about. The real ones are in ``test_shapes.py``."""
+"""What litellm hands back, in the forms that no endpoint of the tests can bring about. The real ones are in
+``test_shapes.py``."""
 
 from __future__ import annotations
 
@@ -16,12 +17,17 @@ pytestmark = pytest.mark.anyio
 
 LITELLM = SimpleNamespace(
     ModelResponse=SimpleNamespace,
-    utils=SimpleNamespace(convert_to_model_response_object=lambda response_object, model_response_object: _plain(response_object)),
+    utils=SimpleNamespace(
+        convert_to_model_response_object=lambda response_object, model_response_object: _plain(response_object)
+    ),
 )
 
 
 def _plain(value: dict[str, Any]) -> SimpleNamespace:
-    choices = [SimpleNamespace(message=SimpleNamespace(**one["message"]), finish_reason=one["finish_reason"]) for one in value["choices"]]
+    choices = [
+        SimpleNamespace(message=SimpleNamespace(**one["message"]), finish_reason=one["finish_reason"])
+        for one in value["choices"]
+    ]
     return SimpleNamespace(model=value["model"], choices=choices, usage=value.get("usage"))
 
 
@@ -99,7 +105,9 @@ async def test_nothing_is_kept_twice() -> None:
 
 async def test_an_answer_in_one_piece_keeps_the_providers_own_word() -> None:
     choice = SimpleNamespace(
-        message=SimpleNamespace(content="all"), finish_reason="stop", provider_specific_fields={"native_finish_reason": "ran_out_of_ink"}
+        message=SimpleNamespace(content="all"),
+        finish_reason="stop",
+        provider_specific_fields={"native_finish_reason": "ran_out_of_ink"},
     )
     usage = {"prompt_tokens": 7, "completion_tokens": 3}
     out, told = await heard(SimpleNamespace(model="m-1", choices=[choice], usage=usage))

@@ -61,7 +61,9 @@ def folder(tmp_path: Path) -> Path:
         ("openai/broken", None),
     ],
 )
-def test_an_entry_is_found_by_the_whole_name_or_without_a_provider_that_is_its_own(folder: Path, name: str, key: str | None) -> None:
+def test_an_entry_is_found_by_the_whole_name_or_without_a_provider_that_is_its_own(
+    folder: Path, name: str, key: str | None
+) -> None:
     expected = {} if key is None else {name: ENTRIES[key]}
     assert expected == table.read(models(name), folder)
 
@@ -72,7 +74,17 @@ def test_scripted_models_need_no_table(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", [b"", b"{", b"[]", b"null", b'{"openai/a": {', b"\xff\xfe", b"[" * 100_000, b'{"openai/a":' + b"[" * 50_000 + b"]" * 50_000 + b"}"]
+    "text",
+    [
+        b"",
+        b"{",
+        b"[]",
+        b"null",
+        b'{"openai/a": {',
+        b"\xff\xfe",
+        b"[" * 100_000,
+        b'{"openai/a":' + b"[" * 50_000 + b"]" * 50_000 + b"}",
+    ],
 )
 def test_a_broken_file_is_an_empty_table(tmp_path: Path, text: bytes) -> None:
     (tmp_path / table.FILE).write_bytes(text)
@@ -90,7 +102,13 @@ def test_a_file_of_absurd_size_is_not_read(folder: Path, monkeypatch: pytest.Mon
     assert {} == table.read(models("gpt-x"), folder)
 
 
-KNOWN: Final = ("openai/gpt-5-mini", "openai/gpt-5", "anthropic/claude-sonnet-4-5", "gemini/gemini-2.5-pro", "gemini/gemini-2.5-flash")
+KNOWN: Final = (
+    "openai/gpt-5-mini",
+    "openai/gpt-5",
+    "anthropic/claude-sonnet-4-5",
+    "gemini/gemini-2.5-pro",
+    "gemini/gemini-2.5-flash",
+)
 
 
 @pytest.fixture(scope="module")

@@ -37,11 +37,25 @@ TURN = (user(text("hi")), assistant(USE), user(result()))
 
 
 def test_a_tool_goes_out_with_three_of_its_fields() -> None:
-    out = asked(tools=[{**TOOL, "title": "T", "outputSchema": {}, "annotations": {}, "_meta": {"api_key": "x"}, "type": "web_search"}])
+    out = asked(
+        tools=[
+            {
+                **TOOL,
+                "title": "T",
+                "outputSchema": {},
+                "annotations": {},
+                "_meta": {"api_key": "x"},
+                "type": "web_search",
+            }
+        ]
+    )
 
     function = {"name": "a_b", "description": "does it", "parameters": {"type": "object"}}
     assert [{"type": "function", "function": function}] == out["tools"]
-    assert {"names": {"a_b": "a.b"}, "required": False, "taken": []} == {**out["offer"], "taken": list(out["offer"]["taken"])}
+    assert {"names": {"a_b": "a.b"}, "required": False, "taken": []} == {
+        **out["offer"],
+        "taken": list(out["offer"]["taken"]),
+    }
     assert "tool_choice" not in out
 
 
@@ -66,7 +80,9 @@ def test_a_tool_without_a_schema_takes_an_object(schema: object) -> None:
         (TURN, {}, 1, "none", []),
     ],
 )
-def test_what_is_offered(messages: tuple[dict[str, Any], ...], params: dict[str, Any], tools: int, choice: str | None, names: list[str]) -> None:
+def test_what_is_offered(
+    messages: tuple[dict[str, Any], ...], params: dict[str, Any], tools: int, choice: str | None, names: list[str]
+) -> None:
     out = asked(*messages, **params)
 
     assert (tools, choice) == (len(out.get("tools", [])), out.get("tool_choice"))
@@ -74,7 +90,12 @@ def test_what_is_offered(messages: tuple[dict[str, Any], ...], params: dict[str,
 
 
 def test_a_turn_with_tools() -> None:
-    out = asked(user(text("hi")), assistant(text("well"), USE, {**USE, "id": "y"}), user(result("y"), result("x", isError=True)), tools=[TOOL])
+    out = asked(
+        user(text("hi")),
+        assistant(text("well"), USE, {**USE, "id": "y"}),
+        user(result("y"), result("x", isError=True)),
+        tools=[TOOL],
+    )
 
     function = {"name": "a_b", "arguments": '{"q":1}'}
     uses = [{"id": id, "type": "function", "function": function} for id in ("use000001", "use000002")]
@@ -122,14 +143,35 @@ IMAGE = {"type": "image", "data": "YQ==", "mimeType": "image/png"}
     [
         ((user(text("hi")), assistant(USE)), "params.messages.1.content: a use of a tool has no result"),
         ((user(text("hi")), assistant(USE), user(text("well"))), "params.messages.2.content: it must hold the results"),
-        ((user(text("hi")), assistant(USE), user(result(), text("well"))), "params.messages.2.content: it must hold the results"),
-        ((user(text("hi")), assistant(USE), user(result("other"))), "params.messages.2.content: the results are not those of the 1 tool uses before"),
-        ((user(text("hi")), assistant(USE), user(result(), result())), "params.messages.2.content: the results are not"),
+        (
+            (user(text("hi")), assistant(USE), user(result(), text("well"))),
+            "params.messages.2.content: it must hold the results",
+        ),
+        (
+            (user(text("hi")), assistant(USE), user(result("other"))),
+            "params.messages.2.content: the results are not those of the 1 tool uses before",
+        ),
+        (
+            (user(text("hi")), assistant(USE), user(result(), result())),
+            "params.messages.2.content: the results are not",
+        ),
         ((user(result()),), "params.messages.0.content: the results are not those of the 0 tool uses before"),
-        ((user(text("hi")), assistant(USE, USE), user(result())), "params.messages.1.content: two uses of tools have the same id"),
-        ((user(text("hi")), assistant({**USE, "id": 5})), "params.messages.1.content.0: a use of a tool needs an id and a name"),
-        ((user(text("hi")), assistant({**USE, "name": None})), "params.messages.1.content.0: a use of a tool needs an id and a name"),
-        ((user(text("hi")), assistant({**USE, "input": [1]})), "params.messages.1.content.0.input: it is not an object"),
+        (
+            (user(text("hi")), assistant(USE, USE), user(result())),
+            "params.messages.1.content: two uses of tools have the same id",
+        ),
+        (
+            (user(text("hi")), assistant({**USE, "id": 5})),
+            "params.messages.1.content.0: a use of a tool needs an id and a name",
+        ),
+        (
+            (user(text("hi")), assistant({**USE, "name": None})),
+            "params.messages.1.content.0: a use of a tool needs an id and a name",
+        ),
+        (
+            (user(text("hi")), assistant({**USE, "input": [1]})),
+            "params.messages.1.content.0.input: it is not an object",
+        ),
         ((user(USE),), "params.messages.0.content.0: content of type 'tool_use'"),
         ((assistant(IMAGE),), "params.messages.0.content.0: image in the assistant's own words reaches no model"),
         ((assistant({"type": "thing"}),), "params.messages.0.content.0: content of type 'thing'"),
@@ -149,7 +191,10 @@ def test_a_conversation_that_does_not_add_up_is_refused(messages: tuple[dict[str
         ({"tools": ["x"]}, "params.tools: every tool needs a name"),
         ({"tools": {"name": "x"}}, "params.tools: every tool needs a name"),
         ({"tools": [TOOL, TOOL]}, "params.tools: two have the same name"),
-        ({"tools": [{"name": str(n)} for n in range(MAX_TOOLS + 1)]}, "params.tools: there are 129, used or on offer, and 128 is the most"),
+        (
+            {"tools": [{"name": str(n)} for n in range(MAX_TOOLS + 1)]},
+            "params.tools: there are 129, used or on offer, and 128 is the most",
+        ),
         ({"tools": [TOOL], "toolChoice": {"mode": "always"}}, "params.toolChoice.mode: it is not one of"),
         ({"toolChoice": {"mode": "required"}}, "params.toolChoice.mode: 'required' without a tool"),
         ({"tools": [{"name": "x", "inputSchema": {"a": object()}}]}, "params.tools.0.inputSchema: it is not JSON"),

@@ -1,4 +1,5 @@
-"""The models through the real worker and the real litellm, against a real endpoint. One worker for the file: each import of litellm takes seconds."""
+"""The models through the real worker and the real litellm, against a real endpoint. One worker for the file: each
+import of litellm takes seconds."""
 
 from __future__ import annotations
 
@@ -23,13 +24,26 @@ pytestmark = [pytest.mark.anyio, pytest.mark.timeout(120)]
 KEY = "sk-a-key-that-nobody-may-see-0123456789"
 TIMEOUT = 60.0
 STREAM = {"stream": True, "stream_options": {"include_usage": True}}
-STATUSES = ("status-400", "status-401", "status-402", "status-403", "status-404", "status-422", "status-500", "status-503", "status-529")
+STATUSES = (
+    "status-400",
+    "status-401",
+    "status-402",
+    "status-403",
+    "status-404",
+    "status-422",
+    "status-500",
+    "status-503",
+    "status-529",
+)
 
 
 @pytest.fixture(scope="module")
 async def models(endpoint: Endpoint, environment: dict[str, str]) -> AsyncIterator[Models]:
     base = endpoint.url
-    named = [Model(name=name, model=f"openai/{name}", api_base=base, api_key_env="TEST_KEY") for name in (*ANSWERS, *STATUSES, "gpt-5-mini")]
+    named = [
+        Model(name=name, model=f"openai/{name}", api_base=base, api_key_env="TEST_KEY")
+        for name in (*ANSWERS, *STATUSES, "gpt-5-mini")
+    ]
     others = [
         Model(name="keyless", model="openai/normal", api_base=base),
         Model(name="unset", model="openai/normal", api_base=base, api_key_env="NOT_SET"),
@@ -55,7 +69,11 @@ def fresh(endpoint: Endpoint) -> None:
 
 
 def asked(named: str, text: str = "hi", timeout: float = TIMEOUT, **params: Any) -> SampleRequest:
-    return SampleRequest(named, {"messages": [{"role": "user", "content": {"type": "text", "text": text}}], "maxTokens": 50, **params}, timeout)
+    return SampleRequest(
+        named,
+        {"messages": [{"role": "user", "content": {"type": "text", "text": text}}], "maxTokens": 50, **params},
+        timeout,
+    )
 
 
 def deaf(pieces: int) -> None:
@@ -82,12 +100,21 @@ async def test_text_goes_out_and_comes_back(models: Models, endpoint: Endpoint) 
 
     assert Sampled(said("you said: good morning"), "normal-2026-01", "endTurn", 7, 3) == result
     arrived = endpoint.next()
-    assert {"model": "normal", "messages": [{"role": "user", "content": "good morning"}], "max_tokens": 50, **STREAM} == arrived.body
+    assert {
+        "model": "normal",
+        "messages": [{"role": "user", "content": "good morning"}],
+        "max_tokens": 50,
+        **STREAM,
+    } == arrived.body
     assert f"Bearer {KEY}" == arrived.headers["authorization"]
 
 
 async def test_everything_on_the_allow_list_is_passed_and_nothing_else(models: Models, endpoint: Endpoint) -> None:
-    message = {"role": "assistant", "content": [{"type": "text", "text": "a", "api_base": "http://evil"}, {"type": "text", "text": "b"}], "name": "x"}
+    message = {
+        "role": "assistant",
+        "content": [{"type": "text", "text": "a", "api_base": "http://evil"}, {"type": "text", "text": "b"}],
+        "name": "x",
+    }
     hostile: dict[str, Any] = {
         "metadata": {"api_base": "http://evil"},
         "api_key": "mine",
@@ -97,7 +124,13 @@ async def test_everything_on_the_allow_list_is_passed_and_nothing_else(models: M
         "n": 5,
     }
     user = {"role": "user", "content": {"type": "text", "text": "c"}}
-    params: dict[str, Any] = {"systemPrompt": "be brief", "temperature": 0.5, "stopSequences": ["END"], "messages": [message, user], **hostile}
+    params: dict[str, Any] = {
+        "systemPrompt": "be brief",
+        "temperature": 0.5,
+        "stopSequences": ["END"],
+        "messages": [message, user],
+        **hostile,
+    }
 
     assert isinstance(await models.sample(asked("normal", **params), deaf), Sampled)
 
@@ -124,7 +157,9 @@ async def test_everything_on_the_allow_list_is_passed_and_nothing_else(models: M
         ("surrogate", "half \ufffd an emoji", "endTurn"),
     ],
 )
-async def test_stop_reasons_are_told_in_the_protocols_words_or_the_providers_own(models: Models, model: str, text: str, stop_reason: str) -> None:
+async def test_stop_reasons_are_told_in_the_protocols_words_or_the_providers_own(
+    models: Models, model: str, text: str, stop_reason: str
+) -> None:
     assert Sampled(said(text), f"{model}-2026-01", stop_reason, 7, 3) == await models.sample(asked(model), deaf)
 
 
@@ -194,7 +229,9 @@ async def test_a_key_that_the_provider_echoes_goes_nowhere(models: Models, model
 
 
 async def test_missing_usage_is_unknown_and_not_zero(models: Models) -> None:
-    assert Sampled(said("free"), "no-usage-2026-01", "endTurn", None, None) == await models.sample(asked("no-usage"), deaf)
+    assert Sampled(said("free"), "no-usage-2026-01", "endTurn", None, None) == await models.sample(
+        asked("no-usage"), deaf
+    )
 
 
 async def test_the_models_own_bound_caps_the_servers(models: Models, endpoint: Endpoint) -> None:
@@ -203,7 +240,9 @@ async def test_the_models_own_bound_caps_the_servers(models: Models, endpoint: E
     assert 5 == endpoint.next().body["max_tokens"]
 
 
-async def test_a_reasoning_model_is_bounded_by_its_own_word_and_what_it_does_not_take_is_said(models: Models, endpoint: Endpoint) -> None:
+async def test_a_reasoning_model_is_bounded_by_its_own_word_and_what_it_does_not_take_is_said(
+    models: Models, endpoint: Endpoint
+) -> None:
     result = await models.sample(asked("gpt-5-mini", temperature=0.3, stopSequences=["x"]), deaf)
 
     assert isinstance(result, Sampled)
@@ -229,7 +268,9 @@ async def test_an_endpoint_without_a_named_key_gets_none(models: Models, endpoin
         {"maxTokens": None},
     ],
 )
-async def test_what_a_text_model_cannot_be_asked_is_never_sent(models: Models, endpoint: Endpoint, params: dict[str, Any]) -> None:
+async def test_what_a_text_model_cannot_be_asked_is_never_sent(
+    models: Models, endpoint: Endpoint, params: dict[str, Any]
+) -> None:
     result = await models.sample(asked("normal", **params), deaf)
 
     assert isinstance(result, SampleFailed)
@@ -246,7 +287,9 @@ async def test_two_mebibytes_pass_both_ways(models: Models, endpoint: Endpoint) 
     assert text == endpoint.next().body["messages"][0]["content"]
 
 
-async def test_a_call_that_outlasts_its_time_out_fails_and_its_connection_ends(models: Models, endpoint: Endpoint) -> None:
+async def test_a_call_that_outlasts_its_time_out_fails_and_its_connection_ends(
+    models: Models, endpoint: Endpoint
+) -> None:
     await models.warm()
     result = await models.sample(asked("hang", timeout=0.5), deaf)
 

@@ -23,7 +23,9 @@ WAIT = 60.0
 
 @contextmanager
 def worker(environment: dict[str, str]) -> Iterator[subprocess.Popen[bytes]]:
-    with subprocess.Popen(COMMAND, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=_importable(environment)) as process:
+    with subprocess.Popen(
+        COMMAND, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=_importable(environment)
+    ) as process:
         try:
             yield process
         finally:
@@ -34,11 +36,24 @@ def frame(id: int, model: str, url: str) -> bytes:
     target = {"model": f"openai/{model}", "api_base": url, "api_key": KEY}
     messages = [{"role": "user", "content": "some private words"}]
     return (
-        json.dumps({"id": id, "name": model, "target": target, "hidden": [], "messages": messages, "max_tokens": 9, "timeout": WAIT}).encode() + b"\n"
+        json.dumps(
+            {
+                "id": id,
+                "name": model,
+                "target": target,
+                "hidden": [],
+                "messages": messages,
+                "max_tokens": 9,
+                "timeout": WAIT,
+            }
+        ).encode()
+        + b"\n"
     )
 
 
-def test_it_says_nothing_but_its_protocol_and_ends_with_its_input_during_a_call(endpoint: Endpoint, environment: dict[str, str]) -> None:
+def test_it_says_nothing_but_its_protocol_and_ends_with_its_input_during_a_call(
+    endpoint: Endpoint, environment: dict[str, str]
+) -> None:
     loud = {**environment, "LITELLM_LOG": "DEBUG", "OPENAI_LOG": "debug", "OPENAI_API_KEY": KEY}
     models = ["normal", "leak-401", "own-word", "garbage"]
     with worker(loud) as process:
@@ -46,7 +61,8 @@ def test_it_says_nothing_but_its_protocol_and_ends_with_its_input_during_a_call(
         assert process.stdout is not None
         ready = process.stdout.readline()
         if sys.platform != "win32":
-            process.send_signal(signal.SIGINT)  # Ctrl-C reaches every process of the terminal; the gate decides what to end
+            # Ctrl-C reaches every process of the terminal; the gate decides what to end
+            process.send_signal(signal.SIGINT)
         process.stdin.write(b"".join(frame(id, model, endpoint.url) for id, model in enumerate([*models, "hang"])))
         process.stdin.flush()
         lines: list[bytes] = []
@@ -81,6 +97,8 @@ def test_what_outgrows_its_memory_is_refused_to_it_and_not_taken_from_the_machin
         "try:\n    bytearray(MOST_MEMORY)\n"
         "except MemoryError:\n    print('refused')"
     )
-    grown = subprocess.run([sys.executable, "-c", grow], capture_output=True, env=_importable(environment), timeout=WAIT, check=True)
+    grown = subprocess.run(
+        [sys.executable, "-c", grow], capture_output=True, env=_importable(environment), timeout=WAIT, check=True
+    )
 
     assert b"refused\n" == grown.stdout

@@ -1,4 +1,5 @@
-"""Two thousand rounds of five calls at once, on each event loop, with and without a standalone stream: `make soak LONG=1`."""
+"""Two thousand rounds of five calls at once, on each event loop, with and without a standalone stream: `make soak
+LONG=1`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""10,000 frames of 64 KiB and 50 of 16 MiB at a real `samplegate serve` (every other one hostile) and `run`: what they needed is given back."""
+"""10,000 frames of 64 KiB and 50 of 16 MiB at a real `samplegate serve` (every other one hostile) and `run`: what they
+needed is given back."""
 
 from __future__ import annotations
 
@@ -23,13 +24,18 @@ async def test_memory_comes_back_after_ten_thousand_frames(tmp_path: Path, capsy
         large = await load(at, 50, SIZE)
         after = await at.settled(before + MOST_GROWTH)
     with capsys.disabled():
-        print(f"\nmemory: {before:.1f} MiB before, {between:.1f} after 10,000 frames of 64 KiB, {after:.1f} after 50 of 16 MiB")
+        print(
+            f"\nmemory: {before:.1f} MiB before, {between:.1f} after 10,000 frames of 64 KiB, {after:.1f} after 50 of"
+            " 16 MiB"
+        )
     assert statuses.keys() | large.keys() == {200, 400}
     assert 25 <= large[200], "no large frame reached the server, so this shows nothing"
     assert MOST_GROWTH > after - before
 
 
-def test_memory_of_run_comes_back_after_ten_thousand_frames_in_both_directions(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_memory_of_run_comes_back_after_ten_thousand_frames_in_both_directions(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     with running(tmp_path, "legacy") as (at, client, server):
         exchanged(at, client, server, 200, SMALL)
         before = resident(at.pid)
@@ -38,5 +44,8 @@ def test_memory_of_run_comes_back_after_ten_thousand_frames_in_both_directions(t
         exchanged(at, client, server, 50, SIZE)
         after = settled(at.pid, before + MOST_GROWTH)
     with capsys.disabled():
-        print(f"\nmemory of run: {before:.1f} MiB before, {between:.1f} after 10,000 frames of 64 KiB, {after:.1f} after 50 of 16 MiB")
+        print(
+            f"\nmemory of run: {before:.1f} MiB before, {between:.1f} after 10,000 frames of 64 KiB, {after:.1f} after"
+            " 50 of 16 MiB"
+        )
     assert MOST_GROWTH > after - before

@@ -1,7 +1,8 @@
-"""Minutes of real clients at one gate: every call is answered, notifications come in order, and the gate does not grow. `make soak` runs it.
+"""Minutes of real clients at one gate: every call is answered, notifications come in order, and the gate does not grow.
+`make soak` runs it.
 
-Clients on four SDKs have a session each, over HTTP, and keep several calls of six kinds in flight; behind the gate are servers over stdio and HTTP.
-`SOAK_SECONDS` is how long they call. `LONG=1` adds the long runs.
+Clients on four SDKs have a session each, over HTTP, and keep several calls of six kinds in flight; behind the gate are
+servers over stdio and HTTP. `SOAK_SECONDS` is how long they call. `LONG=1` adds the long runs.
 """
 
 from __future__ import annotations
@@ -39,7 +40,8 @@ PAIRS: Final = [
     ("typescript2-auto", "sdk2-stdio"),
     ("typescript2-auto", "sdk2-http"),
 ]
-"""Clients and servers. The first client of a server decides which protocol version the gate speaks to it, hence two names of one program."""
+"""Clients and servers. The first client of a server decides which protocol version the gate speaks to it, hence two
+names of one program."""
 POLICY: Final = """\
 version: 1
 models: [{name: script, model: scripted, cases: answers.yaml}]
@@ -101,9 +103,16 @@ def serving(folder: Path) -> Iterator[Listening]:
             for more in ("", "-legacy"):
                 servers[f"{sdk}-stdio{more}"] = {"command": command, "args": args}
                 servers[f"{sdk}-http{more}"] = {"url": url}
-        settings = {"policy": "policy.yaml", "listen": "127.0.0.1:0", "decision_log": str(folder / "decisions.jsonl"), "servers": servers}
+        settings = {
+            "policy": "policy.yaml",
+            "listen": "127.0.0.1:0",
+            "decision_log": str(folder / "decisions.jsonl"),
+            "servers": servers,
+        }
         (folder / "settings.yaml").write_text(json.dumps(settings), "utf-8")
-        yield stack.enter_context(listening(gate("serve", "--settings", str(folder / "settings.yaml"), "--state", str(folder / "state"))))
+        yield stack.enter_context(
+            listening(gate("serve", "--settings", str(folder / "settings.yaml"), "--state", str(folder / "state")))
+        )
 
 
 def place(at: Listening, server: str) -> Server:
@@ -113,15 +122,19 @@ def place(at: Listening, server: str) -> Server:
 
 def called(client: str, server: str, at: Listening, number: int) -> Any:
     """What one client saw."""
-    # A log line from a stdio server names no call. With several in flight it leaves on the stream of one of them, and streams of HTTP are
-    # connections of their own: between them there is no order.
+    # A log line from a stdio server names no call. With several in flight it leaves on the stream of one of them, and
+    # streams of HTTP are connections of their own: between them there is no order.
     in_order = "http" in server
     tells = not client.startswith("typescript2")  # which asks for no log lines
     waits = {"seconds": SECONDS, "at_once": AT_ONCE, "patience": PATIENCE}
     step = {"do": "storm", "mark": f"c{number}", **waits, "in_order": in_order, "tells": tells}
-    with peers.started(peers.clients()[client], place(at, server), None, steps=[step], declare=["sampling", "elicitation"]) as process:
+    with peers.started(
+        peers.clients()[client], place(at, server), None, steps=[step], declare=["sampling", "elicitation"]
+    ) as process:
         out, said = process.communicate(timeout=SECONDS + PATIENCE + 60)
-    assert 0 == process.returncode, f"{client} at {server} ended with {process.returncode}:\n{said[-3000:]}\nthe gate said:\n{at.said()}"
+    assert 0 == process.returncode, (
+        f"{client} at {server} ended with {process.returncode}:\n{said[-3000:]}\nthe gate said:\n{at.said()}"
+    )
     seen = json.loads(out.splitlines()[-1])
     return {**seen["results"][0], "revision": seen["revision"]}
 
@@ -129,25 +142,43 @@ def called(client: str, server: str, at: Listening, number: int) -> Any:
 def stormed(at: Listening) -> tuple[dict[str, Any], Watch]:
     """What each client saw, all of them at once, and what the gate held meanwhile."""
     with watched(at.process.pid) as watch, ThreadPoolExecutor(len(PAIRS)) as pool:
-        running = {f"{client} at {server}": pool.submit(called, client, server, at, n) for n, (client, server) in enumerate(PAIRS)}
+        running = {
+            f"{client} at {server}": pool.submit(called, client, server, at, n)
+            for n, (client, server) in enumerate(PAIRS)
+        }
         return {name: future.result() for name, future in running.items()}, watch
 
 
 @pytest.mark.timeout(SECONDS + 300)
-def test_every_call_is_answered_in_order_and_the_gate_does_not_grow(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_call_is_answered_in_order_and_the_gate_does_not_grow(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     with serving(tmp_path) as at:
-        for server in ("sdk2-stdio", "sdk2-http"):  # one after the other: a server that starts too slowly is taken for a legacy one
-            assert "2026-07-28" == peers.drive(peers.clients()["python2-auto"], place(at, server), None, [peers.call("add", a=1, b=2)]).revision
+        # one after the other: a server that starts too slowly is taken for a legacy one
+        for server in ("sdk2-stdio", "sdk2-http"):
+            assert (
+                "2026-07-28"
+                == peers.drive(
+                    peers.clients()["python2-auto"], place(at, server), None, [peers.call("add", a=1, b=2)]
+                ).revision
+            )
         found, watch = stormed(at)
     quarter = len(watch.memory) // 4
     third, last = watch.memory[-2 * quarter : -quarter], watch.memory[-quarter:]
     opened = max(watch.descriptors[-2 * quarter : -quarter]), max(watch.descriptors[-quarter:])
     calls = sum(one["calls"] for one in found.values())
     with capsys.disabled():
-        print(f"\nsoak: {calls} calls in {SECONDS:g} s; {median(third):.1f} -> {median(last):.1f} MiB, {opened[0]} -> {opened[1]} descriptors")
+        print(
+            f"\nsoak: {calls} calls in {SECONDS:g} s; {median(third):.1f} -> {median(last):.1f} MiB, {opened[0]} ->"
+            f" {opened[1]} descriptors"
+        )
     assert {name: [] for name in found} == {name: one["wrong"] for name, one in found.items()}
-    assert {name: "auto" in name for name in found} == {name: one["revision"] == "2026-07-28" for name, one in found.items()}
+    assert {name: "auto" in name for name in found} == {
+        name: one["revision"] == "2026-07-28" for name, one in found.items()
+    }
     assert all(one["calls"] >= AT_ONCE for one in found.values()), found
-    assert all(one["told"] > 0 for name, one in found.items() if not name.startswith("typescript2")), "no log line came, so their order shows nothing"
+    assert all(one["told"] > 0 for name, one in found.items() if not name.startswith("typescript2")), (
+        "no log line came, so their order shows nothing"
+    )
     assert median(last) - median(third) < GROWTH
     assert opened[1] <= opened[0] + DESCRIPTORS

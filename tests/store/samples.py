@@ -42,7 +42,13 @@ def review(id: str = "rv_a", **said: Any) -> Review:
 def form(id: str = "rv_f", **said: Any) -> Review:
     """An elicitation of a name and a password."""
     schema = {"type": "object", "properties": {"user": {"type": "string"}, "password": {"type": "string"}}}
-    return review(id, kind="elicitation", mode="form", params={"mode": "form", "message": "who?", "requestedSchema": schema}, **said)
+    return review(
+        id,
+        kind="elicitation",
+        mode="form",
+        params={"mode": "form", "message": "who?", "requestedSchema": schema},
+        **said,
+    )
 
 
 def filled(**content: Any) -> Verdict:

@@ -1,4 +1,5 @@
-"""What every store of reviews does, whatever it keeps them in: run over the real one and over the one that other tests are given."""
+"""What every store of reviews does, whatever it keeps them in: run over the real one and over the one that other tests
+are given."""
 
 from __future__ import annotations
 
@@ -31,7 +32,9 @@ def opened(store: ReviewTransactions, *reviews: Review, announce: bool = False) 
         assert store.open(one, announce=announce, most=100)
 
 
-def sought(store: ReviewTransactions, waiter: str = "w", now: float = NOW, lookup: str = "sha256:l", own: str = "") -> str | None:
+def sought(
+    store: ReviewTransactions, waiter: str = "w", now: float = NOW, lookup: str = "sha256:l", own: str = ""
+) -> str | None:
     found = store.seek(lookup, stage="request", waiter=waiter, now=now, seconds=10, own=own)
     return None if found is None else found.id
 
@@ -108,7 +111,12 @@ def test_a_verdict_after_its_time_leaves_the_review_expired(store: ReviewTransac
 
 
 def test_only_pending_reviews_expire_and_only_once(store: ReviewTransactions) -> None:
-    opened(store, review("rv_a"), review("rv_b", expires=NOW + 10, waiter="w", held_until=NOW + 99), review("rv_c", expires=NOW + 10))
+    opened(
+        store,
+        review("rv_a"),
+        review("rv_b", expires=NOW + 10, waiter="w", held_until=NOW + 99),
+        review("rv_c", expires=NOW + 10),
+    )
     store.decide("rv_c", YES, who="ann", door="page", now=NOW + 1)
     over = store.expire(NOW + 10)
     assert [("rv_b", "expired", None)] == [(one.id, one.state, one.waiter) for one in over]
@@ -142,7 +150,13 @@ def test_leases_are_renewed_together_and_that_is_no_news(store: ReviewTransactio
 
 
 def test_the_oldest_verdict_comes_before_the_oldest_that_waits(store: ReviewTransactions) -> None:
-    opened(store, review("rv_a"), review("rv_b", created=NOW + 1), review("rv_c", created=NOW + 2), review("rv_d", created=NOW - 1))
+    opened(
+        store,
+        review("rv_a"),
+        review("rv_b", created=NOW + 1),
+        review("rv_c", created=NOW + 2),
+        review("rv_d", created=NOW - 1),
+    )
     store.decide("rv_c", YES, who="ann", door="page", now=NOW + 3)
     store.decide("rv_b", NO, who="ann", door="page", now=NOW + 4)
     assert ["rv_c", "rv_b", "rv_d", "rv_a", None] == [sought(store, f"w{n}", now=NOW + 5) for n in range(5)]
@@ -155,7 +169,9 @@ def test_another_stage_or_another_request_finds_nothing(store: ReviewTransaction
 
 
 @pytest.mark.parametrize(("after", "found"), [(50.9, "rv_a"), (51.0, None)])
-def test_a_late_verdict_is_good_as_long_as_its_review_says(store: ReviewTransactions, after: float, found: str | None) -> None:
+def test_a_late_verdict_is_good_as_long_as_its_review_says(
+    store: ReviewTransactions, after: float, found: str | None
+) -> None:
     opened(store, review())
     store.decide("rv_a", YES, who="ann", door="page", now=NOW + 1)
     assert found == sought(store, now=NOW + after)
@@ -170,7 +186,10 @@ def test_who_waited_while_it_was_decided_is_in_time_whatever_late_says(store: Re
 def test_a_verdict_is_never_late_for_the_request_that_waited_for_it_before(store: ReviewTransactions) -> None:
     opened(store, review(late=0.0), review(id="rv_b", late=0.0))
     store.decide("rv_a", YES, who="ann", door="page", now=NOW + 1)
-    assert [None, None] == [sought(store, now=NOW + 500, own="rv_c", lookup="sha256:other"), sought(store, now=NOW + 901)]
+    assert [None, None] == [
+        sought(store, now=NOW + 500, own="rv_c", lookup="sha256:other"),
+        sought(store, now=NOW + 901),
+    ]
     assert "rv_a" == sought(store, now=NOW + 902, own="rv_a")
     assert [True, None] == [used(store, now=NOW + 903), sought(store, now=NOW + 904, own="rv_a")]
 
@@ -232,17 +251,32 @@ def test_pages_go_from_new_to_old_and_each_review_is_on_one(store: ReviewTransac
 
 
 def test_lists_are_of_what_was_asked_for(store: ReviewTransactions) -> None:
-    opened(store, review("rv_a"), review("rv_b", reviewer="dba", created=NOW + 1), form("rv_c", server="web", created=NOW + 2))
+    opened(
+        store,
+        review("rv_a"),
+        review("rv_b", reviewer="dba", created=NOW + 1),
+        form("rv_c", server="web", created=NOW + 2),
+    )
     store.decide("rv_b", NO, who="ann", door="page", now=NOW + 3)
     assert (["rv_c", "rv_a"], ["rv_b"]) == (ids(store, states=("pending",)), ids(store, states=("rejected", "expired")))
     assert ["rv_c", "rv_b", "rv_a"] == ids(store, states=("pending", "rejected", "pending"))
     assert (["rv_b"], []) == (ids(store, reviewers=("dba", "none")), ids(store, reviewers=()))
-    assert (["rv_c"], ["rv_c"], []) == (ids(store, server="web"), ids(store, kind="elicitation"), ids(store, server="w"))
+    assert (["rv_c"], ["rv_c"], []) == (
+        ids(store, server="web"),
+        ids(store, kind="elicitation"),
+        ids(store, server="w"),
+    )
     assert ["rv_a"] == ids(store, states=("pending", "rejected"), before="rv_b", limit=1)
 
 
 def test_what_is_pending_is_counted_by_reviewer(store: ReviewTransactions) -> None:
-    opened(store, review("rv_a"), review("rv_b", created=NOW - 5), review("rv_c", reviewer="dba"), review("rv_d", reviewer="x"))
+    opened(
+        store,
+        review("rv_a"),
+        review("rv_b", created=NOW - 5),
+        review("rv_c", reviewer="dba"),
+        review("rv_d", reviewer="x"),
+    )
     store.decide("rv_d", NO, who="ann", door="page", now=NOW + 3)
     assert {"ops": (2, NOW - 5), "dba": (1, NOW)} == dict(store.pending())
 
@@ -253,7 +287,9 @@ def test_changes_come_in_order_and_go_on_where_one_left_off(store: ReviewTransac
     store.decide("rv_a", NO, who="ann", door="page", now=NOW + 3)
     events = store.changes(0, 2)
     assert [("rv_a", "opened"), ("rv_b", "opened")] == [(event.review, event.what) for event in events]
-    assert [("rejected", "ann", "page", NOW + 3)] == [(e.what, e.who, e.door, e.at) for e in store.changes(events[-1].number, 10)]
+    assert [("rejected", "ann", "page", NOW + 3)] == [
+        (e.what, e.who, e.door, e.at) for e in store.changes(events[-1].number, 10)
+    ]
     assert events[-1].number + 1 == store.last_change()
 
 

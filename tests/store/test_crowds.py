@@ -1,4 +1,5 @@
-"""Ten thousand that wait and a hundred thousand that ended are as quick to ask as a few: every statement goes by an index."""
+"""Ten thousand that wait and a hundred thousand that ended are as quick to ask as a few: every statement goes by an
+index."""
 
 from __future__ import annotations
 
@@ -20,10 +21,14 @@ ENDS: tuple[State, ...] = ("approved", "rejected", "answered", "expired", "withd
 
 
 def filled(path: Path, pending: int, ended: int) -> Reviews:
-    """A store with so many reviews. Those that wait are the oldest, half of all are for one reviewer, and the same is asked again and again."""
+    """A store with so many reviews. Those that wait are the oldest, half of all are for one reviewer, and the same is
+    asked again and again."""
     store = Reviews(f"sqlite:{path}")
     plain = schema.row(review(), announced=False)
-    waiting = [{"id": f"rv_p{n}", "lookup": f"l{n % 100}", "created": NOW + n, "expires": NOW + 1e9, "state": "pending"} for n in range(pending)]
+    waiting = [
+        {"id": f"rv_p{n}", "lookup": f"l{n % 100}", "created": NOW + n, "expires": NOW + 1e9, "state": "pending"}
+        for n in range(pending)
+    ]
     over = [
         {
             "id": f"rv_e{n}",
@@ -44,12 +49,16 @@ def filled(path: Path, pending: int, ended: int) -> Reviews:
 
 CALLS: dict[str, Callable[[Reviews], object]] = {
     "list what is pending": lambda store: store.list(Filter(states=("pending",))),
-    "list the oldest that is pending": lambda store: store.list(Filter(states=("pending",), limit=5, oldest_first=True)),
+    "list the oldest that is pending": lambda store: store.list(
+        Filter(states=("pending",), limit=5, oldest_first=True)
+    ),
     "list what ended": lambda store: store.list(Filter(states=("withdrawn",), server="db")),
     "list all": lambda store: store.list(Filter()),
     "list one reviewer's history": lambda store: store.list(Filter(states=ENDS, reviewers=("dba",))),
     "list a later page": lambda store: store.list(Filter(before="rv_e5", states=ENDS)),
-    "list what waits for one reviewer": lambda store: store.list(Filter(states=("pending",), reviewers=("ops",), kind="sampling", limit=5)),
+    "list what waits for one reviewer": lambda store: store.list(
+        Filter(states=("pending",), reviewers=("ops",), kind="sampling", limit=5)
+    ),
     "seek": lambda store: store.seek("l7", stage="request", waiter="w", now=NOW + 1, seconds=1),
     "seek nothing": lambda store: store.seek("l?", stage="request", waiter="w", now=NOW + 1, seconds=1),
     "last change": lambda store: store.last_change(),
@@ -95,7 +104,9 @@ def test_a_hundred_times_the_reviews_take_no_ten_times_as_long(few: Reviews, man
 
 def test_counting_those_that_wait_walks_over_them_alone(few: Reviews, many: Reviews) -> None:
     small, large = quickest(few, lambda store: store.pending()), quickest(many, lambda store: store.pending())
-    assert large < 100 * small, "as many times as long as there are more of them at most: those that ended are not looked at"
+    assert large < 100 * small, (
+        "as many times as long as there are more of them at most: those that ended are not looked at"
+    )
 
 
 @pytest.mark.parametrize("name", [*CALLS, "count", "open", "starting"])

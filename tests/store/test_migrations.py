@@ -1,4 +1,5 @@
-"""The steps make the tables that the code knows, in whatever folder the package lies, and alembic is asked only where a step is to be made."""
+"""The steps make the tables that the code knows, in whatever folder the package lies, and alembic is asked only where a
+step is to be made."""
 
 from __future__ import annotations
 
@@ -27,7 +28,9 @@ def test_the_steps_lead_to_the_tables_of_the_code(tmp_path: Path) -> None:
     store.close()
     engine = create_engine(f"sqlite:///{tmp_path / 'reviews.db'}")
     with engine.connect() as connection:
-        context = MigrationContext.configure(connection, opts={"version_table": schema.VERSION_TABLE, "compare_type": True})
+        context = MigrationContext.configure(
+            connection, opts={"version_table": schema.VERSION_TABLE, "compare_type": True}
+        )
         assert [] == compare_metadata(context, schema.METADATA)
     engine.dispose()
 
@@ -40,9 +43,17 @@ def test_the_version_of_the_code_is_the_last_step_and_all_before_it_are_known() 
 
 def test_a_store_that_is_made_is_opened_without_alembic(tmp_path: Path) -> None:
     url = f"sqlite:{tmp_path / 'reviews.db'}"
-    asked = f"import sys; from samplegate.store.reviews import Reviews; print(Reviews({url!r}).last_change(), 'alembic' in sys.modules)"
+    asked = (
+        f"import sys; from samplegate.store.reviews import Reviews; print(Reviews({url!r}).last_change(), 'alembic' in"
+        " sys.modules)"
+    )
     environment = {**os.environ, "PYTHONPATH": "proxy"}
-    said = [subprocess.run([sys.executable, "-c", asked], env=environment, capture_output=True, text=True, timeout=50, check=True) for _ in range(2)]
+    said = [
+        subprocess.run(
+            [sys.executable, "-c", asked], env=environment, capture_output=True, text=True, timeout=50, check=True
+        )
+        for _ in range(2)
+    ]
     assert ["0 True\n", "0 False\n"] == [one.stdout for one in said]
 
 

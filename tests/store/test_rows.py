@@ -17,7 +17,9 @@ from tests.store.samples import NOW, review
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(st.characters(), max_size=8),
-    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(st.characters(), max_size=4), inner, max_size=4),
+    lambda inner: (
+        st.lists(inner, max_size=4) | st.dictionaries(st.text(st.characters(), max_size=4), inner, max_size=4)
+    ),
     max_leaves=12,
 )
 
@@ -32,12 +34,16 @@ def test_what_is_no_number_stays_none() -> None:
     assert math.isnan(schema.json_value(schema.json_text({"a": math.nan}))["a"])
 
 
-@pytest.mark.parametrize("odd", ["\ud83d", "a\0b", "\u202e", {"\udfff": 1}, [2**80, 1e308, -0.0], math.inf, {"a": [[[[]]]]}])
+@pytest.mark.parametrize(
+    "odd", ["\ud83d", "a\0b", "\u202e", {"\udfff": 1}, [2**80, 1e308, -0.0], math.inf, {"a": [[[[]]]]}]
+)
 def test_odd_bodies_and_verdicts_survive_the_database(tmp_path: Path, odd: Any) -> None:
     store = Reviews(f"sqlite:{tmp_path / 'r.db'}")
     bounds = Bounds(models=("a", "b"), max_tokens={"a": 10}, temperature_max=1.5)
     one = review(params={"x": odd}, arguments=odd, answer={"content": odd}, bounds=bounds, why="no \ud800")
-    verdict = Verdict(word="approve", edits=Edits(messages=({"role": "user", "x": odd},), max_tokens=3), reason="\udfff")
+    verdict = Verdict(
+        word="approve", edits=Edits(messages=({"role": "user", "x": odd},), max_tokens=3), reason="\udfff"
+    )
     assert store.open(one, announce=False, most=9)
     assert one == store.get("rv_a")
     store.decide("rv_a", verdict, who="ann\ud800", door="page", now=NOW)

@@ -1,4 +1,5 @@
-"""A store that is locked, gone, full, damaged, somebody else's or newer: every call says so and nothing is taken for a verdict."""
+"""A store that is locked, gone, full, damaged, somebody else's or newer: every call says so and nothing is taken for a
+verdict."""
 
 from __future__ import annotations
 
@@ -47,7 +48,10 @@ def locked(path: Path) -> Iterator[None]:
 
 def test_the_file_and_its_folder_are_made_for_their_owner_alone(store: Reviews, path: Path) -> None:
     store.open(review(), announce=False, most=9)
-    assert (0o700, {0o600}) == (path.parent.stat().st_mode & 0o777, {file.stat().st_mode & 0o777 for file in path.parent.iterdir()})
+    assert (0o700, {0o600}) == (
+        path.parent.stat().st_mode & 0o777,
+        {file.stat().st_mode & 0o777 for file in path.parent.iterdir()},
+    )
 
 
 def test_nothing_is_made_before_the_first_call(store: Reviews, path: Path) -> None:
@@ -76,7 +80,9 @@ def test_a_store_that_is_to_be_there_is_not_made(path: Path) -> None:
     assert not path.parent.exists()
 
 
-def test_a_lock_that_is_held_too_long_is_unavailable_and_reading_goes_on(store: Reviews, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_lock_that_is_held_too_long_is_unavailable_and_reading_goes_on(
+    store: Reviews, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(engine, "PATIENCE", 0.05)
     store.open(review(), announce=False, most=9)
     with locked(path):
@@ -126,7 +132,9 @@ async def test_calls_that_wait_for_one_another_share_one_patience(path: Path, mo
 
 
 @pytest.mark.anyio
-async def test_a_call_that_does_not_end_is_not_waited_for_by_those_behind_it(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_call_that_does_not_end_is_not_waited_for_by_those_behind_it(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(threads, "STALLED", 0.05)
     store, begun, over = KeptReviews(f"sqlite:{path}"), threading.Event(), threading.Event()
     real = Reviews.key
@@ -141,7 +149,9 @@ async def test_a_call_that_does_not_end_is_not_waited_for_by_those_behind_it(pat
         async with anyio.create_task_group() as group:
             group.start_soon(store.write, lambda reviews: reviews.key())
             await anyio.to_thread.run_sync(begun.wait)
-            with pytest.raises(Unavailable, match=r"store of reviews: a call has not ended for 0\.05 s; look at its disk"):
+            with pytest.raises(
+                Unavailable, match=r"store of reviews: a call has not ended for 0\.05 s; look at its disk"
+            ):
                 await store.write(lambda reviews: reviews.expire(NOW))
             over.set()
         assert [] == await store.write(lambda reviews: reviews.expire(NOW))
@@ -210,7 +220,9 @@ def test_a_store_that_is_a_folder_is_unavailable(tmp_path: Path) -> None:
         Reviews(f"sqlite:{tmp_path}").last_change()
 
 
-def test_a_full_disk_is_unavailable_and_leaves_no_half_review(store: Reviews, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_is_unavailable_and_leaves_no_half_review(
+    store: Reviews, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     store.open(review(), announce=False, most=9)
     store.close()
     monkeypatch.setattr(sqlite, "MOST_PAGES", 60)
@@ -242,7 +254,9 @@ async def test_a_store_that_was_closed_opens_again(path: Path) -> None:
     store.close()
     found = await store.read(lambda reviews: reviews.get("rv_a"))
     assert found is not None
-    assert isinstance(await store.write(lambda reviews: reviews.decide("rv_a", YES, who="ann", door="page", now=NOW)), Review)
+    assert isinstance(
+        await store.write(lambda reviews: reviews.decide("rv_a", YES, who="ann", door="page", now=NOW)), Review
+    )
     store.close()
 
 
@@ -297,6 +311,10 @@ def test_a_database_of_a_newer_version_is_left_as_it_is(store: Reviews, path: Pa
     with contextlib.closing(sqlite3.connect(path)) as newer, newer:
         newer.execute("UPDATE review_version SET version_num = '0099'")
     with pytest.raises(
-        Unavailable, match=r"its reviews are of version '0099', this samplegate knows '0001'; use that samplegate, or name another store"
+        Unavailable,
+        match=(
+            r"its reviews are of version '0099', this samplegate knows '0001'; use that samplegate, or name another"
+            r" store"
+        ),
     ):
         store.last_change()

@@ -1,4 +1,5 @@
-"""Whatever is done to a store in whatever order, it answers as the one in dicts does: hypothesis looks for a difference."""
+"""Whatever is done to a store in whatever order, it answers as the one in dicts does: hypothesis looks for a
+difference."""
 
 from __future__ import annotations
 
@@ -48,10 +49,27 @@ class Twins(RuleBasedStateMachine):
     def time_goes_on(self, seconds: float) -> None:
         self.now += seconds
 
-    @rule(lookup=LOOKUPS, waiter=st.none() | WAITERS, wait=st.sampled_from([2, 15]), late=st.sampled_from([0, 8]), announce=st.booleans())
+    @rule(
+        lookup=LOOKUPS,
+        waiter=st.none() | WAITERS,
+        wait=st.sampled_from([2, 15]),
+        late=st.sampled_from([0, 8]),
+        announce=st.booleans(),
+    )
     def open(self, lookup: str, waiter: str | None, wait: float, late: float, announce: bool) -> None:
-        one = review(f"rv_{self.born}", lookup=lookup, waiter=waiter, held_until=self.now + 5 if waiter else 0.0, created=self.now, late=late)
-        one = review(one.id, **{name: getattr(one, name) for name in ("lookup", "waiter", "held_until", "created", "late")}, expires=self.now + wait)
+        one = review(
+            f"rv_{self.born}",
+            lookup=lookup,
+            waiter=waiter,
+            held_until=self.now + 5 if waiter else 0.0,
+            created=self.now,
+            late=late,
+        )
+        one = review(
+            one.id,
+            **{name: getattr(one, name) for name in ("lookup", "waiter", "held_until", "created", "late")},
+            expires=self.now + wait,
+        )
         if self.both(lambda store: store.open(one, announce=announce, most=4)):
             self.born += 1
 
@@ -89,7 +107,9 @@ class Twins(RuleBasedStateMachine):
 
     @rule()
     def take(self) -> None:
-        call: Callable[[Any], Any] = lambda store: store.take_deliveries(["ops"], taker="t", now=self.now, seconds=4, limit=99)  # noqa: E731
+        call: Callable[[Any], Any] = lambda store: store.take_deliveries(  # noqa: E731
+            ["ops"], taker="t", now=self.now, seconds=4, limit=99
+        )
         mine, theirs = call(self.real), call(self.model)
 
         def key(one: Any) -> Any:

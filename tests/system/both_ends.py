@@ -1,4 +1,5 @@
-"""``samplegate run`` with a test at both of its ends: what one side writes, byte for byte, and what of it the other side gets."""
+"""``samplegate run`` with a test at both of its ends: what one side writes, byte for byte, and what of it the other
+side gets."""
 
 from __future__ import annotations
 
@@ -51,7 +52,8 @@ class Gate:
         self._fences = 0
 
     def says(self, side: str, line: bytes) -> tuple[list[bytes], list[bytes]]:
-        """One side writes a line: what the other side gets of it, and what comes back, until a fence has passed both ways."""
+        """One side writes a line: what the other side gets of it, and what comes back, until a fence has passed both
+        ways."""
         near, far = (self.client, self.server) if side == "client" else (self.server, self.client)
         near.write(line)
         return self._fence(near, far), self._fence(far, near)
@@ -77,10 +79,18 @@ class Gate:
         """A first request of 2026-07-28: the gate asks the server which protocol version it speaks."""
         self.client.write(modern(0, "tools/list", capabilities))
         probe = json.loads(self.server.read())
-        said = {"supportedVersions": ["2026-07-28"], "capabilities": {}, "resultType": "complete", "ttlMs": 0, "cacheScope": "private"}
+        said = {
+            "supportedVersions": ["2026-07-28"],
+            "capabilities": {},
+            "resultType": "complete",
+            "ttlMs": 0,
+            "cacheScope": "private",
+        }
         self.server.write(json.dumps({"jsonrpc": "2.0", "id": probe["id"], "result": said}).encode())
         assert b"tools/list" in self.server.read()
-        self.server.write(b'{"jsonrpc":"2.0","id":0,"result":{"resultType":"complete","tools":[],"ttlMs":0,"cacheScope":"private"}}')
+        self.server.write(
+            b'{"jsonrpc":"2.0","id":0,"result":{"resultType":"complete","tools":[],"ttlMs":0,"cacheScope":"private"}}'
+        )
         assert b"tools" in self.client.read()
 
 
@@ -95,14 +105,26 @@ def gate(folder: Path, policy: str, *options: str) -> Iterator[Gate]:
     """A gate under a policy; it ends with the block."""
     (folder / "policy.yaml").write_text(policy)
     address = folder / "far"
-    command = [sys.executable, "-m", "samplegate", "run", "--policy", "policy.yaml", "--decision-log", "log.jsonl", *options]
+    command = [
+        sys.executable,
+        "-m",
+        "samplegate",
+        "run",
+        "--policy",
+        "policy.yaml",
+        "--decision-log",
+        "log.jsonl",
+        *options,
+    ]
     command += ["--", sys.executable, "-S", str(FAR_END), str(address)]
     given = {"PYTHONPATH": str(ROOT / "proxy"), "PATH": os.environ["PATH"], "HOME": str(folder)}
     with socket.socket(socket.AF_UNIX) as listening:
         listening.bind(str(address))
         listening.listen()
         with (folder / "stderr").open("wb") as said:
-            process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=said, cwd=folder, env=given)
+            process = subprocess.Popen(
+                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=said, cwd=folder, env=given
+            )
         try:
             assert process.stdin is not None
             assert process.stdout is not None

@@ -3,7 +3,8 @@
     async with traffic(folder) as at: ...
     async for stall in stalls(folder, frames): ...
 
-A server over stdio stands behind the gate and answers shortly (``programs/terse.py``), the clients write HTTP bodies as they are.
+A server over stdio stands behind the gate and answers shortly (``programs/terse.py``), the clients write HTTP bodies as
+they are.
 """
 
 from __future__ import annotations
@@ -60,7 +61,9 @@ class At:
 
     async def post(self, body: bytes, headers: Mapping[str, str]) -> int:
         """The status of an answer that is read to its end."""
-        async with self.http.post(self.gate.url + PATH, data=io.BytesIO(body), headers={**ACCEPT, **headers}) as response:
+        async with self.http.post(
+            self.gate.url + PATH, data=io.BytesIO(body), headers={**ACCEPT, **headers}
+        ) as response:
             async for _ in response.content.iter_any():
                 pass
             return response.status
@@ -85,7 +88,8 @@ class At:
         return resident(self.gate.process.pid)
 
     async def settled(self, most: float, seconds: float = 20.0) -> float:
-        """What is resident once it is at most ``most``, or after some seconds: what a frame needed is given back once its answer is out."""
+        """What is resident once it is at most ``most``, or after some seconds: what a frame needed is given back once
+        its answer is out."""
         async with asyncio.timeout(seconds + PATIENCE):
             for _ in range(int(seconds / 0.2)):
                 if self.resident() <= most:
@@ -95,14 +99,24 @@ class At:
 
 
 @asynccontextmanager
-async def traffic(folder: Path, sessions: int = 3, program: Sequence[str] = ("-m", "samplegate"), server: str = "terse.py") -> AsyncIterator[At]:
+async def traffic(
+    folder: Path, sessions: int = 3, program: Sequence[str] = ("-m", "samplegate"), server: str = "terse.py"
+) -> AsyncIterator[At]:
     """A gate with legacy sessions that are open; each of 2025-11-25 and all of 2026-07-28 have their server."""
     (folder / "policy.yaml").write_text(POLICY)
     behind = {"command": sys.executable, "args": [str(PROGRAMS / server)]}
-    settings = {"policy": "policy.yaml", "max_body_bytes": 2 * SIZE, "decision_log": "none", "servers": {"terse": behind}}
+    settings = {
+        "policy": "policy.yaml",
+        "max_body_bytes": 2 * SIZE,
+        "decision_log": "none",
+        "servers": {"terse": behind},
+    }
     (folder / "settings.yaml").write_text(json.dumps(settings))
     timeout = aiohttp.ClientTimeout(total=PATIENCE)
-    async with serving(folder, "--settings", "settings.yaml", program=program) as gate, aiohttp.ClientSession(timeout=timeout) as http:
+    async with (
+        serving(folder, "--settings", "settings.yaml", program=program) as gate,
+        aiohttp.ClientSession(timeout=timeout) as http,
+    ):
         at = At(gate, http, [])
         for _ in range(sessions):
             await at.open()
@@ -111,7 +125,8 @@ async def traffic(folder: Path, sessions: int = 3, program: Sequence[str] = ("-m
 
 
 async def load(at: At, frames: int, size: int, first: int = 0, lanes: int = 4) -> dict[int, int]:
-    """So many frames, from the ``first`` hostile one on: every other one hostile, and half of them in each era. The number of each status."""
+    """So many frames, from the ``first`` hostile one on: every other one hostile, and half of them in each era. The
+    number of each status."""
     statuses: dict[int, int] = {}
 
     async def lane(number: int) -> None:
@@ -129,12 +144,16 @@ async def load(at: At, frames: int, size: int, first: int = 0, lanes: int = 4) -
 
 def _legacy_plain(number: int, size: int) -> bytes:
     text = b"x" * size
-    return b'{"jsonrpc":"2.0","id":%d,"method":"tools/call","params":{"name":"echo","arguments":{"text":"%b"}}}' % (number, text)
+    return b'{"jsonrpc":"2.0","id":%d,"method":"tools/call","params":{"name":"echo","arguments":{"text":"%b"}}}' % (
+        number,
+        text,
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class Stall:
-    """The longest time between two turns of the event loop while one frame passed, in milliseconds of its thread's CPU and of the wall."""
+    """The longest time between two turns of the event loop while one frame passed, in milliseconds of its thread's CPU
+    and of the wall."""
 
     name: str
     cpu: float
@@ -162,7 +181,12 @@ async def stalls(folder: Path, frames: Sequence[tuple[str, int]]) -> AsyncIterat
             with notes.open("rb") as file:
                 file.seek(before)
                 noted = [tuple(map(float, line.split())) for line in file.read().splitlines()]
-            yield Stall(name, 1000 * max((cpu for cpu, _ in noted), default=0.0), 1000 * max((wall for _, wall in noted), default=0.0), size)
+            yield Stall(
+                name,
+                1000 * max((cpu for cpu, _ in noted), default=0.0),
+                1000 * max((wall for _, wall in noted), default=0.0),
+                size,
+            )
 
 
 def measured(frames: Sequence[tuple[str, int]]) -> list[Stall]:
@@ -181,5 +205,9 @@ async def _pass(at: At, name: str, size: int, number: int) -> None:
     elif name in MODERN_CALLS:
         await at.modern(MODERN_CALLS[name], size)
     else:
-        ask = b'{"jsonrpc":"2.0","id":%d,"method":"tools/call","params":{"name":"answer:%d:%b","arguments":{}}}' % (number, size, name.encode())
+        ask = b'{"jsonrpc":"2.0","id":%d,"method":"tools/call","params":{"name":"answer:%d:%b","arguments":{}}}' % (
+            number,
+            size,
+            name.encode(),
+        )
         await at.post(ask, at.sessions[0])

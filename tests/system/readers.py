@@ -1,4 +1,5 @@
-"""How other parsers read a frame: pydantic with the Python SDK's models, the TypeScript SDK's schemas, and a parser that folds and converts."""
+"""How other parsers read a frame: pydantic with the Python SDK's models, the TypeScript SDK's schemas, and a parser
+that folds and converts."""
 
 from __future__ import annotations
 
@@ -26,7 +27,19 @@ ELICITATION: Final = ("mode", "message", "url", "requestedSchema")
 SAMPLED: Final = ("role", "content", "model", "stopReason")
 ELICITED: Final = ("action", "content")
 MEMBERS: Final = (
-    *("id", "method", "code", "name", "uri", "arguments", "_meta", "inputResponses", "requestState", "resultType", "inputRequests"),
+    *(
+        "id",
+        "method",
+        "code",
+        "name",
+        "uri",
+        "arguments",
+        "_meta",
+        "inputResponses",
+        "requestState",
+        "resultType",
+        "inputRequests",
+    ),
     *(*SAMPLING, *ELICITATION, *SAMPLED, "action"),
 )
 CALLS: Final[dict[str, type[pydantic.BaseModel]]] = {
@@ -35,8 +48,13 @@ CALLS: Final[dict[str, type[pydantic.BaseModel]]] = {
     "resources/read": mcp_types.ReadResourceRequestParams,
     "sampling/createMessage": mcp_types.CreateMessageRequestParams,
 }
-_results: Final[pydantic.TypeAdapter[Any]] = pydantic.TypeAdapter(mcp_types.InputRequiredResult | mcp_types.CallToolResult)
-_answers: Final[dict[str, type[pydantic.BaseModel]]] = {"sampled": mcp_types.CreateMessageResult, "elicited": mcp_types.ElicitResult}
+_results: Final[pydantic.TypeAdapter[Any]] = pydantic.TypeAdapter(
+    mcp_types.InputRequiredResult | mcp_types.CallToolResult
+)
+_answers: Final[dict[str, type[pydantic.BaseModel]]] = {
+    "sampled": mcp_types.CreateMessageResult,
+    "elicited": mcp_types.ElicitResult,
+}
 _elicitation: Final[pydantic.TypeAdapter[Any]] = pydantic.TypeAdapter(mcp_types.ElicitRequestParams)
 
 
@@ -69,7 +87,15 @@ def exact(line: bytes) -> dict[str, Any]:
     """What the gate means by a frame: the members of these very names."""
     frame = json.loads(line)
     params, result = frame.get("params", {}), frame.get("result") or {}
-    return plain({**result, **params, "id": frame.get("id"), "method": frame.get("method"), "code": frame.get("error", {}).get("code")})
+    return plain(
+        {
+            **result,
+            **params,
+            "id": frame.get("id"),
+            "method": frame.get("method"),
+            "code": frame.get("error", {}).get("code"),
+        }
+    )
 
 
 def by_pydantic(line: bytes, kind: Kind) -> Reading:
@@ -80,7 +106,9 @@ def by_pydantic(line: bytes, kind: Kind) -> Reading:
         if isinstance(frame, jsonrpc.JSONRPCError):
             out["code"] = frame.error.code
         elif isinstance(frame, jsonrpc.JSONRPCResponse) and kind != "other":
-            out |= _answers[kind].model_validate(frame.result).model_dump(by_alias=True, mode="json", exclude_unset=True)
+            out |= (
+                _answers[kind].model_validate(frame.result).model_dump(by_alias=True, mode="json", exclude_unset=True)
+            )
         elif isinstance(frame, jsonrpc.JSONRPCResponse):
             read = _results.validate_python(frame.result)
             stated = read.model_fields_set & {"result_type"} or isinstance(read, mcp_types.InputRequiredResult)
@@ -89,14 +117,19 @@ def by_pydantic(line: bytes, kind: Kind) -> Reading:
         elif frame.method == "elicitation/create":
             out |= _elicitation.validate_python(frame.params).model_dump(by_alias=True, mode="json", exclude_unset=True)
         elif frame.method in CALLS:
-            out |= CALLS[frame.method].model_validate(frame.params).model_dump(by_alias=True, mode="json", exclude_unset=True)
+            out |= (
+                CALLS[frame.method]
+                .model_validate(frame.params)
+                .model_dump(by_alias=True, mode="json", exclude_unset=True)
+            )
         return plain(out)
     except (pydantic.ValidationError, ValueError):
         return None
 
 
 def by_folding(line: bytes, kind: Kind) -> Reading:
-    """Names in any case, of twins the last; numbers from texts and texts from numbers. As Go, .NET and Jackson can be."""
+    """Names in any case, of twins the last; numbers from texts and texts from numbers. As Go, .NET and Jackson can
+    be."""
 
     def folded(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         known = {name.casefold(): name for name in (*MEMBERS, *KEYS, "jsonrpc", "params", "result", "error", "text")}
@@ -115,7 +148,11 @@ def by_folding(line: bytes, kind: Kind) -> Reading:
                 out[name] = str(out[name])
             if isinstance(out.get(name), str):
                 out[name] = out[name].partition("\0")[0]
-        for name, values in (("resultType", ("input_required", "complete")), ("action", ("accept", "decline", "cancel")), ("mode", ("form", "url"))):
+        for name, values in (
+            ("resultType", ("input_required", "complete")),
+            ("action", ("accept", "decline", "cancel")),
+            ("mode", ("form", "url")),
+        ):
             if isinstance(out.get(name), str) and out[name].lower() in values:
                 out[name] = out[name].lower()
         return plain(out)

@@ -1,4 +1,5 @@
-"""Rounds of five calls at once in one legacy HTTP session: two that sample, a form, an echo and a slow one. Counts what is lost.
+"""Rounds of five calls at once in one legacy HTTP session: two that sample, a form, an echo and a slow one. Counts what
+is lost.
 
 The daemon, the HTTP connections and the stdio server are real. To run it alone:
 ``python -m tests.system.rounds --rounds 2000 --loop uvloop --standalone``. It exits with 1 if anything was lost.
@@ -73,7 +74,11 @@ class Client:
 
     async def open(self) -> None:
         """Begin a session."""
-        hello = {"protocolVersion": REVISION, "capabilities": {"sampling": {}, "elicitation": {}}, "clientInfo": {"name": "c", "version": "1"}}
+        hello = {
+            "protocolVersion": REVISION,
+            "capabilities": {"sampling": {}, "elicitation": {}},
+            "clientInfo": {"name": "c", "version": "1"},
+        }
         async with self._post({"id": "hello", "method": "initialize", "params": hello}) as response:
             assert response.status == 200, await response.text()
             self.headers = {"mcp-session-id": response.headers["mcp-session-id"], "mcp-protocol-version": REVISION}
@@ -100,7 +105,9 @@ class Client:
 
     async def call(self, id: str, tool: str) -> str:
         """The text of a call's answer; empty if its POST was refused, or its stream ended without an answer."""
-        async with self._post({"id": id, "method": "tools/call", "params": {"name": tool, "arguments": {}}}) as response:
+        async with self._post(
+            {"id": id, "method": "tools/call", "params": {"name": tool, "arguments": {}}}
+        ) as response:
             if response.status != 200:
                 return ""
             if response.content_type == "application/json":
@@ -145,12 +152,16 @@ class Client:
         task.add_done_callback(self._replies.discard)
 
     async def _reply(self, asked: Mapping[str, Any]) -> None:
-        result = {"action": "accept", "content": {"confirm": True}} if asked["method"] == "elicitation/create" else HUMAN
+        result = (
+            {"action": "accept", "content": {"confirm": True}} if asked["method"] == "elicitation/create" else HUMAN
+        )
         async with self._post({"id": asked["id"], "result": result}) as response:
             assert response.status == 202
 
     def _post(self, frame: Mapping[str, Any]) -> Any:
-        return self.http.post(self.url, data=json.dumps({"jsonrpc": "2.0", **frame}), headers={**ACCEPT, **self.headers})
+        return self.http.post(
+            self.url, data=json.dumps({"jsonrpc": "2.0", **frame}), headers={**ACCEPT, **self.headers}
+        )
 
 
 async def _lines(response: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
@@ -172,7 +183,9 @@ def _text(answer: Mapping[str, Any]) -> str:
 async def daemon(folder: Path, server: Sequence[str] = SERVER, *, loop: str = "uvloop") -> AsyncIterator[Gate]:
     """A gate on an event loop that forwards everything to its client, with one server behind it."""
     (folder / "policy.json").write_text(json.dumps(POLICY))
-    (folder / "settings.json").write_text(json.dumps({"servers": {"five": {"command": server[0], "args": server[1:]}}, "policy": "policy.json"}))
+    (folder / "settings.json").write_text(
+        json.dumps({"servers": {"five": {"command": server[0], "args": server[1:]}}, "policy": "policy.json"})
+    )
     env = {} if loop == "uvloop" else {"PYTHONPATH": f"{_without_uvloop(folder)}:{SOURCE}"}
     async with serving(folder, "--settings", "settings.json", env=env, admin=False) as gate:
         yield gate
@@ -200,7 +213,9 @@ async def run(gate: Gate, rounds: int, *, standalone: bool, patience: float = PA
     return client.tally
 
 
-async def measure(rounds: int, *, standalone: bool, loop: str = "uvloop", patience: float = PATIENCE, report: int = 0) -> Tally:
+async def measure(
+    rounds: int, *, standalone: bool, loop: str = "uvloop", patience: float = PATIENCE, report: int = 0
+) -> Tally:
     """The same with a daemon of its own."""
     with tempfile.TemporaryDirectory() as folder:
         async with daemon(Path(folder), loop=loop) as gate:
@@ -213,9 +228,13 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=100)
     parser.add_argument("--loop", choices=["uvloop", "asyncio"], default="uvloop", help="the daemon's event loop")
     parser.add_argument("--standalone", action="store_true", help="the client has a standalone stream")
-    parser.add_argument("--patience", type=float, default=PATIENCE, help="seconds after which a call without an answer is lost")
+    parser.add_argument(
+        "--patience", type=float, default=PATIENCE, help="seconds after which a call without an answer is lost"
+    )
     chosen = parser.parse_args()
-    tally = asyncio.run(measure(chosen.rounds, standalone=chosen.standalone, loop=chosen.loop, patience=chosen.patience, report=100))
+    tally = asyncio.run(
+        measure(chosen.rounds, standalone=chosen.standalone, loop=chosen.loop, patience=chosen.patience, report=100)
+    )
     print(tally)
     return 0 if tally.good else 1
 

@@ -48,7 +48,9 @@ def test_a_batch_before_the_answer_of_a_server_that_turns_out_modern_is_answered
 
 @pytest.mark.parametrize("waits", [False, True])
 @pytest.mark.parametrize("server", ["legacy", "modern"])
-def test_each_call_of_a_batch_that_the_revision_does_not_have_gets_an_error_and_fails_strict(tmp_path: Path, waits: bool, server: str) -> None:
+def test_each_call_of_a_batch_that_the_revision_does_not_have_gets_an_error_and_fails_strict(
+    tmp_path: Path, waits: bool, server: str
+) -> None:
     with running(tmp_path, "--strict", command=(*SLOW, server)) as gate:
         gate.write(hello("2025-11-25")[0])
         if waits:
@@ -90,7 +92,9 @@ def test_a_batch_in_a_batch_is_refused_and_its_calls_get_errors(tmp_path: Path, 
     assert ["refused: it is a batch in a batch"] * 2 == [answers[id]["error"]["message"] for id in (2, 3)]
 
 
-@pytest.mark.parametrize(("line", "calls"), [([request(id, "ping") for id in range(1, 1006)], 1005), (["x" * 5_000_000], 1)])
+@pytest.mark.parametrize(
+    ("line", "calls"), [([request(id, "ping") for id in range(1, 1006)], 1005), (["x" * 5_000_000], 1)]
+)
 def test_a_batch_over_the_bounds_fails_strict(tmp_path: Path, line: list[Any], calls: int) -> None:
     with running(tmp_path, "--strict") as gate:
         gate.write(hello("2025-03-26")[0])

@@ -1,4 +1,5 @@
-"""A call that another parser could take for another one does not reach the server: rules, reviews and records would have looked at the wrong one."""
+"""A call that another parser could take for another one does not reach the server: rules, reviews and records would
+have looked at the wrong one."""
 
 from __future__ import annotations
 
@@ -36,7 +37,12 @@ TWINS: Final = {
         '"name":"safe","meta":{"progressToken":1}',
     ],
     "prompts/get": ['"name":"safe","Name":"danger"', '"name":1', '"name":"a","Arguments":{}'],
-    "resources/read": ['"uri":"file:///safe","URI":"file:///danger"', '"uri":"a","ur\u0131":"b"', '"uri":"a","UR\u0130":"b"', '"uri":5'],
+    "resources/read": [
+        '"uri":"file:///safe","URI":"file:///danger"',
+        '"uri":"a","ur\u0131":"b"',
+        '"uri":"a","UR\u0130":"b"',
+        '"uri":5',
+    ],
 }
 IN_META: Final = [
     '"progressToken":1,"ProgressToken":2',
@@ -78,7 +84,9 @@ def refused(wires: tuple[str, Gate], line: bytes) -> str:
     return str(said["error"]["message"])
 
 
-@pytest.mark.parametrize(("method", "params"), [(method, params) for method, several in TWINS.items() for params in several])
+@pytest.mark.parametrize(
+    ("method", "params"), [(method, params) for method, several in TWINS.items() for params in several]
+)
 def test_a_call_with_two_readings_is_refused(wires: tuple[str, Gate], method: str, params: str) -> None:
     refused(wires, call(wires[0], method, params))
 
@@ -90,7 +98,16 @@ def test_a_call_whose_meta_has_two_readings_is_refused(wires: tuple[str, Gate], 
     refused(wires, call(wires[0], method, f'"{member}":"x","_meta":{{%s{meta}}}'))
 
 
-METHODS: Final = ["Tools/Call", "TOOLS/CALL", "tools/call ", "\u2002tools/call", "tools_/call", "tools/\uff43all", "prompts/Get", "resources/READ"]
+METHODS: Final = [
+    "Tools/Call",
+    "TOOLS/CALL",
+    "tools/call ",
+    "\u2002tools/call",
+    "tools_/call",
+    "tools/\uff43all",
+    "prompts/Get",
+    "resources/READ",
+]
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -121,13 +138,22 @@ CAPABILITIES: Final = '"io.modelcontextprotocol/clientCapabilities":'
 STRIPPED: Final = [
     '"name":"a","_meta":{%s"io.modelcontextprotocol/ClientCapabilities":{"sampling":{}}}',
     '"name":"a","_meta":{%s"progressToken":1,"ProgressToken":2}',
-    '"name":"a","_meta":{' + META.replace(CAPABILITIES + "{}", CAPABILITIES + '{"sampling":{},"Sampling":{"tools":{}}}') + "}",
+    '"name":"a","_meta":{'
+    + META.replace(CAPABILITIES + "{}", CAPABILITIES + '{"sampling":{},"Sampling":{"tools":{}}}')
+    + "}",
     '"name":"a","_meta":{' + META.replace(CAPABILITIES + "{}", CAPABILITIES + '{"SAMPLING":{}}') + "}",
-    '"name":"a","_meta":{' + META.replace(CAPABILITIES + "{}", CAPABILITIES + '{"elicitation":{"Form":{},"form":{}}}') + "}",
+    '"name":"a","_meta":{'
+    + META.replace(CAPABILITIES + "{}", CAPABILITIES + '{"elicitation":{"Form":{},"form":{}}}')
+    + "}",
     '"name":"a","input_responses":{"k":{"action":"accept"}}',
     '"name":"a","Name":"b"',
 ]
-ANSWERS: Final = ['{"k":{"action":"accept","Action":"decline"}}', '{"k":{"action":"accept","action":"decline"}}', '{"k":"accept"}', "[]"]
+ANSWERS: Final = [
+    '{"k":{"action":"accept","Action":"decline"}}',
+    '{"k":{"action":"accept","action":"decline"}}',
+    '{"k":"accept"}',
+    "[]",
+]
 
 
 @pytest.fixture(scope="module", params=["legacy", "modern"])
@@ -136,30 +162,41 @@ def modern_client(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempP
     with gate(tmp_path_factory.mktemp("gate"), POLICY, "--protocol", request.param) as both:
         both.client.write(modern(0, "tools/list"))
         if request.param == "legacy":
-            said = {"protocolVersion": "2025-11-25", "capabilities": {"tools": {}}, "serverInfo": {"name": "s", "version": "1"}}
+            said = {
+                "protocolVersion": "2025-11-25",
+                "capabilities": {"tools": {}},
+                "serverInfo": {"name": "s", "version": "1"},
+            }
             id = json.loads(both.server.read())["id"]
             both.server.write(json.dumps({"jsonrpc": "2.0", "id": id, "result": said}).encode())
             assert b"initialized" in both.server.read()
         id = json.loads(both.server.read())["id"]
-        both.server.write(json.dumps({"jsonrpc": "2.0", "id": id, "result": {"tools": [], "resultType": "complete"}}).encode())
+        both.server.write(
+            json.dumps({"jsonrpc": "2.0", "id": id, "result": {"tools": [], "resultType": "complete"}}).encode()
+        )
         assert b"tools" in both.client.read()
         yield both
 
 
 def answered(both: Gate, line: bytes) -> dict[str, Any]:
-    """The error of a call of which nothing reaches the server: its next line is the list that the client asks for after it."""
+    """The error of a call of which nothing reaches the server: its next line is the list that the client asks for after
+    it."""
     both.client.write(line)
     both.client.write(modern(2, "tools/list"))
     listing = json.loads(both.server.read())
     assert "tools/list" == listing["method"]
     said: dict[str, Any] = json.loads(both.client.read())
-    both.server.write(json.dumps({"jsonrpc": "2.0", "id": listing["id"], "result": {"tools": [], "resultType": "complete"}}).encode())
+    both.server.write(
+        json.dumps({"jsonrpc": "2.0", "id": listing["id"], "result": {"tools": [], "resultType": "complete"}}).encode()
+    )
     assert b"tools" in both.client.read()
     return said
 
 
 @pytest.mark.parametrize("params", STRIPPED)
-def test_what_the_gate_takes_off_for_a_legacy_server_is_checked_as_before_a_modern_one(modern_client: Gate, params: str) -> None:
+def test_what_the_gate_takes_off_for_a_legacy_server_is_checked_as_before_a_modern_one(
+    modern_client: Gate, params: str
+) -> None:
     said = answered(modern_client, call("modern", "tools/call", params))
     assert (1, -32600, "refused: ") == (said["id"], said["error"]["code"], said["error"]["message"][:9])
 

@@ -1,4 +1,5 @@
-"""What a server gets if it asks for what a policy denies or does not cover: answers, records and metrics, and what the commands show."""
+"""What a server gets if it asks for what a policy denies or does not cover: answers, records and metrics, and what the
+commands show."""
 
 from __future__ import annotations
 
@@ -19,15 +20,23 @@ from tests.system.wrapping import running as wrapped
 
 ERAS: Final = ("legacy", "modern")
 ABLE: Final[dict[str, Any]] = {"sampling": {}, "elicitation": {"form": {}}}
-SECRET: Final = {"message": "sure?", "requestedSchema": {"type": "object", "properties": {"password": {"type": "string"}}, "required": ["password"]}}
+SECRET: Final = {
+    "message": "sure?",
+    "requestedSchema": {"type": "object", "properties": {"password": {"type": "string"}}, "required": ["password"]},
+}
 ASKS: Final[Mapping[str, tuple[str, dict[str, Any]]]] = {
     "form": ("elicitation/create", FORM),
     "secret": ("elicitation/create", SECRET),
     "sampling": ("sampling/createMessage", SAMPLE),
     "tools": ("sampling/createMessage", {**SAMPLE, "tools": [{"name": "t", "inputSchema": {"type": "object"}}]}),
-    "url": ("elicitation/create", {"mode": "url", "message": "open", "url": "https://example.com/", "elicitationId": "e"}),
+    "url": (
+        "elicitation/create",
+        {"mode": "url", "message": "open", "url": "https://example.com/", "elicitationId": "e"},
+    ),
 }
-DECLINE: Final = "version: 1\nrules:\n  - {name: our-decline, match: {kind: elicitation, mode: form}, effect: deny, as: decline}\n"
+DECLINE: Final = (
+    "version: 1\nrules:\n  - {name: our-decline, match: {kind: elicitation, mode: form}, effect: deny, as: decline}\n"
+)
 PLAIN: Final = "version: 1\nrules:\n  - {name: our-denial, match: {not: {mode: url}}, effect: deny}\n"
 NOTHING: Final = "version: 1\nrules: []\n"
 BESIDE: Final = """
@@ -42,7 +51,8 @@ rules:
 
 
 class Gate:
-    """`samplegate run` around a server that asks whatever its tool is told to, and a client that writes frames itself."""
+    """`samplegate run` around a server that asks whatever its tool is told to, and a client that writes frames
+    itself."""
 
     def __init__(self, folder: Path, gate: Running, era: str, capabilities: Mapping[str, Any]) -> None:
         self.folder, self.gate, self.era, self.capabilities = folder, gate, era, capabilities
@@ -97,7 +107,14 @@ def _environment(folder: Path) -> dict[str, str]:
 
 def command(folder: Path, *words: str) -> Any:
     """What a command prints as JSON."""
-    done = subprocess.run([*SAMPLEGATE, *words, "--json"], cwd=folder, env=_environment(folder), capture_output=True, check=False, timeout=50)
+    done = subprocess.run(
+        [*SAMPLEGATE, *words, "--json"],
+        cwd=folder,
+        env=_environment(folder),
+        capture_output=True,
+        check=False,
+        timeout=50,
+    )
     assert done.returncode in (0, 1), done.stderr.decode()
     return json.loads(done.stdout)
 
@@ -117,13 +134,17 @@ def test_a_decline_reaches_the_server_where_only_a_deny_rule_covers_the_kind(tmp
     with running(tmp_path, DECLINE, era) as gate:
         assert "decline" == gate.call("form")["structuredContent"]["result"]["action"]
         record = gate.end()
-    assert ("deny", "our-decline", "rule", "denied", "decline") == tuple(record[it] for it in ("effect", "rule", "reason", "outcome", "action"))
+    assert ("deny", "our-decline", "rule", "denied", "decline") == tuple(
+        record[it] for it in ("effect", "rule", "reason", "outcome", "action")
+    )
     assert 'effect="deny",kind="elicitation",outcome="denied",reason="rule",rule="our-decline"' in gate.metrics
 
 
 @pytest.mark.parametrize("era", ERAS)
 @pytest.mark.parametrize("what", ["form", "sampling"])
-def test_a_plain_deny_of_what_was_not_offered_is_an_error_that_names_no_rule(tmp_path: Path, era: str, what: str) -> None:
+def test_a_plain_deny_of_what_was_not_offered_is_an_error_that_names_no_rule(
+    tmp_path: Path, era: str, what: str
+) -> None:
     """R8, R31: nothing is declared for it, and only the operator learns which rule it was."""
     with running(tmp_path, PLAIN, era, ABLE) as gate:
         result = gate.call(what)
@@ -137,7 +158,9 @@ def test_a_plain_deny_of_what_was_not_offered_is_an_error_that_names_no_rule(tmp
     assert f"denied by policy [decision {record['decision_id']}]" in error["message"]
     assert not [word for word in ("our-denial", "policy.yaml") if word in json.dumps(result)]
     kind = "sampling" if what == "sampling" else "elicitation"
-    assert ("deny", "our-denial", "rule", "denied", kind) == tuple(record[it] for it in ("effect", "rule", "reason", "outcome", "kind"))
+    assert ("deny", "our-denial", "rule", "denied", kind) == tuple(
+        record[it] for it in ("effect", "rule", "reason", "outcome", "kind")
+    )
     assert record.get("action") is None, "the server got an error, not an action"
     assert f'effect="deny",kind="{kind}",outcome="denied",reason="rule",rule="our-denial"' in gate.metrics
     assert '"rule": "our-denial"' in gate.stderr
@@ -163,8 +186,12 @@ def test_a_request_that_no_rule_covers_is_withheld_by_the_policy_and_says_so(tmp
 
 
 @pytest.mark.parametrize("era", ERAS)
-@pytest.mark.parametrize("case", [("secret", "our-denial", "cancel", "cancel"), ("sampling", "our-refusal", "error -1", "call ends")])
-def test_a_plain_deny_is_answered_as_ever_where_another_rule_declares_the_kind(tmp_path: Path, era: str, case: tuple[str, ...]) -> None:
+@pytest.mark.parametrize(
+    "case", [("secret", "our-denial", "cancel", "cancel"), ("sampling", "our-refusal", "error -1", "call ends")]
+)
+def test_a_plain_deny_is_answered_as_ever_where_another_rule_declares_the_kind(
+    tmp_path: Path, era: str, case: tuple[str, ...]
+) -> None:
     what, rule, legacy, modern = case
     with running(tmp_path, BESIDE, era) as gate:
         assert (legacy if era == "legacy" else modern) == got(gate.call(what))
@@ -193,7 +220,10 @@ async def test_over_http_the_answers_are_the_same(tmp_path: Path) -> None:
         assert "decline" == got((await c.call("legacy", 1, **ask))["result"])
         assert "decline" == got((await c.call("modern", 2, **ask))["result"])
     _write(tmp_path, PLAIN)
-    async with serving(tmp_path, "--policy", "policy.yaml", "--", *asking("modern")) as gate, client(gate, capabilities=ABLE) as c:
+    async with (
+        serving(tmp_path, "--policy", "policy.yaml", "--", *asking("modern")) as gate,
+        client(gate, capabilities=ABLE) as c,
+    ):
         await c.begin()
         for era in ("legacy", "modern"):
             result = (await c.call(era, 3, **ask))["result"]
@@ -204,18 +234,29 @@ async def test_over_http_the_answers_are_the_same(tmp_path: Path) -> None:
 @pytest.mark.timeout(240)
 @pytest.mark.parametrize("era", ERAS)
 @pytest.mark.parametrize(
-    ("policy", "what"), [(DECLINE, "form"), (DECLINE, "url"), (PLAIN, "form"), (PLAIN, "tools"), (NOTHING, "sampling"), (BESIDE, "secret")]
+    ("policy", "what"),
+    [(DECLINE, "form"), (DECLINE, "url"), (PLAIN, "form"), (PLAIN, "tools"), (NOTHING, "sampling"), (BESIDE, "secret")],
 )
-def test_the_commands_show_the_rule_and_the_answer_that_the_server_gets(tmp_path: Path, era: str, policy: str, what: str) -> None:
+def test_the_commands_show_the_rule_and_the_answer_that_the_server_gets(
+    tmp_path: Path, era: str, policy: str, what: str
+) -> None:
     with running(tmp_path, policy, era) as gate:
         answer = got(gate.call(what))
         record = gate.end()
     method, params = ASKS[what]
     (tmp_path / "request.json").write_text(json.dumps({"method": method, "params": params}))
     explained = command(tmp_path, "explain", "--policy", "policy.yaml", "request.json", "--tool", "do", "--era", era)
-    assert (record["effect"], record.get("rule"), record["reason"]) == tuple(explained[it] for it in ("effect", "rule", "reason"))
+    assert (record["effect"], record.get("rule"), record["reason"]) == tuple(
+        explained[it] for it in ("effect", "rule", "reason")
+    )
     assert answer == explained["wire"]
-    expect = {"effect": record["effect"], "rule": record.get("rule"), "reason": record["reason"], "outcome": record["outcome"], "wire": answer}
+    expect = {
+        "effect": record["effect"],
+        "rule": record.get("rule"),
+        "reason": record["reason"],
+        "outcome": record["outcome"],
+        "wire": answer,
+    }
     case = {"name": "one", "era": era, "tool": "do", "request": {"method": method, "params": params}}
     tests = {"cases": [{**case, "expect": {name: value for name, value in expect.items() if value is not None}}]}
     (tmp_path / "policy_test.yaml").write_text(json.dumps(tests))
@@ -225,5 +266,7 @@ def test_the_commands_show_the_rule_and_the_answer_that_the_server_gets(tmp_path
     assert (record.get("rule"), answer) == (one["rule"], one["wire"])
     if record["effect"] == "deny" and era == "legacy":
         (checked,) = command(tmp_path, "check", "policy.yaml")["files"]
-        denials = [denial for server in checked["servers"] for coverage in server["requests"] for denial in coverage["denials"]]
+        denials = [
+            denial for server in checked["servers"] for coverage in server["requests"] for denial in coverage["denials"]
+        ]
         assert {"rule": record["rule"], "wire": [answer], "when": "match"} in denials

@@ -1,4 +1,5 @@
-"""A state file, a store of reviews or a decision log that lost its contents is damaged: it is refused, and never begun anew."""
+"""A state file, a store of reviews or a decision log that lost its contents is damaged: it is refused, and never begun
+anew."""
 
 from __future__ import annotations
 
@@ -33,7 +34,11 @@ def answered(run: Wrapped, state: Path, *more: str, said: list[str] | None = Non
     """Whether a model answered the server in a new process; ``said`` gets what the process wrote to stderr."""
     client = run("--state", str(state), *more)
     client.initialize()
-    client.write(id=1, method="tools/call", params={"name": "t", "arguments": {"ask": {"method": "sampling/createMessage", "params": SAMPLE}}})
+    client.write(
+        id=1,
+        method="tools/call",
+        params={"name": "t", "arguments": {"ask": {"method": "sampling/createMessage", "params": SAMPLE}}},
+    )
     answer = client.read()
     code, stderr = client.end()
     assert 0 == code

@@ -1,4 +1,5 @@
-"""The end of a client's input: calls in flight are still answered, the wait is bounded, and what stays without an answer is counted."""
+"""The end of a client's input: calls in flight are still answered, the wait is bounded, and what stays without an
+answer is counted."""
 
 from __future__ import annotations
 
@@ -16,7 +17,9 @@ REQUESTS = {"form": "elicitation/create", "roots": "roots/list"}
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="pipes and signals")
 
 
-@pytest.mark.parametrize(("client", "server"), [("legacy", ""), ("modern", "modern"), ("legacy", "modern"), ("modern", "")])
+@pytest.mark.parametrize(
+    ("client", "server"), [("legacy", ""), ("modern", "modern"), ("legacy", "modern"), ("modern", "")]
+)
 def test_a_call_in_flight_is_answered_after_the_end_of_the_input(tmp_path: Path, client: str, server: str) -> None:
     with running(tmp_path, "--strict", command=(*SLOW, server)) as gate:
         gate.write(*opening(client), call(1, era=client, seconds=PAST), call(2, era=client))
@@ -27,7 +30,10 @@ def test_a_call_in_flight_is_answered_after_the_end_of_the_input(tmp_path: Path,
 
 @pytest.mark.parametrize("client", ["legacy", "modern"])
 def test_a_call_to_a_server_at_a_url_is_answered_after_the_end_of_the_input(tmp_path: Path, client: str) -> None:
-    with serving(tmp_path, command=(*SLOW, client)) as url, running(tmp_path, "--strict", "--url", url, command=()) as gate:
+    with (
+        serving(tmp_path, command=(*SLOW, client)) as url,
+        running(tmp_path, "--strict", "--url", url, command=()) as gate,
+    ):
         gate.write(*opening(client), call(1, era=client, seconds=PAST))
         code, answers, said = gate.end()
     assert (0, True) == (code, "result" in answers.get(1, {})), said
@@ -42,7 +48,9 @@ def test_what_the_server_asks_after_the_end_of_the_input_is_answered_by_rule(tmp
 
 
 @pytest.mark.parametrize(("client", "server"), [("legacy", ""), ("legacy", "modern")])
-def test_a_form_for_a_client_that_can_answer_no_more_is_unanswered_and_fails_strict(tmp_path: Path, client: str, server: str) -> None:
+def test_a_form_for_a_client_that_can_answer_no_more_is_unanswered_and_fails_strict(
+    tmp_path: Path, client: str, server: str
+) -> None:
     with running(tmp_path, "--strict", command=(*SLOW, server)) as gate:
         gate.write(*opening(client, elicitation={}), call(1, seconds=0.5, ask="form"))
         code, answers, said = gate.end()
@@ -50,7 +58,9 @@ def test_a_form_for_a_client_that_can_answer_no_more_is_unanswered_and_fails_str
     assert "1 request: 1 unanswered" in said
 
 
-@pytest.mark.parametrize(("what", "answer"), [("form", '"error"'), ("roots", "the client has ended its input and cannot be asked")])
+@pytest.mark.parametrize(
+    ("what", "answer"), [("form", '"error"'), ("roots", "the client has ended its input and cannot be asked")]
+)
 def test_what_the_client_was_asked_before_its_input_ended_is_answered(tmp_path: Path, what: str, answer: str) -> None:
     with running(tmp_path) as gate:
         gate.write(*opening(elicitation={}, roots={}), call(1, ask=what))

@@ -1,4 +1,5 @@
-"""An error has one code: an integer of JSON. Readers that convert what they read take a text or a boolean for another code than the gate did."""
+"""An error has one code: an integer of JSON. Readers that convert what they read take a text or a boolean for another
+code than the gate did."""
 
 from __future__ import annotations
 
@@ -61,7 +62,9 @@ def fails(wires: tuple[str, Gate], code: bytes, data: bytes = URLS) -> list[byte
 
 
 @pytest.mark.parametrize("code", TWO_READINGS)
-def test_an_error_whose_code_is_no_integer_ends_its_call_and_nothing_of_it_passes(wires: tuple[str, Gate], code: bytes) -> None:
+def test_an_error_whose_code_is_no_integer_ends_its_call_and_nothing_of_it_passes(
+    wires: tuple[str, Gate], code: bytes
+) -> None:
     (line,) = fails(wires, code)
     answer = json.loads(line)
     assert (1, -32603) == (answer["id"], answer["error"]["code"])
@@ -94,14 +97,22 @@ def test_urls_that_only_a_parser_that_folds_case_finds_do_not_pass(wires: tuple[
     assert b"denied.example" not in line
 
 
-@pytest.mark.parametrize("code", [b'"code":"-1"', b'"code":true', b'"code":"x"', b'"message":"no code"', b'"code":-1,"Code":-32000'])
-def test_a_clients_refusal_with_two_readings_is_nobodys_and_does_not_reach_the_server(tmp_path: Path, code: bytes) -> None:
+@pytest.mark.parametrize(
+    "code", [b'"code":"-1"', b'"code":true', b'"code":"x"', b'"message":"no code"', b'"code":-1,"Code":-32000']
+)
+def test_a_clients_refusal_with_two_readings_is_nobodys_and_does_not_reach_the_server(
+    tmp_path: Path, code: bytes
+) -> None:
     with gate(tmp_path, POLICY) as both:
         both.legacy(sampling={})
         sample = {"messages": [{"role": "user", "content": {"type": "text", "text": "x"}}], "maxTokens": 9}
-        both.server.write(json.dumps({"jsonrpc": "2.0", "id": 7, "method": "sampling/createMessage", "params": sample}).encode())
+        both.server.write(
+            json.dumps({"jsonrpc": "2.0", "id": 7, "method": "sampling/createMessage", "params": sample}).encode()
+        )
         asked = json.loads(both.client.read())
-        both.client.write(b'{"jsonrpc":"2.0","id":%s,"error":{%s,"data":"secret"}}' % (json.dumps(asked["id"]).encode(), code))
+        both.client.write(
+            b'{"jsonrpc":"2.0","id":%s,"error":{%s,"data":"secret"}}' % (json.dumps(asked["id"]).encode(), code)
+        )
         line = both.server.read()
         assert (7, -32603) == (json.loads(line)["id"], json.loads(line)["error"]["code"])
         assert b"secret" not in line

@@ -1,4 +1,5 @@
-"""Headless agents: a client that declares forms and cancels each of them at once, before a gate with either starter policy of `init`."""
+"""Headless agents: a client that declares forms and cancels each of them at once, before a gate with either starter
+policy of `init`."""
 
 from __future__ import annotations
 
@@ -44,7 +45,15 @@ class Agent:
 
 
 def samplegate(folder: Path, *words: str) -> str:
-    done = subprocess.run([*SAMPLEGATE, *words], cwd=folder, env=environment(folder), capture_output=True, encoding="utf-8", check=True, timeout=50)
+    done = subprocess.run(
+        [*SAMPLEGATE, *words],
+        cwd=folder,
+        env=environment(folder),
+        capture_output=True,
+        encoding="utf-8",
+        check=True,
+        timeout=50,
+    )
     return done.stdout
 
 

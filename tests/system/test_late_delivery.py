@@ -1,4 +1,5 @@
-"""Requests to a client over HTTP that are sent later than their stream was chosen: its call is over, its connection is gone, or there is none."""
+"""Requests to a client over HTTP that are sent later than their stream was chosen: its call is over, its connection is
+gone, or there is none."""
 
 from __future__ import annotations
 
@@ -22,7 +23,10 @@ LATE = [sys.executable, str(Path(__file__).parent / "programs" / "late.py")]
 
 @asynccontextmanager
 async def talking(folder: Path, *, standalone: bool) -> AsyncIterator[tuple[Gate, Client]]:
-    async with rounds.daemon(folder, LATE) as gate, aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=BOUND)) as http:
+    async with (
+        rounds.daemon(folder, LATE) as gate,
+        aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=BOUND)) as http,
+    ):
         client = Client(http, gate.url + rounds.PATH)
         await client.open()
         async with client.listening() if standalone else contextlib.nullcontext():
@@ -39,7 +43,9 @@ async def holding(client: Client) -> asyncio.Task[str]:
 
 
 @pytest.mark.parametrize("standalone", [False, True])
-async def test_a_request_reaches_the_client_though_the_oldest_call_ends_at_the_same_moment(tmp_path: Path, standalone: bool) -> None:
+async def test_a_request_reaches_the_client_though_the_oldest_call_ends_at_the_same_moment(
+    tmp_path: Path, standalone: bool
+) -> None:
     async with talking(tmp_path, standalone=standalone) as (_, client), asyncio.timeout(BOUND):
         held = await holding(client)
         assert "answered" == await client.call("asking", "ask_and_end_the_held_call")
@@ -47,7 +53,9 @@ async def test_a_request_reaches_the_client_though_the_oldest_call_ends_at_the_s
 
 
 @pytest.mark.parametrize("standalone", [False, True])
-async def test_a_request_reaches_the_client_though_it_has_left_its_oldest_call(tmp_path: Path, standalone: bool) -> None:
+async def test_a_request_reaches_the_client_though_it_has_left_its_oldest_call(
+    tmp_path: Path, standalone: bool
+) -> None:
     async with talking(tmp_path, standalone=standalone) as (_, client), asyncio.timeout(BOUND):
         held = await holding(client)
         held.cancel()
@@ -63,7 +71,9 @@ async def test_a_request_for_which_no_stream_is_open_goes_on_the_next_one(tmp_pa
 
 
 @pytest.mark.parametrize(("times", "count", "size"), [(15, 1, 5), (1, 4, 5), (1, 12, 2)])
-async def test_a_client_that_reads_as_fast_as_it_can_loses_nothing_of_large_notifications(tmp_path: Path, times: int, count: int, size: int) -> None:
+async def test_a_client_that_reads_as_fast_as_it_can_loses_nothing_of_large_notifications(
+    tmp_path: Path, times: int, count: int, size: int
+) -> None:
     """``times`` calls, each with ``count`` notifications of ``size`` MiB right before its answer."""
     async with talking(tmp_path, standalone=False) as (_, client):
         for time in range(times):

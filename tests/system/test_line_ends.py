@@ -1,4 +1,5 @@
-"""One frame is one line for every reader, wherever its lines end: a carriage return between two tokens of JSON ends a line in Python's text mode."""
+"""One frame is one line for every reader, wherever its lines end: a carriage return between two tokens of JSON ends a
+line in Python's text mode."""
 
 from __future__ import annotations
 
@@ -20,7 +21,7 @@ from tests.links.recorder import BOUND, Recorder
 ROOT = Path(__file__).parents[2]
 READER = Path(__file__).parent / "programs" / "text_reader.py"
 POLICY = "version: 1\nrules:\n  - {name: never, effect: deny}\n"
-HELLO = b'{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{"sampling":{}}}}\n'
+HELLO = b'{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{"sampling":{}}}}\n'  # noqa: E501
 CALL = b'{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"safe"}}\n'
 SAMPLE = b'{"jsonrpc":"2.0","id":7,"method":"sampling/createMessage","params":{"messages":[],"maxTokens":9}}'
 FORGED = b'{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"danger"}}'
@@ -39,13 +40,21 @@ class Gate:
         self._folder = folder
 
     def run(self, said: Sequence[bytes], written: bytes = b"") -> tuple[list[str], list[str]]:
-        """What the server read and what the client read, both in text mode, when the client says these lines one after the other's answer."""
+        """What the server read and what the client read, both in text mode, when the client says these lines one after
+        the other's answer."""
         (self._folder / "write").write_bytes(written)
-        given = {"PYTHONPATH": str(ROOT / "proxy"), "PATH": os.environ["PATH"], "HOME": str(self._folder), "PYTHONUTF8": "1"}
+        given = {
+            "PYTHONPATH": str(ROOT / "proxy"),
+            "PATH": os.environ["PATH"],
+            "HOME": str(self._folder),
+            "PYTHONUTF8": "1",
+        }
         command = [sys.executable, "-m", "samplegate", "run", "--policy", "policy.yaml", "--decision-log", "none", "--"]
         command += [sys.executable, str(READER), str(self.seen), str(self._folder / "write")]
         pipe = subprocess.PIPE
-        with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL, cwd=self._folder, env=given) as gate:
+        with subprocess.Popen(
+            command, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL, cwd=self._folder, env=given
+        ) as gate:
             assert gate.stdin is not None
             assert gate.stdout is not None
             heard = b""
@@ -103,7 +112,8 @@ def test_a_line_end_of_another_system_leaves_as_a_plain_one(gate: Gate) -> None:
 
 
 def test_other_line_ends_stand_in_strings_alone_where_no_cut_makes_a_frame(gate: Gate) -> None:
-    """They pass as they came (R109). Cut there, a line begins within a string: what names its members would have to stand outside of all strings."""
+    """They pass as they came (R109). Cut there, a line begins within a string: what names its members would have to
+    stand outside of all strings."""
     text = json.dumps({"name": MARKS.format(FORGED.decode())}, ensure_ascii=False)
     call = f'{{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{text}}}\n'
     read, _ = gate.run([HELLO, call.encode()])
@@ -112,7 +122,10 @@ def test_other_line_ends_stand_in_strings_alone_where_no_cut_makes_a_frame(gate:
 
 
 def test_other_line_ends_between_tokens_are_not_json_and_do_not_pass(gate: Gate) -> None:
-    framed = [f'{{"jsonrpc":"2.0","method":"notifications/x","params":{mark}{FORGED.decode()}{mark}}}\n'.encode() for mark in BETWEEN]
+    framed = [
+        f'{{"jsonrpc":"2.0","method":"notifications/x","params":{mark}{FORGED.decode()}{mark}}}\n'.encode()
+        for mark in BETWEEN
+    ]
     read, _ = gate.run([HELLO, *framed, CALL])
     assert [CALL.decode()] == read[1:]
 
@@ -122,12 +135,16 @@ def test_other_line_ends_between_tokens_are_not_json_and_do_not_pass(gate: Gate)
 async def test_an_event_over_http_has_its_frame_in_one_line_of_data(tmp_path: Path) -> None:
     """The client takes each line of data for a frame, as simple readers of event streams do."""
     (tmp_path / "policy.yaml").write_text(POLICY)
-    (tmp_path / "write").write_bytes(b'{"jsonrpc":"2.0","method":"notifications/message","params":{"data":\r' + SAMPLE + b"\r}}\n")
+    (tmp_path / "write").write_bytes(
+        b'{"jsonrpc":"2.0","method":"notifications/message","params":{"data":\r' + SAMPLE + b"\r}}\n"
+    )
     command = [sys.executable, str(READER), str(tmp_path / "seen"), str(tmp_path / "write")]
     async with serving(tmp_path, "--policy", "policy.yaml", "--", *command) as gate, client(gate) as c:
         await c.begin()
         assert {"content": []} == (await c.call("legacy", 1))["result"]
-    assert [("notifications/message", {"data": json.loads(SAMPLE)})] == [(frame["method"], frame["params"]) for frame in c.heard]
+    assert [("notifications/message", {"data": json.loads(SAMPLE)})] == [
+        (frame["method"], frame["params"]) for frame in c.heard
+    ]
 
 
 @pytest.mark.anyio

@@ -48,7 +48,8 @@ async def test_memory_comes_back_after_hostile_frames(tmp_path: Path) -> None:
 
 @pytest.mark.anyio
 async def test_declarations_are_not_remembered_by_their_bytes(tmp_path: Path) -> None:
-    """Each declares another text. Those of 15 MiB are refused; those of 60 KiB are not, and only the last of them are remembered."""
+    """Each declares another text. Those of 15 MiB are refused; those of 60 KiB are not, and only the last of them are
+    remembered."""
     async with traffic(tmp_path) as at:
         await load(at, 50, SMALL)
         before = at.resident()
@@ -98,17 +99,24 @@ def _held(number: int, size: int, tool: str = "hold") -> bytes:
 
 
 def _declaring(number: int, size: int) -> bytes:
-    return modern(number, "tools/call", {"experimental": {f"n{number}": {"text": _text(size)}}}, name="echo", arguments={})
+    return modern(
+        number, "tools/call", {"experimental": {f"n{number}": {"text": _text(size)}}}, name="echo", arguments={}
+    )
 
 
 async def _answer(at: At, body: bytes) -> dict[str, Any]:
-    async with at.http.post(at.gate.url + PATH, data=io.BytesIO(body), headers={**ACCEPT, **MODERN, "mcp-name": "hold"}) as response:
+    async with at.http.post(
+        at.gate.url + PATH, data=io.BytesIO(body), headers={**ACCEPT, **MODERN, "mcp-name": "hold"}
+    ) as response:
         text = await response.text()
-        found: dict[str, Any] = json.loads(text.partition("data: ")[2] if text.startswith(("event", ":", "data")) else text)
+        found: dict[str, Any] = json.loads(
+            text.partition("data: ")[2] if text.startswith(("event", ":", "data")) else text
+        )
         return found
 
 
-# -- run -----------------------------------------------------------------------------------------------------------------------------------
+# -- run
+# ----------------------------------------------------------------------------------------------------------------------
 
 
 LEFT = 8.0  # MiB that may stay after the calls; one of them has 15
@@ -162,7 +170,9 @@ def running(folder: Path, era: str) -> Iterator[tuple[Gate, Heads, Heads]]:
 def _push(number: int, size: int) -> bytes:
     content = {"type": "text", "text": _text(size)}
     params = {"messages": [{"role": "user", "content": content}], "maxTokens": 5}
-    return json.dumps({"jsonrpc": "2.0", "id": f"p{number}", "method": "sampling/createMessage", "params": params}).encode()
+    return json.dumps(
+        {"jsonrpc": "2.0", "id": f"p{number}", "method": "sampling/createMessage", "params": params}
+    ).encode()
 
 
 def test_open_requests_of_a_server_are_bounded_in_bytes(tmp_path: Path) -> None:
@@ -228,7 +238,9 @@ def exchanged(at: Gate, client: Heads, server: Heads, calls: int, size: int) -> 
         client.lines.clear()
         server.lines.clear()
         text = json.dumps({"text": f"{number}" + _text(size)}).encode()
-        at.client.write(b'{"jsonrpc":"2.0","id":%d,"method":"tools/call","params":{"name":"t","arguments":%b}}' % (number, text))
+        at.client.write(
+            b'{"jsonrpc":"2.0","id":%d,"method":"tools/call","params":{"name":"t","arguments":%b}}' % (number, text)
+        )
         server.until(1, b"tools/call")
         at.server.write(b'{"jsonrpc":"2.0","id":%d,"result":{"content":[],"structuredContent":%b}}' % (number, text))
         client.until(1, b"structuredContent")

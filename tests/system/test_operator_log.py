@@ -1,4 +1,5 @@
-"""What a daemon writes on stderr where that is no terminal: every line parses and names its server, and levels mean something."""
+"""What a daemon writes on stderr where that is no terminal: every line parses and names its server, and levels mean
+something."""
 
 from __future__ import annotations
 
@@ -15,7 +16,12 @@ from tests.openai_endpoint import Endpoint
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(240)]
 NOISY = str(Path(__file__).parent / "programs" / "noisy.py")
-MODELS = {"refused": "openai/status-401", "unknown": "openai/status-404", "dead": "openai/normal", "fine": "openai/normal"}
+MODELS = {
+    "refused": "openai/status-401",
+    "unknown": "openai/status-404",
+    "dead": "openai/normal",
+    "fine": "openai/normal",
+}
 
 
 def write(folder: Path, policy: dict[str, Any], servers: dict[str, Any], **more: Any) -> str:
@@ -66,8 +72,14 @@ def test_what_keeps_a_daemon_from_starting_parses_too(tmp_path: Path) -> None:
 async def test_an_operators_mistake_is_an_error_and_what_is_not_answered_a_warning(tmp_path: Path) -> None:
     with Endpoint() as endpoint:
         urls = {"dead": "http://127.0.0.1:9/v1"}
-        models = [{"name": name, "model": model, "api_base": urls.get(name, endpoint.url), "api_key_env": "A_KEY"} for name, model in MODELS.items()]
-        rules = [{"name": name, "match": {"kind": "sampling", "server": name}, "effect": "allow", "with": {"models": [name]}} for name in MODELS]
+        models = [
+            {"name": name, "model": model, "api_base": urls.get(name, endpoint.url), "api_key_env": "A_KEY"}
+            for name, model in MODELS.items()
+        ]
+        rules = [
+            {"name": name, "match": {"kind": "sampling", "server": name}, "effect": "allow", "with": {"models": [name]}}
+            for name in MODELS
+        ]
         rules[-1]["limits"] = ["once"]
         limits = {"once": {"requests": 1, "per": "process"}}
         command, *arguments = asking("legacy+modern")
@@ -78,7 +90,11 @@ async def test_an_operators_mistake_is_an_error_and_what_is_not_answered_a_warni
                 async with client(gate, f"/servers/{name}/mcp") as c:
                     await c.call("modern", **ASK_SAMPLE)
             assert 0 == await gate.end()
-    decided = [(event["server"], event["level"], event["reason"]) for event in events(gate) if event["event"] == "request.decided"]
+    decided = [
+        (event["server"], event["level"], event["reason"])
+        for event in events(gate)
+        if event["event"] == "request.decided"
+    ]
     assert [
         ("refused", "error", "model"),
         ("unknown", "error", "model"),

@@ -1,4 +1,5 @@
-"""A person looks at a model's answer for longer than the client waits: the call is put off and comes back, and no model is asked twice."""
+"""A person looks at a model's answer for longer than the client waits: the call is put off and comes back, and no model
+is asked twice."""
 
 from __future__ import annotations
 
@@ -40,9 +41,16 @@ TWO: Final = POLICY.replace("kind: sampling}", "kind: sampling, text: hello}").r
 
 
 @asynccontextmanager
-async def room(folder: Path, policy: str = POLICY, eras: str = "modern", **wanted: Any) -> AsyncIterator[tuple[Gate, Client, People]]:
-    """A daemon before a server (of 2026-07-28 if nothing else is said), a client that comes back only when it is told to, and a person."""
-    async with daemon(folder, eras, policy=policy, **{"patience": PATIENCE, **wanted}) as gate, client(gate) as c, people(gate) as person:
+async def room(
+    folder: Path, policy: str = POLICY, eras: str = "modern", **wanted: Any
+) -> AsyncIterator[tuple[Gate, Client, People]]:
+    """A daemon before a server (of 2026-07-28 if nothing else is said), a client that comes back only when it is told
+    to, and a person."""
+    async with (
+        daemon(folder, eras, policy=policy, **{"patience": PATIENCE, **wanted}) as gate,
+        client(gate) as c,
+        people(gate) as person,
+    ):
         await warm(c, person)
         yield gate, c, person
 
@@ -76,14 +84,22 @@ async def put_off(c: Client, id: int = 1, state: str | None = None, arguments: A
 async def models_asked(gate: Gate) -> int:
     """How many calls of models the daemon has counted."""
     metrics = (await admin(gate, "/metrics"))[1]
-    return sum(int(float(line.split()[-1])) for line in metrics.splitlines() if line.startswith("samplegate_model_calls_total{"))
+    return sum(
+        int(float(line.split()[-1]))
+        for line in metrics.splitlines()
+        if line.startswith("samplegate_model_calls_total{")
+    )
 
 
 def text_of(answer: dict[str, Any]) -> str:
     """The text that the server was sent."""
     assert "result" in answer, answer
     assert not answer["result"].get("isError"), answer
-    text: str = answer["result"]["structuredContent"]["result"]["content"]["text"] if "structuredContent" in answer["result"] else str(answer)
+    text: str = (
+        answer["result"]["structuredContent"]["result"]["content"]["text"]
+        if "structuredContent" in answer["result"]
+        else str(answer)
+    )
     return text
 
 
@@ -103,7 +119,9 @@ def log(folder: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in logfile(folder).read_text().splitlines()]
 
 
-async def test_an_answer_approved_after_the_clients_patience_reaches_the_server_and_the_model_is_asked_once(tmp_path: Path) -> None:
+async def test_an_answer_approved_after_the_clients_patience_reaches_the_server_and_the_model_is_asked_once(
+    tmp_path: Path,
+) -> None:
     async with room(tmp_path) as (gate, c, person):
         state = await put_off(c)
         state = await put_off(c, 2, state)
@@ -112,7 +130,9 @@ async def test_an_answer_approved_after_the_clients_patience_reaches_the_server_
         assert ("approved", 1) == ((await only(person))["state"], await models_asked(gate))
 
 
-async def test_a_verdict_that_comes_while_no_call_waits_is_released_at_the_clients_next_try_whatever_late_verdict_says(tmp_path: Path) -> None:
+async def test_a_verdict_that_comes_while_no_call_waits_is_released_at_the_clients_next_try_whatever_late_verdict_says(
+    tmp_path: Path,
+) -> None:
     async with room(tmp_path) as (gate, c, person):
         state = await put_off(c)
         await person.decide(verdict="approve")
@@ -200,7 +220,11 @@ async def test_a_state_of_one_caller_opens_nothing_for_another(tmp_path: Path) -
     (tmp_path / "settings.yaml").write_text(json.dumps({**told, "callers": {"tokens": callers}}))
     async with serving(tmp_path, *arguments, "--", *asking("modern")) as gate:
         await gate.said("reviews on")
-        async with client(gate, token=tokens["ann"]) as ann, client(gate, token=tokens["bob"]) as bob, people(gate) as person:
+        async with (
+            client(gate, token=tokens["ann"]) as ann,
+            client(gate, token=tokens["bob"]) as bob,
+            people(gate) as person,
+        ):
             await warm(ann, person)
             state = await put_off(ann)
             assert -32602 == (await retry(bob, 2, state))["error"]["code"]
@@ -213,7 +237,10 @@ async def test_a_state_of_one_caller_opens_nothing_for_another(tmp_path: Path) -
     ("rule", "said"),
     [
         ("{name: looked at, match: {kind: sampling}, effect: deny}", "denied"),
-        ("{name: looked at, match: {kind: sampling}, effect: allow, review_answer: ops, with: {max_tokens: 3}}", "not answered in time"),
+        (
+            "{name: looked at, match: {kind: sampling}, effect: allow, review_answer: ops, with: {max_tokens: 3}}",
+            "not answered in time",
+        ),
     ],
     ids=["denied", "asked otherwise"],
 )
@@ -221,7 +248,11 @@ async def test_a_reload_between_two_tries_counts_and_pays_no_model_again(tmp_pat
     async with room(tmp_path) as (gate, c, _):
         state = await put_off(c)
         lines = POLICY.splitlines()
-        changed = "\n".join(f"  - {rule}" if line.startswith("  - {name: looked at") else line for line in lines if not line.startswith("limits"))
+        changed = "\n".join(
+            f"  - {rule}" if line.startswith("  - {name: looked at") else line
+            for line in lines
+            if not line.startswith("limits")
+        )
         (tmp_path / "policy.yaml").write_text(changed.replace("TIMEOUT", "15m").replace("PATIENCE", PATIENCE))
         gate.process.send_signal(signal.SIGHUP)
         await gate.said("reload.taken")
@@ -242,13 +273,17 @@ async def test_the_log_has_what_was_spent_at_once_and_what_came_of_it_later_as_o
     assert "attempts" not in last
     assert (first["decision_id"], first["review"]) == (last["decision_id"], last["review"])
     line = [sys.executable, "-m", "samplegate", "report", "--json", "--log", str(logfile(tmp_path))]
-    done = await asyncio.to_thread(subprocess.run, line, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
+    done = await asyncio.to_thread(
+        subprocess.run, line, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False
+    )
     (server,) = json.loads(done.stdout)["servers"].values()
     assert {"requests": 1, "outcomes": {"answered": 1}}.items() <= server["kinds"]["sampling"].items()
 
 
 @pytest.mark.parametrize(("front", "back"), [("legacy", "modern"), ("modern", "legacy"), ("legacy", "legacy")])
-async def test_between_other_pairs_a_call_waits_once_and_a_later_verdict_answers_the_next(tmp_path: Path, front: str, back: str) -> None:
+async def test_between_other_pairs_a_call_waits_once_and_a_later_verdict_answers_the_next(
+    tmp_path: Path, front: str, back: str
+) -> None:
     """Where client and server do not both speak 2026-07-28 nothing is put off."""
     async with room(tmp_path, LENIENT, back) as (gate, c, person):
         if front == "legacy":
@@ -264,5 +299,8 @@ def test_check_says_how_long_the_reviewer_of_an_answer_has_in_each_pair(tmp_path
     (tmp_path / "answers.yaml").write_text("cases: [{answer: x}]")
     line = [sys.executable, "-m", "samplegate", "check", "policy.yaml"]
     done = subprocess.run(line, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
-    words = "reviewer ops has 3s to check the answer, less the time the model took, or 30s where client and server both speak 2026-07-28"
+    words = (
+        "reviewer ops has 3s to check the answer, less the time the model took, or 30s where client and server both"
+        " speak 2026-07-28"
+    )
     assert words in done.stdout

@@ -1,4 +1,5 @@
-"""The protocol version that the gate speaks to a server: set for each server, or learned from a call that failed because the server pushed."""
+"""The protocol version that the gate speaks to a server: set for each server, or learned from a call that failed
+because the server pushed."""
 
 from __future__ import annotations
 
@@ -16,7 +17,9 @@ from tests.daemon.gate import Client, client, serving
 SERVER: Final = str(Path(__file__).parent / "programs" / "pushing.py")
 PROXY: Final = Path(__file__).parents[2] / "proxy"
 META: Final = "io.modelcontextprotocol/"
-ANSWERS: Final = "version: 1\nrules:\n  - {name: canned, match: {kind: sampling}, effect: answer, content: from the policy}\n"
+ANSWERS: Final = (
+    "version: 1\nrules:\n  - {name: canned, match: {kind: sampling}, effect: answer, content: from the policy}\n"
+)
 FORWARDS: Final = "version: 1\nrules:\n  - {name: client, match: {kind: sampling}, effect: forward}\n"
 CAPABLE: Final[dict[str, Any]] = {"sampling": {}}
 WARNING: Final = "protocol.learned"
@@ -25,7 +28,10 @@ pytestmark = pytest.mark.timeout(120)
 
 
 def modern(id: int, method: str, capabilities: dict[str, Any] | None = None, **params: Any) -> dict[str, Any]:
-    own = {f"{META}protocolVersion": "2026-07-28", f"{META}clientCapabilities": CAPABLE if capabilities is None else capabilities}
+    own = {
+        f"{META}protocolVersion": "2026-07-28",
+        f"{META}clientCapabilities": CAPABLE if capabilities is None else capabilities,
+    }
     return {"jsonrpc": "2.0", "id": id, "method": method, "params": {**params, "_meta": own}}
 
 
@@ -33,13 +39,17 @@ def legacy(id: int, method: str, **params: Any) -> dict[str, Any]:
     return {"jsonrpc": "2.0", "id": id, "method": method, "params": params}
 
 
-INITIALIZE: Final = legacy(90, "initialize", protocolVersion="2025-11-25", capabilities=CAPABLE, clientInfo={"name": "c", "version": "1"})
+INITIALIZE: Final = legacy(
+    90, "initialize", protocolVersion="2025-11-25", capabilities=CAPABLE, clientInfo={"name": "c", "version": "1"}
+)
 
 
 class Run:
     """One `samplegate run` after another before the same server; ``said`` is the standard error of the last."""
 
-    def __init__(self, folder: Path, sign: str, policy: str = ANSWERS, options: tuple[str, ...] = (), state: bool = True) -> None:
+    def __init__(
+        self, folder: Path, sign: str, policy: str = ANSWERS, options: tuple[str, ...] = (), state: bool = True
+    ) -> None:
         self.seen = folder / "seen.jsonl"
         self.said = ""
         self._sign, self._folder, self._state = sign, folder, state
@@ -47,12 +57,27 @@ class Run:
         self._options = (*options, *(("--state", str(folder / "state")) if state else ()))
 
     def __call__(self, *requests: dict[str, Any], sign: str | None = None) -> list[dict[str, Any]]:
-        """The answers of a client that waits for each before its next request, and answers what it is asked as a person would."""
-        words = [sys.executable, "-m", "samplegate", "run", "--policy", "policy.yaml", "--decision-log", "none", *self._options]
+        """The answers of a client that waits for each before its next request, and answers what it is asked as a person
+        would."""
+        words = [
+            sys.executable,
+            "-m",
+            "samplegate",
+            "run",
+            "--policy",
+            "policy.yaml",
+            "--decision-log",
+            "none",
+            *self._options,
+        ]
         words += ["--", sys.executable, SERVER, sign or self._sign, str(self.seen)]
-        environment = {"PYTHONPATH": str(PROXY), "PATH": os.environ["PATH"]} | ({"HOME": str(self._folder)} if self._state else {})
+        environment = {"PYTHONPATH": str(PROXY), "PATH": os.environ["PATH"]} | (
+            {"HOME": str(self._folder)} if self._state else {}
+        )
         pipe = subprocess.PIPE
-        with subprocess.Popen(words, stdin=pipe, stdout=pipe, stderr=pipe, cwd=self._folder, env=environment) as process:
+        with subprocess.Popen(
+            words, stdin=pipe, stdout=pipe, stderr=pipe, cwd=self._folder, env=environment
+        ) as process:
             try:
                 answers = [self._ask(process, request) for request in requests]
                 _, said = process.communicate(timeout=30)
@@ -71,8 +96,14 @@ class Run:
             if frame.get("id") == request["id"] and "method" not in frame:
                 return frame
             if frame.get("method") == "sampling/createMessage":
-                result = {"role": "assistant", "content": {"type": "text", "text": "from the client"}, "model": "person"}
-                process.stdin.write(json.dumps({"jsonrpc": "2.0", "id": frame["id"], "result": result}).encode() + b"\n")
+                result = {
+                    "role": "assistant",
+                    "content": {"type": "text", "text": "from the client"},
+                    "model": "person",
+                }
+                process.stdin.write(
+                    json.dumps({"jsonrpc": "2.0", "id": frame["id"], "result": result}).encode() + b"\n"
+                )
                 process.stdin.flush()
         raise AssertionError(f"the gate ended: {process.communicate()[1].decode()}")
 
@@ -81,7 +112,9 @@ class Run:
         frames = [json.loads(line) for line in self.seen.read_text().splitlines()] if self.seen.exists() else []
         self.seen.unlink(missing_ok=True)
         asked = [frame for frame in frames if "method" in frame and "id" in frame]
-        return [frame["method"] + "+" * (f"{META}protocolVersion" in frame["params"].get("_meta", {})) for frame in asked]
+        return [
+            frame["method"] + "+" * (f"{META}protocolVersion" in frame["params"].get("_meta", {})) for frame in asked
+        ]
 
 
 def call(id: int, tool: str, capabilities: dict[str, Any] | None = None) -> dict[str, Any]:
@@ -96,7 +129,8 @@ def text(answer: dict[str, Any]) -> str:
 DISCOVER: Final = modern(80, "server/discover")
 
 
-# -- the setting ----------------------------------------------------------------------------------------------------------------------------
+# -- the setting
+# ----------------------------------------------------------------------------------------------------------------------
 
 
 def test_with_legacy_a_client_that_can_fall_back_does_so_and_nothing_is_bridged(tmp_path: Path) -> None:
@@ -141,7 +175,9 @@ def test_with_modern_the_gate_never_falls_back(tmp_path: Path) -> None:
 
 def test_with_modern_a_legacy_client_has_a_server_of_2026_07_28_behind_the_bridge(tmp_path: Path) -> None:
     run = Run(tmp_path, "error", FORWARDS, ("--protocol", "modern"))
-    begun, asked, pushed = run(INITIALIZE, *(legacy(n, "tools/call", name=tool, arguments={}) for n, tool in enumerate(("round", "push"))))
+    begun, asked, pushed = run(
+        INITIALIZE, *(legacy(n, "tools/call", name=tool, arguments={}) for n, tool in enumerate(("round", "push")))
+    )
     assert "2025-11-25" == begun["result"]["protocolVersion"]
     assert "from the client after a round" == text(asked)
     assert -32600 == pushed["error"]["code"]
@@ -149,7 +185,8 @@ def test_with_modern_a_legacy_client_has_a_server_of_2026_07_28_behind_the_bridg
     assert WARNING not in run.said
 
 
-# -- what auto learns -----------------------------------------------------------------------------------------------------------------------
+# -- what auto learns
+# ----------------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("sign", ["error", "result"])
@@ -175,10 +212,23 @@ def test_a_pushed_request_on_the_wire_is_learned_from(tmp_path: Path) -> None:
     frame = json.dumps(call(2, "push", {}))
     words = [sys.executable, "-c", f"import subprocess, sys, time; print({frame!r}, flush=True); sys.stdin.read()"]
     with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as held:
-        gate = [sys.executable, "-m", "samplegate", "run", "--policy", "policy.yaml", "--decision-log", "none", "--state", str(tmp_path / "state")]
+        gate = [
+            sys.executable,
+            "-m",
+            "samplegate",
+            "run",
+            "--policy",
+            "policy.yaml",
+            "--decision-log",
+            "none",
+            "--state",
+            str(tmp_path / "state"),
+        ]
         gate += ["--", sys.executable, SERVER, "request", str(run.seen)]
         environment = {**os.environ, "PYTHONPATH": str(PROXY)}
-        with subprocess.Popen(gate, stdin=held.stdout, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, cwd=tmp_path, env=environment) as process:
+        with subprocess.Popen(
+            gate, stdin=held.stdout, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, cwd=tmp_path, env=environment
+        ) as process:
             assert process.stderr is not None
             assert any(WARNING in line.decode() for line in process.stderr)
             process.kill()
@@ -204,7 +254,9 @@ def test_what_was_not_declared_to_the_server_teaches_nothing(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("extension", ["tasks", "ui"])
-def test_a_client_that_declared_the_tasks_or_the_ui_extension_is_never_downgraded(tmp_path: Path, extension: str) -> None:
+def test_a_client_that_declared_the_tasks_or_the_ui_extension_is_never_downgraded(
+    tmp_path: Path, extension: str
+) -> None:
     run = Run(tmp_path, "error")
     run(call(1, "push"))
     run.at_server()
@@ -218,10 +270,14 @@ def test_a_client_that_declared_the_tasks_or_the_ui_extension_is_never_downgrade
 
 @pytest.mark.parametrize("tool", ["round", "task"])
 @pytest.mark.parametrize("order", ["asked first", "pushed first", "asked in another connection"])
-def test_a_server_that_ever_returned_a_round_or_a_task_is_never_downgraded(tmp_path: Path, tool: str, order: str) -> None:
+def test_a_server_that_ever_returned_a_round_or_a_task_is_never_downgraded(
+    tmp_path: Path, tool: str, order: str
+) -> None:
     run = Run(tmp_path, "error")
     calls = [call(1, tool), call(2, "push")]
-    for connection in [calls] if order == "asked first" else [calls[::-1]] if order == "pushed first" else [[one] for one in calls]:
+    for connection in (
+        [calls] if order == "asked first" else [calls[::-1]] if order == "pushed first" else [[one] for one in calls]
+    ):
         run(*connection)
     run.at_server()
     run(call(1, "plain"))
@@ -294,17 +350,37 @@ LOST = "refused: the server made a task of the call, which was not offered to it
 @pytest.mark.parametrize(
     ("sign", "requests", "answer", "at_server"),
     [
-        ("error", [DISCOVER, call(1, "round")], "from the policy after a round", ["server/discover+", "tools/call+", "tools/call+"]),
-        ("error", [call(1, "round", {})], "from the policy after a round", ["server/discover+", "tools/call+", "tools/call+"]),
+        (
+            "error",
+            [DISCOVER, call(1, "round")],
+            "from the policy after a round",
+            ["server/discover+", "tools/call+", "tools/call+"],
+        ),
+        (
+            "error",
+            [call(1, "round", {})],
+            "from the policy after a round",
+            ["server/discover+", "tools/call+", "tools/call+"],
+        ),
         ("error", [INITIALIZE, ASKS], "from the policy", ["initialize", "tools/call"]),
         ("error", [call(1, "task")], LOST, ["server/discover+", "tools/call+"]),
         ("error", [INITIALIZE, MAKES], "t1", ["initialize", "tools/call"]),
         ("old", [call(1, "round", {})], "from the policy", ["server/discover+", "initialize", "tools/call"]),
         ("old", [INITIALIZE, ASKS], "from the policy", ["initialize", "tools/call"]),
         ("old", [INITIALIZE, MAKES], "t1", ["initialize", "tools/call"]),
-        ("new", [call(1, "round")], "from the policy after a round", ["server/discover+", "tools/call+", "tools/call+"]),
+        (
+            "new",
+            [call(1, "round")],
+            "from the policy after a round",
+            ["server/discover+", "tools/call+", "tools/call+"],
+        ),
         ("new", [call(1, "task")], LOST, ["server/discover+", "tools/call+"]),
-        ("new", [INITIALIZE, ASKS], "from the policy after a round", ["initialize", "server/discover+", "tools/call+", "tools/call+"]),
+        (
+            "new",
+            [INITIALIZE, ASKS],
+            "from the policy after a round",
+            ["initialize", "server/discover+", "tools/call+", "tools/call+"],
+        ),
     ],
 )
 def test_servers_that_use_rounds_or_tasks_are_spoken_to_as_in_0_1_0(
@@ -318,7 +394,8 @@ def test_servers_that_use_rounds_or_tasks_are_spoken_to_as_in_0_1_0(
         assert WARNING not in run.said
 
 
-# -- the daemon -----------------------------------------------------------------------------------------------------------------------------
+# -- the daemon
+# ----------------------------------------------------------------------------------------------------------------------
 
 
 def settings(folder: Path, policy: str, **server: Any) -> str:
@@ -335,7 +412,10 @@ async def push(c: Client, id: int = 1) -> dict[str, Any]:
 @pytest.mark.anyio
 async def test_the_daemon_learns_for_the_next_connection_of_each_client(tmp_path: Path) -> None:
     extended = {**CAPABLE, "extensions": {f"{META}tasks": {}}}
-    async with serving(tmp_path, "--settings", settings(tmp_path, FORWARDS)) as gate, client(gate, capabilities=CAPABLE) as c:
+    async with (
+        serving(tmp_path, "--settings", settings(tmp_path, FORWARDS)) as gate,
+        client(gate, capabilities=CAPABLE) as c,
+    ):
         assert ["2026-07-28"] == (await c.modern("server/discover"))["result"]["supportedVersions"]
         assert [-32600, -32600] == [(await push(c, id))["error"]["code"] for id in (1, 2)]
         line = await gate.said(WARNING)
@@ -351,7 +431,10 @@ async def test_the_daemon_learns_for_the_next_connection_of_each_client(tmp_path
 
 @pytest.mark.anyio
 async def test_the_daemon_bridges_a_pinned_client_to_a_server_that_is_set_to_legacy(tmp_path: Path) -> None:
-    async with serving(tmp_path, "--settings", settings(tmp_path, ANSWERS, protocol="legacy")) as gate, client(gate) as c:
+    async with (
+        serving(tmp_path, "--settings", settings(tmp_path, ANSWERS, protocol="legacy")) as gate,
+        client(gate) as c,
+    ):
         assert "from the policy" == text(await push(c))
         assert -32601 == (await c.modern("server/discover"))["error"]["code"]
         await c.begin()
@@ -369,7 +452,24 @@ async def test_a_server_that_all_callers_share_is_shared_by_none_in_the_legacy_v
 
 
 def test_a_protocol_without_a_server_on_the_command_line_is_an_error(tmp_path: Path) -> None:
-    words = [sys.executable, "-m", "samplegate", "serve", "--protocol", "legacy", "--settings", settings(tmp_path, ANSWERS)]
-    done = subprocess.run(words, cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(PROXY)}, capture_output=True, text=True, timeout=60, check=False)
+    words = [
+        sys.executable,
+        "-m",
+        "samplegate",
+        "serve",
+        "--protocol",
+        "legacy",
+        "--settings",
+        settings(tmp_path, ANSWERS),
+    ]
+    done = subprocess.run(
+        words,
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(PROXY)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
     assert 2 == done.returncode
     assert "--protocol: applies to a server of the command line, and there is none" in done.stderr

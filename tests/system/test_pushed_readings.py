@@ -1,7 +1,8 @@
-"""What a server asks of its client, and what the client answers, in every spelling that parsers read differently: both directions, both eras.
+"""What a server asks of its client, and what the client answers, in every spelling that parsers read differently: both
+directions, both eras.
 
-In the legacy eras the server pushes a request and the client answers it; in 2026-07-28 the same params and results are entries of an input round.
-What the gate passes on is read alike by all parsers; a parser may also refuse it.
+In the legacy eras the server pushes a request and the client answers it; in 2026-07-28 the same params and results are
+entries of an input round. What the gate passes on is read alike by all parsers; a parser may also refuse it.
 """
 
 from __future__ import annotations
@@ -18,7 +19,9 @@ from tests.system.both_ends import Gate, gate, modern
 from tests.system.readers import Kind, Read, by_folding, by_pydantic, typescript
 from tests.system.test_readings import DIFFERS, MARKS, compared
 
-POLICY: Final = "version: 1\nrules:\n  - {name: urls, match: {mode: url}, effect: forward}\n  - {name: all, effect: forward}\n"
+POLICY: Final = (
+    "version: 1\nrules:\n  - {name: urls, match: {mode: url}, effect: forward}\n  - {name: all, effect: forward}\n"
+)
 TEXT: Final = '{"role":"user","content":{"type":"text","text":"a"}}'
 OTHER: Final = '{"role":"user","content":{"type":"text","text":"b"}}'
 SCHEMA: Final = '{"type":"object","properties":{"confirm":{"type":"boolean"}}}'
@@ -204,8 +207,9 @@ answer.id | "id":<id>,"Id":1,"result":<done> | refused | none | = | - | - | anot
 answer.id | "id":<id>,"id":1,"result":<done> | dropped | none | = | = | = | =
 answer.id | "i\u0064":<id>,"result":<done> | refused | none | = | = | = | =
 answer.id | "id":[<id>],"result":<done> | dropped | none | - | - | - | =
-"""
-"""Member | spelling | what the gate does, legacy | and modern | pydantic | the TypeScript SDK 1.x | 2.x | a parser that folds and converts."""
+"""  # noqa: E501
+"""Member | spelling | what the gate does, legacy | and modern | pydantic | the TypeScript SDK 1.x | 2.x | a parser that
+folds and converts."""
 
 
 def filled(member: str, spelling: str) -> tuple[str, str]:
@@ -224,7 +228,9 @@ def asked(member: str, spelling: str, *, id: str = '"p"') -> bytes:
     if of in METHODS:
         return f'{{"jsonrpc":"2.0","id":{id},"method":"{METHODS[of]}","params":{{{text}}}}}'.encode()
     method, params = '"method":"elicitation/create"', '"params":' + PARAMS
-    rest = {"push.method": [f'"id":{id}', params], "push.params": [f'"id":{id}', method], "push.id": [method, params]}[member]
+    rest = {"push.method": [f'"id":{id}', params], "push.params": [f'"id":{id}', method], "push.id": [method, params]}[
+        member
+    ]
     return f'{{"jsonrpc":"2.0",{",".join([text, *rest])}}}'.encode()
 
 
@@ -250,7 +256,8 @@ def answer(member: str, spelling: str, id: str) -> bytes:
 
 
 FENCES: Final = 5
-"""Requests that are answered before nothing is taken to have come of another: rounds run side by side, so that one may overtake another."""
+"""Requests that are answered before nothing is taken to have come of another: rounds run side by side, so that one may
+overtake another."""
 
 
 class Legacy:
@@ -287,13 +294,19 @@ class Legacy:
             self.both.server.write(b'{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":"p"}}')
             self.settled()
             return "dropped"
-        return "passed" if [content(line)] == [content(one) for one in got] else "refused" if is_refusal(got) else "other"
+        return (
+            "passed" if [content(line)] == [content(one) for one in got] else "refused" if is_refusal(got) else "other"
+        )
 
     def settled(self) -> tuple[list[bytes], list[bytes]]:
         """What came to the client and to the server, until a further request of the server's has been answered."""
         self.fences += 1
         mark = f"fence{self.fences}f".encode()
-        self.both.server.write(asked("form.requestedSchema", FORM["requestedSchema"], id=f'"{mark.decode()}"').replace(b'"m"', b'"%s"' % mark))
+        self.both.server.write(
+            asked("form.requestedSchema", FORM["requestedSchema"], id=f'"{mark.decode()}"').replace(
+                b'"m"', b'"%s"' % mark
+            )
+        )
         passed: list[bytes] = []
         while mark not in (line := self.both.client.read()):
             passed.append(line)
@@ -340,7 +353,9 @@ class Modern:
             while b'"fence"' not in (line := self.both.server.read()):
                 seen.append(line)
             for one in (*seen, line):
-                self.both.server.write(b'{"jsonrpc":"2.0","id":%s,"result":{"resultType":"complete","content":[]}}' % sent(one).encode())
+                self.both.server.write(
+                    b'{"jsonrpc":"2.0","id":%s,"result":{"resultType":"complete","content":[]}}' % sent(one).encode()
+                )
             self.until(self.calls)
             said, got, self.heard = said + self.heard, got + seen, []
             if said or got:
@@ -413,7 +428,10 @@ def is_refusal(lines: list[bytes]) -> bool:
 
 @pytest.fixture(scope="module")
 def sides(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sides]:
-    with gate(tmp_path_factory.mktemp("legacy"), POLICY) as legacy, gate(tmp_path_factory.mktemp("modern"), POLICY) as modern:
+    with (
+        gate(tmp_path_factory.mktemp("legacy"), POLICY) as legacy,
+        gate(tmp_path_factory.mktemp("modern"), POLICY) as modern,
+    ):
         yield {"legacy": Legacy(legacy), "modern": Modern(modern)}
 
 
@@ -437,7 +455,9 @@ ROWS: Final = [line for line in TABLE.strip().split("\n") if line]
 
 
 @pytest.mark.parametrize("expected", ROWS)
-def test_each_spelling_is_treated_and_read_as_the_table_says(sides: Sides, readers: dict[str, Read], expected: str) -> None:
+def test_each_spelling_is_treated_and_read_as_the_table_says(
+    sides: Sides, readers: dict[str, Read], expected: str
+) -> None:
     member, spelling, *_ = expected.split(" | ")
     done = [treated(sides, era, member, spelling) for era in ("legacy", "modern")]
     assert expected == " | ".join([member, spelling, *done, *readings(readers, member, spelling)])
@@ -498,15 +518,28 @@ def spelled(draw: st.DrawFn) -> tuple[str, str]:
         base = NAMES[member]
         snake = "".join("_" + letter.lower() if letter.isupper() else letter for letter in base)
         odd = base.replace("i", "\u0131").replace("s", "\u017f").replace("k", "\u212a")
-        forms = (base, base, base.upper(), base.capitalize(), snake, odd, f"\\u{ord(base[0]):04x}{base[1:]}", base + "\\u0000")
+        forms = (
+            base,
+            base,
+            base.upper(),
+            base.capitalize(),
+            snake,
+            odd,
+            f"\\u{ord(base[0]):04x}{base[1:]}",
+            base + "\\u0000",
+        )
         return draw(st.sampled_from(forms))
 
     return member, ",".join(f'"{name()}":{draw(st.sampled_from(MORE))}' for _ in range(draw(st.integers(1, 3))))
 
 
 @pytest.mark.timeout(240)
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@settings(
+    max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+)
 @given(case=spelled(), era=st.sampled_from(("legacy", "modern")))
-def test_what_passes_is_read_alike_whatever_the_spelling(sides: Sides, readers: dict[str, Read], case: tuple[str, str], era: str) -> None:
+def test_what_passes_is_read_alike_whatever_the_spelling(
+    sides: Sides, readers: dict[str, Read], case: tuple[str, str], era: str
+) -> None:
     if treated(sides, era, *case) == "passed":
         assert DIFFERS not in readings(readers, *case), case

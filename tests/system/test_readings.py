@@ -1,4 +1,5 @@
-"""Every member that decides, in every spelling that parsers read differently: what the gate does with it, and how other parsers read it.
+"""Every member that decides, in every spelling that parsers read differently: what the gate does with it, and how other
+parsers read it.
 
 What the gate passes on is read alike by all of them; a parser may also refuse it.
 """
@@ -158,11 +159,20 @@ _meta | "io.modelcontextprotocol/ClientCapabilities":{"sampling":{}} | refused |
 _meta | "io.modelcontextprotocol\/protocol_version":"2026-07-28" | refused | refused | = | = | = | =
 _meta | "com.example/a":1,"com.example/A":2 | refused | refused | = | = | = | =
 _meta | "com.example/x":NaN | passed | passed | = | - | - | =
-"""
-"""Member | spelling | what the gate does, legacy | and modern | pydantic | the TypeScript SDK 1.x | 2.x | a parser that folds and converts."""
+"""  # noqa: E501
+"""Member | spelling | what the gate does, legacy | and modern | pydantic | the TypeScript SDK 1.x | 2.x | a parser that
+folds and converts."""
 
 
-MARKS: Final = {"<CR>": "\r", "<TAB>": "\t", "<LS>": "\u2028", "<NEL>": "\u0085", "<BOM>": "\ufeff", "<long s>": "\u017f", "<dotless i>": "\u0131"}
+MARKS: Final = {
+    "<CR>": "\r",
+    "<TAB>": "\t",
+    "<LS>": "\u2028",
+    "<NEL>": "\u0085",
+    "<BOM>": "\ufeff",
+    "<long s>": "\u017f",
+    "<dotless i>": "\u0131",
+}
 """Signs that the table names."""
 
 
@@ -171,7 +181,11 @@ def frame(member: str, spelling: str, era: str) -> tuple[str, bytes]:
     shape = {"jsonrpc": ASKS, "id": ASKS, "method": ASKS, "uri": READ, "_meta": IN_META, "code": FAILS}.get(member)
     if shape is None:
         shape = SAYS if member in ("resultType", "inputRequests", "result.requestState") else CALL
-    rest = {"jsonrpc": ',"id":1,"method":"tools/call"', "id": ',"jsonrpc":"2.0","method":"tools/call"', "method": ',"jsonrpc":"2.0","id":1'}
+    rest = {
+        "jsonrpc": ',"id":1,"method":"tools/call"',
+        "id": ',"jsonrpc":"2.0","method":"tools/call"',
+        "method": ',"jsonrpc":"2.0","id":1',
+    }
     for mark, sign in MARKS.items():
         spelling = spelling.replace(mark, sign)
     spelling += rest.get(member, "")
@@ -193,7 +207,13 @@ def treated(both: Gate, era: str, side: str, line: bytes) -> str:
         if passed == [line]:
             return "passed"
         said = [json.loads(one) for one in passed]
-        return "refused" if [(1, -32603)] == [(one["id"], one.get("error", {}).get("code")) for one in said] else "dropped" if not said else "other"
+        return (
+            "refused"
+            if [(1, -32603)] == [(one["id"], one.get("error", {}).get("code")) for one in said]
+            else "dropped"
+            if not said
+            else "other"
+        )
     both.says("server", b'{"jsonrpc":"2.0","id":1,"result":{"resultType":"complete"}}')
     both.says("server", b'{"jsonrpc":"2.0","id":"1","result":{"resultType":"complete"}}')
     if passed:
@@ -203,7 +223,10 @@ def treated(both: Gate, era: str, side: str, line: bytes) -> str:
 
 @pytest.fixture(scope="module")
 def gates(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Gate]]:
-    with gate(tmp_path_factory.mktemp("legacy"), POLICY) as legacy, gate(tmp_path_factory.mktemp("modern"), POLICY) as modern:
+    with (
+        gate(tmp_path_factory.mktemp("legacy"), POLICY) as legacy,
+        gate(tmp_path_factory.mktemp("modern"), POLICY) as modern,
+    ):
         legacy.legacy()
         modern.modern()
         yield {"legacy": legacy, "modern": modern}
@@ -242,7 +265,9 @@ ROWS: Final = [line for line in TABLE.strip().split("\n") if line]
 
 
 @pytest.mark.parametrize("expected", ROWS)
-def test_each_spelling_is_treated_and_read_as_the_table_says(gates: dict[str, Gate], readers: dict[str, Read], expected: str) -> None:
+def test_each_spelling_is_treated_and_read_as_the_table_says(
+    gates: dict[str, Gate], readers: dict[str, Read], expected: str
+) -> None:
     member, spelling, *_ = expected.split(" | ")
     assert expected == row(gates, readers, member, spelling)
 
@@ -268,14 +293,53 @@ NAMES: Final = (
     "method",
     "jsonrpc",
 )
-VALUES: Final = ('"t"', '"1"', "1", "1.0", "true", "null", '"-32042"', "-32042", "-3.2042e4", "NaN", "[]", "{}", '{"k":{}}', '"input_required"')
-SPELLINGS: Final = (*VALUES, '"complete"', '"Input_Required"', '"a\\u0000b"', '"tools/call"', '"\\u0074"', '"\\ud83d"', '" t "', '"\u2028"')
+VALUES: Final = (
+    '"t"',
+    '"1"',
+    "1",
+    "1.0",
+    "true",
+    "null",
+    '"-32042"',
+    "-32042",
+    "-3.2042e4",
+    "NaN",
+    "[]",
+    "{}",
+    '{"k":{}}',
+    '"input_required"',
+)
+SPELLINGS: Final = (
+    *VALUES,
+    '"complete"',
+    '"Input_Required"',
+    '"a\\u0000b"',
+    '"tools/call"',
+    '"\\u0074"',
+    '"\\ud83d"',
+    '" t "',
+    '"\u2028"',
+)
 
 
 @st.composite
 def spelled(draw: st.DrawFn) -> tuple[str, str]:
     """A member, and one to three members that may be it, in some spelling."""
-    member = draw(st.sampled_from(("name", "uri", "arguments", "_meta", "inputResponses", "requestState", "resultType", "inputRequests", "code")))
+    member = draw(
+        st.sampled_from(
+            (
+                "name",
+                "uri",
+                "arguments",
+                "_meta",
+                "inputResponses",
+                "requestState",
+                "resultType",
+                "inputRequests",
+                "code",
+            )
+        )
+    )
 
     def name() -> str:
         base = draw(st.sampled_from(("progressToken", member) if member == "_meta" else (member, member, *NAMES)))
@@ -292,10 +356,18 @@ def spelled(draw: st.DrawFn) -> tuple[str, str]:
 
 
 @pytest.mark.timeout(240)
-@settings(max_examples=250, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@settings(
+    max_examples=250, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+)
 @given(case=spelled(), era=st.sampled_from(("legacy", "modern")))
-def test_what_passes_is_read_alike_whatever_the_spelling(gates: dict[str, Gate], readers: dict[str, Read], case: tuple[str, str], era: str) -> None:
+def test_what_passes_is_read_alike_whatever_the_spelling(
+    gates: dict[str, Gate], readers: dict[str, Read], case: tuple[str, str], era: str
+) -> None:
     side, line = frame(*case, era)
     if treated(gates[era], era, side, line) in ("passed", "blanked"):
         found = {name: compared(read(line, "other"), line) for name, read in readers.items()}
-        assert DIFFERS not in found.values(), (line, found, {name: read(line, "other") for name, read in readers.items()})
+        assert DIFFERS not in found.values(), (
+            line,
+            found,
+            {name: read(line, "other") for name, read in readers.items()},
+        )

@@ -23,9 +23,13 @@ async def status(url: str, method: str, target: str) -> int:
     reader, writer = await asyncio.open_connection(*host.split(":"))
     try:
         async with asyncio.timeout(BOUND):
-            head = f"{method} {target.replace('{host}', host)} HTTP/1.1\r\nhost: {host}\r\ncontent-type: application/json\r\n"
+            head = (
+                f"{method} {target.replace('{host}', host)} HTTP/1.1\r\nhost: {host}\r\ncontent-type:"
+                " application/json\r\n"
+            )
             writer.write(
-                f"{head}accept: application/json, text/event-stream\r\ncontent-length: {len(HELLO)}\r\nconnection: close\r\n\r\n{HELLO}".encode()
+                f"{head}accept: application/json, text/event-stream\r\ncontent-length: {len(HELLO)}\r\nconnection:"
+                f" close\r\n\r\n{HELLO}".encode()
             )
             return int((await reader.readline()).split()[1])
     finally:
@@ -51,4 +55,7 @@ async def test_a_path_has_one_spelling_and_the_target_no_other_host(tmp_path: Pa
             "ftp://{host}/servers/s/mcp",
         ):
             assert 400 == await status(gate.url, "POST", target), target
-        assert [200, 400, 400] == [await status(gate.admin, "GET", target) for target in ("/healthz", "/health%7a", "http://other.example/healthz")]
+        assert [200, 400, 400] == [
+            await status(gate.admin, "GET", target)
+            for target in ("/healthz", "/health%7a", "http://other.example/healthz")
+        ]

@@ -1,4 +1,5 @@
-"""What a reviewer sees of a sampling request at a real daemon: on the page, by the API, on the command line and in a webhook."""
+"""What a reviewer sees of a sampling request at a real daemon: on the page, by the API, on the command line and in a
+webhook."""
 
 from __future__ import annotations
 
@@ -32,7 +33,11 @@ rules:
 PARAMS: Final[dict[str, Any]] = {
     "messages": [{"role": "user", "content": {"type": "text", "text": "hi"}}],
     "maxTokens": 50,
-    "modelPreferences": {"hints": [{"name": "other"}, {"name": "<b>bold</b>"}], "costPriority": 0.25, "intelligencePriority": 0.75},
+    "modelPreferences": {
+        "hints": [{"name": "other"}, {"name": "<b>bold</b>"}],
+        "costPriority": 0.25,
+        "intelligencePriority": 0.75,
+    },
     "includeContext": "allServers",
     "metadata": {"ticket": "T-1", "api_key": SECRET},
 }
@@ -42,8 +47,12 @@ NOT_SENT: Final = "not sent to the model"
 
 async def page_of(gate: Gate, id: str) -> str:
     """The text of the review's page, for a person who signed in."""
-    async with aiohttp.ClientSession(cookie_jar=aiohttp.CookieJar(unsafe=True), timeout=aiohttp.ClientTimeout(total=BOUND)) as http:
-        async with http.post(f"{gate.reviews}/reviews/sign-in", data={"token": TOKEN}, headers={"origin": gate.reviews}) as signed_in:
+    async with aiohttp.ClientSession(
+        cookie_jar=aiohttp.CookieJar(unsafe=True), timeout=aiohttp.ClientTimeout(total=BOUND)
+    ) as http:
+        async with http.post(
+            f"{gate.reviews}/reviews/sign-in", data={"token": TOKEN}, headers={"origin": gate.reviews}
+        ) as signed_in:
             assert signed_in.status in (200, 303)
         async with http.get(f"{gate.reviews}/reviews/{id}") as page:
             return await page.text()
@@ -61,9 +70,15 @@ async def test_a_reviewer_sees_what_the_server_asked_beside_the_prompt_and_what_
             call = asyncio.ensure_future(c.call("modern", 1, **ASK))
             review = await person.pending()
             preferences, context, metadata = review["unsent"]
-            assert {"param": "modelPreferences", "value": PARAMS["modelPreferences"]} == {name: preferences[name] for name in ("param", "value")}
+            assert {"param": "modelPreferences", "value": PARAMS["modelPreferences"]} == {
+                name: preferences[name] for name in ("param", "value")
+            }
             assert "not sent to the model; the gate chose other: hint 'other' is its name" == preferences["effect"]
-            assert {"param": "includeContext", "value": "allServers", "effect": "not followed: the gate has no context to include"} == context
+            assert {
+                "param": "includeContext",
+                "value": "allServers",
+                "effect": "not followed: the gate has no context to include",
+            } == context
             assert {"param": "metadata", "value": PARAMS["metadata"], "effect": "not sent to the model"} == metadata
 
             page = await page_of(gate, review["id"])
@@ -81,10 +96,26 @@ async def test_a_reviewer_sees_what_the_server_asked_beside_the_prompt_and_what_
             ):
                 assert words in text, words
 
-            line = (sys.executable, "-m", "samplegate", "reviews", "show", review["id"], "--state", str(tmp_path / "state"))
+            line = (
+                sys.executable,
+                "-m",
+                "samplegate",
+                "reviews",
+                "show",
+                review["id"],
+                "--state",
+                str(tmp_path / "state"),
+            )
             shown = await asyncio.create_subprocess_exec(*line, stdout=asyncio.subprocess.PIPE)
             text = (await asyncio.wait_for(shown.communicate(), BOUND))[0].decode()
-            for words in ("modelPreferences (not sent", '"costPriority": 0.25', "includeContext (not followed", "allServers", "metadata (not", "T-1"):
+            for words in (
+                "modelPreferences (not sent",
+                '"costPriority": 0.25',
+                "includeContext (not followed",
+                "allServers",
+                "metadata (not",
+                "T-1",
+            ):
                 assert words in text, words
 
             async with asyncio.timeout(BOUND):
@@ -94,6 +125,10 @@ async def test_a_reviewer_sees_what_the_server_asked_beside_the_prompt_and_what_
             body = hook.seen[0].body.decode()
             assert SECRET not in body
             sent = {each["param"]: each["value"] for each in json.loads(body)["data"]["unsent"]}
-            assert (0.25, "allServers", "T-1") == (sent["modelPreferences"]["costPriority"], sent["includeContext"], sent["metadata"]["ticket"])
+            assert (0.25, "allServers", "T-1") == (
+                sent["modelPreferences"]["costPriority"],
+                sent["includeContext"],
+                sent["metadata"]["ticket"],
+            )
             assert (200, "rejected") == ((said := await person.say(review, verdict="reject"))[0], said[1]["state"])
             await asyncio.wait_for(call, BOUND)

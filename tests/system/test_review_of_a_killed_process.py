@@ -1,4 +1,5 @@
-"""A process is killed while a person is asked: the same request at another process joins that review at once, and there is only one."""
+"""A process is killed while a person is asked: the same request at another process joins that review at once, and there
+is only one."""
 
 from __future__ import annotations
 
@@ -16,7 +17,12 @@ pytestmark = [pytest.mark.anyio, pytest.mark.timeout(150)]
 
 async def test_the_same_request_joins_the_review_of_a_process_that_was_killed(tmp_path: Path) -> None:
     wanted = (*settings(tmp_path), "--", *asking("legacy+modern"))
-    async with serving(tmp_path, *wanted) as killed, serving(tmp_path, *wanted) as other, client(killed) as c, client(other) as d:
+    async with (
+        serving(tmp_path, *wanted) as killed,
+        serving(tmp_path, *wanted) as other,
+        client(killed) as c,
+        client(other) as d,
+    ):
         await killed.said("reviews on")
         await other.said("reviews on")
         async with people(other) as person:
@@ -30,7 +36,10 @@ async def test_the_same_request_joins_the_review_of_a_process_that_was_killed(tm
             await killed.process.wait()
             again = asyncio.ensure_future(d.call("legacy", 1, **ASK_FORM))
             async with asyncio.timeout(BOUND):
-                while len((await person.get(f"/reviews/{review['id']}/history"))["events"]) < 2 and len(await pending(person)) < 2:  # noqa: ASYNC110 - another process acts
+                while (  # noqa: ASYNC110 - another process acts
+                    len((await person.get(f"/reviews/{review['id']}/history"))["events"]) < 2
+                    and len(await pending(person)) < 2
+                ):
                     await asyncio.sleep(0.05)
             assert [review["id"]] == await pending(person)
             assert 200 == (await person.say(review, verdict="answer", action="accept", content={"confirm": True}))[0]

@@ -22,7 +22,9 @@ WHY: Final = "the policy"
 
 async def command(folder: Path, *arguments: str) -> tuple[int | None, str]:
     line = (sys.executable, "-m", "samplegate", "reviews", *arguments, "--state", str(folder / "state"))
-    process = await asyncio.create_subprocess_exec(*line, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT)
+    process = await asyncio.create_subprocess_exec(
+        *line, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT
+    )
     said = (await asyncio.wait_for(process.communicate(), BOUND))[0].decode()
     return process.returncode, said
 
@@ -36,7 +38,10 @@ async def reloaded(gate: Gate) -> None:
 @pytest.mark.parametrize("waits", [True, False], ids=["its request waits", "its request has ended"])
 async def test_a_verdict_on_a_rule_that_is_gone_is_refused_with_the_reason(tmp_path: Path, waits: bool) -> None:
     patience = "60s" if waits else "1s"
-    async with serving(tmp_path, *settings(tmp_path, patience=patience), "--", *asking("legacy+modern")) as gate, client(gate) as c:
+    async with (
+        serving(tmp_path, *settings(tmp_path, patience=patience), "--", *asking("legacy+modern")) as gate,
+        client(gate) as c,
+    ):
         await gate.said("reviews on")
         async with people(gate) as person:
             await c.begin()

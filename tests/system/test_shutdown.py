@@ -1,4 +1,5 @@
-"""A daemon that is told to stop: when balancers, sessions and new clients notice, and what it still serves meanwhile."""
+"""A daemon that is told to stop: when balancers, sessions and new clients notice, and what it still serves
+meanwhile."""
 
 from __future__ import annotations
 
@@ -40,7 +41,10 @@ async def stop(gate: Gate) -> None:
 
 async def posted(c: Client, frame: dict[str, Any], **headers: str) -> tuple[int, str | None]:
     """The status and Retry-After of a request on a connection of its own."""
-    async with aiohttp.ClientSession() as http, http.post(c.url, data=json.dumps(frame), headers={**ACCEPT, **headers}) as response:
+    async with (
+        aiohttp.ClientSession() as http,
+        http.post(c.url, data=json.dumps(frame), headers={**ACCEPT, **headers}) as response,
+    ):
         await response.read()
         return response.status, response.headers.get("retry-after")
 
@@ -51,13 +55,20 @@ async def test_balancers_see_not_ready_while_new_clients_are_still_served(tmp_pa
         assert 503 == (await admin(gate, "/readyz"))[0]
         async with client(gate) as new:
             await new.begin()
-            assert ["x", "x"] == [(await new.call(era, 1))["result"]["content"][0]["text"] for era in ("legacy", "modern")]
+            assert ["x", "x"] == [
+                (await new.call(era, 1))["result"]["content"][0]["text"] for era in ("legacy", "modern")
+            ]
         gate.process.send_signal(signal.SIGTERM)  # asked twice, it does not wait out the delay
         assert 0 == await gate.end()
 
 
 async def test_during_a_drain_sessions_are_served_reads_and_all_else_is_told_when_to_come_back(tmp_path: Path) -> None:
-    async with door() as held, serving(tmp_path, "--settings", settings(tmp_path)) as gate, client(gate) as a, client(gate) as b:
+    async with (
+        door() as held,
+        serving(tmp_path, "--settings", settings(tmp_path)) as gate,
+        client(gate) as a,
+        client(gate) as b,
+    ):
         await a.begin()
         await b.begin()
         call = asyncio.ensure_future(a.call("legacy", 9, door=held.at))
@@ -72,13 +83,16 @@ async def test_during_a_drain_sessions_are_served_reads_and_all_else_is_told_whe
             assert int(retry or 0) > 0
         held.open()
         assert "x" == (await call)["result"]["content"][0]["text"]
-        assert [(200, None), (200, None)] == [await posted(c, tools, **c.session) for c in (a, b)], "right after the last answer"
+        assert [(200, None), (200, None)] == [await posted(c, tools, **c.session) for c in (a, b)], (
+            "right after the last answer"
+        )
         assert 0 == await gate.end()
 
 
 @pytest.mark.parametrize("era", ["legacy", "modern"])
 async def test_the_calls_of_a_server_have_its_own_time_to_be_answered(tmp_path: Path, era: str) -> None:
-    """``drain_timeout`` is longer than any test waits: the call that is never answered ends by its server's setting, and the other is answered."""
+    """``drain_timeout`` is longer than any test waits: the call that is never answered ends by its server's setting,
+    and the other is answered."""
     command, *arguments = asking(era)
     one = {"command": command, "args": arguments}
     options = settings(tmp_path, servers={"hangs": {**one, "end_of_input_timeout": 0}, "slow": one}, drain_timeout=3600)
@@ -97,7 +111,10 @@ async def test_the_calls_of_a_server_have_its_own_time_to_be_answered(tmp_path: 
         await held.reached()
         await stop(gate)
         cut_off = (await calls[0])["error"]
-        assert (-32603, "the gate is shutting down (setting end_of_input_timeout)") == (cut_off["code"], cut_off["message"])
+        assert (-32603, "the gate is shutting down (setting end_of_input_timeout)") == (
+            cut_off["code"],
+            cut_off["message"],
+        )
         held.open()
         assert "x" == (await calls[1])["result"]["content"][0]["text"]
         assert 0 == await gate.end()
@@ -107,13 +124,19 @@ async def test_the_calls_of_a_server_have_its_own_time_to_be_answered(tmp_path: 
 
 async def test_a_delay_of_zero_is_no_delay(tmp_path: Path) -> None:
     """The file has ten minutes, and the variable, which outranks it, has 0: were that no value, this would not end."""
-    async with serving(tmp_path, "--settings", settings(tmp_path, drain_delay=600), env={"SAMPLEGATE_DRAIN_DELAY": "0"}) as gate:
+    async with serving(
+        tmp_path, "--settings", settings(tmp_path, drain_delay=600), env={"SAMPLEGATE_DRAIN_DELAY": "0"}
+    ) as gate:
         await stop(gate)
         assert 0 == await gate.end()
 
 
 async def test_a_process_over_max_children_is_503_until_another_ends(tmp_path: Path) -> None:
-    async with serving(tmp_path, "--settings", settings(tmp_path, max_children=1)) as gate, client(gate) as first, client(gate) as second:
+    async with (
+        serving(tmp_path, "--settings", settings(tmp_path, max_children=1)) as gate,
+        client(gate) as first,
+        client(gate) as second,
+    ):
         await first.begin()
         status, retry = await posted(second, HELLO)
         assert 503 == status

@@ -42,7 +42,8 @@ TRIES = 3
 
 async def test_no_hostile_frame_stalls_the_event_loop(tmp_path: Path) -> None:
     left, slow = COSTLY, list[Stall]()
-    for number in range(TRIES):  # the caches of a machine with other work cost CPU time too: what a frame needs is the least of some tries
+    # the caches of a machine with other work cost CPU time too: what a frame needs is the least of some tries
+    for number in range(TRIES):
         found = [stall async for stall in stalls(tmp_path, left)]
         assert left == [(stall.name, stall.size) for stall in found]
         if number == 0:

@@ -33,7 +33,9 @@ def test_a_client_that_falls_back_from_discover_is_told_as_well(tmp_path: Path) 
         gate.write(*opening("modern"))
         assert "policy.yaml:3:23" in gate.read()["error"]["message"]
         gate.write({**opening()[0], "id": 1})
-        assert [(1, True)] == [(answer["id"], "policy.yaml:3:23" in answer["error"]["message"]) for answer in [gate.read()]]
+        assert [(1, True)] == [
+            (answer["id"], "policy.yaml:3:23" in answer["error"]["message"]) for answer in [gate.read()]
+        ]
         assert 2 == gate.process.wait(BOUND)
 
 
@@ -55,13 +57,24 @@ def test_a_command_that_does_not_exist_is_the_answer_too(tmp_path: Path) -> None
 )
 def test_a_wrong_command_line_is_the_answer_too(tmp_path: Path, words: tuple[str, ...], what: str) -> None:
     given, pipe = {"PYTHONPATH": str(ROOT / "proxy"), "HOME": str(tmp_path)}, subprocess.PIPE
-    process = subprocess.Popen([sys.executable, "-m", "samplegate", "run", *words], stdin=pipe, stdout=pipe, stderr=pipe, cwd=tmp_path, env=given)
+    process = subprocess.Popen(
+        [sys.executable, "-m", "samplegate", "run", *words],
+        stdin=pipe,
+        stdout=pipe,
+        stderr=pipe,
+        cwd=tmp_path,
+        env=given,
+    )
     with process:
         try:
             gate = Running(process)
             gate.write(*opening())
             answer = gate.read()
-            assert (0, -32603, True) == (answer["id"], answer["error"]["code"], what in answer["error"]["message"]), answer
+            assert (0, -32603, True) == (
+                answer["id"],
+                answer["error"]["code"],
+                what in answer["error"]["message"],
+            ), answer
             code, _, said = gate.end()
         finally:
             process.kill()
@@ -99,13 +112,21 @@ def test_without_an_environment_it_starts_and_says_that_there_is_no_decision_log
     ("policy", "what"),
     [
         (
-            "limits: {a: {requests: 1, per: day, tz: UTC}}\nrules: [{name: a, match: {kind: sampling}, effect: forward, limits: [a]}]\n",
+            (
+                "limits: {a: {requests: 1, per: day, tz: UTC}}\nrules: [{name: a, match: {kind: sampling}, effect:"
+                " forward, limits: [a]}]\n"
+            ),
             "limits need one",
         ),
-        ("reviewers: {ops: {timeout: 1h}}\nrules: [{name: a, effect: escalate, reviewer: ops}]\n", "reviewers need one"),
+        (
+            "reviewers: {ops: {timeout: 1h}}\nrules: [{name: a, effect: escalate, reviewer: ops}]\n",
+            "reviewers need one",
+        ),
     ],
 )
-def test_without_a_home_folder_it_does_not_start_where_the_policy_needs_one(tmp_path: Path, policy: str, what: str) -> None:
+def test_without_a_home_folder_it_does_not_start_where_the_policy_needs_one(
+    tmp_path: Path, policy: str, what: str
+) -> None:
     (tmp_path / "policy.yaml").write_text(f"version: 1\n{policy}")
     with running(tmp_path, environment={"HOME": ""}) as gate:
         code, _, said = gate.end()
@@ -113,7 +134,8 @@ def test_without_a_home_folder_it_does_not_start_where_the_policy_needs_one(tmp_
 
 
 @pytest.mark.parametrize(
-    ("option", "expected"), [((), "nothing is pending\n"), (("--json",), "[]\n"), (("--store", "sqlite:r.db"), "nothing is pending\n")]
+    ("option", "expected"),
+    [((), "nothing is pending\n"), (("--json",), "[]\n"), (("--store", "sqlite:r.db"), "nothing is pending\n")],
 )
 def test_before_the_first_review_nothing_is_pending(tmp_path: Path, option: tuple[str, ...], expected: str) -> None:
     given = {"PYTHONPATH": str(ROOT / "proxy"), "HOME": str(tmp_path)}

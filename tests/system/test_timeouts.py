@@ -29,14 +29,19 @@ def test_a_server_that_does_not_answer_its_first_request_ends_the_run_with_2(tmp
         gate.write(*opening(era))
         answer = gate.read()
         assert (0, -32603) == (answer["id"], answer["error"]["code"])
-        assert "the server did not answer its first request within 1 s (setting start_timeout)" == answer["error"]["message"]
+        assert (
+            "the server did not answer its first request within 1 s (setting start_timeout)"
+            == answer["error"]["message"]
+        )
         assert 2 == gate.process.wait(40)
         assert "start_timeout" in gate.end()[2]
 
 
 @pytest.mark.parametrize("protocol", ["auto", "legacy", "modern"])
 @pytest.mark.parametrize("era", ["legacy", "modern"])
-def test_a_server_that_does_not_answer_a_call_without_an_opening_ends_the_run_with_2(tmp_path: Path, era: str, protocol: str) -> None:
+def test_a_server_that_does_not_answer_a_call_without_an_opening_ends_the_run_with_2(
+    tmp_path: Path, era: str, protocol: str
+) -> None:
     with running(tmp_path, "--start-timeout", "1", "--protocol", protocol, command=(*SLOW, "silent")) as gate:
         gate.write(call(1, era=era))
         answer = gate.read()
@@ -53,7 +58,9 @@ def test_a_first_listen_to_a_server_that_answers_nothing_ends_the_run_with_2(tmp
 
 @pytest.mark.parametrize("era", ["legacy", "modern"])
 def test_a_first_call_may_take_longer_than_the_start_timeout_where_the_server_lives(tmp_path: Path, era: str) -> None:
-    with running(tmp_path, "--strict", "--start-timeout", "2", "--protocol", "modern", command=(*SLOW, "modern")) as gate:
+    with running(
+        tmp_path, "--strict", "--start-timeout", "2", "--protocol", "modern", command=(*SLOW, "modern")
+    ) as gate:
         gate.write(call(1, era=era, seconds=3.5))
         gate.write(call(2, era=era))
         code, answers, said = gate.end()
@@ -62,7 +69,10 @@ def test_a_first_call_may_take_longer_than_the_start_timeout_where_the_server_li
 
 
 def test_a_server_at_a_url_that_does_not_answer_its_first_request_ends_the_run_with_2(tmp_path: Path) -> None:
-    with at_url(tmp_path, command=(*SLOW, "silent")) as url, running(tmp_path, "--start-timeout", "1", "--url", url, command=()) as gate:
+    with (
+        at_url(tmp_path, command=(*SLOW, "silent")) as url,
+        running(tmp_path, "--start-timeout", "1", "--url", url, command=()) as gate,
+    ):
         gate.write(*opening())
         assert "start_timeout" in gate.read()["error"]["message"]
         assert 2 == gate.process.wait(40)
@@ -77,13 +87,18 @@ def test_a_server_may_take_its_time_while_its_client_says_nothing(tmp_path: Path
 
 
 @pytest.mark.parametrize(("era", "server"), ERAS)
-def test_a_call_that_is_not_answered_ends_with_an_error_and_a_cancellation(tmp_path: Path, era: str, server: str) -> None:
+def test_a_call_that_is_not_answered_ends_with_an_error_and_a_cancellation(
+    tmp_path: Path, era: str, server: str
+) -> None:
     notes = tmp_path / "notes"
     with running(tmp_path, "--strict", "--call-timeout", "3", command=(*SLOW, server, f"note={notes}")) as gate:
         gate.write(*opening(era), call(1, "never", era=era))
         assert 0 == gate.read()["id"]
         answer = gate.read()
-        assert (1, -32603, "the server did not answer within 3 s (setting call_timeout)") == (answer["id"], *answer["error"].values())
+        assert (1, -32603, "the server did not answer within 3 s (setting call_timeout)") == (
+            answer["id"],
+            *answer["error"].values(),
+        )
         gate.write(call(2, era=era))
         assert (2, True) == ((answer := gate.read())["id"], "result" in answer)
         code, _, said = gate.end()
@@ -93,7 +108,10 @@ def test_a_call_that_is_not_answered_ends_with_an_error_and_a_cancellation(tmp_p
 
 @pytest.mark.parametrize("era", ["legacy", "modern"])
 def test_a_call_to_a_server_at_a_url_that_is_not_answered_ends_with_an_error(tmp_path: Path, era: str) -> None:
-    with at_url(tmp_path, command=(*SLOW, era)) as url, running(tmp_path, "--call-timeout", "3", "--url", url, command=()) as gate:
+    with (
+        at_url(tmp_path, command=(*SLOW, era)) as url,
+        running(tmp_path, "--call-timeout", "3", "--url", url, command=()) as gate,
+    ):
         gate.write(*opening(era), call(1, "never", era=era))
         assert 0 == gate.read()["id"]
         assert "call_timeout" in gate.read()["error"]["message"]

@@ -1,4 +1,5 @@
-"""Servers of a daemon that cannot be started: found at the start and at a reload, and named by /readyz where they break later."""
+"""Servers of a daemon that cannot be started: found at the start and at a reload, and named by /readyz where they break
+later."""
 
 from __future__ import annotations
 
@@ -28,7 +29,9 @@ HELLO = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"na
 
 def write(folder: Path, servers: dict[str, Any]) -> str:
     (folder / "policy.yaml").write_text("version: 1\nrules: []\n")
-    (folder / "samplegate.yaml").write_text(json.dumps({"policy": "policy.yaml", "watch": False, "servers": servers}, indent=1))
+    (folder / "samplegate.yaml").write_text(
+        json.dumps({"policy": "policy.yaml", "watch": False, "servers": servers}, indent=1)
+    )
     return "samplegate.yaml"
 
 
@@ -38,19 +41,36 @@ def good() -> dict[str, Any]:
 
 
 def serve(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    words = [sys.executable, "-m", "samplegate", "serve", "--listen", "127.0.0.1:0", "--state", str(folder / "state"), *arguments]
+    words = [
+        sys.executable,
+        "-m",
+        "samplegate",
+        "serve",
+        "--listen",
+        "127.0.0.1:0",
+        "--state",
+        str(folder / "state"),
+        *arguments,
+    ]
     return subprocess.run(words, capture_output=True, text=True, timeout=BOUND, check=False, cwd=folder)
 
 
 def test_a_command_that_is_not_found_is_told_with_its_place_before_anything_is_started(tmp_path: Path) -> None:
     (tmp_path / "plain").write_text("no program")
-    servers = {"docs": {"command": "uvxx"}, "good": good(), "plain": {"command": "./plain", "cwd": "."}, "off": {"command": "uvxx", "disabled": True}}
+    servers = {
+        "docs": {"command": "uvxx"},
+        "good": good(),
+        "plain": {"command": "./plain", "cwd": "."},
+        "off": {"command": "uvxx", "disabled": True},
+    }
     done = serve(tmp_path, "--settings", write(tmp_path, servers))
     assert 2 == done.returncode
     first, second = [json.loads(line)["message"] for line in done.stderr.splitlines()]
     assert first.startswith("samplegate.yaml:6:"), "the line of the command"
     assert first.endswith("servers.docs.command: 'uvxx' is in no folder of PATH; give its full path, or install it")
-    assert second.endswith("servers.plain.command: './plain' may not be executed; make it executable, or start it through its interpreter")
+    assert second.endswith(
+        "servers.plain.command: './plain' may not be executed; make it executable, or start it through its interpreter"
+    )
 
 
 def test_so_is_the_command_of_the_command_line(tmp_path: Path) -> None:
@@ -66,7 +86,9 @@ def test_a_path_of_the_servers_own_environment_is_searched(tmp_path: Path) -> No
     found = {"command": "own-server", "env": {"PATH": str(tmp_path / "bin")}}
     done = serve(tmp_path, "--settings", write(tmp_path, {"own": found, "other": {"command": "own-server"}}))
     assert 2 == done.returncode
-    assert ["servers.other.command"] == [name for name in ("servers.own.command", "servers.other.command") if name in done.stderr]
+    assert ["servers.other.command"] == [
+        name for name in ("servers.own.command", "servers.other.command") if name in done.stderr
+    ]
 
 
 @pytest.mark.anyio
@@ -86,7 +108,10 @@ async def test_a_reload_refuses_it_and_readyz_names_a_server_whose_program_is_go
         status, text = await admin(gate, "/readyz")
         assert (200, "ready") == (status, text.splitlines()[0]), "the other server is served"
         assert text.splitlines()[1].startswith("server gone: cannot start: command: ")
-        assert ["server gone"] == [line[:11] for line in json.loads((await admin(gate, "/readyz", accept="application/json"))[1])["unavailable"]]
+        assert ["server gone"] == [
+            line[:11]
+            for line in json.loads((await admin(gate, "/readyz", accept="application/json"))[1])["unavailable"]
+        ]
         async with client(gate, "/servers/gone/mcp") as c:
             assert 502 == (await c.post({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": HELLO}, {}))[0]
         await gate.said("server.not_started")
@@ -95,7 +120,10 @@ async def test_a_reload_refuses_it_and_readyz_names_a_server_whose_program_is_go
 
 @pytest.mark.anyio
 async def test_readyz_names_servers_that_die_early_or_answer_nothing_until_they_answer(tmp_path: Path) -> None:
-    dead = {"command": sys.executable, "args": ["-S", "-c", "import os, sys; os.path.exists('well') or sys.exit(3)" + ANSWERS]}
+    dead = {
+        "command": sys.executable,
+        "args": ["-S", "-c", "import os, sys; os.path.exists('well') or sys.exit(3)" + ANSWERS],
+    }
     mute = {"command": sys.executable, "args": ["-S", "-c", "import sys; sys.stdin.read()"], "start_timeout": 1}
     async with serving(tmp_path, "--settings", write(tmp_path, {"one": good(), "dead": dead, "mute": mute})) as gate:
         for _ in range(2):

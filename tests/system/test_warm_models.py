@@ -1,4 +1,5 @@
-"""`warm: true` in a daemon: the worker is there before it is ready, outlives reloads, and the first sample costs no start."""
+"""`warm: true` in a daemon: the worker is there before it is ready, outlives reloads, and the first sample costs no
+start."""
 
 from __future__ import annotations
 
@@ -25,7 +26,12 @@ rules: [{{name: {rule}, match: {{kind: sampling}}, effect: allow}}]
 def write(folder: Path, url: str, rule: str = "first", key: str = "k" * 20) -> str:
     command, *arguments = asking("legacy+modern")
     (folder / "keys.env").write_text(f"A_KEY={key}\n")
-    settings = {"policy": "policy.yaml", "env_file": "keys.env", "watch": False, "servers": {"one": {"command": command, "args": arguments}}}
+    settings = {
+        "policy": "policy.yaml",
+        "env_file": "keys.env",
+        "watch": False,
+        "servers": {"one": {"command": command, "args": arguments}},
+    }
     (folder / "samplegate.yaml").write_text(json.dumps(settings))
     (folder / "policy.yaml").write_text(POLICY.format(url=url, rule=rule))
     return "samplegate.yaml"
@@ -87,7 +93,9 @@ async def test_the_worker_is_warm_before_the_daemon_is_ready_and_outlives_reload
             started = loaded(second)
             assert "you said: hello" == await sampled(c, 3)
             assert loaded(second) - started < started / 4
-            assert ["Bearer " + "k" * 20] * 2 + ["Bearer " + "n" * 20] == [endpoint.next().headers["authorization"] for _ in range(3)]
+            assert ["Bearer " + "k" * 20] * 2 + ["Bearer " + "n" * 20] == [
+                endpoint.next().headers["authorization"] for _ in range(3)
+            ]
 
 
 async def test_a_worker_that_cannot_start_is_an_error_in_the_log_and_the_daemon_serves_the_rest(tmp_path: Path) -> None:

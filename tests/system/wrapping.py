@@ -47,7 +47,13 @@ def modern(frame: Mapping[str, Any], **capabilities: Any) -> dict[str, Any]:
 
 def call(id: Any, name: str = "work", *, era: str = "legacy", token: Any = None, **arguments: Any) -> dict[str, Any]:
     """A tools/call."""
-    frame = request(id, "tools/call", name=name, arguments=arguments, **({} if token is None else {"_meta": {"progressToken": token}}))
+    frame = request(
+        id,
+        "tools/call",
+        name=name,
+        arguments=arguments,
+        **({} if token is None else {"_meta": {"progressToken": token}}),
+    )
     return modern(frame) if era == "modern" else frame
 
 
@@ -82,14 +88,25 @@ class Running:
 
 
 @contextmanager
-def running(folder: Path, *options: str, command: Sequence[str] = SLOW, environment: Mapping[str, str] | None = None) -> Iterator[Running]:
+def running(
+    folder: Path, *options: str, command: Sequence[str] = SLOW, environment: Mapping[str, str] | None = None
+) -> Iterator[Running]:
     """`samplegate run` with these options around a server; it is killed if the test leaves it running."""
     if not (folder / "policy.yaml").exists():
         (folder / "policy.yaml").write_text(POLICY)
     if not (folder / "cases.yaml").exists():
         (folder / "cases.yaml").write_text("cases: [{answer: hi}]\n")
     given = {"PYTHONPATH": str(ROOT / "proxy"), "PATH": os.environ["PATH"], "HOME": str(folder), **(environment or {})}
-    words = [sys.executable, "-m", "samplegate", "run", "--policy", "policy.yaml", *options, *(["--", *command] if command else [])]
+    words = [
+        sys.executable,
+        "-m",
+        "samplegate",
+        "run",
+        "--policy",
+        "policy.yaml",
+        *options,
+        *(["--", *command] if command else []),
+    ]
     pipe = subprocess.PIPE
     with subprocess.Popen(words, stdin=pipe, stdout=pipe, stderr=pipe, cwd=folder, env=given) as process:
         try:
@@ -104,7 +121,18 @@ def serving(folder: Path, *, command: tuple[str, ...] = SLOW) -> Iterator[str]:
     (folder / "serve").mkdir()
     (folder / "serve" / "policy.yaml").write_text("version: 1\nrules: [{name: all, effect: forward}]\n")
     given = {"PYTHONPATH": str(ROOT / "proxy"), "PATH": os.environ["PATH"], "HOME": str(folder / "serve")}
-    words = [sys.executable, "-m", "samplegate", "serve", "--policy", "policy.yaml", "--listen", "127.0.0.1:0", "--", *command]
+    words = [
+        sys.executable,
+        "-m",
+        "samplegate",
+        "serve",
+        "--policy",
+        "policy.yaml",
+        "--listen",
+        "127.0.0.1:0",
+        "--",
+        *command,
+    ]
     with subprocess.Popen(words, stderr=subprocess.PIPE, cwd=folder / "serve", env=given, text=True) as process:
         try:
             assert process.stderr is not None

@@ -1,4 +1,5 @@
-"""Processes of a samplegate that is installed somewhere, under a clock of our choice. For the writer of the files and for their tests."""
+"""Processes of a samplegate that is installed somewhere, under a clock of our choice. For the writer of the files and
+for their tests."""
 
 from __future__ import annotations
 
@@ -58,7 +59,13 @@ class Samplegate:
 
     def environment(self) -> dict[str, str]:
         """What a process is given."""
-        return {"PATH": os.environ["PATH"], "SHIFT": str(self.shift), "HOOK_URL": "http://127.0.0.1:9/", **self._path, **self.more}
+        return {
+            "PATH": os.environ["PATH"],
+            "SHIFT": str(self.shift),
+            "HOOK_URL": "http://127.0.0.1:9/",
+            **self._path,
+            **self.more,
+        }
 
     def words(self, *arguments: str) -> list[str]:
         """The command line."""
@@ -91,7 +98,9 @@ class Samplegate:
 
     def listed(self, state: str = "state") -> list[dict[str, Any]]:
         """All reviews, the newest first, without what depends on the moment."""
-        found: list[dict[str, Any]] = self.told(["reviews", "list", "--state", state, "--all", "--limit", "100", "--json"])[0]
+        found: list[dict[str, Any]] = self.told(
+            ["reviews", "list", "--state", state, "--all", "--limit", "100", "--json"]
+        )[0]
         return [lasting(review) for review in found]
 
     def verdicts(self, *said: Sequence[str], state: str = "state") -> list[Ended]:
@@ -100,12 +109,15 @@ class Samplegate:
 
     @contextmanager
     def run(self, *options: str, server: str = "desk", state: str = "state") -> Iterator[Conversation]:
-        """`samplegate run` around a server that asks; a legacy client's conversation with it. It is killed if it is still there at the end."""
+        """`samplegate run` around a server that asks; a legacy client's conversation with it. It is killed if it is
+        still there at the end."""
         given = ["--settings", "settings.yaml", "--server", server, "--state", state, *options]
         given += [] if "--policy" in options else ["--policy", self.policy]
         words = self.words("run", *given, "--", sys.executable, str(SERVER), "legacy")
         pipe = subprocess.PIPE
-        with subprocess.Popen(words, stdin=pipe, stdout=pipe, stderr=pipe, cwd=self.folder, env=self.environment()) as process:
+        with subprocess.Popen(
+            words, stdin=pipe, stdout=pipe, stderr=pipe, cwd=self.folder, env=self.environment()
+        ) as process:
             alarm = threading.Timer(BOUND, process.kill)
             alarm.start()
             try:
@@ -144,7 +156,11 @@ class Conversation:
     def begin(self) -> None:
         """The handshake."""
         capabilities: dict[str, Any] = {"elicitation": {"form": {}, "url": {}}}
-        hello = {"protocolVersion": "2025-11-25", "capabilities": capabilities, "clientInfo": {"name": "c", "version": "1"}}
+        hello = {
+            "protocolVersion": "2025-11-25",
+            "capabilities": capabilities,
+            "clientInfo": {"name": "c", "version": "1"},
+        }
         self.write(id=0, method="initialize", params=hello)
         if "result" in self.read():
             self.write(method="notifications/initialized")
@@ -180,8 +196,21 @@ class Conversation:
 
 
 async def modern_call(gate: Samplegate, params: Mapping[str, Any]) -> dict[str, Any]:
-    """The answer to a tools/call of a client of 2026-07-28 at a `samplegate serve`, which has the folder's key for what clients take along."""
-    words = ["serve", "--policy", gate.policy, "--server", "desk", "--state", "daemon", "--decision-log", "none", "--listen", "127.0.0.1:0"]
+    """The answer to a tools/call of a client of 2026-07-28 at a `samplegate serve`, which has the folder's key for what
+    clients take along."""
+    words = [
+        "serve",
+        "--policy",
+        gate.policy,
+        "--server",
+        "desk",
+        "--state",
+        "daemon",
+        "--decision-log",
+        "none",
+        "--listen",
+        "127.0.0.1:0",
+    ]
     gate.more = {"SAMPLEGATE_SEAL_KEY_FILE": "seal.key"}
     process = await asyncio.create_subprocess_exec(
         *gate.words(*words, "--", sys.executable, str(SERVER), "modern"),
@@ -213,7 +242,9 @@ async def _posted(http: aiohttp.ClientSession, url: str, params: Mapping[str, An
     frame = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {**params, "_meta": meta}}
     async with http.post(url, data=json.dumps(frame), headers=headers) as response:
         text = await response.text()
-    line = next((line[5:] for line in reversed(text.splitlines()) if line.startswith("data:") and line[5:].strip()), text)
+    line = next(
+        (line[5:] for line in reversed(text.splitlines()) if line.startswith("data:") and line[5:].strip()), text
+    )
     answer: dict[str, Any] = json.loads(line)
     return answer
 
@@ -227,9 +258,18 @@ def room(gate: Samplegate, state: str, server: str = "desk") -> dict[str, int]:
     """How many more requests each limit of the policy lets through, by asking until there is no room."""
     found = {}
     with gate.run("--decision-log", "none", server=server, state=state) as client:
-        for text in ("counted by the month", "drawn from the bucket", "counted by words", "read too much", "for a slot", "paid for"):
+        for text in (
+            "counted by the month",
+            "drawn from the bucket",
+            "counted by words",
+            "read too much",
+            "for a slot",
+            "paid for",
+        ):
             most = 1 if text == "for a slot" else 20
-            found[text] = next((number for number in range(most) if "result" not in client.ask(sample(f"{text}, still"))), most)
+            found[text] = next(
+                (number for number in range(most) if "result" not in client.ask(sample(f"{text}, still"))), most
+            )
         client.end()
     return found
 
@@ -289,7 +329,15 @@ ASKED: Final = {
     "withdrawn": form("a person fills in what is taken back"),
 }
 """What the server asked, by what became of the review."""
-DECIDED: Final = ("approved", "approved with edits", "answered form", "answered sampling", "rejected", "accepted link", "released answer")
+DECIDED: Final = (
+    "approved",
+    "approved with edits",
+    "answered form",
+    "answered sampling",
+    "rejected",
+    "accepted link",
+    "released answer",
+)
 """Those with a verdict that was not used yet."""
 
 

@@ -1,7 +1,9 @@
-"""The present code opens the files of version 0.1.0 (state folder, reviews, decision logs, cassette) with every balance, review and record unchanged.
+"""The present code opens the files of version 0.1.0 (state folder, reviews, decision logs, cassette) with every
+balance, review and record unchanged.
 
-``v0.1.0/`` has the files and, in ``manifest.json``, what 0.1.0 itself said of them; README.md says how they were written. Each test works on a copy,
-through the command line, with the clock at the moment at which 0.1.0 looked at them last.
+``v0.1.0/`` has the files and, in ``manifest.json``, what 0.1.0 itself said of them; README.md says how they were
+written. Each test works on a copy, through the command line, with the clock at the moment at which 0.1.0 looked at them
+last.
 """
 
 from __future__ import annotations
@@ -52,7 +54,7 @@ limits: {five a month: {requests: 5, per: month, tz: UTC, by: [server]}}
 rules:
   - {name: month, match: {kind: sampling, text: counted by the month}, effect: allow, with: {models: [small]}, limits: [five a month]}
   - {name: taped, match: {kind: sampling}, effect: allow, with: {models: [small]}}
-"""
+"""  # noqa: E501
 """The policy without people: such a gate starts in half the time."""
 QUICK: Final = ("--policy", "limited.yaml")
 
@@ -61,7 +63,8 @@ def copied(folder: Path) -> Samplegate:
     shutil.copytree(FILES, folder)
     (folder / "limited.yaml").write_text(LIMITED)
     policy = (folder / "policy.yaml").read_text("utf-8")
-    (folder / "patient.yaml").write_text(policy.replace("desk: {peer_timeout: 2s}", "desk: {peer_timeout: 1h}"))  # for busy machines
+    # for busy machines
+    (folder / "patient.yaml").write_text(policy.replace("desk: {peer_timeout: 2s}", "desk: {peer_timeout: 1h}"))
     found = Samplegate(folder)
     found.policy = "patient.yaml"
     found.at(KNOWN["now"])
@@ -89,7 +92,9 @@ def missing(expected: Any, found: Any, at: str = "") -> list[str]:
     if isinstance(expected, dict) and isinstance(found, dict):
         return [one for name, value in expected.items() for one in missing(value, found.get(name), f"{at}.{name}")]
     if isinstance(expected, list) and isinstance(found, list) and len(expected) == len(found):
-        return [one for number, value in enumerate(expected) for one in missing(value, found[number], f"{at}[{number}]")]
+        return [
+            one for number, value in enumerate(expected) for one in missing(value, found[number], f"{at}[{number}]")
+        ]
     return [] if expected == found else [f"{at}: {expected!r} became {found!r}"]
 
 
@@ -97,7 +102,8 @@ def tables(folder: Path) -> dict[str, dict[str, list[Any]]]:
     return {path: {table: rows(folder / path, table) for table in known} for path, known in KNOWN["tables"].items()}
 
 
-# -- balances ----------------------------------------------------------------------------------------------------------------------------------
+# -- balances
+# ----------------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("state", "server"), [("state", "desk"), ("killed", "patient")])
@@ -112,14 +118,17 @@ def test_a_window_that_turns_over_is_empty_again_and_an_overdraft_is_worked_off(
     assert (5, 1) == (found["counted by the month"], found["read too much"])
 
 
-# -- reviews -----------------------------------------------------------------------------------------------------------------------------------
+# -- reviews
+# ----------------------------------------------------------------------------------------------------------------------
 
 
 def test_every_review_is_shown_as_it_was_and_looking_changes_nothing(gate: Samplegate) -> None:
     shown = [(one["id"], state) for state, found in KNOWN["listed"].items() for one in found]
     lists = [["reviews", "list", "--state", state, "--all", "--limit", "100", "--json"] for state in KNOWN["listed"]]
     told = gate.told(*lists, *(["reviews", "show", id, "--state", state, "--json"] for id, state in shown))
-    assert [] == missing(KNOWN["listed"], dict(zip(KNOWN["listed"], ([lasting(one) for one in found] for found in told), strict=False)))
+    assert [] == missing(
+        KNOWN["listed"], dict(zip(KNOWN["listed"], ([lasting(one) for one in found] for found in told), strict=False))
+    )
     assert [] == missing(KNOWN["shown"], {one["id"]: lasting(one) for one in told[len(lists) :]})
     assert KNOWN["tables"] == tables(gate.folder)
 
@@ -146,8 +155,15 @@ def test_each_verdict_that_was_not_used_answers_its_request_once(gate: Samplegat
         assert KNOWN["answers"] == {name: outcome(client.ask(ASKED[name])) for name in DECIDED}
         begin_anew(gate, client, "approved")
     assert {*before, *DECIDED} == used(gate)
-    records = [json.loads(line) for line in (gate.folder / "state" / "decisions" / "desk-2026-11-21.jsonl").read_text("utf-8").splitlines()]
-    (edited,) = (record for record in records if record.get("review") == REVIEWS["approved with edits"] and record["outcome"] == "answered")
+    records = [
+        json.loads(line)
+        for line in (gate.folder / "state" / "decisions" / "desk-2026-11-21.jsonl").read_text("utf-8").splitlines()
+    ]
+    (edited,) = (
+        record
+        for record in records
+        if record.get("review") == REVIEWS["approved with edits"] and record["outcome"] == "answered"
+    )
     assert ("large", "ann") == (edited["attempts"][0]["model"], edited["reviewed_by"])
 
 
@@ -171,7 +187,9 @@ def test_what_was_pending_is_decided_now_and_each_verdict_is_used_once(gate: Sam
 def test_what_is_over_takes_no_verdict_and_a_used_one_answers_nothing(gate: Samplegate) -> None:
     over = [REVIEWS[name] for name in ("used", "used while it waited", "expired", "withdrawn", "rejected")]
     assert [(1, "")] * 5 == [(one.code, one.out) for one in gate.verdicts(*(["reject", id] for id in over))]
-    assert KNOWN["tables"]["state/reviews.db"] == {table: rows(gate.folder / "state" / "reviews.db", table) for table in TABLES_OF_REVIEWS}
+    assert KNOWN["tables"]["state/reviews.db"] == {
+        table: rows(gate.folder / "state" / "reviews.db", table) for table in TABLES_OF_REVIEWS
+    }
     with gate.run() as client:
         begin_anew(gate, client, "used")
 
@@ -203,7 +221,8 @@ def test_a_message_that_had_not_arrived_arrives_under_its_id_and_no_other_is_sen
     assert waiting == [headers["webhook-id"] for headers in hook.came]
 
 
-# -- logs, cassette, seal ------------------------------------------------------------------------------------------------------------------------
+# -- logs, cassette, seal
+# ----------------------------------------------------------------------------------------------------------------------
 
 
 def test_reports_and_replays_of_each_log_say_what_they_said(gate: Samplegate) -> None:
@@ -218,7 +237,10 @@ def test_reports_and_replays_of_each_log_say_what_they_said(gate: Samplegate) ->
 
 def series(gate: Samplegate) -> bytes:
     """A log that is turned over by size, as one."""
-    return b"".join(path.read_bytes() for path in [*sorted((gate.folder / "logs").glob("audit.jsonl.0*")), gate.folder / "logs" / "audit.jsonl"])
+    return b"".join(
+        path.read_bytes()
+        for path in [*sorted((gate.folder / "logs").glob("audit.jsonl.0*")), gate.folder / "logs" / "audit.jsonl"]
+    )
 
 
 @pytest.mark.parametrize("log", ["logs/audit.jsonl", "sqlite:logs/decisions.db", "sqlite:logs/killed.db"])
@@ -259,9 +281,13 @@ def test_the_cassette_answers_what_it_recorded_and_is_added_to(gate: Samplegate)
         "  - {name: taped answers, match: {kind: elicitation}, effect: answer, cases: tape.yaml}\n"
     )
     with gate.run("--policy", "taped.yaml", "--decision-log", "none") as client:
-        assert ["fine", "fine"] == [text_of(client.ask(sample(f"on the tape, {number}"))) for number in ("first", "second")]
+        assert ["fine", "fine"] == [
+            text_of(client.ask(sample(f"on the tape, {number}"))) for number in ("first", "second")
+        ]
         assert "error" in client.ask(sample("fails, on the tape"))
-        assert {"action": "accept", "content": {"confirm": True}} == outcome(client.ask(form("the client fills in what is recorded")))
+        assert {"action": "accept", "content": {"confirm": True}} == outcome(
+            client.ask(form("the client fills in what is recorded"))
+        )
         client.end()
     with gate.run(*QUICK, "--record", "tape.yaml", "--decision-log", "none") as client:
         for number in ("first", "third"):
@@ -279,13 +305,16 @@ def test_a_call_that_was_with_its_client_goes_on(gate: Samplegate) -> None:
     assert filled == answer["result"]["structuredContent"]["result"]
 
 
-# -- kills -------------------------------------------------------------------------------------------------------------------------------------
+# -- kills
+# ----------------------------------------------------------------------------------------------------------------------
 
 
 def killed(gate: Samplegate, *command: str, frames: bytes = b"") -> list[Path]:
     """The folders of processes that were killed at each step of a command; the last one ended by itself."""
     words = [sys.executable, str(HERE / "programs" / "killed.py"), "copies", *command]
-    done = subprocess.run(words, env=gate.environment(), cwd=gate.folder, input=frames, capture_output=True, timeout=100, check=False)
+    done = subprocess.run(
+        words, env=gate.environment(), cwd=gate.folder, input=frames, capture_output=True, timeout=100, check=False
+    )
     assert 0 == done.returncode, done
     return [gate.folder / "copies" / str(number) for number in range(1, int(done.stdout) + 1)]
 
@@ -294,11 +323,18 @@ def killed(gate: Samplegate, *command: str, frames: bytes = b"") -> list[Path]:
 def test_a_kill_at_any_step_of_opening_the_reviews_leaves_them_as_they_were(gate: Samplegate, state: str) -> None:
     folders = killed(gate, "reviews", "list", "--state", f"{{here}}/{state}")
     assert len(folders) > 5
-    told = gate.told(*(["reviews", "list", "--state", f"{folder}/{state}", "--all", "--limit", "100", "--json"] for folder in folders))
+    told = gate.told(
+        *(
+            ["reviews", "list", "--state", f"{folder}/{state}", "--all", "--limit", "100", "--json"]
+            for folder in folders
+        )
+    )
     expected = KNOWN["listed"][state]
     assert [] == [one for found in told for one in missing(expected, [lasting(review) for review in found])]
     for folder in folders:
-        assert KNOWN["tables"][f"{state}/reviews.db"] == {table: rows(folder / state / "reviews.db", table) for table in TABLES_OF_REVIEWS}
+        assert KNOWN["tables"][f"{state}/reviews.db"] == {
+            table: rows(folder / state / "reviews.db", table) for table in TABLES_OF_REVIEWS
+        }
 
 
 def test_a_kill_at_any_step_of_the_first_request_leaves_each_balance_and_record_old_or_new(gate: Samplegate) -> None:
@@ -309,7 +345,16 @@ def test_a_kill_at_any_step_of_the_first_request_leaves_each_balance_and_record_
         {"method": "notifications/initialized"},
         {"id": 1, "method": "tools/call", "params": asked},
     ]
-    options = ["--policy", "limited.yaml", "--server", "desk", "--state", "{here}/state", "--decision-log", "sqlite:{here}/logs/decisions.db"]
+    options = [
+        "--policy",
+        "limited.yaml",
+        "--server",
+        "desk",
+        "--state",
+        "{here}/state",
+        "--decision-log",
+        "sqlite:{here}/logs/decisions.db",
+    ]
     given = b"".join(json.dumps({"jsonrpc": "2.0", **frame}).encode() + b"\n" for frame in frames)
     folders = killed(gate, "run", *options, "--", sys.executable, "-S", str(SERVER), "legacy", frames=given)
     assert len(folders) > 15
@@ -317,19 +362,35 @@ def test_a_kill_at_any_step_of_the_first_request_leaves_each_balance_and_record_
     def account(row: list[Any]) -> tuple[str, str]:
         return row[0], row[1]
 
-    kept, records = KNOWN["tables"]["state/limits.sqlite3"]["accounts"], KNOWN["tables"]["logs/decisions.db"]["decisions"]
-    drawn = [row if not (row[0].startswith('["five a month"') and "desk" in row[1]) else [*row[:2], row[2] + 1_000_000, *row[3:]] for row in kept]
+    kept, records = (
+        KNOWN["tables"]["state/limits.sqlite3"]["accounts"],
+        KNOWN["tables"]["logs/decisions.db"]["decisions"],
+    )
+    drawn = [
+        (
+            row
+            if not (row[0].startswith('["five a month"') and "desk" in row[1])
+            else [*row[:2], row[2] + 1_000_000, *row[3:]]
+        )
+        for row in kept
+    ]
     seen = []
     for folder in folders:
-        found, log = rows(folder / "state" / "limits.sqlite3", "accounts"), rows(folder / "logs" / "decisions.db", "decisions")
+        found, log = (
+            rows(folder / "state" / "limits.sqlite3", "accounts"),
+            rows(folder / "logs" / "decisions.db", "decisions"),
+        )
         assert found in (sorted(kept, key=repr), sorted(drawn, key=repr)), folder.name
         assert records == [row for row in log if row in records], folder.name
         seen.append((found == sorted(drawn, key=repr), len(log) - len(records)))
-    assert [(False, 0), (True, 0), (True, 1)] == sorted(set(seen)), "each came to pass, and nothing is on record that was not charged"
+    assert [(False, 0), (True, 0), (True, 1)] == sorted(set(seen)), (
+        "each came to pass, and nothing is on record that was not charged"
+    )
     assert seen == sorted(seen)
 
 
-# -- files that cannot be read: empty ones are in tests/system/test_empty_databases.py -------------------------------------------------------------
+# -- files that cannot be read: empty ones are in tests/system/test_empty_databases.py
+# -------------------------------------------------------------
 
 
 def cut(path: Path) -> None:
@@ -362,12 +423,17 @@ DAMAGES: Final = [("state", cut), ("state", overwritten), ("state", newer), ("ki
 
 
 def test_a_store_of_reviews_that_cannot_be_read_is_refused_and_left_alone(damaged: Samplegate) -> None:
-    paths = [shutil.copytree(damaged.folder / state, damaged.folder / damage.__name__) / "reviews.db" for state, damage in DAMAGES]
+    paths = [
+        shutil.copytree(damaged.folder / state, damaged.folder / damage.__name__) / "reviews.db"
+        for state, damage in DAMAGES
+    ]
     for path, (_, damage) in zip(paths, DAMAGES, strict=True):
         damage(path)
     before = [path.read_bytes() for path in paths]
     told = damaged.commands(*(["reviews", "list", "--state", str(path.parent)] for path in paths))
-    assert [(2, "", True)] * len(paths) == [(one.code, one.out, str(path) in one.err) for one, path in zip(told, paths, strict=True)], told
+    assert [(2, "", True)] * len(paths) == [
+        (one.code, one.out, str(path) in one.err) for one, path in zip(told, paths, strict=True)
+    ], told
     assert before == [path.read_bytes() for path in paths]
 
 
@@ -385,8 +451,12 @@ def test_a_state_file_that_cannot_be_read_lets_nothing_through_and_is_left_alone
     assert before == path.read_bytes()
 
 
-@pytest.mark.parametrize(("log", "damage"), [("logs/decisions.db", cut), ("logs/decisions.db", newer), ("logs/killed.db", without_wal)])
-def test_a_log_that_cannot_be_read_is_refused_and_left_alone(damaged: Samplegate, log: str, damage: Callable[[Path], None]) -> None:
+@pytest.mark.parametrize(
+    ("log", "damage"), [("logs/decisions.db", cut), ("logs/decisions.db", newer), ("logs/killed.db", without_wal)]
+)
+def test_a_log_that_cannot_be_read_is_refused_and_left_alone(
+    damaged: Samplegate, log: str, damage: Callable[[Path], None]
+) -> None:
     path = damaged.folder / log
     damage(path)
     before = path.read_bytes()

@@ -1,9 +1,11 @@
-"""Writes the files of a release for the tests: drives its real gates, and notes in ``manifest.json`` what its own commands and SQL say of them.
+"""Writes the files of a release for the tests: drives its real gates, and notes in ``manifest.json`` what its own
+commands and SQL say of them.
 
     python -m tests.upgrade.write_files PYTHON tests/upgrade/vX.Y.Z
 
-PYTHON is an interpreter in which that release is installed. In the folder lie the inputs already (policy, cases, settings, keys); all else in it
-is written anew. Only the clock is ours: the gates believe that it is a day in November 2026, so the same script gives the same windows.
+PYTHON is an interpreter in which that release is installed. In the folder lie the inputs already (policy, cases,
+settings, keys); all else in it is written anew. Only the clock is ours: the gates believe that it is a day in November
+2026, so the same script gives the same windows.
 """
 
 from __future__ import annotations
@@ -68,7 +70,10 @@ def main() -> None:
         killed(gate)
         tidy(gate.folder)
         with tempfile.TemporaryDirectory() as others:  # looking changes files too
-            copies = [Samplegate(shutil.copytree(scratch, Path(others, str(number))), python=python, path=None) for number in range(3)]
+            copies = [
+                Samplegate(shutil.copytree(scratch, Path(others, str(number))), python=python, path=None)
+                for number in range(3)
+            ]
             for copy in copies:
                 copy.at(LEFT)
             look(copies[0], copies[1], copies[2], manifest)
@@ -80,11 +85,13 @@ def main() -> None:
         check_traces(folder, Path(scratch))
 
 
-# -- the state of gates that ended well --------------------------------------------------------------------------------------------------------
+# -- the state of gates that ended well
+# --------------------------------------------------------------------------------------------------------
 
 
 def days(gate: Samplegate) -> None:
-    """Accounts of every kind of limit, in the state and the daily files of two days; a review whose time is over on the second."""
+    """Accounts of every kind of limit, in the state and the daily files of two days; a review whose time is over on the
+    second."""
     gate.at(FIRST_DAY)
     with gate.run() as client:
         for text in (
@@ -123,14 +130,19 @@ def reviews(gate: Samplegate, manifest: dict[str, Any]) -> None:
         """The review of this request; its request has ended, unless it still ``waits``."""
         if not waits:
             client.ask(ASKED[name])
-        named[name] = until(lambda: next((one["id"] for one in gate.listed() if one["id"] not in named.values()), None), name)
+        named[name] = until(
+            lambda: next((one["id"] for one in gate.listed() if one["id"] not in named.values()), None), name
+        )
         return named[name]
 
     def say(*words: str) -> None:
         assert 0 == gate.verdicts(words)[0].code
 
     with gate.run() as client:
-        until(lambda: next((one for one in gate.listed() if one["state"] == "expired"), None), "the first day's review expires")
+        until(
+            lambda: next((one for one in gate.listed() if one["state"] == "expired"), None),
+            "the first day's review expires",
+        )
         named["expired"] = gate.listed()[0]["id"]
         opened(client, "pending sampling")
         opened(client, "pending form")
@@ -138,7 +150,18 @@ def reviews(gate: Samplegate, manifest: dict[str, Any]) -> None:
         opened(client, "pending answer")
         say("approve", opened(client, "approved"))
         edited = opened(client, "approved with edits")
-        say("approve", edited, "--model", "large", "--max-tokens", "50", "--temperature", "0.5", "--system-prompt", "Be brief.")
+        say(
+            "approve",
+            edited,
+            "--model",
+            "large",
+            "--max-tokens",
+            "50",
+            "--temperature",
+            "0.5",
+            "--system-prompt",
+            "Be brief.",
+        )
         say("answer", opened(client, "answered form"), "--accept", "confirm=yes", "reason=because")
         say("answer", opened(client, "answered sampling"), "--text", "written by ann")
         say("reject", opened(client, "rejected"), "--reason", "not today", "--tell-server")
@@ -154,7 +177,10 @@ def reviews(gate: Samplegate, manifest: dict[str, Any]) -> None:
         client.begin_to_ask(ASKED["withdrawn"])
         id = opened(client, "withdrawn", waits=True)
         client.cancel()
-        until(lambda: next((one for one in gate.listed() if one["id"] == id and one["state"] == "withdrawn"), None), "it is withdrawn")
+        until(
+            lambda: next((one for one in gate.listed() if one["id"] == id and one["state"] == "withdrawn"), None),
+            "it is withdrawn",
+        )
         client.process.terminate()
         client.end()
 
@@ -183,18 +209,24 @@ def webhooks(gate: Samplegate, manifest: dict[str, Any]) -> None:
 def settled(gate: Samplegate, state: str, *, tries: int = 0) -> tuple[Any, ...] | None:
     with contextlib.closing(sqlite3.connect(gate.folder / "state" / "reviews.db")) as db:
         found: tuple[Any, ...] | None = db.execute(
-            "SELECT id FROM review_deliveries WHERE state = ? AND tries >= ? AND event = 'review.opened' AND held_until = 0", (state, tries)
+            "SELECT id FROM review_deliveries WHERE state = ? AND tries >= ? AND event = 'review.opened' AND"
+            " held_until = 0",
+            (state, tries),
         ).fetchone()
         return found
 
 
-# -- logs, a tape, a call that was put off -------------------------------------------------------------------------------------------------------
+# -- logs, a tape, a call that was put off
+# -------------------------------------------------------------------------------------------------------
 
 
 def logs(gate: Samplegate) -> None:
     """A log turned over by size, with contents; and one in SQLite."""
     gate.at(SECOND_DAY)
-    for log, more in (("logs/audit.jsonl", {"SAMPLEGATE_DECISION_LOG_MAX_BYTES": "4000"}), ("sqlite:logs/decisions.db", {})):
+    for log, more in (
+        ("logs/audit.jsonl", {"SAMPLEGATE_DECISION_LOG_MAX_BYTES": "4000"}),
+        ("sqlite:logs/decisions.db", {}),
+    ):
         gate.more = {"SAMPLEGATE_RECORD_CONTENT": "full", **more}
         with gate.run("--decision-log", log, state="scratch") as client:
             say_something(client)
@@ -224,16 +256,19 @@ def tape(gate: Samplegate) -> None:
 
 
 def sealed(gate: Samplegate, manifest: dict[str, Any]) -> None:
-    """A call of a modern client's that is with its client: what it takes along is sealed with the key of the settings."""
+    """A call of a modern client's that is with its client: what it takes along is sealed with the key of the
+    settings."""
     asked = {"name": "do", "arguments": {"ask": form("the client fills in what is sealed")}}
     manifest["sealed"] = {"call": asked, "result": asyncio.run(modern_call(gate, asked))["result"]}
 
 
-# -- the state of gates that were killed -----------------------------------------------------------------------------------------------------------
+# -- the state of gates that were killed
+# -----------------------------------------------------------------------------------------------------------
 
 
 def killed(gate: Samplegate) -> None:
-    """One that holds a slot and a reservation at its worst case, one whose review waits and whose message is under way, one with a log in SQLite."""
+    """One that holds a slot and a reservation at its worst case, one whose review waits and whose message is under way,
+    one with a log in SQLite."""
     gate.at(SECOND_DAY)
     hook = Hook()
     hook.status = None
@@ -264,18 +299,31 @@ def tidy(folder: Path) -> None:
         path.unlink()
 
 
-# -- what is in them -------------------------------------------------------------------------------------------------------------------------------
+# -- what is in them
+# ----------------------------------------------------------------------------------------------------------------------
 
 
 def look(gate: Samplegate, drawn: Samplegate, asked: Samplegate, manifest: dict[str, Any]) -> None:
-    """What its own commands show, and what is in the tables; how much room can be ``drawn``, and what verdicts answer where ``asked``."""
-    logs = {"daily": "state/decisions", "turned over": "logs/audit.jsonl", "sqlite": "sqlite:logs/decisions.db", "killed": "sqlite:logs/killed.db"}
+    """What its own commands show, and what is in the tables; how much room can be ``drawn``, and what verdicts answer
+    where ``asked``."""
+    logs = {
+        "daily": "state/decisions",
+        "turned over": "logs/audit.jsonl",
+        "sqlite": "sqlite:logs/decisions.db",
+        "killed": "sqlite:logs/killed.db",
+    }
     manifest["logs"] = logs
-    manifest["report"] = dict(zip(logs, gate.told(*(["report", "--log", log, "--json"] for log in logs.values())), strict=True))
+    manifest["report"] = dict(
+        zip(logs, gate.told(*(["report", "--log", log, "--json"] for log in logs.values())), strict=True)
+    )
     replays = (["replay", "--log", log, "--policy", "policy.yaml", "--json"] for log in logs.values())
     manifest["replay"] = dict(zip(logs, gate.told(*replays), strict=True))
     manifest["listed"] = {state: gate.listed(state) for state in ("state", "killed")}
-    shown = (["reviews", "show", one["id"], "--state", state, "--json"] for state, found in manifest["listed"].items() for one in found)
+    shown = (
+        ["reviews", "show", one["id"], "--state", state, "--json"]
+        for state, found in manifest["listed"].items()
+        for one in found
+    )
     manifest["shown"] = {one["id"]: lasting(one) for one in gate.told(*shown)}
     manifest["room"] = {"state": room(drawn, "state"), "killed": room(drawn, "killed", "patient")}
     with asked.run("--decision-log", "none") as client:
@@ -296,7 +344,13 @@ def check_traces(folder: Path, scratch: Path) -> None:
     """No file says on which machine it was written, or by whom."""
     traces = {socket.gethostname(), getpass.getuser(), str(ROOT), str(scratch), str(Path.home()), sys.prefix}
     plain = {trace.encode() for trace in traces if len(trace) > 3}
-    found = [(path.name, trace) for path in folder.rglob("*") if path.is_file() for trace in plain if trace in path.read_bytes()]
+    found = [
+        (path.name, trace)
+        for path in folder.rglob("*")
+        if path.is_file()
+        for trace in plain
+        if trace in path.read_bytes()
+    ]
     assert not found, found
     print(subprocess.run(["du", "-ab", str(folder)], capture_output=True, text=True, check=True).stdout)
 

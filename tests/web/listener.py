@@ -1,4 +1,5 @@
-"""The reviewers' listener in this process, over a store in dicts: people, a clock that stands, a client, and a log that is looked at."""
+"""The reviewers' listener in this process, over a store in dicts: people, a clock that stands, a client, and a log that
+is looked at."""
 
 from __future__ import annotations
 
@@ -92,8 +93,18 @@ class Streamed:
     """One GET whose response is read while it comes."""
 
     def __init__(self, app: Any, path: str, headers: Mapping[str, str], method: str = "GET") -> None:
-        head = [(b"host", b"reviews.example.com"), *((name.lower().encode(), value.encode()) for name, value in headers.items())]
-        self._scope = {"type": "http", "method": method, "path": path, "query_string": b"", "headers": head, "client": ("10.0.0.9", 4000)}
+        head = [
+            (b"host", b"reviews.example.com"),
+            *((name.lower().encode(), value.encode()) for name, value in headers.items()),
+        ]
+        self._scope = {
+            "type": "http",
+            "method": method,
+            "path": path,
+            "query_string": b"",
+            "headers": head,
+            "client": ("10.0.0.9", 4000),
+        }
         self._gone = asyncio.Event()
         self._said: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
         self._asked = False

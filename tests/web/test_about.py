@@ -19,7 +19,11 @@ def asked(*messages: dict[str, Any]) -> Review:
     ("found", "label", "words"),
     [
         (asked(said("one"), said("two"), said("three", "assistant")), "last user text", "two"),
-        (asked(said("one"), {"role": "user", "content": [text("two"), text("three"), {"type": "image"}]}), "last user text", "three"),
+        (
+            asked(said("one"), {"role": "user", "content": [text("two"), text("three"), {"type": "image"}]}),
+            "last user text",
+            "three",
+        ),
         (asked(said("one"), said(" \n")), "last user text", "one"),
         (asked({"role": "user", "content": {"type": "image"}}), "last user text", ""),
         (asked(), "last user text", ""),
@@ -37,7 +41,8 @@ def test_it_is_about_what_a_person_would_look_at_first(found: Review, label: str
 
 
 @pytest.mark.parametrize(
-    "params", [{}, {"messages": None}, {"messages": [None, {"role": "user"}]}, {"messages": [{"role": "user", "content": None}]}]
+    "params",
+    [{}, {"messages": None}, {"messages": [None, {"role": "user"}]}, {"messages": [{"role": "user", "content": None}]}],
 )
 def test_what_is_of_no_known_shape_is_about_nothing(params: dict[str, Any]) -> None:
     assert "" == about(review(params=params)).words

@@ -36,7 +36,13 @@ async def test_a_person_of_its_reviewer_sees_it_whole_and_others_do_not_see_it_a
         assert (200, ID, "full") == (found.status_code, found.json()["id"], found.json()["show"])
         assert asked.params == found.json()["request"]
         assert 1 == len((await client(app, token).get("/v1/reviews")).json()["reviews"])
-    for path in (f"/v1/reviews/{ID}", f"/v1/reviews/{ID}/history", f"/v1/reviews/{OTHER_ID}", "/v1/reviews/x", "/v1/reviews/rv_%0a"):
+    for path in (
+        f"/v1/reviews/{ID}",
+        f"/v1/reviews/{ID}/history",
+        f"/v1/reviews/{OTHER_ID}",
+        "/v1/reviews/x",
+        "/v1/reviews/rv_%0a",
+    ):
         assert (404, "there is no such review for this token") == plain(await client(app, OTHER).get(path))
     assert [] == (await client(app, OTHER).get("/v1/reviews")).json()["reviews"]
     assert [] == (await client(app, OTHER).get("/v1/reviews", params={"reviewer": "ops"})).json()["reviews"]
@@ -51,7 +57,10 @@ async def test_the_list_has_no_contents_and_goes_on_page_by_page() -> None:
     assert [f"rv_{number:024d}" for number in range(3)] == [each["id"] for each in first["reviews"]]
     assert all("request" not in each and "arguments" not in each for each in first["reviews"])
     rest = (await ask.get("/v1/reviews", params={"limit": 3, "before": first["next"]})).json()
-    assert ([f"rv_{number:024d}" for number in (3, 4)], None) == ([each["id"] for each in rest["reviews"]], rest["next"])
+    assert ([f"rv_{number:024d}" for number in (3, 4)], None) == (
+        [each["id"] for each in rest["reviews"]],
+        rest["next"],
+    )
 
 
 async def test_the_list_is_of_the_states_servers_and_kinds_that_are_asked_for() -> None:
@@ -91,9 +100,21 @@ async def test_a_query_that_is_not_understood_is_refused_at_its_place(query: str
 
 
 @pytest.mark.parametrize(
-    "header", [None, "Bearer", "Bearer ", "Bearer nobody", "Basic c2dfb3Bz", f"Token {OPS}", f"Bearer {OPS} {OPS}", "Bearer \xe9"]
+    "header",
+    [
+        None,
+        "Bearer",
+        "Bearer ",
+        "Bearer nobody",
+        "Basic c2dfb3Bz",
+        f"Token {OPS}",
+        f"Bearer {OPS} {OPS}",
+        "Bearer \xe9",
+    ],
 )
-@pytest.mark.parametrize("path", ["/v1/reviews", f"/v1/reviews/{ID}", f"/v1/reviews/{ID}/history", "/v1/reviews/events"])
+@pytest.mark.parametrize(
+    "path", ["/v1/reviews", f"/v1/reviews/{ID}", f"/v1/reviews/{ID}/history", "/v1/reviews/events"]
+)
 async def test_nobody_is_known_but_by_a_token(header: str | None, path: str) -> None:
     headers = {} if header is None else {b"authorization": header.encode("latin-1")}
     found = await client(House().app()).get(path, headers=headers)
@@ -107,15 +128,27 @@ async def test_a_verdict_counts_and_says_who_gave_it_by_what_door() -> None:
     asked = await house.open()
     ask = client(house.app(), OPS)
     found = await ask.post(f"/v1/reviews/{ID}/verdict", json=said(asked, verdict="approve", edits={"maxTokens": 50}))
-    assert (200, "approved", "ann", "api") == (found.status_code, *(found.json()[name] for name in ("state", "who", "door")))
+    assert (200, "approved", "ann", "api") == (
+        found.status_code,
+        *(found.json()[name] for name in ("state", "who", "door")),
+    )
     assert 50 == house.store.reviews[ID].verdict.edits.max_tokens  # type: ignore[union-attr]
     lines = (await ask.get(f"/v1/reviews/{ID}/history")).json()["events"]
-    assert [("opened", "", "gate"), ("approved", "ann", "api")] == [(line["what"], line["who"], line["door"]) for line in lines]
+    assert [("opened", "", "gate"), ("approved", "ann", "api")] == [
+        (line["what"], line["who"], line["door"]) for line in lines
+    ]
     assert ("verdict.given", {"review": ID, "verdict": "approve", "who": "ann", "door": "api"}) in house.log.told
 
 
 @pytest.mark.parametrize(
-    "misplaced", [{"maxTokens": 50}, {"Edits": {"maxTokens": 50}}, {"content": "Forty-two"}, {"edits": {"max_tokens": 50}}, {"edits": "maxTokens"}]
+    "misplaced",
+    [
+        {"maxTokens": 50},
+        {"Edits": {"maxTokens": 50}},
+        {"content": "Forty-two"},
+        {"edits": {"max_tokens": 50}},
+        {"edits": "maxTokens"},
+    ],
 )
 async def test_an_approval_never_drops_an_edit_that_it_cannot_read(misplaced: dict[str, Any]) -> None:
     house = House()
@@ -132,12 +165,17 @@ async def test_one_of_twenty_verdicts_at_once_counts_and_the_others_are_told_whi
     app = house.app()
     given = [said(asked), said(asked, verdict="approve")] * 10
     found = await asyncio.gather(
-        *(client(app, ADMIN if index % 3 else OPS).post(f"/v1/reviews/{ID}/verdict", json=each) for index, each in enumerate(given))
+        *(
+            client(app, ADMIN if index % 3 else OPS).post(f"/v1/reviews/{ID}/verdict", json=each)
+            for index, each in enumerate(given)
+        )
     )
     (winner,) = [each.json() for each in found if each.status_code == 200]
     losers = [each.json() for each in found if each.status_code == 409]
     assert 19 == len(losers)
-    assert [(winner["state"], winner["who"])] * 19 == [(each["review"]["state"], each["review"]["who"]) for each in losers]
+    assert [(winner["state"], winner["who"])] * 19 == [
+        (each["review"]["state"], each["review"]["who"]) for each in losers
+    ]
 
 
 async def test_one_of_twenty_counts_over_two_stores_on_one_file_too(tmp_path: Path) -> None:
@@ -146,7 +184,9 @@ async def test_one_of_twenty_counts_over_two_stores_on_one_file_too(tmp_path: Pa
     try:
         assert await stores[0].write(lambda store: store.open(asked, announce=False, most=1))
         apps = [reviews_app(msgspec.structs.replace(house.web, store=store)) for store in stores]
-        found = await asyncio.gather(*(client(apps[number % 2], OPS).post(f"/v1/reviews/{ID}/verdict", json=said(asked)) for number in range(20)))
+        found = await asyncio.gather(
+            *(client(apps[number % 2], OPS).post(f"/v1/reviews/{ID}/verdict", json=said(asked)) for number in range(20))
+        )
         assert [200] + [409] * 19 == sorted(each.status_code for each in found)
         assert {"rejected"} == {each.json()["review"]["state"] for each in found if each.status_code == 409}
     finally:
@@ -159,8 +199,12 @@ async def test_who_may_only_look_decides_nothing_and_others_do_not_learn_of_it()
     asked = await house.open()
     app = house.app()
     path = f"/v1/reviews/{ID}/verdict"
-    assert (403, "this token may look at reviews, not decide them") == plain(await client(app, VIEWER).post(path, json=said(asked)))
-    assert (404, "there is no such review for this token") == plain(await client(app, OTHER).post(path, json=said(asked)))
+    assert (403, "this token may look at reviews, not decide them") == plain(
+        await client(app, VIEWER).post(path, json=said(asked))
+    )
+    assert (404, "there is no such review for this token") == plain(
+        await client(app, OTHER).post(path, json=said(asked))
+    )
     assert (401, WRONG) == plain(await client(app).post(path, json=said(asked)))
     assert (401, WRONG) == plain(await client(app, "nobody").post(path, json=said(asked)))
     assert "pending" == house.store.reviews[ID].state
@@ -180,7 +224,9 @@ async def test_no_get_decides_and_no_cookie_is_looked_at() -> None:
 async def test_a_verdict_on_something_else_is_none() -> None:
     house = House()
     await house.open()
-    found = await client(house.app(), OPS).post(f"/v1/reviews/{ID}/verdict", json={"verdict": "approve", "digest": "sha256:" + "cd" * 32})
+    found = await client(house.app(), OPS).post(
+        f"/v1/reviews/{ID}/verdict", json={"verdict": "approve", "digest": "sha256:" + "cd" * 32}
+    )
     assert (422, ["digest"]) == (found.status_code, [each["path"] for each in found.json()["problems"]])
     assert "pending" == house.store.reviews[ID].state
 
@@ -231,9 +277,13 @@ async def test_content_that_breaks_the_form_is_told_at_its_field() -> None:
     house = House()
     asked = await house.open(form(port={"type": "integer", "minimum": 1}))
     ask, path = client(house.app(), OPS), f"/v1/reviews/{asked.id}/verdict"
-    found = await ask.post(path, json={"verdict": "answer", "digest": asked.digest, "action": "accept", "content": {"port": 0}})
+    found = await ask.post(
+        path, json={"verdict": "answer", "digest": asked.digest, "action": "accept", "content": {"port": 0}}
+    )
     assert (422, ["content.port"]) == (found.status_code, [each["path"] for each in found.json()["problems"]])
-    fits = await ask.post(path, json={"verdict": "answer", "digest": asked.digest, "action": "accept", "content": {"port": 7}})
+    fits = await ask.post(
+        path, json={"verdict": "answer", "digest": asked.digest, "action": "accept", "content": {"port": 7}}
+    )
     assert (200, "answered") == (fits.status_code, fits.json()["state"])
 
 
@@ -248,7 +298,10 @@ async def test_a_callbacks_token_decides_its_own_review_once() -> None:
     app = house.app()
     ask, path = client(app, await token_for(house, asked)), f"/v1/reviews/{ID}/verdict"
     found = await ask.post(path, json=said(asked))
-    assert (200, "rejected", "callback", "callback") == (found.status_code, *(found.json()[name] for name in ("state", "who", "door")))
+    assert (200, "rejected", "callback", "callback") == (
+        found.status_code,
+        *(found.json()[name] for name in ("state", "who", "door")),
+    )
     again = await ask.post(path, json=said(asked, verdict="approve"))
     assert (409, "it is not pending any more: rejected") == plain(again)
     assert all("request" not in each for each in (found.json(), again.json()["review"]))
@@ -261,7 +314,12 @@ async def test_a_callbacks_token_opens_nothing_else() -> None:
     other = await house.open(id=OTHER_ID)
     app = house.app()
     token = await token_for(house, asked)
-    for method, path in [("GET", f"/v1/reviews/{ID}"), ("GET", "/v1/reviews"), ("GET", f"/v1/reviews/{ID}/history"), ("GET", "/v1/reviews/events")]:
+    for method, path in [
+        ("GET", f"/v1/reviews/{ID}"),
+        ("GET", "/v1/reviews"),
+        ("GET", f"/v1/reviews/{ID}/history"),
+        ("GET", "/v1/reviews/events"),
+    ]:
         assert 401 == (await client(app, token).request(method, path)).status_code
     answer = await client(app, token).post(f"/v1/reviews/{OTHER_ID}/verdict", json=said(other))
     assert (401, "the token is not the callback token of this review") == plain(answer)
@@ -289,12 +347,19 @@ async def test_a_callbacks_token_that_was_not_made_for_this_is_refused(changed: 
 
 
 @pytest.mark.parametrize(
-    "change", [lambda token: token[:-1] + ("A" if token[-1] != "A" else "B"), lambda token: token.replace(".1", ".2", 1), lambda _: "cb1."]
+    "change",
+    [
+        lambda token: token[:-1] + ("A" if token[-1] != "A" else "B"),
+        lambda token: token.replace(".1", ".2", 1),
+        lambda _: "cb1.",
+    ],
 )
 async def test_a_callbacks_token_that_was_changed_is_refused(change: Any) -> None:
     house = House()
     asked = await house.open()
-    found = await client(house.app(), change(await token_for(house, asked))).post(f"/v1/reviews/{ID}/verdict", json=said(asked))
+    found = await client(house.app(), change(await token_for(house, asked))).post(
+        f"/v1/reviews/{ID}/verdict", json=said(asked)
+    )
     assert 401 == found.status_code
     assert "pending" == house.store.reviews[ID].state
 
@@ -309,7 +374,16 @@ async def test_a_verdict_after_its_time_is_told_that_it_expired() -> None:
     assert (409, "expired") == (found.status_code, found.json()["review"]["state"])
 
 
-@pytest.mark.parametrize("path", ["/v1/reviews", f"/v1/reviews/{ID}", f"/v1/reviews/{ID}/history", f"/v1/reviews/{ID}/verdict", "/v1/reviews/events"])
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/v1/reviews",
+        f"/v1/reviews/{ID}",
+        f"/v1/reviews/{ID}/history",
+        f"/v1/reviews/{ID}/verdict",
+        "/v1/reviews/events",
+    ],
+)
 async def test_without_its_store_it_says_so_and_nothing_of_where_it_is(path: str) -> None:
     house = House()
     asked = await house.open()
@@ -346,7 +420,9 @@ async def test_wrong_tokens_are_slowed_down_and_only_where_they_come_from() -> N
     assert [401] * 100 + [429] == found
     refused = await client(app, "sg_x").get("/v1/reviews")
     assert (429, "1") == (refused.status_code, refused.headers["retry-after"])
-    assert 200 == (await client(app, OPS).get("/v1/reviews")).status_code, "a valid token is let in, whatever others sent from there"
+    assert 200 == (await client(app, OPS).get("/v1/reviews")).status_code, (
+        "a valid token is let in, whatever others sent from there"
+    )
     assert 401 == (await client(app, "sg_x", address="10.0.0.10").get("/v1/reviews")).status_code
     house.now += 1
     assert 401 == (await client(app, "sg_x").get("/v1/reviews")).status_code

@@ -37,7 +37,9 @@ async def test_it_answers_to_its_own_names_only(host: str, status: int) -> None:
 
 
 async def test_two_hosts_are_none() -> None:
-    found = await client(House().app()).get("/v1/openapi.json", headers=[("host", "reviews.example.com"), ("host", "localhost")])
+    found = await client(House().app()).get(
+        "/v1/openapi.json", headers=[("host", "reviews.example.com"), ("host", "localhost")]
+    )
     assert 403 == found.status_code
 
 
@@ -65,15 +67,21 @@ async def test_pages_of_other_origins_are_refused_and_told_nothing(origin: str, 
 
 
 async def test_a_page_of_another_origin_may_not_even_ask_whether_it_may() -> None:
-    found = await client(House().app()).options("/v1/reviews", headers={"origin": EVIL, "access-control-request-method": "GET"})
+    found = await client(House().app()).options(
+        "/v1/reviews", headers={"origin": EVIL, "access-control-request-method": "GET"}
+    )
     assert 403 == found.status_code
     assert "access-control-allow-origin" not in found.headers
 
 
-@pytest.mark.parametrize("path", ["/v1/openapi.json", "/v1/reviews", "/v1/nothing", "/reviews", "/reviews/sign-in", "/nothing", "/"])
+@pytest.mark.parametrize(
+    "path", ["/v1/openapi.json", "/v1/reviews", "/v1/nothing", "/reviews", "/reviews/sign-in", "/nothing", "/"]
+)
 async def test_every_answer_says_how_it_may_be_used(path: str) -> None:
     found = await client(House().app()).get(path)
-    assert ("nosniff", "DENY", "no-store") == tuple(found.headers[name] for name in ("x-content-type-options", "x-frame-options", "cache-control"))
+    assert ("nosniff", "DENY", "no-store") == tuple(
+        found.headers[name] for name in ("x-content-type-options", "x-frame-options", "cache-control")
+    )
     policy = found.headers["content-security-policy"]
     assert "default-src 'none'" in policy
     assert "frame-ancestors 'none'" in policy
@@ -104,17 +112,26 @@ async def test_head_is_get_without_the_body() -> None:
     for path in ("/v1/openapi.json", "/v1/reviews", f"/v1/reviews/{ID}"):
         get, head = await ask.get(path), await ask.head(path)
         assert (200, b"") == (head.status_code, head.content)
-        assert (len(get.content), get.headers["content-type"]) == (int(head.headers["content-length"]), head.headers["content-type"])
+        assert (len(get.content), get.headers["content-type"]) == (
+            int(head.headers["content-length"]),
+            head.headers["content-type"],
+        )
 
 
-@pytest.mark.parametrize(("length", "status"), [("70000", 413), ("x", 400), ("-1", 400), ("9" * 30, 400), ("\xb2", 400)])
+@pytest.mark.parametrize(
+    ("length", "status"), [("70000", 413), ("x", 400), ("-1", 400), ("9" * 30, 400), ("\xb2", 400)]
+)
 async def test_a_length_that_cannot_be_is_refused_at_once(length: str, status: int) -> None:
     headers = [(b"host", b"localhost"), (b"content-length", length.encode("latin-1"))]
     assert status == (await raw(House().app(), "/reviews/sign-in", headers))[0]["status"]
 
 
 async def test_a_body_that_does_not_come_to_its_end_is_not_waited_for() -> None:
-    headers = [(b"host", b"localhost"), (b"origin", b"http://localhost"), (b"content-type", b"application/x-www-form-urlencoded")]
+    headers = [
+        (b"host", b"localhost"),
+        (b"origin", b"http://localhost"),
+        (b"content-type", b"application/x-www-form-urlencoded"),
+    ]
     never = asyncio.Event()
 
     async def receive() -> dict[str, Any]:
@@ -128,7 +145,11 @@ async def test_a_body_that_does_not_come_to_its_end_is_not_waited_for() -> None:
 
 async def test_a_client_that_leaves_within_its_body_is_no_fault_of_ours() -> None:
     house = House()
-    headers = [(b"host", b"localhost"), (b"origin", b"http://localhost"), (b"content-type", b"application/x-www-form-urlencoded")]
+    headers = [
+        (b"host", b"localhost"),
+        (b"origin", b"http://localhost"),
+        (b"content-type", b"application/x-www-form-urlencoded"),
+    ]
 
     async def receive() -> dict[str, Any]:
         return {"type": "http.disconnect"}
@@ -139,7 +160,11 @@ async def test_a_client_that_leaves_within_its_body_is_no_fault_of_ours() -> Non
 
 async def test_a_verdict_may_be_larger_than_other_bodies() -> None:
     assert 1024 * 1024 == security.bound_of(f"/v1/reviews/{ID}/verdict")
-    assert security.bound_of("/reviews/sign-in") < security.bound_of(f"/v1/reviews/{ID}/verdict") < security.bound_of(f"/reviews/{ID}/verdict")
+    assert (
+        security.bound_of("/reviews/sign-in")
+        < security.bound_of(f"/v1/reviews/{ID}/verdict")
+        < security.bound_of(f"/reviews/{ID}/verdict")
+    )
 
 
 async def test_a_websocket_is_closed() -> None:
@@ -163,6 +188,13 @@ async def raw(app: Any, path: str, headers: list[tuple[bytes, bytes]], receive: 
     async def send(message: Any) -> None:
         said.append(message)
 
-    scope = {"type": "http", "method": "POST", "path": path, "query_string": b"", "headers": headers, "client": ("10.0.0.9", 1)}
+    scope = {
+        "type": "http",
+        "method": "POST",
+        "path": path,
+        "query_string": b"",
+        "headers": headers,
+        "client": ("10.0.0.9", 1),
+    }
     await asyncio.wait_for(app(scope, receive, send), 10)
     return said

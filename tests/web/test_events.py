@@ -38,7 +38,9 @@ async def test_a_change_is_told_at_once_to_who_may_see_it() -> None:
     house.store.decide(ID, REJECT, who="ann", door="page", now=NOW)
     house.store.decide(OTHER_ID, REJECT, who="ben", door="page", now=NOW)
     (event,) = data(await mine.parts_until("data:"))
-    assert (ID, "rejected", "rejected", "ops", "ann", "page") == tuple(event[name] for name in ("review", "what", "state", "reviewer", "who", "door"))
+    assert (ID, "rejected", "rejected", "ops", "ann", "page") == tuple(
+        event[name] for name in ("review", "what", "state", "reviewer", "who", "door")
+    )
     (event,) = data(await theirs.parts_until("data:"))
     assert OTHER_ID == event["review"]
     await mine.leave()

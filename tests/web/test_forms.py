@@ -1,4 +1,5 @@
-"""From what a browser posts to the verdict as JSON: each value of its field's type, and what was left alone left alone."""
+"""From what a browser posts to the verdict as JSON: each value of its field's type, and what was left alone left
+alone."""
 
 from __future__ import annotations
 
@@ -96,7 +97,9 @@ def test_what_looks_like_a_secret_is_warned_of_and_never_filled_in(schema: Any) 
 
 def test_bounds_are_said_in_words() -> None:
     assert ("a whole number", "at least 1", "at most 9") == drawn({"type": "integer", "minimum": 1, "maximum": 9}).hints
-    assert ("at least 2 characters", "at most 5 characters") == drawn({"type": "string", "minLength": 2, "maxLength": 5}).hints
+    assert ("at least 2 characters", "at most 5 characters") == drawn(
+        {"type": "string", "minLength": 2, "maxLength": 5}
+    ).hints
 
 
 def test_a_form_with_too_many_fields_or_choices_is_not_drawn() -> None:
@@ -107,11 +110,16 @@ def test_a_form_with_too_many_fields_or_choices_is_not_drawn() -> None:
 
 def test_what_was_typed_comes_back() -> None:
     fields = form(
-        a="integer", b={"type": "string", "enum": ["x", "y"]}, c={"type": "array", "items": {"type": "string", "enum": ["p", "q"]}, "default": ["p"]}
+        a="integer",
+        b={"type": "string", "enum": ["x", "y"]},
+        c={"type": "array", "items": {"type": "string", "enum": ["p", "q"]}, "default": ["p"]},
     )
     found = entries(fields, posted(f__0="twelve", f__1="1", f__2=["1"]), {"a": "must be a whole number"})
     assert ("twelve", "must be a whole number") == (found[0].value, found[0].problem)
-    assert (["y"], ["q"]) == ([o.label for o in found[1].options if o.chosen], [o.label for o in found[2].options if o.chosen])
+    assert (["y"], ["q"]) == (
+        [o.label for o in found[1].options if o.chosen],
+        [o.label for o in found[2].options if o.chosen],
+    )
 
 
 # --- what is read
@@ -168,7 +176,13 @@ def test_what_is_no_value_of_the_field_is_a_problem_at_it(schema: Any, typed: st
 
 @pytest.mark.parametrize(
     "schema",
-    ["string", "integer", "boolean", {"type": "string", "enum": ["a"]}, {"type": "array", "items": {"type": "string", "enum": ["a"]}, "minItems": 1}],
+    [
+        "string",
+        "integer",
+        "boolean",
+        {"type": "string", "enum": ["a"]},
+        {"type": "array", "items": {"type": "string", "enum": ["a"]}, "minItems": 1},
+    ],
 )
 def test_an_empty_field_is_left_out_or_needed(schema: Any) -> None:
     assert ({}, {}) == content(form(field=schema), {})
@@ -180,11 +194,15 @@ def test_no_default_is_sent_that_was_taken_out() -> None:
 
 
 def test_a_list_that_is_needed_and_may_be_empty_is_empty() -> None:
-    assert ({"field": []}, {}) == content(form(["field"], field={"type": "array", "items": {"type": "string", "enum": ["a"]}}), {})
+    assert ({"field": []}, {}) == content(
+        form(["field"], field={"type": "array", "items": {"type": "string", "enum": ["a"]}}), {}
+    )
 
 
 def test_an_untouched_default_with_odd_line_ends_is_sent_to_the_letter() -> None:
-    assert ({"field": "a\rb\r\nc"}, {}) == content(form(field={"type": "string", "default": "a\rb\r\nc"}), posted(f__0="a\r\nb\r\nc"))
+    assert ({"field": "a\rb\r\nc"}, {}) == content(
+        form(field={"type": "string", "default": "a\rb\r\nc"}), posted(f__0="a\r\nb\r\nc")
+    )
 
 
 # --- verdicts
@@ -202,7 +220,13 @@ def test_approval_as_it_is() -> None:
 
 def test_a_form_that_comes_back_untouched_edits_nothing() -> None:
     odd = "line\r\nends\r and \0"
-    found = review(params={"messages": [{"role": "user", "content": [text("hi"), text(odd)]}], "maxTokens": 200, "systemPrompt": odd})
+    found = review(
+        params={
+            "messages": [{"role": "user", "content": [text("hi"), text(odd)]}],
+            "maxTokens": 200,
+            "systemPrompt": odd,
+        }
+    )
     typed = odd.replace("\r\n", "\n").replace("\r", "\n").replace("\n", "\r\n").replace("\0", "\ufffd")
     fields = {
         "edit__system": typed,
@@ -220,7 +244,14 @@ def test_edits_are_of_the_field_that_was_changed() -> None:
     found = shown.sampling(digest=DIGEST)
     words = said(
         found,
-        posted(do="edit", digest=DIGEST, edit__text__0__0="Short, please", edit__model="quick", edit__max_tokens="50", edit__temperature="0"),
+        posted(
+            do="edit",
+            digest=DIGEST,
+            edit__text__0__0="Short, please",
+            edit__model="quick",
+            edit__max_tokens="50",
+            edit__temperature="0",
+        ),
     )
     picture = found.params["messages"][0]["content"][1]
     messages = [{"role": "user", "content": [text("Short, please"), picture]}]
@@ -247,7 +278,9 @@ def test_an_edit_over_a_bound_is_refused_and_not_clamped() -> None:
 
 
 def test_rejection_with_a_reason_that_the_server_sees() -> None:
-    assert Verdict(word="reject", reason="not now", tell_server=True) == verdict(review(), do="reject", reason="not now\r\n", tell_server="yes")
+    assert Verdict(word="reject", reason="not now", tell_server=True) == verdict(
+        review(), do="reject", reason="not now\r\n", tell_server="yes"
+    )
     assert Verdict(word="reject", reason="not now") == verdict(review(), do="reject", reason="not now")
 
 

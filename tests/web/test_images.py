@@ -12,14 +12,20 @@ from tests.core.review.made import review
 from tests.web.browser.shown import png, text
 
 GIF = b"GIF89a" + (3).to_bytes(2, "little") + (4).to_bytes(2, "little") + bytes(20)
-JPEG = b"\xff\xd8\xff\xe0\x00\x02" + b"\xff\xc0\x00\x11\x08" + (5).to_bytes(2, "big") + (6).to_bytes(2, "big") + bytes(20)
+JPEG = (
+    b"\xff\xd8\xff\xe0\x00\x02" + b"\xff\xc0\x00\x11\x08" + (5).to_bytes(2, "big") + (6).to_bytes(2, "big") + bytes(20)
+)
 WEBP = b"RIFF\x00\x00\x00\x00WEBPVP8X" + bytes(8) + (6).to_bytes(3, "little") + (7).to_bytes(3, "little") + bytes(8)
 LOSSLESS = b"RIFF\x00\x00\x00\x00WEBPVP8L" + bytes(5) + (8 | 9 << 14).to_bytes(4, "little") + bytes(8)
 LOSSY = b"RIFF\x00\x00\x00\x00WEBPVP8 " + bytes(10) + (11).to_bytes(2, "little") + (12).to_bytes(2, "little") + bytes(8)
 
 
 def image(data: bytes | str, type_: str = "text/html") -> dict[str, Any]:
-    return {"type": "image", "data": data if isinstance(data, str) else base64.b64encode(data).decode(), "mimeType": type_}
+    return {
+        "type": "image",
+        "data": data if isinstance(data, str) else base64.b64encode(data).decode(),
+        "mimeType": type_,
+    }
 
 
 def huge(width: int) -> bytes:
@@ -66,4 +72,6 @@ def test_pictures_are_numbered_over_messages_results_of_tools_and_the_answer() -
         {"role": "user", "content": [{"type": "tool_result", "toolUseId": "t", "content": [blocks[1], text("b")]}]},
         {"role": "user", "content": blocks[2]},
     ]
-    assert blocks == list(all_of(review(params={"messages": messages}, answer={"role": "assistant", "content": blocks[3]})))
+    assert blocks == list(
+        all_of(review(params={"messages": messages}, answer={"role": "assistant", "content": blocks[3]}))
+    )

@@ -14,7 +14,9 @@ def events(*what: Any) -> list[Event]:
 
 def test_only_joins_that_follow_one_another_are_one_line() -> None:
     found = lines(events("opened", "joined", "joined", "told", "joined", "told", "told"))
-    assert [("opened", 1), ("joined", 2), ("told", 1), ("joined", 1), ("told", 1), ("told", 1)] == [(line.event.what, line.count) for line in found]
+    assert [("opened", 1), ("joined", 2), ("told", 1), ("joined", 1), ("told", 1), ("told", 1)] == [
+        (line.event.what, line.count) for line in found
+    ]
 
 
 def test_a_line_of_several_has_the_time_of_the_last() -> None:

@@ -55,7 +55,9 @@ def shown(text: str) -> str:
 def test_nothing_that_is_written_becomes_a_tag_that_does_something(text: str) -> None:
     html = html_of(text)
     assert html is not None
-    assert {tag for tag, _ in Tags(html).found} <= set("p br hr h3 h4 h5 h6 ul ol li blockquote pre code em strong span".split())
+    assert {tag for tag, _ in Tags(html).found} <= set(
+        "p br hr h3 h4 h5 h6 ul ol li blockquote pre code em strong span".split()
+    )
     assert {attrs for _, attrs in Tags(html).found} <= {(), ("class",), ("start",)}
 
 
@@ -78,7 +80,15 @@ def test_what_markdown_would_swallow_stays() -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["| a | b |\n|---|---|\n| 1 | 2 |", "12:00 up\n12:01 down", "a\\\nb", "- one\n  more\n- two", "> a\n> b", "a\nb\n==="]
+    "text",
+    [
+        "| a | b |\n|---|---|\n| 1 | 2 |",
+        "12:00 up\n12:01 down",
+        "a\\\nb",
+        "- one\n  more\n- two",
+        "> a\n> b",
+        "a\nb\n===",
+    ],
 )
 def test_every_line_that_is_written_is_a_line(text: str) -> None:
     html = html_of(text)
@@ -147,10 +157,15 @@ def test_every_word_that_is_written_is_shown(parts: list[str]) -> None:
 @settings(max_examples=200, deadline=None)
 def test_any_text_is_rendered_or_left_as_it_is(text: str) -> None:
     html = html_of(text)
-    assert html is None or {tag for tag, _ in Tags(html).found} <= set("p br hr h3 h4 h5 h6 ul ol li blockquote pre code em strong span".split())
+    assert html is None or {tag for tag, _ in Tags(html).found} <= set(
+        "p br hr h3 h4 h5 h6 ul ol li blockquote pre code em strong span".split()
+    )
 
 
-@pytest.mark.parametrize("seed", ["[", ">", "*a **a ", "![", "[a](", "<", "`a", "- ", "1. a\n", "**x* ", "\\[", "[]", "a**b", "> > > a\n", "_a"])
+@pytest.mark.parametrize(
+    "seed",
+    ["[", ">", "*a **a ", "![", "[a](", "<", "`a", "- ", "1. a\n", "**x* ", "\\[", "[]", "a**b", "> > > a\n", "_a"],
+)
 def test_what_is_written_to_hurt_the_parser_takes_seconds_at_most(seed: str) -> None:
     began = time.process_time()
     html_of((seed * MAX_CHARACTERS)[:MAX_CHARACTERS])

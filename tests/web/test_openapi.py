@@ -1,4 +1,5 @@
-"""The API against its own description: whatever fits it or does not, the answer is one that it describes (schemathesis, in this process)."""
+"""The API against its own description: whatever fits it or does not, the answer is one that it describes (schemathesis,
+in this process)."""
 
 from __future__ import annotations
 
@@ -71,7 +72,8 @@ def reopened() -> None:
 
 
 def reached(case: Any) -> None:
-    """Most examples are to reach a review: a fitting id or digest that nobody made is another's, so it is one of ours instead."""
+    """Most examples are to reach a review: a fitting id or digest that nobody made is another's, so it is one of ours
+    instead."""
     drawn = case.path_parameters.get("id")
     if not isinstance(drawn, str) or not ID.fullmatch(drawn):
         return
@@ -83,7 +85,12 @@ def reached(case: Any) -> None:
 
 @SCHEMA.exclude(path="/v1/reviews/events").parametrize()
 @settings(
-    max_examples=40, derandomize=True, deadline=None, database=None, phases=[Phase.explicit, Phase.generate], suppress_health_check=list(HealthCheck)
+    max_examples=40,
+    derandomize=True,
+    deadline=None,
+    database=None,
+    phases=[Phase.explicit, Phase.generate],
+    suppress_health_check=list(HealthCheck),
 )
 def test_it_answers_as_it_says(case: Any) -> None:
     reopened()
@@ -119,7 +126,9 @@ async def asked_in_vain(status: int) -> httpx2.Response:
 def test_what_no_example_comes_to_is_described_too(status: int) -> None:
     found = asyncio.run(asked_in_vain(status))
     whole = openapi_document("1")
-    name = whole["paths"]["/v1/reviews/{id}/verdict"]["post"]["responses"][str(found.status_code)]["$ref"].rpartition("/")[2]
+    name = whole["paths"]["/v1/reviews/{id}/verdict"]["post"]["responses"][str(found.status_code)]["$ref"].rpartition(
+        "/"
+    )[2]
     described = whole["components"]["responses"][name]
     assert (status, [found.headers["content-type"]]) == (found.status_code, list(described["content"]))
     assert [] == [each for each in described.get("headers", {}) if each not in found.headers]
@@ -147,7 +156,10 @@ def test_the_served_bytes_are_those_of_the_first_release() -> None:
     async def asked() -> bytes:
         return (await client(APP).get("/v1/openapi.json", headers={"host": "testserver"})).content
 
-    assert "0c18bb7e9b7d5777ce888e09d1338e40b9f3142747f780c0ffdb2b068f71d0ad" == hashlib.sha256(asyncio.run(asked())).hexdigest()
+    assert (
+        "0c18bb7e9b7d5777ce888e09d1338e40b9f3142747f780c0ffdb2b068f71d0ad"
+        == hashlib.sha256(asyncio.run(asked())).hexdigest()
+    )
 
 
 def test_its_members_values_and_bounds_are_those_that_the_code_reads() -> None:
@@ -158,11 +170,28 @@ def test_its_members_values_and_bounds_are_those_that_the_code_reads() -> None:
     event, view = schemas["Event"]["properties"], schemas["Review"]["properties"]
     listing = openapi_document("1")["paths"]["/v1/reviews"]["get"]["parameters"]
     filters = {each["name"]: each["schema"] for each in listing}
-    words = [(State, view["state"]), (Stage, view["stage"]), (Era, view["era"]), (Kind, view["kind"]), (Show, view["show"])]
-    words += [(State, filters["state"]["items"]), (Kind, filters["kind"]), (Door, event["door"]), (get_type_hints(Event)["what"], event["what"])]
+    words = [
+        (State, view["state"]),
+        (Stage, view["stage"]),
+        (Era, view["era"]),
+        (Kind, view["kind"]),
+        (Show, view["show"]),
+    ]
+    words += [
+        (State, filters["state"]["items"]),
+        (Kind, filters["kind"]),
+        (Door, event["door"]),
+        (get_type_hints(Event)["what"], event["what"]),
+    ]
     assert [] == [schema for type, schema in words if list(get_args(type)) != schema["enum"]]
-    assert [] == [schema for type, schema in [(Mode, view["mode"]), (Door, view["door"])] if [*get_args(type), None] != schema["enum"]]
+    assert [] == [
+        schema
+        for type, schema in [(Mode, view["mode"]), (Door, view["door"])]
+        if [*get_args(type), None] != schema["enum"]
+    ]
     many = [filters[name]["maxItems"] for name in ("state", "reviewer")]
     long = [schema["maxLength"] for schema in (filters["reviewer"]["items"], filters["server"])]
     assert ([api.MAX_VALUES] * 2, [api.MAX_NAME] * 2, api.MAX_LIMIT) == (many, long, filters["limit"]["maximum"])
-    assert [f"The most, {api.DEFAULT_LIMIT} by default."] == [each["description"] for each in listing if each["name"] == "limit"]
+    assert [f"The most, {api.DEFAULT_LIMIT} by default."] == [
+        each["description"] for each in listing if each["name"] == "limit"
+    ]

@@ -1,4 +1,5 @@
-"""The pages without a browser: who gets what, with which status and headers, and that no text of a peer becomes markup."""
+"""The pages without a browser: who gets what, with which status and headers, and that no text of a peer becomes
+markup."""
 
 from __future__ import annotations
 
@@ -21,7 +22,9 @@ from tests.web.browser import shown
 from tests.web.listener import ADMIN, ID, OPS, OTHER, URL, VIEWER, House, client
 
 pytestmark = pytest.mark.anyio
-PAYLOAD = "</textarea></script><script>alert(1)</script><img src=x onerror=alert(1)>\"'><svg onload=alert(1)>\u202e{{7*7}}"
+PAYLOAD = (
+    "</textarea></script><script>alert(1)</script><img src=x onerror=alert(1)>\"'><svg onload=alert(1)>\u202e{{7*7}}"
+)
 
 
 class Read(HTMLParser):
@@ -76,14 +79,20 @@ async def test_nobody_sees_anything_before_signing_in(house: House) -> None:
         assert found.headers["location"].startswith("/reviews/sign-in")
 
 
-@pytest.mark.parametrize("path", ["/reviews", "/reviews/history", f"/reviews/{ID}", "/reviews/sign-in", "/reviews/rv_nothing"])
+@pytest.mark.parametrize(
+    "path", ["/reviews", "/reviews/history", f"/reviews/{ID}", "/reviews/sign-in", "/reviews/rv_nothing"]
+)
 async def test_every_page_has_the_headers_that_keep_texts_texts(path: str, house: House) -> None:
     await house.open()
     headers = (await (await signed_in(house)).get(path)).headers
     policy = dict(part.strip().split(" ", 1) for part in headers["content-security-policy"].split(";"))
     assert "'none'" == policy["default-src"] == policy["frame-ancestors"] == policy["base-uri"]
     assert "'self'" == policy["script-src"] == policy["style-src"] == policy["form-action"]
-    assert ("nosniff", "no-store", "DENY") == (headers["x-content-type-options"], headers["cache-control"], headers["x-frame-options"])
+    assert ("nosniff", "no-store", "DENY") == (
+        headers["x-content-type-options"],
+        headers["cache-control"],
+        headers["x-frame-options"],
+    )
 
 
 @pytest.mark.parametrize("path", ["/reviews", "/reviews/history", f"/reviews/{ID}", "/reviews/sign-in"])
@@ -118,7 +127,11 @@ async def test_what_waits_is_listed_oldest_first(house: House) -> None:
 
 
 async def test_a_row_says_what_it_is_about_by_which_rule_and_for_how_much(house: House) -> None:
-    await house.open(shown.sampling(id=ID, params={"messages": [{"role": "user", "content": text("Sort\n\n\u202ethis <b>")}], "maxTokens": 5}))
+    await house.open(
+        shown.sampling(
+            id=ID, params={"messages": [{"role": "user", "content": text("Sort\n\n\u202ethis <b>")}], "maxTokens": 5}
+        )
+    )
     page = Read((await (await signed_in(house)).get("/reviews")).text)
     assert "last user text Sort U+202Ethis <b>" in page.text
     assert "rule tickets-need-a-person" in page.text
@@ -157,7 +170,9 @@ async def test_more_than_a_page_that_wait_have_a_next_page_with_the_same_filter(
         (listed,) = [attrs for attrs in page.all("div") if attrs.get("id") == "list"]
         assert address == listed["data-at"]
         found += [attrs["data-id"] for attrs in page.all("li")]
-        address = next((attrs["href"] for attrs in page.all("a") if "after=" in attrs["href"] and attrs["href"] != address), "")
+        address = next(
+            (attrs["href"] for attrs in page.all("a") if "after=" in attrs["href"] and attrs["href"] != address), ""
+        )
     assert [f"rv_{n:03}" for n in range(220) if n % 11] == found
     assert "" == address
 
@@ -185,7 +200,9 @@ async def test_nobody_sees_what_is_not_for_them(house: House) -> None:
     ask = await signed_in(house, OTHER)
     assert "Nothing waits" in (await ask.get("/reviews")).text
     assert "None" in (await ask.get("/reviews/history")).text
-    assert [404, 404, 404] == [(await ask.get(f"/reviews/{ID}{rest}")).status_code for rest in ("", "/raw", "/content/0")]
+    assert [404, 404, 404] == [
+        (await ask.get(f"/reviews/{ID}{rest}")).status_code for rest in ("", "/raw", "/content/0")
+    ]
     assert 404 == (await post(ask, do="approve")).status_code
 
 
@@ -276,7 +293,9 @@ async def test_a_verdict_on_something_else_than_what_was_shown_is_refused(house:
 async def test_what_is_wrong_stands_at_its_field_and_all_that_was_typed_is_kept(house: House) -> None:
     await house.open(shown.form(id=ID))
     ask = await signed_in(house)
-    found = await post(ask, do="accept", f__0="ab", f__5="99999", f__7="true", f__9="3", f__10=["0", "2"], f__11="kept & <b>\r\nmore")
+    found = await post(
+        ask, do="accept", f__0="ab", f__5="99999", f__7="true", f__9="3", f__10=["0", "2"], f__11="kept & <b>\r\nmore"
+    )
     page = Read(found.text)
     assert 422 == found.status_code
     inputs = {attrs.get("name"): attrs for tag, attrs in page.tags if tag in ("input", "textarea", "select")}
@@ -284,7 +303,9 @@ async def test_what_is_wrong_stands_at_its_field_and_all_that_was_typed_is_kept(
     assert ("99999", "true") == (inputs["f.5"]["value"], inputs["f.5"]["aria-invalid"])
     assert "f.5-problem" in inputs["f.5"]["aria-describedby"]
     assert {"#f.0", "#f.5"} == {attrs["href"] for attrs in page.all("a") if attrs.get("href", "").startswith("#f.")}
-    assert {"0", "2"} == {attrs["value"] for attrs in page.all("input") if attrs.get("name") == "f.10" and "checked" in attrs}
+    assert {"0", "2"} == {
+        attrs["value"] for attrs in page.all("input") if attrs.get("name") == "f.10" and "checked" in attrs
+    }
     assert "kept &amp; &lt;b&gt;" in found.text
     assert "pending" == house.store.reviews[ID].state
 
@@ -294,7 +315,10 @@ async def test_an_approval_that_would_drop_edits_is_refused_and_shows_them(house
     ask = await signed_in(house)
     found = await post(ask, do="approve", edit__text__0__0="Classify that", edit__max_tokens="100")
     assert 422 == found.status_code
-    assert 'Your edits would be lost (Messages, Max tokens). Choose "Approve with edits", or undo the edits.' in Read(found.text).text
+    assert (
+        'Your edits would be lost (Messages, Max tokens). Choose "Approve with edits", or undo the edits.'
+        in Read(found.text).text
+    )
     assert re.search(r"<ins>.*that.*</ins>", found.text)
     assert "pending" == house.store.reviews[ID].state
     assert 303 == (await post(ask, do="edit", edit__text__0__0="Classify that", edit__max_tokens="100")).status_code
@@ -389,7 +413,9 @@ async def test_a_picture_is_sent_in_a_sandbox_with_the_type_of_its_bytes(house: 
     assert (200, "image/png") == (found.status_code, found.headers["content-type"])
     assert "sandbox" in found.headers["content-security-policy"]
     assert "nosniff" == found.headers["x-content-type-options"]
-    assert [404, 404] == [(await ask.get(f"/reviews/{ID}/content/{n}")).status_code for n in ("1", "999999999999999999")]
+    assert [404, 404] == [
+        (await ask.get(f"/reviews/{ID}/content/{n}")).status_code for n in ("1", "999999999999999999")
+    ]
 
 
 async def test_what_only_says_that_it_is_a_picture_is_not_sent(house: House) -> None:
@@ -434,7 +460,12 @@ def hostile() -> list[Review]:
         {"type": "image", "data": PAYLOAD, "mimeType": PAYLOAD},
         {"type": "audio", "data": PAYLOAD, "mimeType": PAYLOAD},
         {"type": "tool_use", "id": PAYLOAD, "name": PAYLOAD, "input": {PAYLOAD: PAYLOAD}},
-        {"type": "tool_result", "toolUseId": PAYLOAD, "content": [text(PAYLOAD)], "structuredContent": {PAYLOAD: PAYLOAD}},
+        {
+            "type": "tool_result",
+            "toolUseId": PAYLOAD,
+            "content": [text(PAYLOAD)],
+            "structuredContent": {PAYLOAD: PAYLOAD},
+        },
         {"type": PAYLOAD, PAYLOAD: PAYLOAD},
     ]
     params = {
@@ -458,7 +489,11 @@ def hostile() -> list[Review]:
     fields: dict[str, Any] = {
         PAYLOAD: {"type": "string", "default": PAYLOAD, **said},
         f"{PAYLOAD}2": {"type": "string", "enum": [PAYLOAD], "default": PAYLOAD, **said},
-        f"{PAYLOAD}3": {"type": "string", "oneOf": [{"const": f"{PAYLOAD}{n}", "title": PAYLOAD} for n in range(9)], **said},
+        f"{PAYLOAD}3": {
+            "type": "string",
+            "oneOf": [{"const": f"{PAYLOAD}{n}", "title": PAYLOAD} for n in range(9)],
+            **said,
+        },
         f"{PAYLOAD}4": {"type": "array", "items": {"type": "string", "enum": [PAYLOAD]}, "default": [PAYLOAD], **said},
         f"{PAYLOAD}5": {"type": "boolean", **said},
         f"{PAYLOAD}6": {"type": "integer", **said},
@@ -468,7 +503,15 @@ def hostile() -> list[Review]:
     modern = {**names, "revision": "2025-11-25"}
     schema = {"type": "object", "properties": fields, "required": [PAYLOAD]}
     return [
-        shown.sampling(id=ID, **{**names, "params": params, "changed": (PAYLOAD,), "unsent": (Unsent(PAYLOAD, {PAYLOAD: [PAYLOAD]}, PAYLOAD),)}),
+        shown.sampling(
+            id=ID,
+            **{
+                **names,
+                "params": params,
+                "changed": (PAYLOAD,),
+                "unsent": (Unsent(PAYLOAD, {PAYLOAD: [PAYLOAD]}, PAYLOAD),),
+            },
+        ),
         shown.sampling(id=ID, **{**names, "params": params, "bounds": None, "why": PAYLOAD}),
         replace(model_answer(*blocks, systemPrompt=PAYLOAD), server=PAYLOAD, calls=(call,), reviewer="ops"),
         shown.form(fields, **{**modern, "id": ID, "params": {"message": PAYLOAD, "requestedSchema": schema}}),

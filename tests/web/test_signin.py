@@ -1,4 +1,5 @@
-"""Signing in at the page: a token for a cookie that nobody else can make, forms that only our pages post, and mistakes that are slowed down."""
+"""Signing in at the page: a token for a cookie that nobody else can make, forms that only our pages post, and mistakes
+that are slowed down."""
 
 from __future__ import annotations
 
@@ -39,11 +40,17 @@ def house(monkeypatch: pytest.MonkeyPatch) -> House:
             form = await signin.read_form(web, request)
             return form if isinstance(form, Response) else JSONResponse(dict(form))
 
-        return [Route("/reviews", who), Route("/reviews/{id}", who), Route("/reviews/{id}/verdict", post, methods=["POST"])]
+        return [
+            Route("/reviews", who),
+            Route("/reviews/{id}", who),
+            Route("/reviews/{id}/verdict", post, methods=["POST"]),
+        ]
 
     monkeypatch.setattr("samplegate.web.pages.routes", routes)
 
-    def page(web: Any, request: Request, template: str, *, status: int = 200, person: Person | None = None, **values: Any) -> Response:
+    def page(
+        web: Any, request: Request, template: str, *, status: int = 200, person: Person | None = None, **values: Any
+    ) -> Response:
         return JSONResponse({"template": template, **values}, status)
 
     monkeypatch.setattr("samplegate.web.render.page", page)
@@ -56,7 +63,9 @@ async def sign_in(ask: httpx2.AsyncClient, token: str = OPS, headers: Any = OURS
 
 async def test_a_token_becomes_a_session_and_the_token_is_not_in_it(house: House) -> None:
     ask = client(house.app())
-    assert {"template": "sign_in.html", "next": f"/reviews/{ID}", "problem": ""} == (await ask.get(f"/reviews/sign-in?next=/reviews/{ID}")).json()
+    assert {"template": "sign_in.html", "next": f"/reviews/{ID}", "problem": ""} == (
+        await ask.get(f"/reviews/sign-in?next=/reviews/{ID}")
+    ).json()
     found = await sign_in(ask, f" {OPS}\n", next=f"/reviews/{ID}")
     assert (303, f"/reviews/{ID}") == (found.status_code, found.headers["location"])
     cookie = found.headers["set-cookie"]
@@ -66,8 +75,12 @@ async def test_a_token_becomes_a_session_and_the_token_is_not_in_it(house: House
     assert ("person.signed_in", {"person": "ann"}) in house.log.told
 
 
-@pytest.mark.parametrize(("url", "expected"), [(URL, ("samplegate", False)), (URL.replace("http:", "https:"), ("__Host-samplegate", True))])
-async def test_behind_tls_the_cookie_is_for_tls_and_this_host_alone(url: str, expected: tuple[str, bool], house: House) -> None:
+@pytest.mark.parametrize(
+    ("url", "expected"), [(URL, ("samplegate", False)), (URL.replace("http:", "https:"), ("__Host-samplegate", True))]
+)
+async def test_behind_tls_the_cookie_is_for_tls_and_this_host_alone(
+    url: str, expected: tuple[str, bool], house: House
+) -> None:
     app = House(url=url).app()
     found = await sign_in(client(app), headers={"origin": url})
     cookie = found.headers["set-cookie"]
@@ -124,7 +137,9 @@ async def test_who_guesses_is_slowed_down_and_others_are_not(house: House) -> No
     assert [403] * 10 + [429] == [(await sign_in(client(app), f"sg_{number}")).status_code for number in range(11)]
     refused = await sign_in(client(app), "sg_x")
     assert (429, "5") == (refused.status_code, refused.headers["retry-after"])
-    assert 303 == (await sign_in(client(app), OPS)).status_code, "a valid token is let in, whatever others sent from there"
+    assert 303 == (await sign_in(client(app), OPS)).status_code, (
+        "a valid token is let in, whatever others sent from there"
+    )
     assert 403 == (await sign_in(client(app, address="10.0.0.10"), "sg_x")).status_code
     house.now += 5
     assert 403 == (await sign_in(client(app), "sg_x")).status_code
@@ -149,7 +164,14 @@ async def test_the_addresses_of_one_ipv6_network_are_one(house: House) -> None:
 
 
 @pytest.mark.parametrize(
-    "headers", [{}, {"origin": EVIL}, {"origin": "null"}, {"sec-fetch-site": "cross-site"}, {**OURS, "sec-fetch-site": "same-site"}]
+    "headers",
+    [
+        {},
+        {"origin": EVIL},
+        {"origin": "null"},
+        {"sec-fetch-site": "cross-site"},
+        {**OURS, "sec-fetch-site": "same-site"},
+    ],
 )
 async def test_no_page_of_others_signs_anybody_in(headers: dict[str, str], house: House) -> None:
     found = await sign_in(client(house.app()), headers=headers)
@@ -209,7 +231,9 @@ def forged(cookie: str, **changed: Any) -> str:
         lambda cookie: cookie + "\xe9",
         lambda _: "x" * 5000,
         lambda _: ".",
-        lambda _: sessions.made(sessions.Claims("1", "ann", hashlib.sha256(OPS.encode()).hexdigest(), int(NOW) + 60), b"k" * 32),
+        lambda _: sessions.made(
+            sessions.Claims("1", "ann", hashlib.sha256(OPS.encode()).hexdigest(), int(NOW) + 60), b"k" * 32
+        ),
     ],
 )
 async def test_a_cookie_that_we_did_not_make_is_nobodys(change: Any, house: House) -> None:
@@ -233,7 +257,9 @@ async def test_signing_out_ends_the_session_for_whoever_has_its_cookie(house: Ho
     assert 303 == (await client(app).get("/reviews", headers={"cookie": f"samplegate={cookie}"})).status_code
 
 
-async def test_no_sign_out_is_lost_when_more_were_signed_out_than_are_remembered(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_no_sign_out_is_lost_when_more_were_signed_out_than_are_remembered(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("samplegate.web.sessions.MAX_ENDED", 3)
     app = house.app()
     other = client(app)
@@ -262,9 +288,12 @@ async def test_a_form_of_the_session_is_read_with_all_its_values(house: House) -
     ask = client(house.app())
     await sign_in(ask)
     token = (await ask.get("/reviews")).json()["form_token"]
-    found = await posted(ask, f"form_token={token}&a=1&a=2&b=&c=%C3%A9+%E2%82%AC", {**OURS, "sec-fetch-site": "same-origin"})
+    found = await posted(
+        ask, f"form_token={token}&a=1&a=2&b=&c=%C3%A9+%E2%82%AC", {**OURS, "sec-fetch-site": "same-origin"}
+    )
     assert {"a": ["1", "2"], "b": [""], "c": ["\xe9 \u20ac"]} == found.json()
-    assert 200 == (await posted(ask, f"form_token={token}", {})).status_code  # an old browser says nothing of where it comes from
+    # an old browser says nothing of where it comes from
+    assert 200 == (await posted(ask, f"form_token={token}", {})).status_code
 
 
 @pytest.mark.parametrize(
@@ -285,7 +314,9 @@ async def test_a_form_of_the_session_is_read_with_all_its_values(house: House) -
         ("form_token=OK&a=" + "1" * 5_000_000, OURS, 413),
     ],
 )
-async def test_a_form_that_no_page_of_this_session_posted_does_nothing(text: str, headers: dict[str, str], status: int, house: House) -> None:
+async def test_a_form_that_no_page_of_this_session_posted_does_nothing(
+    text: str, headers: dict[str, str], status: int, house: House
+) -> None:
     ask = client(house.app())
     await sign_in(ask)
     token = (await ask.get("/reviews")).json()["form_token"]
@@ -326,7 +357,9 @@ async def test_the_page_is_told_of_changes_by_its_session(house: House) -> None:
     await stream.ended()
 
 
-def test_signed_out_sessions_that_are_over_make_room_before_a_token_loses_all_of_its_sessions(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_signed_out_sessions_that_are_over_make_room_before_a_token_loses_all_of_its_sessions(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(sessions, "MAX_ENDED", 2)
     now = 0.0
     ended = sessions.Ended(lambda: now)

@@ -34,7 +34,11 @@ def test_a_request_never_waits_longer_than_its_review() -> None:
 
 
 def test_what_is_asked_in_words() -> None:
-    found = [asks(each) for each in (review(), model_answer(), address(), form(a="string"), form(a="string", b="string"), form())]
+    found = [
+        asks(each)
+        for each in (review(), model_answer(), address(), form(a="string"), form(a="string", b="string"), form())
+    ]
     assert [
-        "asks a model", "gets an answer of a model", "wants a web page opened", "asks for 1 value", "asks for 2 values", "asks for consent"
+        "asks a model", "gets an answer of a model", "wants a web page opened", "asks for 1 value",
+        "asks for 2 values", "asks for consent"
     ] == found  # fmt: skip

@@ -9,7 +9,10 @@ from hypothesis import strategies as st
 from samplegate.web.visible import MAX_RUN, hides, plain, visible
 
 
-@pytest.mark.parametrize("character", list("\u202e\u2066\u200b\u200f\u00ad\ufeff\u2028\x00\x1b\x7f\r\u3164\u2800\U000e0041\u034f\ufe00\ue000"))
+@pytest.mark.parametrize(
+    "character",
+    list("\u202e\u2066\u200b\u200f\u00ad\ufeff\u2028\x00\x1b\x7f\r\u3164\u2800\U000e0041\u034f\ufe00\ue000"),
+)
 def test_what_cannot_be_seen_is_written_out(character: str) -> None:
     code = f"U+{ord(character):04X}"
     assert f'a<span class="mark">{code}</span>b' == visible(f"a{character}b")
@@ -17,7 +20,10 @@ def test_what_cannot_be_seen_is_written_out(character: str) -> None:
     assert 1 == hides(f"a{character}b")
 
 
-@pytest.mark.parametrize("text", ["plain", "two\nlines\tand a tab", "déjà vu\u00a0!", "日本語\u3000文", "עברית", "👩\u200d🚒 ❤\ufe0f", "ﬁne ½ €"])
+@pytest.mark.parametrize(
+    "text",
+    ["plain", "two\nlines\tand a tab", "déjà vu\u00a0!", "日本語\u3000文", "עברית", "👩\u200d🚒 ❤\ufe0f", "ﬁne ½ €"],
+)
 def test_what_people_write_stays_as_it_is(text: str) -> None:
     assert (text, text, 0) == (visible(text), plain(text), hides(text))
 

@@ -27,7 +27,15 @@ def test_a_span_has_its_two_largest_units(seconds: float, said: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("amount", "said"), [("0", "$0.00"), ("0.013", "$0.013"), ("0.00123", "$0.0013"), ("0.5", "$0.50"), ("1", "$1.00"), ("1234.5", "$1,234.50")]
+    ("amount", "said"),
+    [
+        ("0", "$0.00"),
+        ("0.013", "$0.013"),
+        ("0.00123", "$0.0013"),
+        ("0.5", "$0.50"),
+        ("1", "$1.00"),
+        ("1234.5", "$1,234.50"),
+    ],
 )
 def test_money_below_a_dollar_has_two_digits_that_count_and_is_never_rounded_down(amount: str, said: str) -> None:
     assert said == dollars(round(float(amount) * SCALE["usd"]))
@@ -42,11 +50,16 @@ def test_a_moment_beyond_the_calendar_is_its_end() -> None:
 
 
 @pytest.mark.parametrize(
-    ("count", "said"), [(1, "1 byte"), (512, "512 bytes"), (3481, "3.4 KiB"), (1024**2 * 12, "12 MiB"), (1024**3 * 5, "5,120 MiB")]
+    ("count", "said"),
+    [(1, "1 byte"), (512, "512 bytes"), (3481, "3.4 KiB"), (1024**2 * 12, "12 MiB"), (1024**3 * 5, "5,120 MiB")],
 )
 def test_sizes(count: int, said: str) -> None:
     assert said == size(count)
 
 
 def test_one_and_many() -> None:
-    assert ("1 value", "1,000 values", "2 parties") == (many(1, "value"), many(1000, "value"), many(2, "party", "parties"))
+    assert ("1 value", "1,000 values", "2 parties") == (
+        many(1, "value"),
+        many(1000, "value"),
+        many(2, "party", "parties"),
+    )

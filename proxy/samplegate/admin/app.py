@@ -1,7 +1,9 @@
-"""The ASGI application of the operators' listener: its routes and who may use them. Raw ASGI, for six routes need no framework.
+"""The ASGI application of the operators' listener: its routes and who may use them. Raw ASGI, for six routes need no
+framework.
 
-``GET /metrics``, ``/healthz``, ``/readyz``, ``/version`` and ``/`` are for whoever reaches the listener, and hold no secret. ``POST /reload`` needs
-the token of the settings, from everywhere: every user and every web page of a machine reaches its loopback.
+``GET /metrics``, ``/healthz``, ``/readyz``, ``/version`` and ``/`` are for whoever reaches the listener, and hold no
+secret. ``POST /reload`` needs the token of the settings, from everywhere: every user and every web page of a machine
+reaches its loopback.
 """
 
 from __future__ import annotations
@@ -55,9 +57,11 @@ class Asked(msgspec.Struct, frozen=True):
         return length is None or length > MAX_BODY
 
     def has_forged_host(self, names: Collection[str]) -> bool:
-        """It came to this machine's own address under a foreign name: a web page whose name was made to lead here (DNS rebinding, R96).
+        """It came to this machine's own address under a foreign name: a web page whose name was made to lead here (DNS
+        rebinding, R96).
 
-        An address as Host is no such name, and a client that sends none is no browser. On other addresses the listener may have any name.
+        An address as Host is no such name, and a client that sends none is no browser. On other addresses the listener
+        may have any name.
         """
         if self.headers.is_doubled(b"host"):
             return True
@@ -125,7 +129,12 @@ class ReloadReport(msgspec.Struct, frozen=True):
         if self.problems:
             return [f"refused: nothing has changed, policy {self.policy} stays in force", *self.problems, *warned]
         policy = f"policy {self.policy_before} -> {self.policy}" if self.policy != self.policy_before else ""
-        names = {"servers added": self.added, "servers changed": self.changed, "servers removed": self.removed, "settings changed": self.settings}
+        names = {
+            "servers added": self.added,
+            "servers changed": self.changed,
+            "servers removed": self.removed,
+            "settings changed": self.settings,
+        }
         restart = f"need a restart to count: {', '.join(self.restart)}" if self.restart else ""
         changes = [policy, *(f"{what}: {', '.join(found)}" for what, found in names.items() if found), restart]
         return [self.result, *filter(None, changes), *warned]
@@ -219,20 +228,36 @@ class AdminApp(msgspec.Struct, frozen=True, kw_only=True):
         except Unavailable as problem:
             return lines(503, [f"reload: {problem}"])
         if not wanted:
-            return lines(403, ["reload: there is no token for it; set admin_token_file in the settings, or send the process SIGHUP"])
-        if given is None or not hmac.compare_digest(hashlib.sha256(given.encode("latin-1")).digest(), hashlib.sha256(wanted).digest()):
+            return lines(
+                403,
+                ["reload: there is no token for it; set admin_token_file in the settings, or send the process SIGHUP"],
+            )
+        if given is None or not hmac.compare_digest(
+            hashlib.sha256(given.encode("latin-1")).digest(), hashlib.sha256(wanted).digest()
+        ):
             wrong = "another token" if given is not None else "no token"
-            return lines(401, [f"reload: {wrong} was given; send `Authorization: Bearer` and the content of admin_token_file"], [_CHALLENGE])
+            return lines(
+                401,
+                [f"reload: {wrong} was given; send `Authorization: Bearer` and the content of admin_token_file"],
+                [_CHALLENGE],
+            )
         return None
 
 
 def lines(status: int, found: Sequence[str], headers: Iterable[tuple[str, str]] = ()) -> Answer:
     """Text, each item a line of its own whatever is in it."""
     cut = (line if len(line) <= LINE else line[: LINE - 1] + "…" for line in found[:MAX_LINES])
-    shown = [line if line.isprintable() else "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in line) for line in cut]
+    shown = [
+        line
+        if line.isprintable()
+        else "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in line)
+        for line in cut
+    ]
     if len(found) > MAX_LINES:
         shown.append(f"and {len(found) - MAX_LINES} more")
-    return Answer(status, "".join(f"{line}\n" for line in shown).encode("utf-8", "backslashreplace"), TEXT, tuple(headers))
+    return Answer(
+        status, "".join(f"{line}\n" for line in shown).encode("utf-8", "backslashreplace"), TEXT, tuple(headers)
+    )
 
 
 def json(status: int, value: object) -> Answer:

@@ -1,6 +1,8 @@
-"""The guard before everything of the public listener: an ASGI app around another. Who calls stands in the scope afterwards, and no token does.
+"""The guard before everything of the public listener: an ASGI app around another. Who calls stands in the scope
+afterwards, and no token does.
 
-In this order: Host and Origin, a browser's preflight, the metadata of a protected resource, the token, the server, whether it takes the caller.
+In this order: Host and Origin, a browser's preflight, the metadata of a protected resource, the token, the server,
+whether it takes the caller.
 """
 
 from __future__ import annotations
@@ -10,7 +12,19 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
-from samplegate.callers.http import App, Receive, Reply, Resources, Scope, Send, challenge, deliver, preflight, refusal, shared_with
+from samplegate.callers.http import (
+    App,
+    Receive,
+    Reply,
+    Resources,
+    Scope,
+    Send,
+    challenge,
+    deliver,
+    preflight,
+    refusal,
+    shared_with,
+)
 from samplegate.callers.origins import HostPolicy, host_policy
 from samplegate.callers.tokens import LOCAL, Bearers, Caller, NotEnough, NotTaken, StaticTokens, allowed
 from samplegate.ports import Log, Unavailable
@@ -82,7 +96,8 @@ class Telling:
 
 
 class Guard:
-    """Lets requests through to ``app``, by the settings in force. ``change`` takes others: requests under way end under those they began with.
+    """Lets requests through to ``app``, by the settings in force. ``change`` takes others: requests under way end under
+    those they began with.
 
     ``bound`` is what is really listened on, None where that is what the settings say.
     """
@@ -118,11 +133,13 @@ class Guard:
             await send({"type": "websocket.close", "code": 1008})  # nothing of ours speaks it
 
     def change(self, settings: ServeSettings) -> None:
-        """Go by other settings from now on. The keys of an issuer that is the same are fetched again before the next of its tokens is taken."""
+        """Go by other settings from now on. The keys of an issuer that is the same are fetched again before the next of
+        its tokens is taken."""
         self.prepared(settings)()
 
     def prepared(self, settings: ServeSettings) -> Callable[[], None]:
-        """Build all of that, and give what puts it in force, which cannot fail. No token that was verified before is known any more then."""
+        """Build all of that, and give what puts it in force, which cannot fail. No token that was verified before is
+        known any more then."""
         before, keys = self._keys, self._keys_of(settings.callers.jwt)
         rules = self._made(settings, None if keys is None else keys[1])
 
@@ -139,7 +156,8 @@ class Guard:
             await self._keys[1].warm()
 
     def unready(self) -> str | None:
-        """What keeps every caller out for now, None if nothing does: those with static tokens need no issuer. To be asked in the loop."""
+        """What keeps every caller out for now, None if nothing does: those with static tokens need no issuer. To be
+        asked in the loop."""
         return None if self._keys is None or self._rules.has_static else self._keys[1].problem()
 
     async def aclose(self) -> None:
@@ -154,7 +172,9 @@ class Guard:
             from samplegate.callers.jwt import JwtTokens
 
             tokens = JwtTokens(callers.jwt, keys)
-            bearers = Bearers(StaticTokens(callers.tokens), tokens.caller_of, wall=self._wall, leeway=callers.jwt.leeway)
+            bearers = Bearers(
+                StaticTokens(callers.tokens), tokens.caller_of, wall=self._wall, leeway=callers.jwt.leeway
+            )
         resources = Resources(callers, lambda path: self._server_at(path) is not None)
         return _Rules(settings, bearers, resources, host_policy(settings, self._bound))
 
@@ -218,9 +238,17 @@ class Guard:
     async def _let_in(self, caller: Caller, scope: Scope, receive: Receive, send: Send) -> None:
         server = self._server_at(scope["path"])
         if server is None:
-            await self._refuse(send, scope, "path", "no_server", refusal(404, "not_found", "there is no server at this path"))
+            await self._refuse(
+                send, scope, "path", "no_server", refusal(404, "not_found", "there is no server at this path")
+            )
         elif not allowed(server, caller.name):
-            await self._refuse(send, scope, "auth", "not_allowed", refusal(403, "access_denied", f"server {server.name} does not take this caller"))
+            await self._refuse(
+                send,
+                scope,
+                "auth",
+                "not_allowed",
+                refusal(403, "access_denied", f"server {server.name} does not take this caller"),
+            )
         else:
             scope[CALLER] = caller.name  # the scope is ours: nobody stands before the guard
             await self._app(scope, receive, send)
@@ -228,7 +256,13 @@ class Guard:
     async def _refuse(self, send: Send, scope: Scope, kind: Kind, reason: str, reply: Reply) -> None:
         server = self._server_at(scope["path"])
         peer = scope.get("client")
-        self._telling.refused(kind, reason, reply.status, server="" if server is None else server.name, peer="" if peer is None else str(peer[0]))
+        self._telling.refused(
+            kind,
+            reason,
+            reply.status,
+            server="" if server is None else server.name,
+            peer="" if peer is None else str(peer[0]),
+        )
         await deliver(send, reply)
 
 
@@ -250,8 +284,15 @@ class _Rules:
         metadata = self.resources.metadata_url(path)
         if isinstance(problem, NotEnough):
             description = "the token lacks a scope that is needed here"
-            return refusal(403, "insufficient_scope", description, (challenge(metadata, self._scopes, "insufficient_scope", description),))
+            return refusal(
+                403,
+                "insufficient_scope",
+                description,
+                (challenge(metadata, self._scopes, "insufficient_scope", description),),
+            )
         if problem.reason == "no_token":
             return refusal(401, "unauthorized", "a bearer token is needed here", (challenge(metadata, self._scopes),))
         description = f"the token is not taken: {problem.reason}"
-        return refusal(401, "invalid_token", description, (challenge(metadata, self._scopes, "invalid_token", description),))
+        return refusal(
+            401, "invalid_token", description, (challenge(metadata, self._scopes, "invalid_token", description),)
+        )

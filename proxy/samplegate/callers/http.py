@@ -38,15 +38,24 @@ def refusal(status: int, error: str, description: str, extra: Headers = ()) -> R
     return Reply(status, (_JSON, *extra), msgspec.json.encode({"error": error, "error_description": description}))
 
 
-def challenge(metadata: str | None, scopes: Sequence[str], error: str | None = None, description: str = "") -> tuple[bytes, bytes]:
-    """The header that says which token is wanted and where to get one. Without a token there is no error to name (RFC 6750 3)."""
-    said = [("error", error), ("error_description", description), ("scope", " ".join(scopes)), ("resource_metadata", metadata)]
+def challenge(
+    metadata: str | None, scopes: Sequence[str], error: str | None = None, description: str = ""
+) -> tuple[bytes, bytes]:
+    """The header that says which token is wanted and where to get one. Without a token there is no error to name (RFC
+    6750 3)."""
+    said = [
+        ("error", error),
+        ("error_description", description),
+        ("scope", " ".join(scopes)),
+        ("resource_metadata", metadata),
+    ]
     parts = [f'{name}="{value}"' for name, value in said if value]
     return b"www-authenticate", ("Bearer " + ", ".join(parts)).rstrip().encode("latin-1", "replace")
 
 
 def preflight(origin: bytes, wanted: Sequence[str]) -> Reply:
-    """A browser's question whether a page may call (Fetch, CORS-preflight): it may, with the headers that it asks for."""
+    """A browser's question whether a page may call (Fetch, CORS-preflight): it may, with the headers that it asks
+    for."""
     headers = [(b"access-control-allow-methods", b"GET, POST, DELETE"), (b"access-control-max-age", b"600")]
     if wanted and _names.fullmatch(wanted[-1]):
         headers.append((b"access-control-allow-headers", wanted[-1].encode()))
@@ -65,7 +74,11 @@ def shared_with(origin: bytes, send: Send) -> Send:
 
 
 def _shared(origin: bytes) -> Headers:
-    return ((b"access-control-allow-origin", origin), (b"access-control-expose-headers", _EXPOSED), (b"vary", b"Origin"))
+    return (
+        (b"access-control-allow-origin", origin),
+        (b"access-control-expose-headers", _EXPOSED),
+        (b"vary", b"Origin"),
+    )
 
 
 async def deliver(send: Send, reply: Reply) -> None:
@@ -95,7 +108,9 @@ class Resources:
         from mcp.server.auth.routes import build_resource_metadata_url
         from pydantic import AnyHttpUrl
 
-        return str(build_resource_metadata_url(AnyHttpUrl(self._base + (path if self._exists(path) else "")))).rstrip("/")
+        return str(build_resource_metadata_url(AnyHttpUrl(self._base + (path if self._exists(path) else "")))).rstrip(
+            "/"
+        )
 
     def metadata(self, path: str) -> App | None:
         """What answers for the metadata at ``path``, None where there is none."""

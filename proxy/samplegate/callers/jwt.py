@@ -51,9 +51,11 @@ _CURVES: Final = {
 }
 
 FRESH: Final = 600.0
-"""Seconds after which keys are fetched again, beside the calls: a key that the issuer withdraws is taken at most so much longer."""
+"""Seconds after which keys are fetched again, beside the calls: a key that the issuer withdraws is taken at most so
+much longer."""
 GRACE: Final = 3_600.0
-"""Seconds that keys hold from their last fetch while the issuer does not answer. As long as tokens commonly live, so longer would help few."""
+"""Seconds that keys hold from their last fetch while the issuer does not answer. As long as tokens commonly live, so
+longer would help few."""
 UNKNOWN: Final = 60.0
 """Seconds between two fetches because of an unknown key: any caller can name one."""
 RETRY: Final = 10.0
@@ -69,7 +71,8 @@ Source: TypeAlias = Callable[[], Awaitable[KeySet]]
 
 
 class JwtTokens:
-    """Takes what the issuer signed, for us, now. Headers that name a key or a place of keys (jwk, jku, x5u) are not looked at."""
+    """Takes what the issuer signed, for us, now. Headers that name a key or a place of keys (jwk, jku, x5u) are not
+    looked at."""
 
     def __init__(self, settings: JwtSettings, keys: Keys) -> None:
         self._settings = settings
@@ -107,7 +110,11 @@ class JwtTokens:
         algorithm, kid, kind = header.get("alg"), header.get("kid"), header.get("typ")
         if algorithm not in self._settings.algorithms:  # `none` and HS256 are in no settings
             raise NotTaken("algorithm")
-        if "crit" in header or "b64" in header or not (kind is None or (isinstance(kind, str) and kind.lower() in _types)):
+        if (
+            "crit" in header
+            or "b64" in header
+            or not (kind is None or (isinstance(kind, str) and kind.lower() in _types))
+        ):
             raise NotTaken("malformed")
         if kid is not None and (not isinstance(kid, str) or len(kid) > MAX_KID):
             raise NotTaken("unknown_key")
@@ -130,7 +137,8 @@ class JwtTokens:
                 if failed != "signature":
                     break
             else:
-                if "cnf" in claims:  # bound to its holder's key: a token without proof of that key may be stolen (RFC 7800, 9449)
+                # bound to its holder's key: a token without proof of that key may be stolen (RFC 7800, 9449)
+                if "cnf" in claims:
                     raise NotTaken("bound")
                 return claims
         raise NotTaken(failed)
@@ -148,18 +156,27 @@ def _scopes(claims: Mapping[str, Any]) -> set[str]:
 
 
 class Keys:
-    """The keys of one issuer. ``source`` gets them, ``clock`` is monotonic seconds, ``told`` hears how each fetch went: None, or what was wrong.
+    """The keys of one issuer. ``source`` gets them, ``clock`` is monotonic seconds, ``told`` hears how each fetch went:
+    None, or what was wrong.
 
     The first answer waits for the first fetch. ``before``: keys of this issuer that may have changed; they stay valid
     if that fetch fails.
     """
 
-    def __init__(self, source: Source, *, clock: Callable[[], float], told: Callable[[str | None], None], before: Keys | None = None) -> None:
+    def __init__(
+        self,
+        source: Source,
+        *,
+        clock: Callable[[], float],
+        told: Callable[[str | None], None],
+        before: Keys | None = None,
+    ) -> None:
         self._source = source
         self._clock = clock
         self._told = told
         self._set: KeySet = () if before is None else before._set  # noqa: SLF001 # of this class
-        self._holds_until: float = float("-inf") if before is None else before._holds_until  # noqa: SLF001 # of this class
+        # of this class
+        self._holds_until: float = float("-inf") if before is None else before._holds_until  # noqa: SLF001
         self._failed: bool = before is None or before._failed  # noqa: SLF001 # of this class
         self._fresh_until = self._asked = self._asked_for_unknown = float("-inf")
         self._tried = False
@@ -171,7 +188,8 @@ class Keys:
         return self._clock() < self._holds_until
 
     def problem(self) -> str | None:
-        """What keeps tokens from being verified, None if nothing does. To ask keeps the keys fresh as a call does: calls may wait for the answer."""
+        """What keeps tokens from being verified, None if nothing does. To ask keeps the keys fresh as a call does:
+        calls may wait for the answer."""
         self._refresh()
         return MISSING if self._failed and not self.usable else None
 
@@ -243,7 +261,8 @@ class Keys:
 
 
 def fitting(keys: KeySet, kid: str | None, algorithm: str) -> list[jwt.PyJWK]:
-    """The keys that a token with this header may be signed with; one that names none has to have the only one of its kind."""
+    """The keys that a token with this header may be signed with; one that names none has to have the only one of its
+    kind."""
     fit = [key for key in keys if key.algorithm_name == algorithm]
     return [key for key in fit if key.key_id == kid] if kid is not None else fit if len(fit) == 1 else []
 
@@ -268,7 +287,10 @@ def parse(text: bytes) -> KeySet:
         raise ValueError(f"the key set has more than {MAX_KEYS} keys")
     keys = tuple(key for each in found for name in _algorithms(each) if (key := _made(each, name)) is not None)
     if not keys:
-        raise ValueError("the key set has no public key that signs; RSA of 2048 bits and more, P-256, P-384, P-521 and Ed25519 are taken")
+        raise ValueError(
+            "the key set has no public key that signs; RSA of 2048 bits and more, P-256, P-384, P-521 and Ed25519 are"
+            " taken"
+        )
     return keys
 
 
@@ -304,7 +326,9 @@ class _Metadata(msgspec.Struct):
 
 def source_of(settings: JwtSettings, *, seconds: float = ANSWER) -> Source:
     """Where the keys of this issuer are. ``seconds`` bounds each answer."""
-    return partial(_of_issuer, settings, seconds) if settings.jwks_file is None else partial(_of_file, settings.jwks_file)
+    return (
+        partial(_of_issuer, settings, seconds) if settings.jwks_file is None else partial(_of_file, settings.jwks_file)
+    )
 
 
 async def _of_file(file: Path) -> KeySet:
@@ -322,7 +346,8 @@ async def _of_file(file: Path) -> KeySet:
 
 async def _of_issuer(settings: JwtSettings, seconds: float) -> KeySet:
     timeout = aiohttp.ClientTimeout(total=seconds)
-    proxied = (settings.jwks_url or settings.issuer).startswith("https:")  # plain http is this machine's own, which no proxy reaches
+    # plain http is this machine's own, which no proxy reaches
+    proxied = (settings.jwks_url or settings.issuer).startswith("https:")
     async with aiohttp.ClientSession(timeout=timeout, trust_env=proxied, cookie_jar=aiohttp.DummyCookieJar()) as http:
         url = settings.jwks_url or await _jwks_url(http, settings.issuer)
         text = await _get(http, url)

@@ -20,7 +20,8 @@ _LOOPBACK: Final = ("localhost", "127.0.0.1", "[::1]")
 
 
 class HostPolicy:
-    """The hosts and origins of one version of the settings, in lower case; one that ends with ``:*`` accepts any port."""
+    """The hosts and origins of one version of the settings, in lower case; one that ends with ``:*`` accepts any
+    port."""
 
     def __init__(self, hosts: Sequence[str], origins: Sequence[str]) -> None:
         self._any = ANY in hosts
@@ -39,13 +40,19 @@ class HostPolicy:
 
 
 def host_policy(settings: ServeSettings, bound: Address | None = None) -> HostPolicy:
-    """What the settings say; without a word this machine's names where only it reaches us, and elsewhere any host, as callers need a token there.
+    """What the settings say; without a word this machine's names where only it reaches us, and elsewhere any host, as
+    callers need a token there.
 
-    ``bound`` is what is really listened on, which a reload of the settings does not move; None where that is what they say.
+    ``bound`` is what is really listened on, which a reload of the settings does not move; None where that is what they
+    say.
     """
     at = bound or settings.listens_at
     known = [each.host for each in (at, settings.listens_at) if each.is_loopback]
-    own = [*_LOOPBACK, *(f"[{host}]" if ":" in host else host for host in known)] if at.is_loopback or not settings.callers.required else []
+    own = (
+        [*_LOOPBACK, *(f"[{host}]" if ":" in host else host for host in known)]
+        if at.is_loopback or not settings.callers.required
+        else []
+    )
     hosts = settings.allowed_hosts or ([name + port for name in own for port in ("", ":*")] if own else [ANY])
     return HostPolicy(hosts, settings.allowed_origins or [*_origins(own), *_public(settings.callers.resource)])
 

@@ -24,7 +24,8 @@ _NOBODY: Final = bytes(32)  # no token's hash: somebody would have to find a tex
 
 
 class Caller(msgspec.Struct, frozen=True):
-    """Who calls, as the policy and the limits name it. ``audiences``: what its token is for, None where that is already settled."""
+    """Who calls, as the policy and the limits name it. ``audiences``: what its token is for, None where that is already
+    settled."""
 
     name: str
     audiences: frozenset[str] | None = None
@@ -37,7 +38,8 @@ LOCAL: Final = Caller("local")
 
 
 class NotTaken(Exception):
-    """A token that is not taken. ``reason`` is of a finite set and is what the metrics count; nothing of the token is in it."""
+    """A token that is not taken. ``reason`` is of a finite set and is what the metrics count; nothing of the token is
+    in it."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(reason)
@@ -56,8 +58,8 @@ now."""
 def found_by_digest(table: Mapping[bytes, T], digest: bytes) -> T | None:
     """The entry for a token's SHA-256.
 
-    The look-up is by a digest, which nobody who does not know a token can bring near to a stored one step by step; the comparison is of
-    constant time all the same.
+    The look-up is by a digest, which nobody who does not know a token can bring near to a stored one step by step; the
+    comparison is of constant time all the same.
     """
     known = digest if digest in table else _NOBODY
     same = hmac.compare_digest(digest, known)
@@ -65,7 +67,8 @@ def found_by_digest(table: Mapping[bytes, T], digest: bytes) -> T | None:
 
 
 class StaticTokens:
-    """The tokens of the settings. A guess costs the same whether there is such a token or not: one hash, one look-up, one comparison."""
+    """The tokens of the settings. A guess costs the same whether there is such a token or not: one hash, one look-up,
+    one comparison."""
 
     def __init__(self, tokens: Iterable[Token]) -> None:
         self._names = {bytes.fromhex(token.sha256): token.name for token in tokens}
@@ -81,7 +84,9 @@ class Bearers:
     ``wall`` is Unix seconds, ``leeway`` seconds that the clocks may differ.
     """
 
-    def __init__(self, static: StaticTokens, other: Verifier | None, *, wall: Callable[[], float], leeway: float = 0) -> None:
+    def __init__(
+        self, static: StaticTokens, other: Verifier | None, *, wall: Callable[[], float], leeway: float = 0
+    ) -> None:
         self._static = static
         self._other = other
         self._wall = wall

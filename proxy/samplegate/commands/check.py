@@ -1,4 +1,5 @@
-"""``samplegate check``: the problems of policies, of their tests and of the scripts they name, and what each server is told. Runs nothing."""
+"""``samplegate check``: the problems of policies, of their tests and of the scripts they name, and what each server is
+told. Runs nothing."""
 
 from __future__ import annotations
 
@@ -62,8 +63,12 @@ class Checked:
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments."""
-    parser.add_argument("policies", type=Path, nargs="+", metavar="POLICY", help="a policy; a *_test.yaml is checked as what it is")
-    parser.add_argument("--env-file", type=Path, metavar="FILE", help="NAME=value lines: values for ${VAR} in the policy")
+    parser.add_argument(
+        "policies", type=Path, nargs="+", metavar="POLICY", help="a policy; a *_test.yaml is checked as what it is"
+    )
+    parser.add_argument(
+        "--env-file", type=Path, metavar="FILE", help="NAME=value lines: values for ${VAR} in the policy"
+    )
     parser.add_argument("--json", action="store_true", help="print one JSON object")
 
 
@@ -111,7 +116,9 @@ def _check_policy(checked: Checked, text: str, variables: Mapping[str, str]) -> 
     book = compile_policy(policy, variables, catalogue=checked.loaded.catalogue)
     checked.offers = offers(book)
     forwarding = forwards_forms_first(book)
-    checked.notes = [_note(checked.file, text, index) for index, rule in enumerate(policy.rules) if rule.name in forwarding]
+    checked.notes = [
+        _note(checked.file, text, index) for index, rule in enumerate(policy.rules) if rule.name in forwarding
+    ]
     for index, model in enumerate(policy.models):
         if model.cases is not None:
             checked.problems.extend(_script_problems(checked.file, text, ("models", index, "cases"), model.cases))
@@ -121,8 +128,9 @@ def _check_policy(checked: Checked, text: str, variables: Mapping[str, str]) -> 
 
 
 HEADLESS: Final = (
-    "forwards forms before any other rule takes them; headless agents (claude -p, codex exec) declare forms and then refuse them without a person. "
-    "For such clients put a rule that answers or escalates forms above it, or start from `samplegate init --headless`"
+    "forwards forms before any other rule takes them; headless agents (claude -p, codex exec) declare forms and then"
+    " refuse them without a person. For such clients put a rule that answers or escalates forms above it, or start from"
+    " `samplegate init --headless`"
 )
 
 
@@ -134,14 +142,23 @@ def _note(file: Path, text: str, rule: int) -> Problem:
 
 
 def _script_problems(policy: Path, text: str, place: Place, name: str) -> tuple[Problem, ...]:
-    """Those of the script that a scripted model or an answer names, or that it cannot be read: the place in the policy is then the one to mend."""
+    """Those of the script that a scripted model or an answer names, or that it cannot be read: the place in the policy
+    is then the one to mend."""
     script = policy.parent / name
     try:
         parse_script(read(script), file=str(script))
     except Unreadable as problem:
         node = find(compose(text)[0], place)
         mark = Mark(1, 1) if node is None else node.mark
-        return (Problem(str(policy), mark.line, mark.column, dotted(place), f"{problem}; the file is looked for beside the policy"),)
+        return (
+            Problem(
+                str(policy),
+                mark.line,
+                mark.column,
+                dotted(place),
+                f"{problem}; the file is looked for beside the policy",
+            ),
+        )
     except PolicyError as error:
         return error.problems
     return ()
@@ -156,7 +173,10 @@ def _report(checked: Checked) -> Iterator[str]:
         return
     yield f"{checked.file}: ok{_size(checked)}"
     if state := _lasting(checked):
-        yield f"{checked.file}: needs a state folder (--state) for the limits {', '.join(state)}: all gates that use one folder share them"
+        yield (
+            f"{checked.file}: needs a state folder (--state) for the limits {', '.join(state)}: all gates that use one"
+            " folder share them"
+        )
     yield from (f"{checked.file}: {wait}" for wait in _waits(checked))
     for offered in checked.offers:
         yield from (f"{checked.file}: {offered}: {coverage}" for coverage in offered.requests)
@@ -165,7 +185,11 @@ def _report(checked: Checked) -> Iterator[str]:
 
 def _lasting(checked: Checked) -> list[str]:
     """The limits that are kept in the state folder."""
-    return [] if checked.loaded is None else [name for name, one in claims.terms(checked.loaded.policy).items() if one.shared]
+    return (
+        []
+        if checked.loaded is None
+        else [name for name, one in claims.terms(checked.loaded.policy).items() if one.shared]
+    )
 
 
 def _waits(checked: Checked) -> list[Wait]:
@@ -177,8 +201,17 @@ def _with_newer_servers(checked: Checked) -> Iterator[str]:
     """What differs in 2026-07-28, where capabilities are declared call by call."""
     policy = None if checked.loaded is None else checked.loaded.policy
     if policy is not None and any(_names_a_call(rule.match) for rule in policy.rules):
-        yield "with 2026-07-28, a capability is advertised only during the calls (tool, method) that such a rule can match"
-    if any("error" in answer for offered in checked.offers for one in offered.requests for denial in one.denials for answer in denial.wire):
+        yield (
+            "with 2026-07-28, a capability is advertised only during the calls (tool, method) that such a rule can"
+            " match"
+        )
+    if any(
+        "error" in answer
+        for offered in checked.offers
+        for one in offered.requests
+        for denial in one.denials
+        for answer in denial.wire
+    ):
         yield "with 2026-07-28, the client's call ends where an older server gets an error"
 
 
@@ -205,7 +238,9 @@ def _json(checked: Checked) -> dict[str, Any]:
         "hash": None if checked.loaded is None else checked.loaded.hash,
         "unreadable": checked.unreadable,
         "problems": [msgspec.to_builtins(problem) for problem in checked.problems],
-        "warnings": [] if checked.loaded is None else [msgspec.to_builtins(warning) for warning in checked.loaded.warnings],
+        "warnings": (
+            [] if checked.loaded is None else [msgspec.to_builtins(warning) for warning in checked.loaded.warnings]
+        ),
         "notes": [msgspec.to_builtins(note) for note in checked.notes],
         "state": _lasting(checked),
         "reviews": [msgspec.to_builtins(wait) for wait in _waits(checked)],
@@ -217,7 +252,8 @@ def _offered_json(offered: Offered) -> dict[str, Any]:
     return {"servers": list(offered.who), "requests": [msgspec.to_builtins(coverage) for coverage in offered.requests]}
 
 
-# -- what a policy means to each server that it names: servers, callers and eras, put together where they are the same -------------------------------
+# -- what a policy means to each server that it names: servers, callers and eras, put together where they are the same
+# -------------------------------
 
 
 def offers(book: Rulebook) -> list[Offered]:
@@ -238,12 +274,19 @@ def offers(book: Rulebook) -> list[Offered]:
 
 def forwards_forms_first(book: Rulebook) -> list[str]:
     """The rules that forward forms before any other rule takes them, for any server and caller."""
-    askers = (Asker(server, caller, era, None) for _, server in _servers(book.policy) for caller in _callers(book.policy) for era, _ in _ERAS)
+    askers = (
+        Asker(server, caller, era, None)
+        for _, server in _servers(book.policy)
+        for caller in _callers(book.policy)
+        for era, _ in _ERAS
+    )
     return list(dict.fromkeys(rule for who in askers if (rule := first_to_forward_forms(book, who)) is not None))
 
 
 def _eras(book: Rulebook, server: str, caller: str) -> tuple[tuple[Coverage, ...], ...]:
-    return tuple(describe_offer(book, server=server, caller=caller, era=era, revision=revision) for era, revision in _ERAS)
+    return tuple(
+        describe_offer(book, server=server, caller=caller, era=era, revision=revision) for era, revision in _ERAS
+    )
 
 
 def _servers(policy: Policy) -> Iterator[tuple[str, str]]:
@@ -252,7 +295,12 @@ def _servers(policy: Policy) -> Iterator[tuple[str, str]]:
     for name in named:
         if (example := _example(name)) is not None:
             yield f"server {name}", example
-    yield OTHERS if named else ANY, next(name for name in ("default", *(f"default{number}" for number in range(len(named) + 1))) if name not in named)
+    yield (
+        OTHERS if named else ANY,
+        next(
+            name for name in ("default", *(f"default{number}" for number in range(len(named) + 1))) if name not in named
+        ),
+    )
 
 
 def _callers(policy: Policy) -> list[str]:

@@ -1,4 +1,5 @@
-"""How `samplegate test --coverage` tells what the cases of each policy reach. Not the counting: ``policytest/coverage.py``."""
+"""How `samplegate test --coverage` tells what the cases of each policy reach. Not the counting:
+``policytest/coverage.py``."""
 
 from __future__ import annotations
 
@@ -15,7 +16,10 @@ def report(policy: Path, coverage: Coverage, least: float | None) -> Iterator[st
     """What is missing, each with its line, and the sum; ``least`` is the percentage that was asked for."""
     yield from (_line(policy, one) for one in coverage.missing)
     yield from (f"{_line(policy, one)}; it is left out" for one in coverage.uncounted)
-    reached = f"{coverage.rules_reached} of {count(coverage.rules, 'rule')}, {coverage.arms_reached} of {count(coverage.arms, 'arm')}"
+    reached = (
+        f"{coverage.rules_reached} of {count(coverage.rules, 'rule')}, {coverage.arms_reached} of"
+        f" {count(coverage.arms, 'arm')}"
+    )
     below = f", below the {least:g}% asked for" if is_below(coverage, least) else ""
     yield f"{policy}: coverage: {reached} ({shown(coverage)}%{below})"
 

@@ -1,4 +1,5 @@
-"""``samplegate explain``: one request put to a policy: which rule takes it, why the earlier ones do not, what comes of it. Nothing is sent."""
+"""``samplegate explain``: one request put to a policy: which rule takes it, why the earlier ones do not, what comes of
+it. Nothing is sent."""
 
 from __future__ import annotations
 
@@ -21,7 +22,17 @@ from samplegate.commands.steps import as_json, lines
 from samplegate.core import jsontext
 from samplegate.core.capabilities import can_forward, offer_to
 from samplegate.core.decide import explain
-from samplegate.core.decisions import Allowed, Decision, DenyAs, Escalated, FixedAnswer, Forwarded, LeftOpen, Situation, Step
+from samplegate.core.decisions import (
+    Allowed,
+    Decision,
+    DenyAs,
+    Escalated,
+    FixedAnswer,
+    Forwarded,
+    LeftOpen,
+    Situation,
+    Step,
+)
 from samplegate.core.load import PolicyError
 from samplegate.core.requests import BadRequest, Origin, Request
 from samplegate.core.session import server_requests, shapes
@@ -44,20 +55,41 @@ class Explained:
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments."""
-    parser.add_argument("request", metavar="REQUEST.json", help="the server's JSON-RPC request, or only its method and params; - for stdin")
+    parser.add_argument(
+        "request",
+        metavar="REQUEST.json",
+        help="the server's JSON-RPC request, or only its method and params; - for stdin",
+    )
     parser.add_argument("--policy", type=Path, required=True, metavar="FILE")
-    parser.add_argument("--env-file", type=Path, metavar="FILE", help="NAME=value lines: values for ${VAR} in the policy")
+    parser.add_argument(
+        "--env-file", type=Path, metavar="FILE", help="NAME=value lines: values for ${VAR} in the policy"
+    )
     parser.add_argument("--server", default="default", metavar="NAME", help="who asks (default: %(default)s)")
     parser.add_argument("--caller", default="local", metavar="NAME", help="on whose behalf (default: %(default)s)")
-    parser.add_argument("--tool", action="append", default=[], metavar="NAME", help="the tool being called; several are candidates; none by default")
-    parser.add_argument("--method", action="append", default=[], metavar="METHOD", help="another call in flight: prompts/get or resources/read")
+    parser.add_argument(
+        "--tool",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="the tool being called; several are candidates; none by default",
+    )
+    parser.add_argument(
+        "--method",
+        action="append",
+        default=[],
+        metavar="METHOD",
+        help="another call in flight: prompts/get or resources/read",
+    )
     parser.add_argument("--era", choices=("legacy", "modern"), help="of the session (default: legacy)")
     parser.add_argument("--revision", metavar="DATE", help="of the protocol (default: the newest of the era)")
     parser.add_argument(
         "--client",
         default="",
         metavar="LIST",
-        help="what the client declared, by commas: sampling, sampling.tools, sampling.context, elicitation.form, elicitation.url, roots",
+        help=(
+            "what the client declared, by commas: sampling, sampling.tools, sampling.context, elicitation.form,"
+            " elicitation.url, roots"
+        ),
     )
     parser.add_argument("--json", action="store_true", help="print one JSON object")
 
@@ -71,7 +103,11 @@ def command(args: argparse.Namespace) -> int:
     except (Unreadable, PolicyError) as problem:
         return refused(problem)
     if isinstance(explained, BadRequest):
-        ends = _ended_call(suite.origin(scene)) if suite.origin(scene).era == "modern" else f"the server gets error {shapes.BAD_PARAMS}"
+        ends = (
+            _ended_call(suite.origin(scene))
+            if suite.origin(scene).era == "modern"
+            else f"the server gets error {shapes.BAD_PARAMS}"
+        )
         complain(f"{args.request}: malformed: {explained.message}; {ends}")
         return FAILED
     print(json.dumps(_json(explained), indent=2, ensure_ascii=False) if args.json else "\n".join(_report(explained)))
@@ -94,7 +130,8 @@ def _scene(args: argparse.Namespace) -> Scene:
 
 
 def _asked(name: str) -> tuple[str, bytes | None]:
-    """The method and params of the request in a file or on stdin; without the white space between them, for `size` counts bytes as sent."""
+    """The method and params of the request in a file or on stdin; without the white space between them, for `size`
+    counts bytes as sent."""
     source = "stdin" if name == "-" else name
     raw = (sys.stdin.read() if name == "-" else read(Path(name))).encode("utf-8", "replace")
     try:
@@ -108,7 +145,9 @@ def _asked(name: str) -> tuple[str, bytes | None]:
     return method, params
 
 
-def _explain(policy: Path, variables: Mapping[str, str], asked: tuple[str, bytes | None], scene: Scene) -> Explained | BadRequest:
+def _explain(
+    policy: Path, variables: Mapping[str, str], asked: tuple[str, bytes | None], scene: Scene
+) -> Explained | BadRequest:
     book = compile_book(load_policy(read(policy), file=str(policy), environment=variables), policy.parent)
     origin, client = suite.origin(scene), suite.capabilities(scene.client or [])
     item = server_requests.item(*asked, origin, offer_to(book, origin, client))
@@ -116,14 +155,19 @@ def _explain(policy: Path, variables: Mapping[str, str], asked: tuple[str, bytes
         return item.request
     decision, steps = explain(book, item.request, Situation(can_forward(item.request, client), item.offered))
     waiting = reviewing.waiting(book, item.request, decision)
-    return Explained(item.method, item.request, decision, waiting, steps, spending.spending(book, item.request, decision))
+    return Explained(
+        item.method, item.request, decision, waiting, steps, spending.spending(book, item.request, decision)
+    )
 
 
 def _report(explained: Explained) -> Iterator[str]:
     decision = explained.decision
     yield f"request   {explained.method}, {_where(explained.request.origin)}"
     yield from (f"rule    {line}" for line in lines(explained.steps))
-    yield f"decision  {decision.effect}{'' if decision.rule is None else f', by {decision.rule}'} ({decision.reason.value})"
+    yield (
+        f"decision  {decision.effect}{'' if decision.rule is None else f', by {decision.rule}'}"
+        f" ({decision.reason.value})"
+    )
     if decision.detail and not any(step.taken and decision.detail in step.why for step in explained.steps):
         yield f"because   {decision.detail}"
     for name, value in _particulars(decision).items():
@@ -157,7 +201,10 @@ def _json(explained: Explained) -> dict[str, Any]:
 
 def _where(origin: Origin) -> str:
     calls = " or ".join(call.method if call.tool is None else f"{call.method} {call.tool}" for call in origin.calls)
-    return f"server {origin.server}, caller {origin.caller}, {f'during {calls}' if calls else 'no call in flight'}, {origin.era} ({origin.revision})"
+    return (
+        f"server {origin.server}, caller {origin.caller}, {f'during {calls}' if calls else 'no call in flight'},"
+        f" {origin.era} ({origin.revision})"
+    )
 
 
 def _particulars(decision: Decision) -> Mapping[str, Any]:
@@ -167,7 +214,12 @@ def _particulars(decision: Decision) -> Mapping[str, Any]:
             Allowed(models=models, params=params, timeout=timeout, changed=changed)
             | Escalated(allowed=Allowed(models=models, params=params, timeout=timeout, changed=changed))
         ):
-            found = {"models": list(models), "maxTokens": params.get("maxTokens"), "timeout": timeout, "changed": list(changed)}
+            found = {
+                "models": list(models),
+                "maxTokens": params.get("maxTokens"),
+                "timeout": timeout,
+                "changed": list(changed),
+            }
             return {name: value for name, value in found.items() if value}
         case FixedAnswer(result=result):
             return {"content": result["content"]} if "content" in result else {}
@@ -178,7 +230,8 @@ def _particulars(decision: Decision) -> Mapping[str, Any]:
 
 
 def outcome(explained: Explained) -> str:
-    """What goes over the wire, as a sentence: a pushed request in the legacy eras, a key of a round in the modern one."""
+    """What goes over the wire, as a sentence: a pushed request in the legacy eras, a key of a round in the modern
+    one."""
     request, modern = explained.request, explained.request.origin.era == "modern"
     back = "in the gate's retry of the call" if modern else "as the reply to its request"
     if not explained.decision.declared:
@@ -186,13 +239,19 @@ def outcome(explained: Explained) -> str:
         return f"{what}: {_ended_call(request.origin) if modern else f'the server gets error {shapes.BAD_PARAMS}'}"
     match explained.decision.act:
         case Allowed(models=models, review_answer=str(reviewer)):
-            return f"Answered: what {models[0]} writes goes to the server {back} once {reviewer} has let it; if not, {_refused(request)}"
+            return (
+                f"Answered: what {models[0]} writes goes to the server {back} once {reviewer} has let it; if not,"
+                f" {_refused(request)}"
+            )
         case Allowed(models=models):
             return f"Answered: what {models[0]} writes goes to the server {back}; if it fails, {_refused(request)}"
         case FixedAnswer(result={"action": "decline" | "cancel" as action}):
             return f"Answered: {action} goes to the server {back}"
         case FixedAnswer():
-            return f"Answered: {'accept with' if request.kind == 'elicitation' else ''} this content goes to the server {back}".replace("  ", " ")
+            return (
+                f"Answered: {'accept with' if request.kind == 'elicitation' else ''} this content goes to the server"
+                f" {back}".replace("  ", " ")
+            )
         case Forwarded() if modern:
             return "forwarded: the call ends with input_required, and the client's retry of it brings the answer"
         case Forwarded():

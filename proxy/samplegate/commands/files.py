@@ -42,11 +42,13 @@ def is_test(path: Path) -> bool:
 
 
 def sort_of(path: Path, text: str) -> Sort:
-    """What a file is: a test by its name, a script of the built-in model by its `cases` without `version` and `rules`, else a policy."""
+    """What a file is: a test by its name, a script of the built-in model by its `cases` without `version` and `rules`,
+    else a policy."""
     if is_test(path):
         return "tests"
     try:
-        root, _ = compose(text, most_bytes=MAX_BYTES, most_values=MAX_VALUES)  # a recorded script is larger than a policy may be
+        # a recorded script is larger than a policy may be
+        root, _ = compose(text, most_bytes=MAX_BYTES, most_values=MAX_VALUES)
     except tree.Unreadable:
         return "policy"
     keys = set(root.entries) if isinstance(root, tree.Mapping) else set()
@@ -64,7 +66,8 @@ def policy_of(test: Path) -> Path:
 
 
 def environment(env_file: Path | None) -> Mapping[str, str]:
-    """As `run` has it: what is set in the process goes before the file. Raises Unreadable with every problem of the file."""
+    """As `run` has it: what is set in the process goes before the file. Raises Unreadable with every problem of the
+    file."""
     if env_file is None:
         return os.environ
     try:

@@ -40,10 +40,23 @@ ALLOW: Final = """\
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments."""
-    parser.add_argument("path", type=Path, nargs="?", default=Path(), metavar="DIR|FILE", help="where (default: samplegate.yaml in this folder)")
-    parser.add_argument("--model", metavar="M", help="the model that answers sampling, as litellm names it, such as openai/gpt-5-mini")
+    parser.add_argument(
+        "path",
+        type=Path,
+        nargs="?",
+        default=Path(),
+        metavar="DIR|FILE",
+        help="where (default: samplegate.yaml in this folder)",
+    )
+    parser.add_argument(
+        "--model", metavar="M", help="the model that answers sampling, as litellm names it, such as openai/gpt-5-mini"
+    )
     parser.add_argument("--api-key-file", metavar="F", help="the file that holds its key")
-    parser.add_argument("--headless", action="store_true", help="for clients without a person: escalate forms to a reviewer, never forward them")
+    parser.add_argument(
+        "--headless",
+        action="store_true",
+        help="for clients without a person: escalate forms to a reviewer, never forward them",
+    )
 
 
 def command(args: argparse.Namespace) -> int:
@@ -68,7 +81,10 @@ def command(args: argparse.Namespace) -> int:
     except OSError as problem:
         complain(f"init: {problem.filename}: cannot be written: {(problem.strerror or str(problem)).lower()}")
         return UNREADABLE
-    print(f"wrote {policy}\nwrote {tests}\nnext: samplegate check {policy}\n      samplegate run --policy {policy} -- your-server --its-options")
+    print(
+        f"wrote {policy}\nwrote {tests}\nnext: samplegate check {policy}\n      samplegate run --policy {policy} --"
+        " your-server --its-options"
+    )
     return OK
 
 
@@ -86,7 +102,8 @@ def _from_policy(key_file: str, folder: Path) -> str:
 
 
 def policy_text(name: str, model: str | None, api_key_file: str | None, *, headless: bool) -> str:
-    """The starter policy, for clients with a person or without; without a model its rule for sampling stands commented out."""
+    """The starter policy, for clients with a person or without; without a model its rule for sampling stands commented
+    out."""
     if model is None:
         models, sampling = NO_MODELS, "".join(f"  # {line[2:]}\n" for line in ALLOW.splitlines())
     else:

@@ -15,7 +15,8 @@ from samplegate.core.record import Line, read_line
 from samplegate.files import SQLITE, is_sqlite
 from samplegate.records.jsonl import main_of, series, turned
 
-MAX_LINE: Final = 16 * 1024 * 1024  # bytes; a record has two contents of 1 MiB at most, and JSON may escape every byte of them
+# bytes; a record has two contents of 1 MiB at most, and JSON may escape every byte of them
+MAX_LINE: Final = 16 * 1024 * 1024
 MAX_LISTED: Final = 20
 SUFFIX: Final = "*.jsonl"
 _BESIDE: Final = (".key", "-wal", "-shm")
@@ -73,7 +74,8 @@ Source: TypeAlias = Whole | Part | Rows
 
 
 class Logs:
-    """The records of several logs, in the order of the names. ``bad`` counts the lines that are none; the first of them are in ``listed``."""
+    """The records of several logs, in the order of the names. ``bad`` counts the lines that are none; the first of them
+    are in ``listed``."""
 
     def __init__(self, given: Sequence[str]) -> None:
         """Raises Unreadable for a name that there is no log of."""
@@ -110,7 +112,8 @@ class Logs:
 
 
 def _sources(given: Sequence[str]) -> list[Source]:
-    """The logs of these names, each once, in the order of the names. Raises Unreadable for a name that there is no log of."""
+    """The logs of these names, each once, in the order of the names. Raises Unreadable for a name that there is no log
+    of."""
     found = list(dict.fromkeys(source for name in given for source in _meant(name)))
     whole = {source.path for source in found if isinstance(source, Whole)}
     return [source for source in found if not isinstance(source, Part) or main_of(source.path)[0] not in whole]
@@ -144,18 +147,23 @@ def _meant(name: str) -> list[Source]:
     if path.is_dir():
         found = [source for source in _grouped(path.glob(f"{SUFFIX}*")) if main_of(source.path)[0].match(SUFFIX)]
         if not found:
-            raise Unreadable(f"{path}: is a folder without a {SUFFIX}; name the folder of the decision logs, which is decisions in that of the state")
+            raise Unreadable(
+                f"{path}: is a folder without a {SUFFIX}; name the folder of the decision logs, which is decisions in"
+                " that of the state"
+            )
         return found
     if path.exists() or not glob.has_magic(name):
         return [_source(path)]
-    matched = [Path(one) for one in glob.glob(name, recursive=True)]  # noqa: PTH207 # a Path's own takes no absolute pattern
+    # a Path's own takes no absolute pattern
+    matched = [Path(one) for one in glob.glob(name, recursive=True)]  # noqa: PTH207
     if not matched:
         raise Unreadable(f"{name}: no file fits it")
     return _grouped(path for path in matched if not path.is_dir())
 
 
 def _grouped(paths: Iterable[Path]) -> list[Source]:
-    """What was found, by name, which is by day; the parts of a log in their order. The key beside a log is none, nor what SQLite keeps there."""
+    """What was found, by name, which is by day; the parts of a log in their order. The key beside a log is none, nor
+    what SQLite keeps there."""
     found = set(paths)
     beside = {log.with_name(main_of(log)[0].name + suffix) for log in found for suffix in _BESIDE}
     by_log = sorted(found - beside, key=lambda path: (str(main_of(path)[0]), main_of(path)[1] or 0))

@@ -1,4 +1,5 @@
-"""``samplegate replay``: the requests of decision logs put to another policy, and which of them it decides otherwise. Nothing is sent or written.
+"""``samplegate replay``: the requests of decision logs put to another policy, and which of them it decides otherwise.
+Nothing is sent or written.
 
 Deciding again is ``core/replaying.py``'s; here the changes are grouped and told.
 """
@@ -76,16 +77,27 @@ class Replayed:
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments."""
-    parser.add_argument("--log", nargs="+", required=True, metavar="LOG", help="decision logs: files, folders of them, globs")
+    parser.add_argument(
+        "--log", nargs="+", required=True, metavar="LOG", help="decision logs: files, folders of them, globs"
+    )
     parser.add_argument("--policy", type=Path, required=True, metavar="FILE")
-    parser.add_argument("--client", metavar="LIST", help="what the clients had declared, as for explain; without it that cannot always be told")
-    parser.add_argument("--env-file", type=Path, metavar="FILE", help="NAME=value lines: values for ${VAR} in the policy")
-    parser.add_argument("--fail-on-change", action="store_true", help="leave with 1 where a request is decided otherwise")
+    parser.add_argument(
+        "--client",
+        metavar="LIST",
+        help="what the clients had declared, as for explain; without it that cannot always be told",
+    )
+    parser.add_argument(
+        "--env-file", type=Path, metavar="FILE", help="NAME=value lines: values for ${VAR} in the policy"
+    )
+    parser.add_argument(
+        "--fail-on-change", action="store_true", help="leave with 1 where a request is decided otherwise"
+    )
     parser.add_argument("--json", action="store_true", help="print one JSON object")
 
 
 def command(args: argparse.Namespace) -> int:
-    """Replay all records; 1 with ``--fail-on-change`` where one changed, or for a policy with problems, 2 if a file cannot be read."""
+    """Replay all records; 1 with ``--fail-on-change`` where one changed, or for a policy with problems, 2 if a file
+    cannot be read."""
     try:
         client = None if args.client is None else suite.capabilities(declared(args.client))
         loaded = load_policy(read(args.policy), file=str(args.policy), environment=environment(args.env_file))
@@ -140,12 +152,18 @@ def _sorted(replayed: Replayed) -> list[tuple[Flip, Group]]:
 
 def _report(replayed: Replayed, policy: Path) -> Iterator[str]:
     untold = replayed.untold.total()
-    yield f"{count(replayed.requests, 'request')} under {policy}: {replayed.same} the same, {replayed.flips} changed, {untold} cannot be told"
+    yield (
+        f"{count(replayed.requests, 'request')} under {policy}: {replayed.same} the same, {replayed.flips} changed,"
+        f" {untold} cannot be told"
+    )
     if replayed.flips:
         yield "changed"
     for flip, group in _sorted(replayed):
         now = " or ".join(_told(told) for told in flip.now)
-        yield f"  {group.count:>6}  {flip.kind} by {shown(flip.server)}: {_told(flip.was)}, {plain(flip.outcome)} -> {now}"
+        yield (
+            f"  {group.count:>6}  {flip.kind} by {shown(flip.server)}: {_told(flip.was)}, {plain(flip.outcome)} ->"
+            f" {now}"
+        )
         more = f" and {group.count - SHOWN} more" if group.count > SHOWN else ""
         yield f"          {', '.join(map(plain, group.ids[:SHOWN]))}{more}"
     if replayed.rest.count:
@@ -175,7 +193,14 @@ def _json(replayed: Replayed, logs: Logs) -> dict[str, Any]:
 
 def _change(flip: Flip, group: Group) -> dict[str, Any]:
     was, now = _side(flip.was) | {"outcome": flip.outcome}, [_side(told) for told in flip.now]
-    return {"kind": flip.kind, "server": flip.server, "was": was, "now": now, "count": group.count, "decision_ids": group.ids}
+    return {
+        "kind": flip.kind,
+        "server": flip.server,
+        "was": was,
+        "now": now,
+        "count": group.count,
+        "decision_ids": group.ids,
+    }
 
 
 def _side(told: Told) -> dict[str, Any]:

@@ -1,4 +1,5 @@
-"""``samplegate report``: what decision logs come to, as tables for a person or JSON for a program. The sums are ``core/reporting.py``'s."""
+"""``samplegate report``: what decision logs come to, as tables for a person or JSON for a program. The sums are
+``core/reporting.py``'s."""
 
 from __future__ import annotations
 
@@ -21,14 +22,22 @@ from samplegate.core.reporting import OTHER, OUTCOMES, UNDECIDED, Durations, Kin
 from samplegate.settings import state_folder
 
 ROWS: Final = 10  # of a table, for a person; --json has them all
-_SUMS: Final = frozenset({"calls", "input_tokens", "output_tokens", "units", "unpriced"})  # of the calls of a model; all else are failures
+# of the calls of a model; all else are failures
+_SUMS: Final = frozenset({"calls", "input_tokens", "output_tokens", "units", "unpriced"})
 STATE: Final = "SAMPLEGATE_STATE"
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments."""
-    parser.add_argument("--log", nargs="+", metavar="LOG", help="decision logs: files, folders of them, globs (default: those of the state folder)")
-    parser.add_argument("--since", metavar="DATE", help="leave out what is older: 2026-11-01, or 2026-11-01T08:00Z; without a zone UTC")
+    parser.add_argument(
+        "--log",
+        nargs="+",
+        metavar="LOG",
+        help="decision logs: files, folders of them, globs (default: those of the state folder)",
+    )
+    parser.add_argument(
+        "--since", metavar="DATE", help="leave out what is older: 2026-11-01, or 2026-11-01T08:00Z; without a zone UTC"
+    )
     parser.add_argument("--json", action="store_true", help="print one JSON object")
 
 
@@ -42,7 +51,9 @@ def command(args: argparse.Namespace) -> int:
     except Unreadable as problem:
         complain(str(problem))
         return UNREADABLE
-    print(json.dumps(_json(report, logs), indent=2, ensure_ascii=False) if args.json else "\n".join(_report(report, logs)))
+    print(
+        json.dumps(_json(report, logs), indent=2, ensure_ascii=False) if args.json else "\n".join(_report(report, logs))
+    )
     for complaint in logs.complaints():
         complain(complaint)
     return OK
@@ -67,13 +78,16 @@ def _since(said: str) -> str:
         raise Unreadable(f"--since: {shown(said)} is no date; write 2026-11-01, or 2026-11-01T08:00Z") from None
 
 
-# -- for a person ----------------------------------------------------------------------------------------------------------------------------------
+# -- for a person
+# ----------------------------------------------------------------------------------------------------------------------
 
 
 def _report(report: Report, logs: Logs) -> Iterator[str]:
     total = sum(server.requests for server in report.servers.values())
     span = f", {report.first} to {report.last}" if total else ""
-    yield f"{count(total, 'request')} of {count(len(report.servers), 'server')} in {count(len(logs.files), 'log')}{span}"
+    yield (
+        f"{count(total, 'request')} of {count(len(report.servers), 'server')} in {count(len(logs.files), 'log')}{span}"
+    )
     for name, server in sorted(report.servers.items(), key=lambda pair: (-pair[1].requests, pair[0])):
         yield ""
         yield f"server {plain(name)}: {count(server.requests, 'request')}{_cost(server)}"
@@ -99,7 +113,10 @@ def _cost(server: Server) -> str:
 
 def _kinds(server: Server) -> Iterator[str]:
     outcomes = [name for name in (*OUTCOMES, OTHER) if any(kind.outcomes[name] for kind in server.kinds.values())]
-    rows = [[name, str(kind.requests), *(str(kind.outcomes[one]) for one in outcomes), *_times(kind)] for name, kind in sorted(server.kinds.items())]
+    rows = [
+        [name, str(kind.requests), *(str(kind.outcomes[one]) for one in outcomes), *_times(kind)]
+        for name, kind in sorted(server.kinds.items())
+    ]
     yield from _table(["kind", "requests", *outcomes, "p50", "p95"], rows)
 
 
@@ -114,7 +131,10 @@ def _time(milliseconds: float | None) -> str:
 
 
 def _ranked(title: str, names: Names, total: int) -> Iterator[str]:
-    rows = [[name, str(counts["requests"]), f"{counts['requests'] / max(total, 1):.0%}"] for name, counts in _most(names, "requests")]
+    rows = [
+        [name, str(counts["requests"]), f"{counts['requests'] / max(total, 1):.0%}"]
+        for name, counts in _most(names, "requests")
+    ]
     yield from _table([title, "requests", ""], rows)
 
 
@@ -136,7 +156,12 @@ def _models(server: Server) -> Iterator[str]:
 
 def _attempts(server: Server) -> Iterator[str]:
     rows = [
-        [name, *(str(counts[column]) for column in ("calls", "input_tokens", "output_tokens")), _dollars(counts), _failures(counts)]
+        [
+            name,
+            *(str(counts[column]) for column in ("calls", "input_tokens", "output_tokens")),
+            _dollars(counts),
+            _failures(counts),
+        ]
         for name, counts in _most(server.attempts, "calls")
     ]
     yield from _table(["model called", "calls", "input tokens", "output tokens", "dollars", "failures"], rows)
@@ -152,7 +177,13 @@ def _dollars(counts: Counter[str]) -> str:
 
 def _usd(dollars: float) -> str:
     """With as many decimals as it takes to see that it is not nothing."""
-    return f"{dollars:.4f}" if dollars >= 0.01 or not dollars else f"{dollars:.6f}" if dollars >= 0.000001 else f"{dollars:.1g}"
+    return (
+        f"{dollars:.4f}"
+        if dollars >= 0.01 or not dollars
+        else f"{dollars:.6f}"
+        if dollars >= 0.000001
+        else f"{dollars:.1g}"
+    )
 
 
 def _failures(counts: Counter[str]) -> str:
@@ -164,7 +195,8 @@ def _most(names: Names, by: str) -> list[tuple[str, Counter[str]]]:
 
 
 def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
-    """Columns of text: the first and any failures to the left, numbers to the right. Nothing for a table without rows."""
+    """Columns of text: the first and any failures to the left, numbers to the right. Nothing for a table without
+    rows."""
     if not rows:
         return
     shown_rows = [[plain(cell) for cell in row] for row in rows[:ROWS]]
@@ -179,7 +211,8 @@ def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
         yield f"  and {len(rows) - ROWS} more"
 
 
-# -- for a program ---------------------------------------------------------------------------------------------------------------------------------
+# -- for a program
+# ----------------------------------------------------------------------------------------------------------------------
 
 
 def _json(report: Report, logs: Logs) -> dict[str, Any]:
@@ -195,16 +228,26 @@ def _json(report: Report, logs: Logs) -> dict[str, Any]:
 
 def _server_json(server: Server) -> dict[str, Any]:
     kinds = {
-        name: {"requests": kind.requests, "outcomes": {one: number for one, number in kind.outcomes.items() if number}, **_times_json(kind.durations)}
+        name: {
+            "requests": kind.requests,
+            "outcomes": {one: number for one, number in kind.outcomes.items() if number},
+            **_times_json(kind.durations),
+        }
         for name, kind in sorted(server.kinds.items())
     }
     counted = ("callers", "rules", "tools", "refusals", "limits")
     return {
         "requests": server.requests,
         "kinds": kinds,
-        **{name: {one: counts["requests"] for one, counts in _most(getattr(server, name), "requests")} for name in counted},
+        **{
+            name: {one: counts["requests"] for one, counts in _most(getattr(server, name), "requests")}
+            for name in counted
+        },
         "reviews": {name: dict(counts) for name, counts in _most(server.reviews, "reviews")},
-        "reviewed": {"doors": {name: counts["requests"] for name, counts in _most(server.doors, "requests")}, **_times_json(server.reviewed)},
+        "reviewed": {
+            "doors": {name: counts["requests"] for name, counts in _most(server.doors, "requests")},
+            **_times_json(server.reviewed),
+        },
         "models": {name: dict(counts) for name, counts in _most(server.models, "requests")},
         "attempts": {name: _attempts_json(counts) for name, counts in _most(server.attempts, "calls")},
         "cost_usd": round(server.usd, 9),
@@ -213,7 +256,11 @@ def _server_json(server: Server) -> dict[str, Any]:
 
 
 def _attempts_json(counts: Counter[str]) -> dict[str, int | float]:
-    told = {"without_price" if name == "unpriced" else name: number for name, number in counts.items() if number and name != "units"}
+    told = {
+        "without_price" if name == "unpriced" else name: number
+        for name, number in counts.items()
+        if number and name != "units"
+    }
     return {**told, "cost_usd": round(counts["units"] / SCALE["usd"], 9)}
 
 

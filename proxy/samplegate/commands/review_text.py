@@ -26,13 +26,18 @@ MOST: Final = 200_000  # characters of one text; what is cut off is said
 SHORT: Final = 11  # characters of an id: 8 random ones, of which no two people will see a pair
 WIDEST: Final = 24
 HEAD: Final = ("id", "age", "waits", "left", "reviewer", "server", "kind", "what")
-"""``waits``: how long the request itself still does; ``left``: how long a verdict is taken, for the next same request then."""
+"""``waits``: how long the request itself still does; ``left``: how long a verdict is taken, for the next same request
+then."""
 _TOLD: Final = frozenset({"messages", "systemPrompt", "maxTokens", "temperature"})
 
 
 def harmless(text: str) -> str:
     """On one line; what is not seen (control, escape sequences, bidi, halves of characters) as its escape."""
-    return text if text.isprintable() else "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+    return (
+        text
+        if text.isprintable()
+        else "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+    )
 
 
 def short(text: str, most: int) -> str:
@@ -57,7 +62,12 @@ def as_json(value: Any) -> Iterator[str]:
 def content(found: Any) -> Iterator[str]:
     """A message's content, one block or several: text as it is, other blocks as JSON."""
     for one in found if isinstance(found, list) else [found]:
-        if isinstance(one, dict) and one.get("type") == "text" and isinstance(one.get("text"), str) and one.keys() <= {"type", "text"}:
+        if (
+            isinstance(one, dict)
+            and one.get("type") == "text"
+            and isinstance(one.get("text"), str)
+            and one.keys() <= {"type", "text"}
+        ):
             yield from quoted(one["text"])
         else:
             yield from as_json(one)
@@ -89,9 +99,19 @@ def line(review: Review, now: float) -> str:
 
 def _row(review: Review, now: float) -> tuple[str, ...]:
     left = span(review.expires - now) if review.state == "pending" else review.state
-    kind = {"form": "form", "url": "address"}.get(review.mode or "", "answer" if review.stage == "answer" else "sampling")
+    kind = {"form": "form", "url": "address"}.get(
+        review.mode or "", "answer" if review.stage == "answer" else "sampling"
+    )
     names = (short(name, WIDEST) for name in (review.reviewer, review.server))
-    return (harmless(review.id)[:SHORT], span(now - review.created), _waits(review, now), left, *names, kind, what(review))
+    return (
+        harmless(review.id)[:SHORT],
+        span(now - review.created),
+        _waits(review, now),
+        left,
+        *names,
+        kind,
+        what(review),
+    )
 
 
 def _waits(review: Review, now: float) -> str:
@@ -108,7 +128,13 @@ def what(review: Review) -> str:
         text = str(review.params.get("message", ""))
     else:
         messages = review.params.get("messages")
-        text = _text(review.answer if review.answer is not None else messages[-1] if isinstance(messages, list) and messages else {})
+        text = _text(
+            review.answer
+            if review.answer is not None
+            else messages[-1]
+            if isinstance(messages, list) and messages
+            else {}
+        )
     return short(f"{tools}: {text}" if tools else text, 60)
 
 
@@ -121,11 +147,13 @@ def _text(message: Any) -> str:
     return "no text"
 
 
-# -- one, whole ----------------------------------------------------------------------------------------------------------------------------------
+# -- one, whole
+# ----------------------------------------------------------------------------------------------------------------------
 
 
 def lines(review: Review, now: float) -> Iterator[str]:
-    """All of it, but what secret-looking fields were filled in with. What stands behind a mark is the server's, the caller's or a model's."""
+    """All of it, but what secret-looking fields were filled in with. What stands behind a mark is the server's, the
+    caller's or a model's."""
     review = cleared(review)
     yield f"review {review.id}: {review.state}"
     yield from _facts(review, now)
@@ -134,7 +162,9 @@ def lines(review: Review, now: float) -> Iterator[str]:
     if review.arguments is not None:
         yield "arguments of the call:"
         yield from as_json(review.arguments)
-    yield from _sampling(review) if review.kind == "sampling" else _url(review) if review.mode == "url" else _form(review)
+    yield from (
+        _sampling(review) if review.kind == "sampling" else _url(review) if review.mode == "url" else _form(review)
+    )
     if review.answer is not None:
         yield "the model's answer, which would be released:"
         yield from content(review.answer.get("content"))
@@ -145,14 +175,27 @@ def history(events: Iterable[Event]) -> Iterator[str]:
     """What was said of it so far, by whom and by what way."""
     yield "so far:"
     for event in events:
-        by = f" by {harmless(event.who)} ({event.door})" if event.who else "" if event.door == "gate" else f" ({event.door})"
+        by = (
+            f" by {harmless(event.who)} ({event.door})"
+            if event.who
+            else ""
+            if event.door == "gate"
+            else f" ({event.door})"
+        )
         yield f"  {moment(event.at)}  {event.what}{by}{f': {harmless(event.detail)}' if event.detail else ''}"
 
 
 def _facts(review: Review, now: float) -> Iterator[str]:
-    what = "a model's answer before the server sees it" if review.stage == "answer" else "a request before anything is done about it"
+    what = (
+        "a model's answer before the server sees it"
+        if review.stage == "answer"
+        else "a request before anything is done about it"
+    )
     yield f"  asked      {review.method}: {what}"
-    calls = harmless(" or ".join(f"{call.method} {call.tool}" if call.tool else call.method for call in review.calls)) or "no call"
+    calls = (
+        harmless(" or ".join(f"{call.method} {call.tool}" if call.tool else call.method for call in review.calls))
+        or "no call"
+    )
     yield f"  by server  {harmless(review.server)}, for caller {harmless(review.caller)}, during {calls}"
     yield f"  reviewer   {harmless(review.reviewer)}, by rule {harmless(review.rule)}"
     yield f"  opened     {moment(review.created)}, {span(now - review.created)} ago"
@@ -189,7 +232,9 @@ def _sampling(review: Review) -> Iterator[str]:
         yield f"message {number} of {len(messages or ())}, of the {role}:"
         yield from content(message.get("content"))
     rest = {name: value for name, value in params.items() if name not in _TOLD | {each.param for each in review.unsent}}
-    settings = [f"{name} {params[name]}" for name in ("maxTokens", "temperature") if isinstance(params.get(name), int | float)]
+    settings = [
+        f"{name} {params[name]}" for name in ("maxTokens", "temperature") if isinstance(params.get(name), int | float)
+    ]
     yield f"settings: {', '.join(settings) or 'none'}"
     if rest:
         yield "other params:"
@@ -202,7 +247,9 @@ def _sampling(review: Review) -> Iterator[str]:
 
 
 def _edits(bounds: Bounds) -> Iterator[str]:
-    yield "model " + " or ".join(f"{harmless(name)} with at most {bounds.max_tokens.get(name, 'any')} tokens" for name in bounds.models)
+    yield "model " + " or ".join(
+        f"{harmless(name)} with at most {bounds.max_tokens.get(name, 'any')} tokens" for name in bounds.models
+    )
     low, high = bounds.temperature_min, bounds.temperature_max
     if low is not None or high is not None:
         yield f"temperature {low or 0:g} to {'any' if high is None else f'{high:g}'}"

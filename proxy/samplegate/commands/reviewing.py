@@ -1,4 +1,5 @@
-"""What a request that is escalated to a person comes to, as `explain` shows it: who is asked, for how long, and what follows. Asks nobody."""
+"""What a request that is escalated to a person comes to, as `explain` shows it: who is asked, for how long, and what
+follows. Asks nobody."""
 
 from __future__ import annotations
 
@@ -13,7 +14,11 @@ from samplegate.core.policyfile.timeouts import can_be_late, here, said
 from samplegate.core.requests import Request
 from samplegate.core.review.review import Stage
 
-_FOLLOWS: Final[dict[Otherwise, str]] = {"next": "the later rules are asked", "deny": "it is denied", "unanswered": "it stays unanswered"}
+_FOLLOWS: Final[dict[Otherwise, str]] = {
+    "next": "the later rules are asked",
+    "deny": "it is denied",
+    "unanswered": "it stays unanswered",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +62,11 @@ def report(waiting: Waiting) -> Iterator[str]:
     """A line for each."""
     for one in waiting.asking:
         what = "decides" if one.stage == "request" else "sees the answer before the server does"
-        time = said(one.timeout) if one.here == one.timeout else f"{said(one.here)}, as long as its peers wait, of {said(one.timeout)}"
+        time = (
+            said(one.timeout)
+            if one.here == one.timeout
+            else f"{said(one.here)}, as long as its peers wait, of {said(one.timeout)}"
+        )
         may_come_late = one.late and can_be_late(one.stage, one.timeout, one.here)
         late = f"; a later verdict answers the next same request for {said(one.late)}" if may_come_late else ""
         yield f"reviewer  {one.reviewer} {what}, within {time}{late}"
@@ -68,7 +77,14 @@ def report(waiting: Waiting) -> Iterator[str]:
 def as_json(waiting: Waiting) -> dict[str, Any]:
     """The same for programs; times in seconds."""
     asking = [
-        {"reviewer": one.reviewer, "stage": one.stage, "timeout": one.timeout, "waits": one.here, "late_verdict": one.late} for one in waiting.asking
+        {
+            "reviewer": one.reviewer,
+            "stage": one.stage,
+            "timeout": one.timeout,
+            "waits": one.here,
+            "late_verdict": one.late,
+        }
+        for one in waiting.asking
     ]
     return {"asks": asking, "on_timeout": waiting.otherwise}
 
@@ -80,7 +96,10 @@ def outcome(decision: Decision, request: Request, back: str, refused: Callable[[
     no = f"if rejected, {refused(request, 'decline')}"
     match act.allowed:
         case Allowed(models=models):
-            return f"what {models[0]} writes goes to the server {back} once {act.reviewer} has approved, or what {act.reviewer} answers; {no}"
+            return (
+                f"what {models[0]} writes goes to the server {back} once {act.reviewer} has approved, or what"
+                f" {act.reviewer} answers; {no}"
+            )
         case None if request.kind == "sampling":
             return f"what {act.reviewer} answers goes to the server {back}, for no model can be asked ({act.why}); {no}"
         case None:

@@ -1,4 +1,5 @@
-"""`samplegate reviews`: look at what waits for people, and decide it, in whatever process the request waits. Needs the store, and no listener.
+"""`samplegate reviews`: look at what waits for people, and decide it, in whatever process the request waits. Needs the
+store, and no listener.
 
 What is shown is shown to whoever may read the store's file; there are no roles here. Nothing of it is logged. Typed
 values are converted to the types of the form; ``core.review.verdicts`` checks them, field by field.
@@ -55,15 +56,33 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     whats = parser.add_subparsers(dest="what", metavar="WHAT", required=True)
     for name, (_, summary) in _COMMANDS.items():
         description, formatter = f"{summary[0].upper()}{summary[1:]}.", argparse.RawDescriptionHelpFormatter
-        one = whats.add_parser(name, allow_abbrev=False, help=summary, description=description, epilog=parser.epilog, formatter_class=formatter)
+        one = whats.add_parser(
+            name,
+            allow_abbrev=False,
+            help=summary,
+            description=description,
+            epilog=parser.epilog,
+            formatter_class=formatter,
+        )
         if name not in ("list", "watch"):
             one.add_argument("id", metavar="ID", help="of the review, or as much of its beginning as no other has")
-        one.add_argument("--store", metavar="sqlite:PATH", help="where the gate keeps its reviews (default: in the state folder)")
+        one.add_argument(
+            "--store", metavar="sqlite:PATH", help="where the gate keeps its reviews (default: in the state folder)"
+        )
         one.add_argument("--state", type=Path, metavar="DIR", help="the state folder of the gate")
-        one.add_argument("--settings", type=Path, metavar="FILE", help="the settings of the gate, which say where its store is")
+        one.add_argument(
+            "--settings", type=Path, metavar="FILE", help="the settings of the gate, which say where its store is"
+        )
         if name in ("approve", "reject", "answer"):
-            one.add_argument("--digest", metavar="sha256:HEX", help="decide only if this is what was asked, as shown before")
-            one.add_argument("--as", dest="as_", metavar="NAME", help="who decides, for the record (default: the user of this session)")
+            one.add_argument(
+                "--digest", metavar="sha256:HEX", help="decide only if this is what was asked, as shown before"
+            )
+            one.add_argument(
+                "--as",
+                dest="as_",
+                metavar="NAME",
+                help="who decides, for the record (default: the user of this session)",
+            )
         _own_arguments(name, one)
 
 
@@ -73,7 +92,13 @@ def _own_arguments(name: str, parser: argparse.ArgumentParser) -> None:
             some = parser.add_mutually_exclusive_group()
             some.add_argument("--all", action="store_true", help="also those that ended")
             states = get_args(State)
-            some.add_argument("--state-of", action="append", choices=states, metavar="STATE", help=f"{', '.join(states)}; may be given again")
+            some.add_argument(
+                "--state-of",
+                action="append",
+                choices=states,
+                metavar="STATE",
+                help=f"{', '.join(states)}; may be given again",
+            )
             parser.add_argument("--reviewer", metavar="NAME", help="only those for this reviewer of the policy")
             parser.add_argument("--server", metavar="NAME", help="only what this server asked")
             which = "how many: of what waits the oldest, else the newest (default: %(default)s)"
@@ -88,16 +113,24 @@ def _own_arguments(name: str, parser: argparse.ArgumentParser) -> None:
             parser.add_argument("--model", metavar="M", help="ask this model of the rule's instead")
             parser.add_argument("--max-tokens", type=int, metavar="N", help="let it write so many tokens at most")
             parser.add_argument("--temperature", type=float, metavar="T", help="at this temperature")
-            parser.add_argument("--system-prompt", metavar="TEXT", help="with this system prompt; an empty one takes it away")
+            parser.add_argument(
+                "--system-prompt", metavar="TEXT", help="with this system prompt; an empty one takes it away"
+            )
             parser.add_argument("--messages", metavar="FILE", help="with these messages, a JSON array; - for stdin")
         case "reject":
             parser.add_argument("--reason", default="", metavar="TEXT", help="why, for the record")
             parser.add_argument("--tell-server", action="store_true", help="the server is told the reason")
         case "answer":
             one = parser.add_mutually_exclusive_group(required=True)
-            filled = "a form, filled in (a list as m=p,q or m=p m=q, a boolean as b=yes or b=no); or an address, accepted"
+            filled = (
+                "a form, filled in (a list as m=p,q or m=p m=q, a boolean as b=yes or b=no); or an address, accepted"
+            )
             one.add_argument("--accept", nargs="*", action="extend", metavar="name=value", help=filled)
-            one.add_argument("--json", metavar="FILE", help="the content of a form, or the content blocks of a message, as JSON; - for stdin")
+            one.add_argument(
+                "--json",
+                metavar="FILE",
+                help="the content of a form, or the content blocks of a message, as JSON; - for stdin",
+            )
             one.add_argument("--text", metavar="TEXT", help="the text of a message, for sampling")
             one.add_argument("--decline", action="store_true", help="say no to a form or an address")
             one.add_argument("--cancel", action="store_true", help="leave a form or an address without an answer")
@@ -127,9 +160,12 @@ def command(args: argparse.Namespace) -> int:
 
 
 def _store(args: argparse.Namespace) -> Reviews:
-    """The store of the line, the variables or the settings file, which may be that of `run` or of `serve`. It must be there. Raises Unreadable."""
+    """The store of the line, the variables or the settings file, which may be that of `run` or of `serve`. It must be
+    there. Raises Unreadable."""
     problems: list[str] = []
-    values, _ = gather({**SERVE_SETTINGS, **SETTINGS}, os.environ, args.settings, {"state": args.state, "store": args.store}, problems)
+    values, _ = gather(
+        {**SERVE_SETTINGS, **SETTINGS}, os.environ, args.settings, {"state": args.state, "store": args.store}, problems
+    )
     if "store" not in values and "state" not in values:
         problems.append(NO_STATE)
     if problems:
@@ -138,12 +174,14 @@ def _store(args: argparse.Namespace) -> Reviews:
 
 
 def _meant(kept: Reviews, typed: str) -> Review:
-    """The review of an id, or of a beginning that no other has, with or without its ``rv_``. Raises Unreadable, Unavailable."""
+    """The review of an id, or of a beginning that no other has, with or without its ``rv_``. Raises Unreadable,
+    Unavailable."""
     for begin in (typed, f"rv_{typed}"):
         ids = [begin] if kept.get(begin) is not None else kept.starting(begin, MOST_MEANT + 1)
         if len(ids) > 1:
             raise Unreadable(
-                f"reviews: {shown(typed)} begins {', '.join(ids[:MOST_MEANT])}{' and more' if len(ids) > MOST_MEANT else ''}; type more of it"
+                f"reviews: {shown(typed)} begins"
+                f" {', '.join(ids[:MOST_MEANT])}{' and more' if len(ids) > MOST_MEANT else ''}; type more of it"
             )
         if ids and (found := kept.get(ids[0])) is not None:
             return found
@@ -158,7 +196,9 @@ def _list(args: argparse.Namespace, kept: Reviews) -> int:
     states = () if args.all else tuple(args.state_of or ("pending",))
     reviewers = None if args.reviewer is None else (args.reviewer,)
     oldest_first = states == ("pending",)
-    wanted = Filter(states=states, reviewers=reviewers, server=args.server, limit=args.limit + 1, oldest_first=oldest_first)
+    wanted = Filter(
+        states=states, reviewers=reviewers, server=args.server, limit=args.limit + 1, oldest_first=oldest_first
+    )
     found = list(islice(_standing(kept, wanted, now), args.limit + 1))
     shown = found[: args.limit]
     if args.json:
@@ -171,9 +211,14 @@ def _list(args: argparse.Namespace, kept: Reviews) -> int:
 
 
 def _standing(kept: Reviews, wanted: Filter, now: float) -> Iterator[Review]:
-    """Those that still stand so now, a page of the store after the other: what has run out since nobody noted it hides nothing behind it."""
+    """Those that still stand so now, a page of the store after the other: what has run out since nobody noted it hides
+    nothing behind it."""
     while found := kept.list(wanted):
-        yield from (review for review in (today(each, now) for each in found) if not wanted.states or review.state in wanted.states)
+        yield from (
+            review
+            for review in (today(each, now) for each in found)
+            if not wanted.states or review.state in wanted.states
+        )
         if len(found) < wanted.limit:
             return
         wanted = replace(wanted, before=found[-1].id)
@@ -195,7 +240,8 @@ def _watch(args: argparse.Namespace, kept: Reviews) -> int:
 
 
 def _decide(args: argparse.Namespace, kept: Reviews) -> int:
-    """Say it of what is in the store now, or of the digest that was seen before; what an id stands for never changes."""
+    """Say it of what is in the store now, or of the digest that was seen before; what an id stands for never
+    changes."""
     review = _meant(kept, args.id)
     verdict = read({**_given(args, review), "digest": args.digest or review.digest}, review, digest="needed")
     if not isinstance(verdict, Verdict):
@@ -320,8 +366,11 @@ def _json_of(option: str, name: str) -> Any:
         raise Unreadable(f"{option}: {'stdin' if name == '-' else name}: {fault}") from None
 
 
-def watch(store: Reviews, reviewer: str | None, *, json_lines: bool, pause: Callable[[float], Any] = time.sleep) -> None:
-    """Say what waits, then what happens. Ends with KeyboardInterrupt; raises Unavailable where even the first look fails."""
+def watch(
+    store: Reviews, reviewer: str | None, *, json_lines: bool, pause: Callable[[float], Any] = time.sleep
+) -> None:
+    """Say what waits, then what happens. Ends with KeyboardInterrupt; raises Unavailable where even the first look
+    fails."""
     last = store.last_change()
     for text in _waiting(store, reviewer, json_lines):
         print(text, flush=True)
@@ -349,7 +398,8 @@ def _waiting(store: Reviews, reviewer: str | None, json_lines: bool) -> Iterator
 
 
 def _news(store: Reviews, last: int, reviewer: str | None, json_lines: bool) -> Iterator[tuple[int, str | None]]:
-    """The number of each new event, with what is said of it. A store that was replaced counts from the beginning again."""
+    """The number of each new event, with what is said of it. A store that was replaced counts from the beginning
+    again."""
     newest = store.last_change()
     if newest < last:
         yield newest, None
@@ -374,7 +424,11 @@ def _said(review: Review | None, event: Event, reviewer: str | None, json_lines:
 
 
 def _json(event: Event | None, review: Review, now: float) -> str:
-    happened = None if event is None else {"number": event.number, "what": event.what, "at": event.at, "who": event.who, "door": event.door}
+    happened = (
+        None
+        if event is None
+        else {"number": event.number, "what": event.what, "at": event.at, "who": event.who, "door": event.door}
+    )
     return json.dumps({"event": happened, "review": told(review, show="none", now=now, url=None)})
 
 

@@ -17,7 +17,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def command(args: argparse.Namespace) -> int:
-    """Print the schema of the policy, or with ``--tests`` of the test file, with ``--settings`` of the daemon's settings."""
+    """Print the schema of the policy, or with ``--tests`` of the test file, with ``--settings`` of the daemon's
+    settings."""
     if args.settings:
         from samplegate.settings import schema
 

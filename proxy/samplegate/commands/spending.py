@@ -1,4 +1,5 @@
-"""What a request may come to that a model answers, as `explain` shows it: which model and why, the worst case of each, what limits it draws on.
+"""What a request may come to that a model answers, as `explain` shows it: which model and why, the worst case of each,
+what limits it draws on.
 
 Nothing is drawn: whether a limit has room at the moment is not looked at.
 """
@@ -61,7 +62,9 @@ def spending(book: Rulebook, request: Request, decision: Decision) -> Spending:
     worst = {}
     for model in choice.models:
         facts = book.catalogue[model.name]
-        worst[model.name] = costs.worst(model, facts, model_choice.bounded(rule.with_, model, facts, request.params).params)
+        worst[model.name] = costs.worst(
+            model, facts, model_choice.bounded(rule.with_, model, facts, request.params).params
+        )
     first = allowed.models[0]
     worst[first] = costs.worst(book.model(first), book.catalogue[first], allowed.params)
     return Spending(choice, worst, drawn, untold)
@@ -86,7 +89,10 @@ def report(spent: Spending) -> Iterator[str]:
     for drawn in spent.draws:
         terms, draw = drawn.terms, drawn.draw
         by = f", for {', '.join(json.loads(draw.key))}" if draw.key != "[]" else ""
-        yield f"limit     {terms.name}: {_amount(terms, draw.amount)} of {_amount(terms, terms.most)} {_UNIT[terms.quantity]}{_per(terms)}{by}"
+        yield (
+            f"limit     {terms.name}: {_amount(terms, draw.amount)} of {_amount(terms, terms.most)}"
+            f" {_UNIT[terms.quantity]}{_per(terms)}{by}"
+        )
     if spent.untold is not None:
         yield f"limit     cannot be held: {spent.untold}"
 
@@ -100,7 +106,10 @@ def _score(choice: Choice, name: str) -> str:
     score = choice.scores.get(name)
     if score is None:
         return ""
-    return f"; score {score.total:.2f} (cost {score.cost:.2f}, speed {score.speed:.2f}, intelligence {score.intelligence:.2f})"
+    return (
+        f"; score {score.total:.2f} (cost {score.cost:.2f}, speed {score.speed:.2f}, intelligence"
+        f" {score.intelligence:.2f})"
+    )
 
 
 def _amount(terms: Terms, amount: int) -> str:
@@ -146,7 +155,10 @@ def as_json(spent: Spending) -> dict[str, Any]:
 def _choice_json(spent: Spending, choice: Choice) -> dict[str, Any]:
     return {
         "why": choice.why,
-        "models": [{"name": name, "worst": _worst_json(worst), "score": _score_json(choice, name)} for name, worst in spent.worst.items()],
+        "models": [
+            {"name": name, "worst": _worst_json(worst), "score": _score_json(choice, name)}
+            for name, worst in spent.worst.items()
+        ],
         "unfit": dict(choice.unfit),
     }
 

@@ -1,4 +1,5 @@
-"""``samplegate test``: puts the cases of ``NAME_test.yaml`` to ``NAME.yaml``, says which fail and why, and what none of them reaches.
+"""``samplegate test``: puts the cases of ``NAME_test.yaml`` to ``NAME.yaml``, says which fail and why, and what none of
+them reaches.
 
 ``policytest/play.py`` runs the cases, and ``policytest/coverage.py`` counts what they reach.
 """
@@ -55,8 +56,17 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments."""
     parser.add_argument("policies", type=Path, nargs="+", metavar="POLICY", help="a policy, or a *_test.yaml itself")
     parser.add_argument("--require-tests", action="store_true", help="a policy without a test file fails")
-    parser.add_argument("--coverage", action="store_true", help="name the rules of each policy, and the arms of them, that no case reaches")
-    parser.add_argument("--fail-under", type=_percent, metavar="PERCENT", help="fail if the cases of a policy reach less; with it comes --coverage")
+    parser.add_argument(
+        "--coverage",
+        action="store_true",
+        help="name the rules of each policy, and the arms of them, that no case reaches",
+    )
+    parser.add_argument(
+        "--fail-under",
+        type=_percent,
+        metavar="PERCENT",
+        help="fail if the cases of a policy reach less; with it comes --coverage",
+    )
     parser.add_argument("--json", action="store_true", help="print one JSON object")
 
 
@@ -104,13 +114,19 @@ def _coverages(outcomes: Sequence[Outcome]) -> dict[Path, Coverage]:
     for policy, those in shared.items():
         tested = those[0].tested
         assert tested is not None
-        found[policy] = coverage(tested.book, (walk for one in those for trial in one.trials for walk in trial.walks), tested.root)
+        found[policy] = coverage(
+            tested.book, (walk for one in those for trial in one.trials for walk in trial.walks), tested.root
+        )
     return found
 
 
 def _tests(given: Sequence[Path]) -> list[Path]:
     """The test files, each once: a hook is given the policy and its test side by side."""
-    return list(dict.fromkeys(path if is_test(path) or path.is_dir() else test_of(path) for path in given if not _is_script(path)))
+    return list(
+        dict.fromkeys(
+            path if is_test(path) or path.is_dir() else test_of(path) for path in given if not _is_script(path)
+        )
+    )
 
 
 def _is_script(path: Path) -> bool:
@@ -164,7 +180,10 @@ _BY: Final = {"allow": "the model's answer", "escalate": "the reviewer's answer"
 def _passed(tests: Path, trial: Trial) -> str:
     decision, wire = trial.came.decision, trial.came.wire
     rule = "" if decision.rule is None else f" by {decision.rule}"
-    return f"{tests}:{trial.line}: passed: {trial.case.name}: {decision.effect}{rule}; the server gets: {wire or _BY[decision.effect]}"
+    return (
+        f"{tests}:{trial.line}: passed: {trial.case.name}: {decision.effect}{rule}; the server gets:"
+        f" {wire or _BY[decision.effect]}"
+    )
 
 
 def _failure(tests: Path, trial: Trial) -> Iterator[str]:
@@ -197,7 +216,11 @@ def _summary(outcomes: Sequence[Outcome]) -> str:
 
 def _json(outcomes: Sequence[Outcome], reached: Mapping[Path, Coverage], least: float | None) -> dict[str, Any]:
     return {
-        **({"coverage": [coverages.as_json(policy, found, least) for policy, found in reached.items()]} if reached else {}),
+        **(
+            {"coverage": [coverages.as_json(policy, found, least) for policy, found in reached.items()]}
+            if reached
+            else {}
+        ),
         "cases": sum(len(outcome.trials) for outcome in outcomes),
         "failed": sum(len(outcome.failed) for outcome in outcomes),
         "files": [

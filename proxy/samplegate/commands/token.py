@@ -1,4 +1,5 @@
-"""`samplegate token`: make a token for a caller of the daemon, or for a person who decides. The settings keep its hash only; it is shown once."""
+"""`samplegate token`: make a token for a caller of the daemon, or for a person who decides. The settings keep its hash
+only; it is shown once."""
 
 from __future__ import annotations
 
@@ -16,9 +17,13 @@ _NO_HASH: Final = "0" * 64
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments."""
-    parser.add_argument("caller", metavar="NAME", help="what the rules and the limits call the caller, or histories the person")
+    parser.add_argument(
+        "caller", metavar="NAME", help="what the rules and the limits call the caller, or histories the person"
+    )
     parser.add_argument("--role", choices=get_args(Role), help="for a person of the reviews: what they may do there")
-    parser.add_argument("--reviewers", metavar="NAME,NAME", help="the policy's reviewers in whose name the person acts; all by default")
+    parser.add_argument(
+        "--reviewers", metavar="NAME,NAME", help="the policy's reviewers in whose name the person acts; all by default"
+    )
 
 
 def command(args: argparse.Namespace) -> int:
@@ -29,11 +34,19 @@ def command(args: argparse.Namespace) -> int:
         return 2
     token = f"sg_{secrets.token_urlsafe(BYTES)}"
     digest = hashlib.sha256(token.encode()).hexdigest()
-    words = [args.caller, digest] if args.role is None else [args.caller, args.role, digest, *([args.reviewers] if args.reviewers else [])]
+    words = (
+        [args.caller, digest]
+        if args.role is None
+        else [args.caller, args.role, digest, *([args.reviewers] if args.reviewers else [])]
+    )
     whose, section = ("caller", "callers") if args.role is None else ("person", "people")
     print(token)
     print(" ".join(words), file=sys.stderr)
-    print(f"the first line is the {whose}'s, and is shown only now; put the second into {section}.tokens_file of the settings", file=sys.stderr)
+    print(
+        f"the first line is the {whose}'s, and is shown only now; put the second into {section}.tokens_file of the"
+        " settings",
+        file=sys.stderr,
+    )
     return 0
 
 

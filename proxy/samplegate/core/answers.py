@@ -32,19 +32,26 @@ _OF_BLOCKS: Final = frozenset({"type", "text", "data", "mimeType", "id", "name",
 
 
 def can_answer(rule: AnswerRule, class_: str) -> bool:
-    """Whether a rule's answer is of the form that a class of requests (``capabilities.Class``) takes. A file of cases may decline a url."""
+    """Whether a rule's answer is of the form that a class of requests (``capabilities.Class``) takes. A file of cases
+    may decline a url."""
     if rule.cases is not None:
         return True
-    return class_ != "elicitation by url" and suits(rule.content, "sampling" if class_.startswith("sampling") else "elicitation")
+    return class_ != "elicitation by url" and suits(
+        rule.content, "sampling" if class_.startswith("sampling") else "elicitation"
+    )
 
 
 def suits(content: Any, kind: Kind) -> bool:
-    """Whether an answer's content is of the kind's form: text or blocks for sampling, values by field name for elicitation."""
+    """Whether an answer's content is of the kind's form: text or blocks for sampling, values by field name for
+    elicitation."""
     return content is None or isinstance(content, dict) if kind == "elicitation" else isinstance(content, (str, list))
 
 
-def answer(rule: AnswerRule, facts: Facts, environment: Environment, script: Script | None = None) -> Mapping[str, Any] | str:
-    """The result that an ``answer`` rule gives to the request of ``facts``, or why it cannot. ``script`` is the file of a rule with ``cases``."""
+def answer(
+    rule: AnswerRule, facts: Facts, environment: Environment, script: Script | None = None
+) -> Mapping[str, Any] | str:
+    """The result that an ``answer`` rule gives to the request of ``facts``, or why it cannot. ``script`` is the file of
+    a rule with ``cases``."""
     request = facts.request
     if rule.cases is not None:
         if script is None:
@@ -54,7 +61,9 @@ def answer(rule: AnswerRule, facts: Facts, environment: Environment, script: Scr
         wanted = "text or content blocks" if request.kind == "sampling" else "values by field name"
         return f"its content is not {wanted}, which {request.kind} needs"
     try:
-        return _sampled(rule, request, environment) if request.kind == "sampling" else _filled_in(rule, facts, environment)
+        return (
+            _sampled(rule, request, environment) if request.kind == "sampling" else _filled_in(rule, facts, environment)
+        )
     except KeyError as unset:
         return f"the variable {unset.args[0]} is not set"
 
@@ -62,14 +71,21 @@ def answer(rule: AnswerRule, facts: Facts, environment: Environment, script: Scr
 def _sampled(rule: AnswerRule, request: SamplingRequest, environment: Environment) -> Mapping[str, Any] | str:
     content = _filled(rule.content, environment)
     blocks = {"type": "text", "text": content} if isinstance(content, str) else content
-    return _fitting(request, {"role": "assistant", "content": blocks, "model": f"samplegate/{rule.name}", "stopReason": "endTurn"})
+    return _fitting(
+        request, {"role": "assistant", "content": blocks, "model": f"samplegate/{rule.name}", "stopReason": "endTurn"}
+    )
 
 
 def _played(rule: AnswerRule, request: SamplingRequest, script: Script) -> Mapping[str, Any] | str:
     said = pick(script, rule.name, request.params, called=f"samplegate/{rule.name}").result
     if isinstance(said, SampleFailed):
-        return "no case of its file fits" if said.failure == "no_case" else f"the case that fits says fail: {said.failure}"
-    return _fitting(request, {"role": "assistant", "content": list(said.content), "model": said.model, "stopReason": said.stop_reason})
+        return (
+            "no case of its file fits" if said.failure == "no_case" else f"the case that fits says fail: {said.failure}"
+        )
+    return _fitting(
+        request,
+        {"role": "assistant", "content": list(said.content), "model": said.model, "stopReason": said.stop_reason},
+    )
 
 
 def _fitting(request: SamplingRequest, result: Mapping[str, Any]) -> Mapping[str, Any] | str:
@@ -123,8 +139,11 @@ def _filled_in(rule: AnswerRule, facts: Facts, environment: Environment | None) 
     return f"its content does not fit the form: {misfit}" if misfit else {"action": "accept", "content": content}
 
 
-def _values(rule: AnswerRule, form: Form, secret: frozenset[str], environment: Environment | None) -> dict[str, Any] | str:
-    """By field name, in the form's order. Fields that look secret get none, whatever the rule says (R39). No environment: nothing is filled in."""
+def _values(
+    rule: AnswerRule, form: Form, secret: frozenset[str], environment: Environment | None
+) -> dict[str, Any] | str:
+    """By field name, in the form's order. Fields that look secret get none, whatever the rule says (R39). No
+    environment: nothing is filled in."""
     given: Mapping[str, Any] = rule.content or {}
     values: dict[str, Any] = {}
     for field in form.fields:
@@ -132,7 +151,9 @@ def _values(rule: AnswerRule, form: Form, secret: frozenset[str], environment: E
         if is_secret and (field.name in given or field.required):
             return f"field {named(field.name)} looks like a secret, which no machine fills in"
         if field.name in given:
-            values[field.name] = given[field.name] if environment is None else _typed(given[field.name], field, environment)
+            values[field.name] = (
+                given[field.name] if environment is None else _typed(given[field.name], field, environment)
+            )
         elif rule.defaults and not is_secret and field.default is not MISSING and field.default is not None:
             values[field.name] = field.default
         elif field.required:
@@ -141,7 +162,8 @@ def _values(rule: AnswerRule, form: Form, secret: frozenset[str], environment: E
 
 
 def _typed(value: Any, field: Field, environment: Environment) -> Any:
-    """A value of the rule; one from the environment takes the field's type, and stays text where it has none of that type."""
+    """A value of the rule; one from the environment takes the field's type, and stays text where it has none of that
+    type."""
     filled = _filled(value, environment)
     if not isinstance(value, str) or not any(True for _ in variables.names(value)):
         return filled
@@ -167,7 +189,8 @@ def _number(text: str, otherwise: str) -> int | float | str:
 
 
 def fits(request: Request, result: Any) -> str | None:
-    """Why a result, a client's or a canned one, is no answer to ``request`` (R34, R36, R6), None if it is one. Names no value."""
+    """Why a result, a client's or a canned one, is no answer to ``request`` (R34, R36, R6), None if it is one. Names no
+    value."""
     if not isinstance(result, dict):
         return "the result is not an object"
     return _fits_sampling(request, result) if request.kind == "sampling" else _fits_elicitation(request, result)
@@ -230,12 +253,15 @@ def _fits_tools(params: Mapping[str, Any], types: list[str]) -> str | None:
 
 
 def second_reading(result: Mapping[str, Any], fields: frozenset[str] = frozenset()) -> str | None:
-    """Why a result of sampling or elicitation is not read alike by all parsers, None if it is. ``fields``: those of the form that it answers."""
+    """Why a result of sampling or elicitation is not read alike by all parsers, None if it is. ``fields``: those of the
+    form that it answers."""
     twin = names.second_reading(result, _MEMBERS)
     if twin is None:
         content = result.get("content")
         if "role" in result:
-            blocks = [block for block in (content if isinstance(content, list) else [content]) if isinstance(block, dict)]
+            blocks = [
+                block for block in (content if isinstance(content, list) else [content]) if isinstance(block, dict)
+            ]
             if sum(len(name) for block in blocks for name in block if not name.isascii()) > names.MAX_FOLDED:
                 return f"its content has more than {names.MAX_FOLDED} characters in names that are not ASCII"
             found = (names.second_reading(block, _OF_BLOCKS) for block in blocks)
@@ -244,9 +270,14 @@ def second_reading(result: Mapping[str, Any], fields: frozenset[str] = frozenset
             twin = names.resembling_field(content, fields)
     if twin is not None:
         return f"{named(twin)} could be read as another member"
-    return "its action is not read alike by all parsers" if "action" in result and not _is_plain(result["action"]) else None
+    return (
+        "its action is not read alike by all parsers"
+        if "action" in result and not _is_plain(result["action"])
+        else None
+    )
 
 
 def _is_plain(action: object) -> bool:
-    """Whether no parser takes an action for one of the three that it is not: enums are read in any case, and other types become texts."""
+    """Whether no parser takes an action for one of the three that it is not: enums are read in any case, and other
+    types become texts."""
     return isinstance(action, str) and (action in _ACTIONS or names.fold(action).strip() not in _ACTIONS)

@@ -1,7 +1,8 @@
-"""When a server that asks in circles is left unanswered for a while: too often in one call of the client, or the same again and again.
+"""When a server that asks in circles is left unanswered for a while: too often in one call of the client, or the same
+again and again.
 
-Not a limit: nothing is reserved, and nothing outlives the process. Time is passed in (seconds of a clock that never goes back). One object for
-each process; what it remembers is bounded.
+Not a limit: nothing is reserved, and nothing outlives the process. Time is passed in (seconds of a clock that never
+goes back). One object for each process; what it remembers is bounded.
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ from samplegate.core.requests import Origin
 
 Which: TypeAlias = Literal["requests_per_call", "repeats"]
 
-MOST_CALLS: Final = 10_000  # remembered; some MiB. A client that has more than these in flight at once is not served by one process
+# remembered; some MiB. A client that has more than these in flight at once is not served by one process
+MOST_CALLS: Final = 10_000
 MOST_SERVERS: Final = 10_000  # they come from the configuration, so this many never are
 _PASSING: Final = frozenset({"metadata", "modelPreferences", "elicitationId", "progressToken", "task"})
 """Members of params that may differ although the same is asked; and ``_meta``, wherever it stands."""
@@ -54,10 +56,11 @@ class Brakes:
         return self._terms.repeats is not None
 
     def asked(self, server: str, call_ids: Sequence[str], digest: str, now: float) -> Braked | None:
-        """Count one request of a server (``asker``), during one of these calls of the client (each is charged). None: go on.
+        """Count one request of a server (``asker``), during one of these calls of the client (each is charged). None:
+        go on.
 
-        The request that trips a brake is left unanswered too, and so is all that the server asks until ``cooling`` is over. Asking meanwhile does
-        not prolong it; after it, the server and these calls count from nothing.
+        The request that trips a brake is left unanswered too, and so is all that the server asks until ``cooling`` is
+        over. Asking meanwhile does not prolong it; after it, the server and these calls count from nothing.
         """
         if self._terms.requests_per_call is None and self._terms.repeats is None:
             return None
@@ -117,9 +120,11 @@ def asker(origin: Origin) -> str:
 
 
 def digest(params: Mapping[str, Any]) -> str:
-    """What is asked, as one short text: SHA-256 of the params as canonical JSON, without what may differ from time to time. Never raises.
+    """What is asked, as one short text: SHA-256 of the params as canonical JSON, without what may differ from time to
+    time. Never raises.
 
-    What Python does not write as JSON (numbers of thousands of digits, nesting without end) all counts as the same; the parser lets none through.
+    What Python does not write as JSON (numbers of thousands of digits, nesting without end) all counts as the same; the
+    parser lets none through.
     """
     try:
         bare = {name: _bare(value) for name, value in params.items() if name != "_meta" and name not in _PASSING}

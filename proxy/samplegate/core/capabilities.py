@@ -1,7 +1,8 @@
-"""What the gate can promise a server on its policy's behalf, before any request came (R112, R113). Not the wire form: ``session/capabilities.py``.
+"""What the gate can promise a server on its policy's behalf, before any request came (R112, R113). Not the wire form:
+``session/capabilities.py``.
 
-A rule reaches a class of requests unless its match fails on what is known of the class; what is not known may be anything. So nothing is
-declared that no rule could answer, and no rule that may answer goes undeclared.
+A rule reaches a class of requests unless its match fails on what is known of the class; what is not known may be
+anything. So nothing is declared that no rule could answer, and no rule that may answer goes undeclared.
 """
 
 from __future__ import annotations
@@ -48,7 +49,9 @@ class Asker(msgspec.Struct, frozen=True):
     call: Call | None
 
 
-def offer(book: Rulebook, *, server: str, caller: str, era: Era, revision: str, client: ClientCapabilities, call: Call | None) -> Offer:
+def offer(
+    book: Rulebook, *, server: str, caller: str, era: Era, revision: str, client: ClientCapabilities, call: Call | None
+) -> Offer:
     """What reachable rules can allow, answer, escalate, forward or decline.
 
     ``call`` None is the union over all calls and none: legacy, and modern outside CALLS.
@@ -67,9 +70,18 @@ def offer(book: Rulebook, *, server: str, caller: str, era: Era, revision: str, 
 
 
 def offer_to(book: Rulebook, origin: Origin, client: ClientCapabilities) -> Offer:
-    """What was declared to the server before a request of this origin: in the legacy eras once for all calls, in the modern one for the call."""
+    """What was declared to the server before a request of this origin: in the legacy eras once for all calls, in the
+    modern one for the call."""
     call = origin.calls[0] if origin.era == "modern" and origin.calls else None
-    return offer(book, server=origin.server, caller=origin.caller, era=origin.era, revision=origin.revision, client=client, call=call)
+    return offer(
+        book,
+        server=origin.server,
+        caller=origin.caller,
+        era=origin.era,
+        revision=origin.revision,
+        client=client,
+        call=call,
+    )
 
 
 def first_to_forward_forms(book: Rulebook, who: Asker) -> str | None:
@@ -82,16 +94,26 @@ def first_to_forward_forms(book: Rulebook, who: Asker) -> str | None:
 REMEDY: Final = "to forward them to the client, add these rules below the rules that deny"
 _FORWARDS: Final[Mapping[str, tuple[Class, str]]] = {
     "sampling": ("sampling", "{name: forward sampling, match: {kind: sampling}, effect: forward}"),
-    "sampling.tools": ("sampling with tools", "{name: forward sampling with tools, match: {kind: sampling, tools: true}, effect: forward}"),
+    "sampling.tools": (
+        "sampling with tools",
+        "{name: forward sampling with tools, match: {kind: sampling, tools: true}, effect: forward}",
+    ),
     "sampling.context": ("sampling", "{name: forward sampling, match: {kind: sampling}, effect: forward}"),
-    "elicitation.form": ("elicitation by form", "{name: forward forms, match: {kind: elicitation, mode: form}, effect: forward}"),
-    "elicitation.url": ("elicitation by url", "{name: forward URLs, match: {kind: elicitation, mode: url}, effect: forward}"),
+    "elicitation.form": (
+        "elicitation by form",
+        "{name: forward forms, match: {kind: elicitation, mode: form}, effect: forward}",
+    ),
+    "elicitation.url": (
+        "elicitation by url",
+        "{name: forward URLs, match: {kind: elicitation, mode: url}, effect: forward}",
+    ),
 }
 """By capability: what it is needed for, and the rule with which the client keeps it."""
 
 
 def remedies(book: Rulebook, who: Asker, withheld: Sequence[str]) -> dict[str, Any]:
-    """For the operator's log, of capabilities that are withheld: the rules that deny all such requests, and rules to add for the others."""
+    """For the operator's log, of capabilities that are withheld: the rules that deny all such requests, and rules to
+    add for the others."""
     denied_by: dict[str, None] = {}
     add: dict[str, None] = {}
     for name in withheld:
@@ -101,11 +123,15 @@ def remedies(book: Rulebook, who: Asker, withheld: Sequence[str]) -> dict[str, A
             denied_by[last.name] = None
         elif not (name in {"sampling.tools", "sampling.context"} and _plain(book, who.server)):
             add[rule] = None
-    return {**({"denied_by": list(denied_by)} if denied_by else {}), **({"remedy": REMEDY, "add": list(add)} if add else {})}
+    return {
+        **({"denied_by": list(denied_by)} if denied_by else {}),
+        **({"remedy": REMEDY, "add": list(add)} if add else {}),
+    }
 
 
 def _plain(book: Rulebook, server: str) -> bool:
-    """Whether ``sampling`` is declared to it without sub-capabilities (R114). A request with tools is then one that was not declared."""
+    """Whether ``sampling`` is declared to it without sub-capabilities (R114). A request with tools is then one that was
+    not declared."""
     settings = book.policy.servers.get(server)
     return settings is not None and settings.plain_sampling
 
@@ -135,7 +161,12 @@ def _reachable(book: Rulebook, who: Asker, class_: Class) -> Iterator[tuple[Rule
 def _known(who: Asker, class_: Class) -> Known:
     """What is known of every request of a class."""
     calls: Calls = UNKNOWN if who.call is None else (who.call,)
-    facts: dict[str, object] = {"server": who.server, "caller": who.caller, "era": who.era, "is_url": class_ == "elicitation by url"}
+    facts: dict[str, object] = {
+        "server": who.server,
+        "caller": who.caller,
+        "era": who.era,
+        "is_url": class_ == "elicitation by url",
+    }
     match class_:
         case "sampling" | "sampling with tools":
             facts |= {**absent("sampling"), "kind": "sampling", "tools": class_ != "sampling"}
@@ -151,7 +182,8 @@ def _by(book: Rulebook, rule: Rule, class_: Class, client: ClientCapabilities) -
         case AllowRule():
             return "gate" if _has_model(book, rule, class_) else "otherwise"
         case AnswerRule():
-            # words of the operator's answer whatever is asked, and no server needs to bring tools for them; a file of cases may use tools
+            # words of the operator's answer whatever is asked, and no server needs to bring tools for them; a file of
+            # cases may use tools
             worth = class_ != "sampling with tools" or rule.cases is not None
             return "gate" if worth and answers.can_answer(rule, class_) else "otherwise"
         case ForwardRule():
@@ -169,7 +201,11 @@ def _has_model(book: Rulebook, rule: ModelRule, class_: Class) -> bool:
     if _kind_of(class_) != "sampling":
         return False
     allowed = model_choice.candidates(book.policy, rule)
-    return any("tools" in book.catalogue[model.name].accepts for model in allowed) if class_ == "sampling with tools" else bool(allowed)
+    return (
+        any("tools" in book.catalogue[model.name].accepts for model in allowed)
+        if class_ == "sampling with tools"
+        else bool(allowed)
+    )
 
 
 def _kind_of(class_: Class) -> Kind:
@@ -198,7 +234,8 @@ def can_forward(request: Request, client: ClientCapabilities) -> bool:
 
 
 def _has_tools(request: Request) -> bool:
-    """Tools, a choice among them, or the use of one in the messages: a client without ``sampling.tools`` can read none of these."""
+    """Tools, a choice among them, or the use of one in the messages: a client without ``sampling.tools`` can read none
+    of these."""
     params = request.params
     if params.get("tools") is not None or params.get("toolChoice") is not None:
         return True
@@ -214,15 +251,21 @@ def unsolicited(
     client: ClientCapabilities = _ALL,
     kinds: Set[Kind] = frozenset({"sampling", "elicitation"}),
 ) -> Literal["pass", "refuse", "strip"]:
-    """What becomes of ``inputResponses`` of these ``kinds`` that a client sends unasked, by the rules that may be come to during ``call``.
+    """What becomes of ``inputResponses`` of these ``kinds`` that a client sends unasked, by the rules that may be come
+    to during ``call``.
 
-    They pass only where the client could have been asked: every rule is a forward without ``verify`` (there is no request to hold them against),
-    and for each kind there is one that asks for what this client declared. Else they are refused where a rule may deny, and stripped where none may.
+    They pass only where the client could have been asked: every rule is a forward without ``verify`` (there is no
+    request to hold them against), and for each kind there is one that asks for what this client declared. Else they are
+    refused where a rule may deny, and stripped where none may.
     """
     who = Asker(server, caller, "modern", call)  # only there can answers come unasked
-    rules: dict[Class, list[Rule]] = {class_: [rule for rule, _ in _reachable(book, who, class_)] for class_ in _CLASSES}
+    rules: dict[Class, list[Rule]] = {
+        class_: [rule for rule, _ in _reachable(book, who, class_)] for class_ in _CLASSES
+    }
     every = [rule for some in rules.values() for rule in some]
-    if any(isinstance(rule, DenyRule) or (rule.otherwise == "deny" and not isinstance(rule, ForwardRule)) for rule in every):
+    if any(
+        isinstance(rule, DenyRule) or (rule.otherwise == "deny" and not isinstance(rule, ForwardRule)) for rule in every
+    ):
         return "refuse"
     if not all(isinstance(rule, ForwardRule) and not rule.verify for rule in every):
         return "strip"
@@ -240,7 +283,8 @@ _DENIES: Final[Mapping[_When, str]] = {
 
 
 class Denial(msgspec.Struct, frozen=True):
-    """A rule that may deny requests of a class, and what the server then gets in the legacy eras; where that depends on the client, both."""
+    """A rule that may deny requests of a class, and what the server then gets in the legacy eras; where that depends on
+    the client, both."""
 
     rule: str
     wire: tuple[str, ...]
@@ -249,7 +293,10 @@ class Denial(msgspec.Struct, frozen=True):
 
     def __str__(self) -> str:
         first, *more = self.wire
-        return f"rule {shown(self.rule)} {_DENIES[self.when]}: {first}{''.join(f', or {other} where the client declares it' for other in more)}"
+        return (
+            f"rule {shown(self.rule)} {_DENIES[self.when]}:"
+            f" {first}{''.join(f', or {other} where the client declares it' for other in more)}"
+        )
 
 
 class Coverage(msgspec.Struct, frozen=True):
@@ -263,19 +310,44 @@ class Coverage(msgspec.Struct, frozen=True):
     """By the rules that may deny some, in their order."""
 
     def __str__(self) -> str:
-        said = {"always": "advertised", "if the client can": "advertised if the client declares it", "never": "not advertised"}[self.declared]
-        left = {"none": "every request matches a rule", "some": "some requests may match no rule", "all": "no rule matches"}[self.untaken]
+        said = {
+            "always": "advertised",
+            "if the client can": "advertised if the client declares it",
+            "never": "not advertised",
+        }[self.declared]
+        left = {
+            "none": "every request matches a rule",
+            "some": "some requests may match no rule",
+            "all": "no rule matches",
+        }[self.untaken]
         return "; ".join((f"{self.requests}: {said}", left, *map(str, self.denials)))
 
 
 def describe_offer(
-    book: Rulebook, *, server: str, caller: str = "local", era: Era = "legacy", revision: str = LEGACY[-1], call: Call | None = None
+    book: Rulebook,
+    *,
+    server: str,
+    caller: str = "local",
+    era: Era = "legacy",
+    revision: str = LEGACY[-1],
+    call: Call | None = None,
 ) -> tuple[Coverage, ...]:
     """For ``check``: per class of requests, what is declared to the server and whether rules take all of them."""
-    bare, able = (offer(book, server=server, caller=caller, era=era, revision=revision, client=c, call=call) for c in (ClientCapabilities(), _ALL))
-    pairs = ((bare.sampling, able.sampling), (bare.sampling_tools, able.sampling_tools), (bare.form, able.form), (bare.url, able.url))
+    bare, able = (
+        offer(book, server=server, caller=caller, era=era, revision=revision, client=c, call=call)
+        for c in (ClientCapabilities(), _ALL)
+    )
+    pairs = (
+        (bare.sampling, able.sampling),
+        (bare.sampling_tools, able.sampling_tools),
+        (bare.form, able.form),
+        (bare.url, able.url),
+    )
     who = Asker(server, caller, era, call)
-    return tuple(_coverage(class_, declared, list(_reachable(book, who, class_))) for class_, declared in zip(_CLASSES, pairs, strict=True))
+    return tuple(
+        _coverage(class_, declared, list(_reachable(book, who, class_)))
+        for class_, declared in zip(_CLASSES, pairs, strict=True)
+    )
 
 
 def _coverage(class_: Class, declared: tuple[bool, bool], reached: Sequence[tuple[Rule, bool]]) -> Coverage:

@@ -1,6 +1,8 @@
-"""What is known of each model: what it takes, how much, and what it costs. From the policy first, then from litellm's table. Reads no file.
+"""What is known of each model: what it takes, how much, and what it costs. From the policy first, then from litellm's
+table. Reads no file.
 
-``sampler/table.py`` reads the table; this merges. What nobody knows stays unknown (None), which is never taken as zero or as enough.
+``sampler/table.py`` reads the table; this merges. What nobody knows stays unknown (None), which is never taken as zero
+or as enough.
 """
 
 from __future__ import annotations
@@ -62,7 +64,8 @@ class Worst(msgspec.Struct, frozen=True):
 
 
 Table: TypeAlias = Mapping[str, Mapping[str, Any]]
-"""litellm's entries, by what the policy's models are called for litellm (``Model.model``): untyped, as they stand in its file."""
+"""litellm's entries, by what the policy's models are called for litellm (``Model.model``): untyped, as they stand in
+its file."""
 
 SCRIPTED: Final = "scripted"
 MOST_TOKENS: Final = 2**31 - 1
@@ -73,9 +76,14 @@ _MILLIONTH: Final = SCALE["usd"] // 10**6
 _UNCOUNTED: Final = frozenset({"citation_cost_per_token"})
 """Charges by what no count in an answer's usage tells: the price of such a model is unknown."""
 _OWN_MACHINES: Final = frozenset({"ollama", "ollama_chat", "lemonade"})
-"""What costs nothing there. Elsewhere the table's zero often is a model whose price nobody has entered, also some of the dearest."""
+"""What costs nothing there. Elsewhere the table's zero often is a model whose price nobody has entered, also some of
+the dearest."""
 _EVERYTHING: Final = frozenset({"image", "audio", "tools"})
-_ABILITIES: Final = (("image", "supports_vision"), ("audio", "supports_audio_input"), ("tools", "supports_function_calling"))
+_ABILITIES: Final = (
+    ("image", "supports_vision"),
+    ("audio", "supports_audio_input"),
+    ("tools", "supports_function_calling"),
+)
 
 
 def known(models: Sequence[Model], table: Table) -> Catalogue:
@@ -86,7 +94,9 @@ def known(models: Sequence[Model], table: Table) -> Catalogue:
 def _facts(model: Model, entry: Mapping[str, Any] | None) -> ModelFacts:
     if model.model == SCRIPTED:
         rates = Rates(0, 0) if model.price is None else _stated(model.price)
-        return ModelFacts(rates, model.context, None, _EVERYTHING if model.accepts is None else frozenset(model.accepts))
+        return ModelFacts(
+            rates, model.context, None, _EVERYTHING if model.accepts is None else frozenset(model.accepts)
+        )
     entry = entry if isinstance(entry, Mapping) else {}
     context = _count(entry.get("max_input_tokens")) if model.context is None else model.context
     able = frozenset(extra for extra, key in _ABILITIES if entry.get(key) is True)
@@ -107,8 +117,8 @@ def _stated(price: Price) -> Rates | None:
 def _listed(entry: Mapping[str, Any], model: Model) -> Rates | None:
     """The table's price, in dollars a token. Half a price, or a charge that cannot be told beforehand, is none.
 
-    The prices of batches, of other speeds and of caches are not looked at: the gate asks for none of these, and a cache that a provider fills
-    unasked makes a request cheaper, never dearer.
+    The prices of batches, of other speeds and of caches are not looked at: the gate asks for none of these, and a cache
+    that a provider fills unasked makes a request cheaper, never dearer.
     """
     pairs = _pairs(entry)
     extra = _request(entry, model)
@@ -172,7 +182,9 @@ def _request(entry: Mapping[str, Any], model: Model) -> int | None:
     if entry.get("litellm_provider") == "perplexity" or "search" in model.model:
         searches = entry.get("search_context_cost_per_query", {})
         charges += (
-            [max(searches.values(), key=lambda cost: cost if _is_number(cost) else math.inf)] if isinstance(searches, Mapping) and searches else []
+            [max(searches.values(), key=lambda cost: cost if _is_number(cost) else math.inf)]
+            if isinstance(searches, Mapping) and searches
+            else []
         )
     amounts = [_units(charge) for charge in charges]
     return None if None in amounts else sum(amount for amount in amounts if amount is not None)

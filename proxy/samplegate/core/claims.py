@@ -1,4 +1,5 @@
-"""What one request draws on which limits: the accounts, and the amounts at worst and in truth. Pure. Not the accounts' state: ``ledger.py``."""
+"""What one request draws on which limits: the accounts, and the amounts at worst and in truth. Pure. Not the accounts'
+state: ``ledger.py``."""
 
 from __future__ import annotations
 
@@ -19,7 +20,8 @@ from samplegate.core.requests import Origin
 NONE: Final = "none"
 """What stands in a key where there is no call, or no model."""
 AN_HOUR: Final = 3600.0  # seconds; a shorter bucket is full again soon after a restart, so it needs no state of its own
-MAX_ACCOUNTS: Final = 1000  # of one limit that one request draws on: a client has some calls in flight, and each is charged
+# of one limit that one request draws on: a client has some calls in flight, and each is charged
+MAX_ACCOUNTS: Final = 1000
 MAX_VALUE: Final = 200  # bytes of a value in a key: tools are named by clients, and keys are kept
 _HASHED: Final = "sha256:"
 _QUANTITIES: Final[tuple[Quantity, ...]] = ("requests", "input_tokens", "output_tokens", "usd", "concurrent")
@@ -44,7 +46,8 @@ def terms(policy: Policy) -> Mapping[str, Terms]:
 
 
 def needs_state(policy: Policy) -> bool:
-    """Whether limits must outlive the process: one in dollars, or over an hour or more (proxy/README.md, "Decided, and why").
+    """Whether limits must outlive the process: one in dollars, or over an hour or more (proxy/README.md, "Decided, and
+    why").
 
     Once one must, all that are not per call or process are shared, so that a request draws on one ledger.
     """
@@ -61,10 +64,14 @@ def amounts(limit: Limit) -> dict[Quantity, float]:
     return {quantity: amount for quantity in _QUANTITIES if (amount := getattr(limit, quantity)) is not None}
 
 
-def claim(limits: Iterable[str], terms: Mapping[str, Terms], who: Claimant, most: Worst | None) -> tuple[Draw, ...] | str:
-    """What a request draws at worst on these limits; why it cannot be told (an unknown price under a dollar limit), as a sentence for the log.
+def claim(
+    limits: Iterable[str], terms: Mapping[str, Terms], who: Claimant, most: Worst | None
+) -> tuple[Draw, ...] | str:
+    """What a request draws at worst on these limits; why it cannot be told (an unknown price under a dollar limit), as
+    a sentence for the log.
 
-    ``most`` None: no model is asked, so tokens and dollars come to nothing. Where several calls or tools are candidates, each is charged.
+    ``most`` None: no model is asked, so tokens and dollars come to nothing. Where several calls or tools are
+    candidates, each is charged.
     """
     draws: list[Draw] = []
     for name in dict.fromkeys(limits):
@@ -73,7 +80,10 @@ def claim(limits: Iterable[str], terms: Mapping[str, Terms], who: Claimant, most
             return f"limit {name}: the policy has none of this name"
         amount = _amount(limit, most)
         if amount is None:
-            return f"limit {name}: the price of model {who.model} is not known; give the model `price: {{input: , output: }}`"
+            return (
+                f"limit {name}: the price of model {who.model} is not known; give the model `price: {{input: ,"
+                " output: }`"
+            )
         keys = _keys(limit, who)
         if len(keys) > MAX_ACCOUNTS:
             return f"limit {name}: the request may belong to {len(keys)} calls and tools, more than {MAX_ACCOUNTS}"
@@ -82,24 +92,31 @@ def claim(limits: Iterable[str], terms: Mapping[str, Terms], who: Claimant, most
 
 
 def truth(draws: Iterable[Draw], terms: Mapping[str, Terms], spent: Worst | None) -> tuple[Draw, ...]:
-    """The same draws as they really came out. ``spent`` None: nothing was spent (tokens and dollars are given back); requests always stand."""
+    """The same draws as they really came out. ``spent`` None: nothing was spent (tokens and dollars are given back);
+    requests always stand."""
     return tuple(_true(draw, terms.get(draw.limit), spent) for draw in draws)
 
 
 def carried(draws: Iterable[Draw], held: Iterable[Draw]) -> tuple[Draw, ...]:
-    """Which draws of another try of one request are still to be reserved, beside ``held``: those that stand for the request itself.
+    """Which draws of another try of one request are still to be reserved, beside ``held``: those that stand for the
+    request itself.
 
-    It stays one request, so on an account where it has drawn a request or a slot already it draws no second one. Tokens and dollars are drawn
-    anew by each try, since each may spend them; they are not to be among ``held``.
+    It stays one request, so on an account where it has drawn a request or a slot already it draws no second one. Tokens
+    and dollars are drawn anew by each try, since each may spend them; they are not to be among ``held``.
     """
     has = {(draw.limit, draw.key) for draw in held}
     return tuple(draw for draw in draws if (draw.limit, draw.key) not in has)
 
 
 def bounded(text: str, most: int) -> str:
-    """The text if it has at most so many bytes in UTF-8, else its hash: so is also kept what no file takes, and what could pass for a hash."""
+    """The text if it has at most so many bytes in UTF-8, else its hash: so is also kept what no file takes, and what
+    could pass for a hash."""
     raw = text.encode("utf-8", "surrogatepass")
-    if len(raw) <= most and not text.startswith(_HASHED) and not any("\ud800" <= character <= "\udfff" for character in text):
+    if (
+        len(raw) <= most
+        and not text.startswith(_HASHED)
+        and not any("\ud800" <= character <= "\udfff" for character in text)
+    ):
         return text
     return _HASHED + hashlib.sha256(raw).hexdigest()
 
@@ -112,7 +129,9 @@ def _terms(name: str, limit: Limit, shared: bool) -> Terms:
         case None:
             return Terms(name, quantity, most, "slots", by=by, shared=shared)
         case "day" | "month" as window:
-            return Terms(name, quantity, most, window, tz=limit.tz or "UTC", by=by, warn_at=limit.warn_at, shared=shared)
+            return Terms(
+                name, quantity, most, window, tz=limit.tz or "UTC", by=by, warn_at=limit.warn_at, shared=shared
+            )
         case "call" | "process" as kind:
             return Terms(name, quantity, most, kind, by=by, warn_at=limit.warn_at)
         case span:
@@ -154,7 +173,8 @@ def _true(draw: Draw, limit: Terms | None, spent: Worst | None) -> Draw:
     if limit is None or _is_a_count(limit):
         return draw
     amount = 0 if spent is None else _figure(limit.quantity, spent)
-    return draw if amount is None else msgspec.structs.replace(draw, amount=amount)  # None: not known after all, so the worst case stands
+    # None: not known after all, so the worst case stands
+    return draw if amount is None else msgspec.structs.replace(draw, amount=amount)
 
 
 def _keys(limit: Terms, who: Claimant) -> list[str]:
@@ -164,7 +184,10 @@ def _keys(limit: Terms, who: Claimant) -> list[str]:
     if len(calls) * len(tools) > MAX_ACCOUNTS:
         return [""] * (len(calls) * len(tools))
     pairs = product(tools, calls)
-    return [_key([_value(name, who, tool) for name in limit.by] + ([call] if limit.per == "call" else [])) for tool, call in pairs]
+    return [
+        _key([_value(name, who, tool) for name in limit.by] + ([call] if limit.per == "call" else []))
+        for tool, call in pairs
+    ]
 
 
 def _tools(origin: Origin) -> list[str]:

@@ -23,7 +23,8 @@ MOST: Final = 400_000
 """Characters of all tools of a request: more is never sent."""
 _CHAIN: Final = 48  # references within references; with more it is not sent either
 _STEPS: Final = 20_000
-"""References that are followed in one schema, each to every definition of its name: with more it counts as ``MOST``. Real ones have hundreds."""
+"""References that are followed in one schema, each to every definition of its name: with more it counts as ``MOST``.
+Real ones have hundreds."""
 _AROUND: Final = 6  # the quotes, colon, comma and spaces of a member
 
 _Use: TypeAlias = str | int
@@ -96,7 +97,8 @@ def _total(found: _Definitions, number: int, known: dict[int, int], depth: int) 
                 size += _total(found, target, known, depth + 1)
         if size >= MOST:
             return MOST
-    known[number] = min(size * (1 + itself), MOST)  # a definition is written out within itself, but not within that again
+    # a definition is written out within itself, but not within that again
+    known[number] = min(size * (1 + itself), MOST)
     return known[number]
 
 
@@ -105,15 +107,19 @@ PER_BLOCK: Final = 16
 FOR_TOOLS: Final = 600
 """Tokens of the instructions that providers add where tools are offered, or were used before: 200 to 530."""
 BYTES_PER_AUDIO_TOKEN: Final = 16
-"""Providers count 10 to 32 tokens a second. 32 of 16 bytes are 4 kbit/s, below every codec for speech; a file that is silence throughout can be
-smaller still, and is booked as an overrun."""
+"""Providers count 10 to 32 tokens a second. 32 of 16 bytes are 4 kbit/s, below every codec for speech; a file that is
+silence throughout can be smaller still, and is booked as an overrun."""
 CHARACTERS_PER_TOKEN: Final = 8
-"""For what a text comes to at least: no language takes fewer tokens than one for eight characters; English takes one for four or five."""
+"""For what a text comes to at least: no language takes fewer tokens than one for eight characters; English takes one
+for four or five."""
 MOST_UNITS: Final = 2**62
 """What a ledger's integers hold: 4.6 million dollars."""
 
 _MEDIA: Final = frozenset({"text", "image", "audio"})
-_EMPTY: Final[Mapping[str, Any]] = {"messages": ({"role": "user", "content": {"type": "text", "text": ""}},), "maxTokens": 1}
+_EMPTY: Final[Mapping[str, Any]] = {
+    "messages": ({"role": "user", "content": {"type": "text", "text": ""}},),
+    "maxTokens": 1,
+}
 
 
 class Reading(msgspec.Struct, frozen=True):
@@ -134,7 +140,8 @@ class Reading(msgspec.Struct, frozen=True):
 
 
 def worst(model: Model, facts: ModelFacts, params: Mapping[str, Any]) -> Worst:
-    """The most that asking ``model`` these params may come to; they are within its bounds already (``prompt.bounded``)."""
+    """The most that asking ``model`` these params may come to; they are within its bounds already
+    (``prompt.bounded``)."""
     return worst_of(model, facts, reading(params), params["maxTokens"])
 
 
@@ -144,17 +151,27 @@ def worst_of(model: Model, facts: ModelFacts, read: Reading, output_tokens: int)
 
 
 MOST_REPORTED: Final = 1_000_000
-"""Tokens that a provider can report for one answer, where neither the request nor the model's own bounds come to more: a count beyond that is
-no count, and would close a bucket for years."""
+"""Tokens that a provider can report for one answer, where neither the request nor the model's own bounds come to more:
+a count beyond that is no count, and would close a bucket for years."""
 
 
-def actual(model: Model, facts: ModelFacts, params: Mapping[str, Any], input_tokens: int | None, output_tokens: int | None) -> Worst:
+def actual(
+    model: Model, facts: ModelFacts, params: Mapping[str, Any], input_tokens: int | None, output_tokens: int | None
+) -> Worst:
     """What it came to by the provider's counts; a count that is missing is taken at its worst."""
     read = reading(params)
     worst = _input(model, facts, read)
-    most_read, most_written = max(worst, facts.context or 0, MOST_REPORTED), max(params["maxTokens"], facts.max_output or 0, MOST_REPORTED)
+    most_read, most_written = (
+        max(worst, facts.context or 0, MOST_REPORTED),
+        max(params["maxTokens"], facts.max_output or 0, MOST_REPORTED),
+    )
     tokens = worst if input_tokens is None else min(input_tokens, most_read)
-    return _worst(facts, tokens, params["maxTokens"] if output_tokens is None else min(output_tokens, most_written), read.audio > 0)
+    return _worst(
+        facts,
+        tokens,
+        params["maxTokens"] if output_tokens is None else min(output_tokens, most_written),
+        read.audio > 0,
+    )
 
 
 def least(model: Model, facts: ModelFacts) -> Worst:
@@ -164,7 +181,8 @@ def least(model: Model, facts: ModelFacts) -> Worst:
 
 def _input(model: Model, facts: ModelFacts, read: Reading) -> int:
     tokens = math.ceil((read.text + read.images * model.image_tokens + read.audio) * model.margin)
-    known = model.context is not None or model.api_base is None  # what runs elsewhere under a name may read more than the table's
+    # what runs elsewhere under a name may read more than the table's
+    known = model.context is not None or model.api_base is None
     return min(tokens, facts.context if known and facts.context is not None else MOST_TOKENS)
 
 
@@ -174,7 +192,8 @@ def _worst(facts: ModelFacts, input_tokens: int, output_tokens: int, audio: bool
 
 
 def _price(rates: Rates, input_tokens: int, output_tokens: int, audio: bool) -> int:
-    """By the dearest tier that so much input reaches; with audio in it, all of the input is charged as audio if that is dearer."""
+    """By the dearest tier that so much input reaches; with audio in it, all of the input is charged as audio if that is
+    dearer."""
     paid, written = rates.input, rates.output
     for tier in rates.tiers:
         if input_tokens > tier.above:
@@ -237,13 +256,15 @@ class _Counter:
         self.tokens += PER_BLOCK + (size if text.isascii() else len(text.encode("utf-8", "surrogatepass")))
 
     def json(self, value: Any) -> None:
-        """Its text in the longest of the usual ways: a space behind commas and colons, and what is not ASCII escaped (at most thrice as long)."""
+        """Its text in the longest of the usual ways: a space behind commas and colons, and what is not ASCII escaped
+        (at most thrice as long)."""
         raw = msgspec.json.encode(value)
         size = len(raw) + raw.count(b",") + raw.count(b":")
         self.tokens += PER_BLOCK + (size if raw.isascii() else 3 * size)
 
     def tool(self, tool: Mapping[str, Any]) -> None:
-        """With its references written out, where it has some. Once all of them are more than is ever sent, each counts as the most."""
+        """With its references written out, where it has some. Once all of them are more than is ever sent, each counts
+        as the most."""
         schema = tool["inputSchema"]
         raw = msgspec.json.encode(schema)
         self.json([tool["name"], tool.get("description"), schema])

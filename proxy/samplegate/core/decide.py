@@ -1,8 +1,8 @@
 """The decision: a pure function from request, policy and situation to a Decision, with its model request and its draws
 on limits.
 
-The first rule that matches and can be carried out wins; no rule, no answer. What was not declared to the server is only ever denied, by the rule
-that denies it, or left unanswered. A ``detail`` names rules, fields and types, never content.
+The first rule that matches and can be carried out wins; no rule, no answer. What was not declared to the server is only
+ever denied, by the rule that denies it, or left unanswered. A ``detail`` names rules, fields and types, never content.
 """
 
 from __future__ import annotations
@@ -15,13 +15,36 @@ import msgspec
 from samplegate.core import answers, claims, costs, model_choice, redaction
 from samplegate.core.catalogue import Worst
 from samplegate.core.claims import Claimant
-from samplegate.core.decisions import Act, Allowed, Decision, DenyAs, Escalated, FixedAnswer, Forwarded, LeftOpen, Reason, Shadow, Situation, Step
+from samplegate.core.decisions import (
+    Act,
+    Allowed,
+    Decision,
+    DenyAs,
+    Escalated,
+    FixedAnswer,
+    Forwarded,
+    LeftOpen,
+    Reason,
+    Shadow,
+    Situation,
+    Step,
+)
 from samplegate.core.ledger import Draw
 from samplegate.core.matching.conditions import shown
 from samplegate.core.matching.elicitation_schema import NotFlat
 from samplegate.core.matching.facts import Facts
 from samplegate.core.matching.match import Rulebook, compile_policy
-from samplegate.core.policy import AllowRule, AnswerRule, DenyRule, EscalateRule, ForwardRule, ModelRule, Otherwise, Rule, seconds
+from samplegate.core.policy import (
+    AllowRule,
+    AnswerRule,
+    DenyRule,
+    EscalateRule,
+    ForwardRule,
+    ModelRule,
+    Otherwise,
+    Rule,
+    seconds,
+)
 from samplegate.core.requests import Request
 from samplegate.core.review.review import MOST_REVIEWED
 
@@ -47,25 +70,37 @@ class Cannot(msgspec.Struct, frozen=True):
 
 
 def decide(book: Rulebook, request: Request, situation: Situation, start: int = 0) -> Decision:
-    """What is to be done with a request. ``start`` is the first rule to look at: ``Decision.index`` + 1 for ``on_timeout: next``."""
+    """What is to be done with a request. ``start`` is the first rule to look at: ``Decision.index`` + 1 for
+    ``on_timeout: next``."""
     decision = _walk(book, request, situation, start, None)
     return decision if situation.declared else _undeclared(decision)
 
 
 def explain(book: Rulebook, request: Request, situation: Situation, start: int = 0) -> tuple[Decision, list[Step]]:
-    """The same, with every rule that was looked at and why it did not take the request. The steps show values met; the decision does not."""
+    """The same, with every rule that was looked at and why it did not take the request. The steps show values met; the
+    decision does not."""
     steps: list[Step] = []
     decision = _walk(book, request, situation, start, steps)
     return (decision if situation.declared else _undeclared(decision)), steps
 
 
 def _undeclared(found: Decision) -> Decision:
-    """The decision on a request that the server was not offered: a denial stays its rule's, and everything else stays unanswered (R8, R31)."""
+    """The decision on a request that the server was not offered: a denial stays its rule's, and everything else stays
+    unanswered (R8, R31)."""
     if isinstance(found.act, DenyAs):
-        return msgspec.structs.replace(found, declared=False, detail=f"{NOT_DECLARED}{found.detail and f'; {found.detail}'}")
+        return msgspec.structs.replace(
+            found, declared=False, detail=f"{NOT_DECLARED}{found.detail and f'; {found.detail}'}"
+        )
     why = found.detail if isinstance(found.act, LeftOpen) else f"rule {shown(found.rule or '')} would have taken it"
     return Decision(
-        LeftOpen(), "none", found.rule, Reason.NOT_OFFERED, f"{NOT_DECLARED}; {why}", shadows=found.shadows, declared=False, ruled=found.reason
+        LeftOpen(),
+        "none",
+        found.rule,
+        Reason.NOT_OFFERED,
+        f"{NOT_DECLARED}; {why}",
+        shadows=found.shadows,
+        declared=False,
+        ruled=found.reason,
     )
 
 
@@ -97,13 +132,28 @@ def _walk(book: Rulebook, request: Request, situation: Situation, start: int, st
 
 
 def _taken(rule: Rule, made: Can, index: int, shadows: tuple[Shadow, ...]) -> Decision:
-    on_timeout: Otherwise = rule.on_timeout if isinstance(rule, AllowRule | ForwardRule | EscalateRule) else "unanswered"
+    on_timeout: Otherwise = (
+        rule.on_timeout if isinstance(rule, AllowRule | ForwardRule | EscalateRule) else "unanswered"
+    )
     if isinstance(rule, DenyRule):
         return Decision(made.act, "deny", rule.name, Reason.RULE, made.why, on_timeout, index, shadows)
-    return Decision(made.act, effect_of(rule), rule.name, Reason.RULE, made.why, on_timeout, index, shadows, tuple(rule.limits), rule.on_limit)
+    return Decision(
+        made.act,
+        effect_of(rule),
+        rule.name,
+        Reason.RULE,
+        made.why,
+        on_timeout,
+        index,
+        shadows,
+        tuple(rule.limits),
+        rule.on_limit,
+    )
 
 
-def _left(otherwise: Literal["unanswered", "deny"], rule: Rule, detail: str, index: int, shadows: tuple[Shadow, ...]) -> Decision:
+def _left(
+    otherwise: Literal["unanswered", "deny"], rule: Rule, detail: str, index: int, shadows: tuple[Shadow, ...]
+) -> Decision:
     """The ``otherwise`` of a rule that could not be carried out."""
     if otherwise == "deny":
         return Decision(DenyAs("cancel"), "deny", rule.name, Reason.CANNOT, detail, index=index, shadows=shadows)
@@ -139,7 +189,10 @@ def _escalate(book: Rulebook, rule: EscalateRule, facts: Facts) -> Can | Cannot:
         if isinstance(made, Can):
             assert isinstance(made.act, Allowed)
             return Can(Escalated(rule.reviewer, made.act, timeout, late), made.why)
-        return Can(Escalated(rule.reviewer, None, timeout, late, made.why), f"reviewer {shown(rule.reviewer)}; no model: {made.why}")
+        return Can(
+            Escalated(rule.reviewer, None, timeout, late, made.why),
+            f"reviewer {shown(rule.reviewer)}; no model: {made.why}",
+        )
     if not facts.is_url and isinstance(form := facts.form, NotFlat):
         return Cannot(f"the form is not flat: {form.why}")  # T16: nobody could fill it in
     return Can(Escalated(rule.reviewer, None, timeout, late), f"reviewer {shown(rule.reviewer)}")
@@ -157,7 +210,9 @@ def _allow(book: Rulebook, rule: ModelRule, facts: Facts) -> Can | Cannot:
     asked = question(book, rule, names[0], facts.request.params)
     if isinstance(asked, str):
         return Cannot(asked)
-    allowed = Allowed(names, asked.params, _seconds(rule.with_.timeout), asked.changed, asked.redacted, rule.review_answer)
+    allowed = Allowed(
+        names, asked.params, _seconds(rule.with_.timeout), asked.changed, asked.redacted, rule.review_answer
+    )
     return Can(allowed, f"model {shown(names[0])}: {choice.why}")
 
 
@@ -190,7 +245,11 @@ def _shadow(rule: Rule, made: Can | Cannot) -> list[Shadow]:
 
 
 def _told(rule: Rule, made: Can | Cannot) -> Step:
-    why = made.why if isinstance(made, Can) else f"it matches but cannot be carried out: {made.why}; otherwise: {rule.otherwise}"
+    why = (
+        made.why
+        if isinstance(made, Can)
+        else f"it matches but cannot be carried out: {made.why}; otherwise: {rule.otherwise}"
+    )
     if rule.shadow:
         return _step(rule, False, f"shadow: {why or 'it matches, and is recorded only'}")
     return _step(rule, isinstance(made, Can) or rule.otherwise != "next", why)
@@ -201,7 +260,8 @@ def _step(rule: Rule, taken: bool, why: str) -> Step:
 
 
 class Question(msgspec.Struct, frozen=True):
-    """createMessage params for one model, the names of those that are not as they came, and how many secrets of which pattern were taken out."""
+    """createMessage params for one model, the names of those that are not as they came, and how many secrets of which
+    pattern were taken out."""
 
     params: Mapping[str, Any]
     changed: tuple[str, ...] = ()
@@ -223,7 +283,8 @@ def question(book: Rulebook, rule: ModelRule, model: str, params: Mapping[str, A
 
 
 def unasked(params: Mapping[str, Any], blocks: Sequence[Mapping[str, Any]]) -> str | None:
-    """Why an answer's blocks are none to what was asked (R9): a tool that was not offered, or none where one was required. None if they are."""
+    """Why an answer's blocks are none to what was asked (R9): a tool that was not offered, or none where one was
+    required. None if they are."""
     offered = {tool["name"] for tool in params.get("tools") or ()}
     used = [block["name"] for block in blocks if block["type"] == "tool_use"]
     if not offered.issuperset(used):
@@ -242,7 +303,9 @@ def draws_of(book: Rulebook, decision: Decision, who: Claimant) -> tuple[Draw, .
     if allowed is None:
         return claims.claim(decision.limits, book.terms, who, None)
     model = allowed.models[0]
-    return claims.claim(decision.limits, book.terms, msgspec.structs.replace(who, model=model), worst_of(book, model, allowed.params))
+    return claims.claim(
+        decision.limits, book.terms, msgspec.structs.replace(who, model=model), worst_of(book, model, allowed.params)
+    )
 
 
 def worst_of(book: Rulebook, model: str, params: Mapping[str, Any]) -> Worst:
@@ -260,16 +323,23 @@ def unless_taken(found: Decision, refused: Decision, what: str) -> Decision:
     """``found``, or where no later rule took it, that it was a limit of ``refused`` which left it unanswered."""
     if found.reason is not Reason.NO_RULE:
         return found
-    return msgspec.structs.replace(found, rule=refused.rule, reason=Reason.LIMIT, detail=f"rule {refused.rule}: {what}; no later rule took it")
+    return msgspec.structs.replace(
+        found, rule=refused.rule, reason=Reason.LIMIT, detail=f"rule {refused.rule}: {what}; no later rule took it"
+    )
 
 
 def after_refusal(book: Rulebook, request: Request, situation: Situation, decision: Decision, what: str) -> Decision:
-    """The decision that follows where a limit has no room, by ``on_limit``; ``what`` says which and why, for the log."""
+    """The decision that follows where a limit has no room, by ``on_limit``; ``what`` says which and why, for the
+    log."""
     detail = f"rule {decision.rule}: {what}"
     match decision.on_limit:
         case "next":
             return unless_taken(later(book, request, situation, decision), decision, what)
         case "deny":
-            return msgspec.structs.replace(decision, act=DenyAs("cancel"), effect="deny", reason=Reason.LIMIT, detail=detail, limits=())
+            return msgspec.structs.replace(
+                decision, act=DenyAs("cancel"), effect="deny", reason=Reason.LIMIT, detail=detail, limits=()
+            )
         case _:
-            return msgspec.structs.replace(decision, act=LeftOpen(), effect="none", reason=Reason.LIMIT, detail=detail, limits=())
+            return msgspec.structs.replace(
+                decision, act=LeftOpen(), effect="none", reason=Reason.LIMIT, detail=detail, limits=()
+            )

@@ -30,12 +30,15 @@ class Reason(StrEnum):
 
 
 class Allowed(msgspec.Struct, frozen=True):
-    """A model is to answer. ``models`` are our names, best first; ``params`` is what the model is asked, already within the rule's bounds."""
+    """A model is to answer. ``models`` are our names, best first; ``params`` is what the model is asked, already within
+    the rule's bounds."""
 
     models: tuple[str, ...]
-    """Those that fit the request: the first is asked, the others stand in for one that fails before its first token (none with `fallback: false`)."""
+    """Those that fit the request: the first is asked, the others stand in for one that fails before its first token
+    (none with `fallback: false`)."""
     params: Mapping[str, Any]
-    """MCP's createMessage params for the first of them, after the rule's `with` (max_tokens, temperature, secrets, tools, ...)."""
+    """MCP's createMessage params for the first of them, after the rule's `with` (max_tokens, temperature, secrets,
+    tools, ...)."""
     timeout: float | None
     """The rule's own limit in seconds, None for none."""
     changed: tuple[str, ...] = ()
@@ -47,7 +50,8 @@ class Allowed(msgspec.Struct, frozen=True):
 
 
 class FixedAnswer(msgspec.Struct, frozen=True):
-    """The operator's own words answer. ``result`` is the whole result in the newest shape (a createMessage or an elicitation result)."""
+    """The operator's own words answer. ``result`` is the whole result in the newest shape (a createMessage or an
+    elicitation result)."""
 
     result: Mapping[str, Any]
 
@@ -64,8 +68,8 @@ class Escalated(msgspec.Struct, frozen=True):
 
     reviewer: str
     allowed: Allowed | None
-    """Sampling: what a model would be asked if the person approves; None where no model can be asked: then a person can only answer or refuse.
-    Elicitation: None."""
+    """Sampling: what a model would be asked if the person approves; None where no model can be asked: then a person can
+    only answer or refuse. Elicitation: None."""
     timeout: float
     """Seconds that the review may wait for a verdict."""
     late: float
@@ -121,14 +125,17 @@ class Decision(msgspec.Struct, frozen=True):
     """The limits that carrying it out draws on."""
     on_limit: Literal["next", "unanswered", "deny", "wait"] = "unanswered"
     declared: bool = True
-    """Whether the server was offered what it asks for; if not, it gets error -32602 or its call ends, whatever the rule (R8, R31)."""
+    """Whether the server was offered what it asks for; if not, it gets error -32602 or its call ends, whatever the rule
+    (R8, R31)."""
     ruled: Reason | None = None
     """Where the reason is that it was not offered: the reason that the rules alone came to."""
 
     @property
     def allowed(self) -> Allowed | None:
         """What a model is to be asked, now or once a person has approved."""
-        return self.act if isinstance(self.act, Allowed) else self.act.allowed if isinstance(self.act, Escalated) else None
+        return (
+            self.act if isinstance(self.act, Allowed) else self.act.allowed if isinstance(self.act, Escalated) else None
+        )
 
 
 DecidedBy: TypeAlias = Literal["policy", "human", "client", "timeout"]

@@ -39,5 +39,6 @@ def has_elicitation(revision: str) -> bool:
 
 
 def has_modes(revision: str) -> bool:
-    """Sub-capabilities (``sampling.tools``, ``elicitation.url``), tool blocks and arrays of content: from 2025-11-25 on (R6, R114)."""
+    """Sub-capabilities (``sampling.tools``, ``elicitation.url``), tool blocks and arrays of content: from 2025-11-25 on
+    (R6, R114)."""
     return revision >= "2025-11-25"

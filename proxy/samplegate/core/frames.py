@@ -1,7 +1,8 @@
 """One JSON-RPC frame: the bytes as they stand on the wire, and an envelope read without touching what it carries.
 
-Not a validator of MCP: a payload (``params``, ``result``, ``error``) stays raw JSON until somebody needs it. Reading is strict where two
-parsers could see two messages (twin members, ids of a wrong type), because the peer's parser is not ours (T17).
+Not a validator of MCP: a payload (``params``, ``result``, ``error``) stays raw JSON until somebody needs it. Reading is
+strict where two parsers could see two messages (twin members, ids of a wrong type), because the peer's parser is not
+ours (T17).
 """
 
 from __future__ import annotations
@@ -36,7 +37,8 @@ _OF_ERRORS: Final = frozenset({"code", "message", "data"})
 
 
 class Frame(msgspec.Struct, eq=False):
-    """A frame with its envelope. ``raw`` is what came, without the line end; its payload is copied out of it, and read, only when asked for, once."""
+    """A frame with its envelope. ``raw`` is what came, without the line end; its payload is copied out of it, and read,
+    only when asked for, once."""
 
     raw: bytes
     kind: Kind
@@ -70,7 +72,8 @@ class Frame(msgspec.Struct, eq=False):
 
     @property
     def meta(self) -> jsontext.Object:
-        """``_meta`` of the payload; an empty one if it is absent or no object. Raises Malformed for two readings, or where it is too large."""
+        """``_meta`` of the payload; an empty one if it is absent or no object. Raises Malformed for two readings, or
+        where it is too large."""
         found = self._meta
         if found is None:
             raw = self.object.members.get(META, b"")
@@ -80,11 +83,13 @@ class Frame(msgspec.Struct, eq=False):
         return found
 
     def lookup(self, *path: str) -> bytes | None:
-        """The raw JSON at ``path`` in the payload, None where it is absent or something on the way is no object. Raises Malformed as ``members``."""
+        """The raw JSON at ``path`` in the payload, None where it is absent or something on the way is no object. Raises
+        Malformed as ``members``."""
         return self.object.lookup(*path)
 
     def changed(self, *, id: FrameId | None = None, payload: jsontext.Object | None = None) -> Frame:
-        """The frame under another id or with another payload; everything else stays byte for byte, and nothing is read again."""
+        """The frame under another id or with another payload; everything else stays byte for byte, and nothing is read
+        again."""
         changes = {} if id is None else {"id": dump(id)}
         if payload is not None:
             changes[self._name] = bytes(payload.text)
@@ -96,7 +101,8 @@ class Frame(msgspec.Struct, eq=False):
 
     def may_say(self, word: bytes) -> bool:
         """Cheap and safe: False only if no JSON spelling of ``word``, which is plain ASCII, can stand in the frame."""
-        if self.raw.find(word) >= 0:  # `in` would first take the word for a number, which takes twice as long in a short text
+        # `in` would first take the word for a number, which takes twice as long in a short text
+        if self.raw.find(word) >= 0:
             return True
         escapes = self._escapes
         if escapes is None:  # one byte is searched for ten times faster than two, and most large texts have no escape
@@ -111,7 +117,8 @@ class Frame(msgspec.Struct, eq=False):
 
     @property
     def payload(self) -> bytes | None:
-        """``params`` of a request or notification, ``result`` of a result, ``error`` of an error, as raw JSON; None if absent."""
+        """``params`` of a request or notification, ``result`` of a result, ``error`` of an error, as raw JSON; None if
+        absent."""
         if self._payload is None:
             self._payload = self.envelope.raw(self._name)
         return self._payload
@@ -121,7 +128,8 @@ _EMPTY: Final = jsontext.Object(b"{}", {})
 _NO_ESCAPES: Final = (False, False)
 _BACKSLASH: Final = ord("\\")
 _ZERO: Final = ord("0")
-_SEARCHED: Final = 1024 * 1024  # bytes of a frame; in a longer one, searching for each kind of escape costs more than parsing
+# bytes of a frame; in a longer one, searching for each kind of escape costs more than parsing
+_SEARCHED: Final = 1024 * 1024
 
 
 def read(line: bytes) -> Frame:
@@ -201,7 +209,8 @@ def _answer(line: bytes, envelope: jsontext.Object, id: FrameId | None) -> Frame
 
 
 def _code_of(f: Frame) -> int:
-    """The code of an error: a JSON number without a fraction, in any spelling. Of any other, parsers that convert make codes of their own."""
+    """The code of an error: a JSON number without a fraction, in any spelling. Of any other, parsers that convert make
+    codes of their own."""
     try:
         found = f.object.members
         twin = names.second_reading(found, _OF_ERRORS)
@@ -273,4 +282,13 @@ def result(id: FrameId, payload: bytes) -> bytes:
 def error(id: FrameId | None, code: int, message: str, data: bytes | None = None) -> bytes:
     """An error of our own (R56: codes below -32000 only as the specification names them)."""
     tail = b"" if data is None else b',"data":' + data
-    return b'{"jsonrpc":"2.0","id":' + dump(id) + b',"error":{"code":' + dump(code) + b',"message":' + dump(message) + tail + b"}}"
+    return (
+        b'{"jsonrpc":"2.0","id":'
+        + dump(id)
+        + b',"error":{"code":'
+        + dump(code)
+        + b',"message":'
+        + dump(message)
+        + tail
+        + b"}}"
+    )

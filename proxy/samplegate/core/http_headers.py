@@ -64,7 +64,8 @@ def decode(value: str) -> str | None:
         text = base64.b64decode(inner, validate=True).decode()
     except (binascii.Error, UnicodeDecodeError):
         return None
-    # one text has one spelling: bits that base64 leaves over, or a prefix and suffix that share their question mark, are another's reading
+    # one text has one spelling: bits that base64 leaves over, or a prefix and suffix that share their question mark,
+    # are another's reading
     return text if value == _PREFIX + base64.b64encode(text.encode()).decode("ascii") + _SUFFIX else None
 
 
@@ -75,8 +76,8 @@ def _looks_encoded(value: str) -> bool:
 def standard(method: str, params: jsontext.Object, version: str) -> dict[str, str]:
     """The headers of a POST of a request or notification (R71); no ``Mcp-Name`` where its member is absent or no text.
 
-    A method or version that is not plain ASCII is encoded too, so that it cannot break out of its line: no server takes it. Raises
-    jsontext.Malformed for params of two readings.
+    A method or version that is not plain ASCII is encoded too, so that it cannot break out of its line: no server takes
+    it. Raises jsontext.Malformed for params of two readings.
     """
     out = {VERSION: _written(version), METHOD: _written(method)}
     name = _named(method, params)
@@ -104,10 +105,11 @@ def gathered(headers: Iterable[tuple[bytes, bytes]]) -> dict[str, list[str]]:
 
 
 def check(headers: Iterable[tuple[bytes, bytes]], frame: Frame) -> str | None:
-    """Why the headers of a POST do not match its body (R73), None if they do. For the message of a MISMATCH error; no value of the body is in it.
+    """Why the headers of a POST do not match its body (R73), None if they do. For the message of a MISMATCH error; no
+    value of the body is in it.
 
-    ``headers`` as ASGI gives them. A request must have those of R71; of a notification only those that are there count, since the
-    specification asks for none.
+    ``headers`` as ASGI gives them. A request must have those of R71; of a notification only those that are there count,
+    since the specification asks for none.
     """
     found = gathered(headers)
     try:
@@ -118,7 +120,11 @@ def check(headers: Iterable[tuple[bytes, bytes]], frame: Frame) -> str | None:
     return (
         _differs(found, VERSION, version, needed=request, encoded=False)
         or _differs(found, METHOD, frame.method, needed=request, encoded=False)
-        or (_differs(found, NAME, name, needed=request and name is not None, encoded=True) if frame.method in NAMED else None)
+        or (
+            _differs(found, NAME, name, needed=request and name is not None, encoded=True)
+            if frame.method in NAMED
+            else None
+        )
     )
 
 
@@ -126,7 +132,9 @@ def _version(frame: Frame) -> str | None:
     return jsontext.string(frame.meta.raw(META_VERSION))
 
 
-def _differs(found: Mapping[str, list[str]], header: str, value: str | None, *, needed: bool, encoded: bool) -> str | None:
+def _differs(
+    found: Mapping[str, list[str]], header: str, value: str | None, *, needed: bool, encoded: bool
+) -> str | None:
     values = found.get(header.lower(), [])
     if len(values) > 1:
         return f"the header {header} stands {len(values)} times"
@@ -169,7 +177,8 @@ class Room:
 
 
 def annotated(tool: bytes, room: Room | None = None) -> Annotations | str:
-    """What a tool of a tools/list result wants mirrored, or why its annotations are not valid: such a tool must not be used over HTTP (R74)."""
+    """What a tool of a tools/list result wants mirrored, or why its annotations are not valid: such a tool must not be
+    used over HTTP (R74)."""
     if not may_say(tool, _KEY):
         return {}
     room = Room() if room is None else room
@@ -260,7 +269,8 @@ def _positions(root: Any, room: Room) -> Iterator[tuple[tuple[str, ...] | None, 
 
 
 def param_headers(wanted: Annotations, arguments: bytes | None) -> dict[str, str]:
-    """The headers that mirror a call's arguments; none for what is absent, null, an object or a list. Raises Malformed for two readings."""
+    """The headers that mirror a call's arguments; none for what is absent, null, an object or a list. Raises Malformed
+    for two readings."""
     out = {}
     for path, name in wanted.items():
         text = _rendered(jsontext.lookup(arguments, *path))
@@ -287,7 +297,8 @@ def _decimal(text: str) -> str:
 
 
 def check_params(given: Iterable[tuple[bytes, bytes]], wanted: Annotations, arguments: bytes | None) -> str | None:
-    """Why the ``Mcp-Param`` headers of a tools/call do not match its arguments (R73, R74), None if they do. Headers as ASGI gives them.
+    """Why the ``Mcp-Param`` headers of a tools/call do not match its arguments (R73, R74), None if they do. Headers as
+    ASGI gives them.
 
     Headers that the tool does not name count for nothing. Numbers are compared as numbers.
     """
@@ -335,7 +346,8 @@ def size(name: str, wanted: Annotations) -> int:
 
 
 def listed(result: bytes) -> Listed:
-    """Read the raw ``result`` of a tools/list. Everything that stays is byte for byte what it was. Raises Malformed for two readings."""
+    """Read the raw ``result`` of a tools/list. Everything that stays is byte for byte what it was. Raises Malformed for
+    two readings."""
     found = jsontext.fields(result) if result[:1] == b"{" else {}
     cursor = bytes(found["nextCursor"]) if "nextCursor" in found else None
     tools: dict[str, Annotations] = {}
@@ -343,7 +355,9 @@ def listed(result: bytes) -> Listed:
     kept: list[bytes] = []
     room = Room()
     listing = found.get("tools")
-    for tool in () if listing is None or bytes(memoryview(listing)[:1]) != b"[" else jsontext.elements(listing, MAX_TOOLS):
+    for tool in (
+        () if listing is None or bytes(memoryview(listing)[:1]) != b"[" else jsontext.elements(listing, MAX_TOOLS)
+    ):
         name = jsontext.string(jsontext.lookup(tool, "name"))
         wanted = annotated(tool, room)
         if isinstance(wanted, str):

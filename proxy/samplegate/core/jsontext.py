@@ -1,7 +1,8 @@
-"""The text of one JSON object, read and changed where it stands: its members, with no second reading; one of them replaced, the rest untouched.
+"""The text of one JSON object, read and changed where it stands: its members, with no second reading; one of them
+replaced, the rest untouched.
 
-Not a decoder: values stay the bytes they are. Strict where two parsers could see two objects (twin members), tolerant of what real programs
-write and most read (T17).
+Not a decoder: values stay the bytes they are. Strict where two parsers could see two objects (twin members), tolerant
+of what real programs write and most read (T17).
 """
 
 from __future__ import annotations
@@ -80,7 +81,8 @@ class Object(msgspec.Struct, eq=False):
         return inner
 
     def lookup(self, *path: str) -> bytes | None:
-        """The raw JSON at ``path``, None where it is absent or something on the way is no object. Raises Malformed as ``read``."""
+        """The raw JSON at ``path``, None where it is absent or something on the way is no object. Raises Malformed as
+        ``read``."""
         here: Object | None = self
         for name in path[:-1]:
             here = None if here is None else here.inner(name)
@@ -104,12 +106,17 @@ class Object(msgspec.Struct, eq=False):
 
     def changed(self, changes: Mapping[str, bytes | None]) -> Object:
         """The object with members set, or removed for None; everything else stays byte for byte."""
-        replaced = {name: value for name, value in changes.items() if value is not None and name in self.members} if self.is_plain else {}
+        replaced = (
+            {name: value for name, value in changes.items() if value is not None and name in self.members}
+            if self.is_plain
+            else {}
+        )
         if len(replaced) == len(changes):
             return self._replaced(replaced)
         text, members, at = bytes(self.text), self.members.copy(), self.at
         clean = None if self.clean is None else self.clean.copy()
-        for name in [name for name in reversed(at) if name in changes]:  # from the end on, so that the places before it hold
+        # from the end on, so that the places before it hold
+        for name in [name for name in reversed(at) if name in changes]:
             value = changes[name]
             if value is None:
                 text = _removed(text, name, at)
@@ -123,14 +130,22 @@ class Object(msgspec.Struct, eq=False):
                 continue
             if name not in members:
                 close = text.rindex(b"}")
-                text = text[:close].rstrip(b" \t\r\n") + (b"," if members else b"") + msgspec.json.encode(name) + b":" + value + text[close:]
+                text = (
+                    text[:close].rstrip(b" \t\r\n")
+                    + (b"," if members else b"")
+                    + msgspec.json.encode(name)
+                    + b":"
+                    + value
+                    + text[close:]
+                )
             members[name] = msgspec.Raw(value)
             if clean is not None:
                 clean[name] = msgspec.Raw(_cleaned(value))
         return Object(text, members, clean)
 
     def _replaced(self, changes: Mapping[str, bytes]) -> Object:
-        """As ``changed``, of a plain text with values in the place of others: where each stands follows from the lengths."""
+        """As ``changed``, of a plain text with values in the place of others: where each stands follows from the
+        lengths."""
         text, members = bytes(self.text), self.members.copy()
         parts: list[bytes] = []
         done = end = 0
@@ -147,13 +162,14 @@ class Object(msgspec.Struct, eq=False):
 
 
 def read(text: bytes | msgspec.Raw, clean: msgspec.Raw | None = None) -> Object:
-    """The members of one JSON object. Raises Malformed for a twin, an escaped envelope name, too many members, or no object.
+    """The members of one JSON object. Raises Malformed for a twin, an escaped envelope name, too many members, or no
+    object.
 
     ``clean``: what stands in the place of this text in a text around it that was not quite JSON.
     """
     found = decode(text) if clean is None else None
-    # Is there nothing but the members and the least punctuation? Then no member stands twice and no name has an escape: each twin, space or escape
-    # makes a text longer than that (an escape is longer than what it stands for).
+    # Is there nothing but the members and the least punctuation? Then no member stands twice and no name has an escape:
+    # each twin, space or escape makes a text longer than that (an escape is longer than what it stands for).
     if found is not None and 1 + 4 * len(found) + sum(map(len, found)) + sum(map(len, found.values())) == len(text):
         return Object(text, found, None, True)
     text = bytes(text)
@@ -172,7 +188,8 @@ def fields(text: bytes | msgspec.Raw) -> dict[str, msgspec.Raw]:
 
 
 def decode(text: bytes | msgspec.Raw) -> dict[str, msgspec.Raw] | None:
-    """The members as msgspec reads them, of twins the last; None if it will not have the text but a tolerant reader may (a lone surrogate)."""
+    """The members as msgspec reads them, of twins the last; None if it will not have the text but a tolerant reader may
+    (a lone surrogate)."""
     try:
         return dict(_each(text)) if len(text) > _SHORT else _members.decode(text)
     except _TooMany:
@@ -230,7 +247,8 @@ def _places(found: Mapping[str, msgspec.Raw]) -> dict[str, Member]:
 
 
 def _walk(text: bytes, values: Iterable[msgspec.Raw]) -> dict[str, Member]:
-    """msgspec says how long each value is, of the text itself or of the cleaned one: one walk finds every place, with no second parser."""
+    """msgspec says how long each value is, of the text itself or of the cleaned one: one walk finds every place, with
+    no second parser."""
     at = _open_end(text)
     out: dict[str, Member] = {}
     last = b"{"
@@ -277,7 +295,8 @@ def _open_end(text: bytes) -> int:
 
 
 def _named(raw: bytes) -> str:
-    """A member's name. Those of JSON-RPC must not be spelled with escapes; in a text that is not quite JSON a name may be no Unicode text."""
+    """A member's name. Those of JSON-RPC must not be spelled with escapes; in a text that is not quite JSON a name may
+    be no Unicode text."""
     if b"\\" not in raw:
         return raw.decode()
     try:
@@ -295,11 +314,12 @@ _NUMBERS: Final = ((b"-Infinity", b"[-1.0000]"), (b"Infinity", b"[1.0000]"), (b"
 
 
 def _cleaned(text: bytes) -> bytes:
-    """The text with something that msgspec takes in the place of what many writers and readers have and JSON has not: halves of characters in
-    strings (truncated emoji are common), NaN and Infinity (Python writes them).
+    """The text with something that msgspec takes in the place of what many writers and readers have and JSON has not:
+    halves of characters in strings (truncated emoji are common), NaN and Infinity (Python writes them).
 
-    For the places alone: each value stands where it stood, though it has become another one. What passes passes as it came; a request that is
-    decided is read strictly (``requests.py``). Nothing here runs Python for each of them: a peer chooses how many there are.
+    For the places alone: each value stands where it stood, though it has become another one. What passes passes as it
+    came; a request that is decided is read strictly (``requests.py``). Nothing here runs Python for each of them: a
+    peer chooses how many there are.
     """
     if len(text) > MAX_TOLERATED:
         raise Malformed("it is not JSON")
@@ -314,7 +334,8 @@ def _cleaned(text: bytes) -> bytes:
 def splice(text: bytes, path: tuple[str, ...], value: bytes | None) -> bytes:
     """``text`` with the member at ``path`` set to ``value``, or removed for None; everything else stays byte for byte.
 
-    Missing objects on the way are made; a value on the way that is no object is replaced. Raises Malformed for a twin on the way.
+    Missing objects on the way are made; a value on the way that is no object is replaced. Raises Malformed for a twin
+    on the way.
     """
     return read(text).splice(path, value)
 
@@ -333,7 +354,8 @@ def _removed(text: bytes, name: str, at: Mapping[str, Member]) -> bytes:
 
 
 def lookup(text: bytes | None, *path: str) -> bytes | None:
-    """The raw JSON at ``path`` in an object, None where it is absent or something on the way is no object. Raises Malformed for a twin."""
+    """The raw JSON at ``path`` in an object, None where it is absent or something on the way is no object. Raises
+    Malformed for a twin."""
     for name in path:
         if text is None or text[:1] != b"{":
             return None
@@ -343,7 +365,8 @@ def lookup(text: bytes | None, *path: str) -> bytes | None:
 
 
 def elements(raw: bytes | msgspec.Raw, most: int) -> list[bytes]:
-    """The elements of a raw JSON list. Raises Malformed for more than ``most``, in the time that so many take, and for a large list of no objects."""
+    """The elements of a raw JSON list. Raises Malformed for more than ``most``, in the time that so many take, and for
+    a large list of no objects."""
     text = bytes(raw)
     try:
         if text.count(b",") >= most:
@@ -356,7 +379,8 @@ def elements(raw: bytes | msgspec.Raw, most: int) -> list[bytes]:
 
 
 def _count(text: bytes, most: int) -> None:
-    """Raises _TooMany for more than ``most`` objects, and what msgspec raises. Builds none of them: what they hold is skipped."""
+    """Raises _TooMany for more than ``most`` objects, and what msgspec raises. Builds none of them: what they hold is
+    skipped."""
     left = most
 
     class Element(msgspec.Struct):

@@ -1,19 +1,21 @@
-"""Limits and what is drawn on them: reserve the worst case, settle the true figure, never let more through than the limit. Pure: time is passed in.
+"""Limits and what is drawn on them: reserve the worst case, settle the true figure, never let more through than the
+limit. Pure: time is passed in.
 
-Amounts are whole numbers of small units (``SCALE``), so that nothing is lost by rounding. All times are Unix seconds (wall clock). Not the
-store (``limits/``), not what a request draws (``claims.py``), not the slots of ``concurrent``.
+Amounts are whole numbers of small units (``SCALE``), so that nothing is lost by rounding. All times are Unix seconds
+(wall clock). Not the store (``limits/``), not what a request draws (``claims.py``), not the slots of ``concurrent``.
 
-An account is one limit for one key (what its ``by`` comes to). Every draw is charged at its worst case when it is reserved, and that charge is
-what a crash leaves behind. Settling corrects it: an overrun is booked (the account may go beyond its limit: overdraft), a rest is given back as
-far as it has not drained already: ``max(0, rest - drained since)`` for a bucket, the whole within the same window of a calendar, nothing in a
-later one. So what is admitted never exceeds ``most`` within a window of a calendar, nor ``most + most * span / period`` over any span of a bucket.
+An account is one limit for one key (what its ``by`` comes to). Every draw is charged at its worst case when it is
+reserved, and that charge is what a crash leaves behind. Settling corrects it: an overrun is booked (the account may go
+beyond its limit: overdraft), a rest is given back as far as it has not drained already: ``max(0, rest - drained
+since)`` for a bucket, the whole within the same window of a calendar, nothing in a later one. So what is admitted never
+exceeds ``most`` within a window of a calendar, nor ``most + most * span / period`` over any span of a bucket.
 
-**The clock going back** frees nothing. By at most ``SKEW`` it is a process that read the time before another one wrote: the account keeps its time.
-By more, the account takes the earlier time, so that a clock that was wrong for a while blocks nobody for years; a window that had begun by the wrong
-time begins again by the right one.
+**The clock going back** frees nothing. By at most ``SKEW`` it is a process that read the time before another one wrote:
+the account keeps its time. By more, the account takes the earlier time, so that a clock that was wrong for a while
+blocks nobody for years; a window that had begun by the wrong time begins again by the right one.
 
-Days and months are those of a calendar in any time zone, as Unix seconds: a day has 23 to 25 hours where clocks are changed, and begins with the
-change where there is no midnight.
+Days and months are those of a calendar in any time zone, as Unix seconds: a day has 23 to 25 hours where clocks are
+changed, and begins with the change where there is no midnight.
 """
 
 from __future__ import annotations
@@ -32,7 +34,8 @@ Window: TypeAlias = Literal["day", "month"]
 
 
 def zone(name: str) -> tzinfo:
-    """The time zone of that IANA name; ``UTC`` needs no database. Raises ValueError, with the name, for one that is not known here."""
+    """The time zone of that IANA name; ``UTC`` needs no database. Raises ValueError, with the name, for one that is not
+    known here."""
     if name == "UTC":
         return UTC
     try:
@@ -72,16 +75,25 @@ def _begins(day: date, here: tzinfo) -> float:
 
 
 Quantity: TypeAlias = Literal["requests", "input_tokens", "output_tokens", "usd", "concurrent"]
-SCALE: Final[dict[Quantity, int]] = {"requests": 10**6, "input_tokens": 10**6, "output_tokens": 10**6, "usd": 10**12, "concurrent": 1}
+SCALE: Final[dict[Quantity, int]] = {
+    "requests": 10**6,
+    "input_tokens": 10**6,
+    "output_tokens": 10**6,
+    "usd": 10**12,
+    "concurrent": 1,
+}
 """Units in one of each: a dollar is 10**12, so a million-token price of 0.01 dollars is 10_000 a token."""
 MOST: Final = 10**18
-"""Units that a limit can have at most: a million dollars, 10**12 tokens. A level of four times that still fits a database's 64 bits."""
+"""Units that a limit can have at most: a million dollars, 10**12 tokens. A level of four times that still fits a
+database's 64 bits."""
 SKEW: Final = 10.0
-"""Seconds by which the times of two processes on one state may be out of order: each reads the clock, then waits some seconds for the state."""
+"""Seconds by which the times of two processes on one state may be out of order: each reads the clock, then waits some
+seconds for the state."""
 FORGOTTEN: Final = 24 * 3600.0
 """Seconds after which a call, or a session, that drew nothing more counts as over."""
 _CEILING: Final = 4 * MOST  # a provider may report any number of tokens; the level stays one that can be stored
-_TICKS: Final = 2**20  # a second; a float holds such a time exactly until the year 2242, and whole numbers keep the draining exact
+# a second; a float holds such a time exactly until the year 2242, and whole numbers keep the draining exact
+_TICKS: Final = 2**20
 
 
 class Terms(msgspec.Struct, frozen=True):
@@ -106,7 +118,8 @@ class Draw(msgspec.Struct, frozen=True, order=True):
 
     limit: str
     key: str
-    """JSON array of the values of the limit's ``by``, in its order, with the call's name last for ``per: call``: ``["docs","local"]``, ``[]``."""
+    """JSON array of the values of the limit's ``by``, in its order, with the call's name last for ``per: call``:
+    ``["docs","local"]``, ``[]``."""
     amount: int
     """In units."""
 
@@ -130,7 +143,8 @@ class Refused(msgspec.Struct, frozen=True):
 
     limit: str
     why: Literal["full", "never", "unavailable", "waiting"]
-    """``never``: one request is more than the whole limit. ``unavailable``: the state cannot be asked. ``waiting``: others wait for it already."""
+    """``never``: one request is more than the whole limit. ``unavailable``: the state cannot be asked. ``waiting``:
+    others wait for it already."""
     retry_after: float | None = None
     """Seconds until it may fit, where that can be told."""
     detail: str = ""
@@ -143,7 +157,8 @@ class Account(msgspec.Struct, frozen=True, array_like=True):
     level: int
     """Units drawn in the window, or that have not drained yet; over the limit after an overrun."""
     stamp: float
-    """``bucket``: until when it has drained; ``day`` and ``month``: the start of its window; else when it was last drawn on."""
+    """``bucket``: until when it has drained; ``day`` and ``month``: the start of its window; else when it was last
+    drawn on."""
     warned: bool = False
     """Whether it came over ``warn_at`` in this window."""
 
@@ -156,10 +171,14 @@ Rates: TypeAlias = Mapping[str, tuple[int, int]]
 """By limit whose ``most`` was changed after a reservation: the least and the greatest that was in force since."""
 
 
-def reserve(terms: Mapping[str, Terms], look: Look, draws: Sequence[Draw], now: float) -> tuple[Changes, tuple[str, ...]] | Refused:
-    """Charge all of the draws, or none: the changed accounts and the limits that are to be warned of. For all but ``slots``.
+def reserve(
+    terms: Mapping[str, Terms], look: Look, draws: Sequence[Draw], now: float
+) -> tuple[Changes, tuple[str, ...]] | Refused:
+    """Charge all of the draws, or none: the changed accounts and the limits that are to be warned of. For all but
+    ``slots``.
 
-    Draws on one account count together, and a draw of nothing always fits. Of several refusals the one that lasts longest is told.
+    Draws on one account count together, and a draw of nothing always fits. Of several refusals the one that lasts
+    longest is told.
     """
     changes: Changes = {}
     warned: dict[str, None] = {}
@@ -185,15 +204,23 @@ def reserve(terms: Mapping[str, Terms], look: Look, draws: Sequence[Draw], now: 
 
 
 def settle(
-    terms: Mapping[str, Terms], look: Look, reserved: Reserved, actual: Sequence[Draw], now: float, *, rates: Rates = MappingProxyType({})
+    terms: Mapping[str, Terms],
+    look: Look,
+    reserved: Reserved,
+    actual: Sequence[Draw],
+    now: float,
+    *,
+    rates: Rates = MappingProxyType({}),
 ) -> Changes:
-    """The accounts corrected to what was really drawn (an account without an actual draw: nothing). For all but ``slots``.
+    """The accounts corrected to what was really drawn (an account without an actual draw: nothing). For all but
+    ``slots``.
 
-    Why a bucket never admits too much by what is given back: compare its level with the one that it would have if the truth had been
-    charged at first. At the reservation they differ by the rest. From then on both drain at the same rate and take the same draws, so the
-    difference shrinks only while the lower one is empty, and then at the rate. After ``elapsed`` it is at least ``rest - rate * elapsed``; that is
-    what is given back (or less, by rounding), so the level never falls below the one that the truth would have left. Where ``most`` was changed
-    meanwhile, the rate is the greatest that there was.
+    Why a bucket never admits too much by what is given back: compare its level with the one that it would have if the
+    truth had been charged at first. At the reservation they differ by the rest. From then on both drain at the same
+    rate and take the same draws, so the difference shrinks only while the lower one is empty, and then at the rate.
+    After ``elapsed`` it is at least ``rest - rate * elapsed``; that is what is given back (or less, by rounding), so
+    the level never falls below the one that the truth would have left. Where ``most`` was changed meanwhile, the rate
+    is the greatest that there was.
     """
     changes: Changes = {}
     was, came = _summed(reserved.draws), _summed(actual)
@@ -205,21 +232,32 @@ def settle(
         account = _at(limit, before, now)
         more = came.get((name, key), 0) - was.get((name, key), 0)
         if more < 0:
-            more = 0 if before is None else -_returned(limit, account, -more, reserved.at, max(now, before.stamp), rates=rates.get(name))
+            more = (
+                0
+                if before is None
+                else -_returned(limit, account, -more, reserved.at, max(now, before.stamp), rates=rates.get(name))
+            )
         if more:
             changes[name, key] = msgspec.structs.replace(account, level=min(max(0, account.level + more), _CEILING))
     return changes
 
 
 def set_back(terms: Mapping[str, Terms], look: Look, draws: Sequence[Draw], now: float) -> Changes:
-    """Accounts that lie in the future because the clock was set back, brought to ``now``. To be kept where ``reserve`` refused the same draws.
+    """Accounts that lie in the future because the clock was set back, brought to ``now``. To be kept where ``reserve``
+    refused the same draws.
 
-    A refusal changes nothing, so without this a full account would stay full until the clock has come back to where it was.
+    A refusal changes nothing, so without this a full account would stay full until the clock has come back to where it
+    was.
     """
     changes: Changes = {}
     for name, key in _summed(draws):
         limit, account = terms.get(name), look(name, key)
-        if limit is not None and account is not None and limit.per in ("bucket", "day", "month") and now < account.stamp:
+        if (
+            limit is not None
+            and account is not None
+            and limit.per in ("bucket", "day", "month")
+            and now < account.stamp
+        ):
             current = _at(limit, account, now)
             if current != account:
                 changes[name, key] = current
@@ -234,7 +272,9 @@ def drawn(terms: Terms, account: Account, now: float) -> int:
 def merged(terms: Terms, one: Account | None, other: Account, now: float) -> Account:
     """Two accounts of one limit and key as one, on which all is drawn that was drawn on either."""
     first, second = _at(terms, one, now), _at(terms, other, now)
-    return Account(min(first.level + second.level, _CEILING), max(first.stamp, second.stamp), first.warned or second.warned)
+    return Account(
+        min(first.level + second.level, _CEILING), max(first.stamp, second.stamp), first.warned or second.warned
+    )
 
 
 def idle(terms: Terms, account: Account, now: float) -> bool:
@@ -248,7 +288,8 @@ def idle(terms: Terms, account: Account, now: float) -> bool:
         case "process":
             return "session" in terms.by and now - account.stamp >= FORGOTTEN
         case _:
-            current = _at(terms, account, now - SKEW)  # another process's clock may be that much behind, and would find it full again
+            # another process's clock may be that much behind, and would find it full again
+            current = _at(terms, account, now - SKEW)
             return current.level == 0 and not current.warned
 
 
@@ -291,7 +332,8 @@ def _in_window(per: Literal["day", "month"], limit: Terms, account: Account | No
 
 
 def _drained(limit: Terms, account: Account, now: float) -> Account:
-    """Drained to ``now`` by whole units. The stamp moves only as far as they took, so that looking often loses nothing."""
+    """Drained to ``now`` by whole units. The stamp moves only as far as they took, so that looking often loses
+    nothing."""
     if now < account.stamp:
         return account if account.stamp - now <= SKEW else msgspec.structs.replace(account, stamp=_time(_ticks(now)))
     since, until, period = _ticks(account.stamp), _ticks(now), _period(limit)
@@ -303,15 +345,20 @@ def _drained(limit: Terms, account: Account, now: float) -> Account:
     return Account(level, _time(stamp), account.warned and level > 0)
 
 
-def _returned(limit: Terms, account: Account, rest: int, at: float, latest: float, *, rates: tuple[int, int] | None) -> int:
+def _returned(
+    limit: Terms, account: Account, rest: int, at: float, latest: float, *, rates: tuple[int, int] | None
+) -> int:
     """How much of a rest is given back."""
     match limit.per:
         case "bucket":
             if latest < at - SKEW:
                 return 0  # the clock was set back since: how much has drained cannot be told
             elapsed = max(0, _ticks(latest) - _ticks(at))
-            least, most = (limit.most, limit.most) if rates is None else (min(limit.most, rates[0]), max(limit.most, rates[1]))
-            short = _ceil(most, max(1, least))  # one, where nothing was changed: the stamp may have been short of `at` by up to a unit
+            least, most = (
+                (limit.most, limit.most) if rates is None else (min(limit.most, rates[0]), max(limit.most, rates[1]))
+            )
+            # one, where nothing was changed: the stamp may have been short of `at` by up to a unit
+            short = _ceil(most, max(1, least))
             drained = elapsed * most // _period(limit) + short if elapsed or least != most else 0
             return max(0, rest - drained)
         case "day" | "month":
@@ -324,7 +371,10 @@ def _refusal(limit: Terms, account: Account, want: int, now: float) -> Refused:
     if want > limit.most:
         detail = f"limit {limit.name}: {shown(limit, want)} is more than the whole limit, {shown(limit, limit.most)}"
         return Refused(limit.name, "never", detail=detail)
-    detail = f"limit {limit.name}: {shown(limit, account.level)} of {shown(limit, limit.most)} are drawn, and {shown(limit, want)} more do not fit"
+    detail = (
+        f"limit {limit.name}: {shown(limit, account.level)} of {shown(limit, limit.most)} are drawn, and"
+        f" {shown(limit, want)} more do not fit"
+    )
     return Refused(limit.name, "full", _wait(limit, account, want, now), detail)
 
 

@@ -1,4 +1,5 @@
-"""The policy's text -> a Policy, or every problem of it at once with file, line and column. Reads no file and no environment by itself.
+"""The policy's text -> a Policy, or every problem of it at once with file, line and column. Reads no file and no
+environment by itself.
 
 The way: ``tree.py`` parses the text, ``validate.py`` checks it against the structs of ``policy.py``, and ``checks.py``
 does the rest.
@@ -50,7 +51,8 @@ def load(
 ) -> Loaded:
     """Read and check a policy. ``missing`` says what an unset ``${VAR}`` is. Raises PolicyError with every problem.
 
-    ``look_up`` finds what litellm's table says of the models; without it prices and abilities are those of the policy, and are not checked.
+    ``look_up`` finds what litellm's table says of the models; without it prices and abilities are those of the policy,
+    and are not checked.
     """
     try:
         root, faults = compose(text)
@@ -72,7 +74,8 @@ def _read(root: Node, faults: Iterable[Fault], look_up: LookUp | None) -> tuple[
     broken: set[Path] = walk.broken | {fault.path for fault in faults}
     try:
         policy = msgspec.convert(value, Policy, strict=True)
-    except msgspec.ValidationError as problem:  # the walk lets through what msgspec does not: a gap in the walk, told all the same
+    # the walk lets through what msgspec does not: a gap in the walk, told all the same
+    except msgspec.ValidationError as problem:
         return None, [*walk.faults, *([] if walk.faults else [Fault(Mark(1, 1), (), str(problem))])]
     if () in broken:
         return None, walk.faults  # no mapping at all: there is nothing to check
@@ -87,9 +90,16 @@ def _read(root: Node, faults: Iterable[Fault], look_up: LookUp | None) -> tuple[
 
 def _unset(draft: Draft, environment: Mapping[str, str]) -> list[Fault]:
     what = "is not set in the environment, so the rule cannot answer; set it or write the value"
-    return [Fault(draft.mark(path), path, f"${{{name}}} {what}") for path, name in rule_checks.unset(draft.policy, environment)]
+    return [
+        Fault(draft.mark(path), path, f"${{{name}}} {what}")
+        for path, name in rule_checks.unset(draft.policy, environment)
+    ]
 
 
 def _named(policy: Policy, environment: Mapping[str, str]) -> dict[str, str]:
-    texts = (text for index, rule in enumerate(policy.rules) for _, text in rule_checks.texts(getattr(rule, "content", None), (index,)))
+    texts = (
+        text
+        for index, rule in enumerate(policy.rules)
+        for _, text in rule_checks.texts(getattr(rule, "content", None), (index,))
+    )
     return {name: environment[name] for text in texts for name in variables.names(text) if name in environment}

@@ -26,7 +26,11 @@ if TYPE_CHECKING:
 
 
 QUALITIES: Final[tuple[Quality, ...]] = ("cost", "speed", "intelligence")
-_ONE: Final[Mapping[str, Weights]] = {"cost": Weights(cost=1), "speed": Weights(speed=1), "intelligence": Weights(intelligence=1)}
+_ONE: Final[Mapping[str, Weights]] = {
+    "cost": Weights(cost=1),
+    "speed": Weights(speed=1),
+    "intelligence": Weights(intelligence=1),
+}
 
 
 class Score(msgspec.Struct, frozen=True):
@@ -41,7 +45,8 @@ class Score(msgspec.Struct, frozen=True):
 
 
 def wanted(prefer: Quality | Weights | None, preferences: Mapping[str, Any] | None) -> tuple[Weights | None, str]:
-    """What counts and who says so; None where nothing does: the rule's ``prefer``, else the server's priorities (R20, absent is unsaid: R21)."""
+    """What counts and who says so; None where nothing does: the rule's ``prefer``, else the server's priorities (R20,
+    absent is unsaid: R21)."""
     if prefer is not None:
         return (_ONE[prefer] if isinstance(prefer, str) else prefer), "the rule's prefer"
     if not preferences:
@@ -55,7 +60,8 @@ def _priority(value: Any) -> float:
 
 
 def rank(models: Sequence[Model], weights: Weights, usd: Mapping[str, int | None]) -> Mapping[str, Score]:
-    """The score of each, by our names. ``usd`` is what the request costs at worst by each; needed only where cost counts."""
+    """The score of each, by our names. ``usd`` is what the request costs at worst by each; needed only where cost
+    counts."""
     parts = {
         "cost": _spread([None if (cost := usd.get(model.name)) is None else -cost for model in models]),
         "speed": _spread([model.speed for model in models]),
@@ -66,12 +72,14 @@ def rank(models: Sequence[Model], weights: Weights, usd: Mapping[str, int | None
     for index, model in enumerate(models):
         part = {name: parts[name][index] for name in QUALITIES}
         total = math.fsum(getattr(weights, name) * part[name] for name in QUALITIES) / whole
-        scores[model.name] = Score(round(total, 9), **part, usd=usd.get(model.name))  # rounded: a tie is the list's to decide
+        # rounded: a tie is the list's to decide
+        scores[model.name] = Score(round(total, 9), **part, usd=usd.get(model.name))
     return scores
 
 
 def _spread(values: Sequence[float | None]) -> list[float]:
-    """The values from 0 for the least to 1 for the most; 1 for all that are the same. What is unknown is 0: nobody is preferred for it."""
+    """The values from 0 for the least to 1 for the most; 1 for all that are the same. What is unknown is 0: nobody is
+    preferred for it."""
     known = [value for value in values if value is not None]
     if not known:
         return [0.0] * len(values)
@@ -80,7 +88,8 @@ def _spread(values: Sequence[float | None]) -> list[float]:
 
 
 MAX_HINTS: Final = 100
-"""Of one request; real ones give one to three. All are compared with all keys of the policy's ``hints``, for each rule that allows."""
+"""Of one request; real ones give one to three. All are compared with all keys of the policy's ``hints``, for each rule
+that allows."""
 MAX_HINT: Final = 256
 """Characters; no model has so long a name."""
 ALIKE: Final = "is part of its name"
@@ -92,7 +101,8 @@ def heard(params: Mapping[str, Any]) -> Iterator[str]:
 
 
 def meaning(policy: Policy, models: Sequence[Model], hint: str) -> tuple[str, list[Model]]:
-    """How a hint (lower case) means which of these models: a name, then the policy's ``hints`` in their order, then what is alike (T28)."""
+    """How a hint (lower case) means which of these models: a name, then the policy's ``hints`` in their order, then
+    what is alike (T28)."""
     exact = [model for model in models if hint in _names(model)]
     if exact:
         return "is its name", exact
@@ -114,7 +124,8 @@ def _names(model: Model) -> Iterator[str]:
 
 @lru_cache(maxsize=1024)
 def _test(key: str) -> Callable[[str], object]:
-    """A key of ``hints`` with ``*``, ``?`` or ``[`` is a glob of the whole hint, any other a part of it; case does not count."""
+    """A key of ``hints`` with ``*``, ``?`` or ``[`` is a glob of the whole hint, any other a part of it; case does not
+    count."""
     key = key.lower()
     if not key:
         return lambda hint: False
@@ -169,11 +180,14 @@ class Asking:
 
 
 def needs(facts: Facts) -> frozenset[str]:
-    """What a model must take besides text: ``image``, ``audio``, ``tools``; ``sound``, ``blob`` and ``other`` are what no provider is sent."""
+    """What a model must take besides text: ``image``, ``audio``, ``tools``; ``sound``, ``blob`` and ``other`` are what
+    no provider is sent."""
     found: frozenset[str] = facts.content_types
     extras = frozenset() if found == _PLAIN else frozenset(_NEEDED[type_] for type_ in found if type_ in _NEEDED)
     if "tool_result" in found:
-        extras |= frozenset(extra for block in facts.blocks if block["type"] == "tool_result" for extra in _within(block["content"]))
+        extras |= frozenset(
+            extra for block in facts.blocks if block["type"] == "tool_result" for extra in _within(block["content"])
+        )
     params = facts.request.params
     if params.get("tools") and (params.get("toolChoice") or {}).get("mode") != "none":
         return extras | {"tools"}
@@ -198,7 +212,10 @@ def taken(model: Model, facts: ModelFacts) -> frozenset[str]:
 def nobody(needs: frozenset[str], unfit: Mapping[str, str], takes: Mapping[str, frozenset[str]]) -> str:
     """What no model takes, with what each does take; ``unfit`` says why each does not fit."""
     if missing := needs.difference(*takes.values()):
-        return f"no model takes {_listed(missing, 'or')} ({grouped({name: _told(extras) for name, extras in takes.items()})})"
+        return (
+            f"no model takes {_listed(missing, 'or')}"
+            f" ({grouped({name: _told(extras) for name, extras in takes.items()})})"
+        )
     return f"no model fits ({grouped(unfit)})"
 
 
@@ -237,12 +254,17 @@ class Choice(msgspec.Struct, frozen=True):
 
 
 def choose(book: Rulebook, rule: ModelRule, facts: Facts) -> Choice:
-    """The rule's models (R21) that take the request, by the hints in their order (R19), then by weights (R20), else as they stand."""
+    """The rule's models (R21) that take the request, by the hints in their order (R19), then by weights (R20), else as
+    they stand."""
     allowed = candidates(book.policy, rule)
     if not allowed:
         return Choice((), "the policy has no model for it")
     request = Asking(facts)
-    unfit = {model.name: why for model in allowed if (why := request.misfit(rule.with_, model, _facts(book, model))) is not None}
+    unfit = {
+        model.name: why
+        for model in allowed
+        if (why := request.misfit(rule.with_, model, _facts(book, model))) is not None
+    }
     fitting = [model for model in allowed if model.name not in unfit] if unfit else allowed
     if not fitting:
         takes = {model.name: taken(model, _facts(book, model)) for model in allowed}
@@ -269,19 +291,30 @@ def _facts(book: Rulebook, model: Model) -> ModelFacts:
     return book.catalogue.get(model.name, _UNKNOWN)
 
 
-def _scores(book: Rulebook, rule: ModelRule, request: Asking, fitting: Sequence[Model], weights: Weights) -> Mapping[str, Score]:
+def _scores(
+    book: Rulebook, rule: ModelRule, request: Asking, fitting: Sequence[Model], weights: Weights
+) -> Mapping[str, Score]:
     usd: dict[str, int | None] = {}
     if weights.cost:
         for model in fitting:
             facts = _facts(book, model)
-            usd[model.name] = worst_of(model, facts, request.reading, most_tokens(rule.with_, model, facts, request.params["maxTokens"])).usd
+            usd[model.name] = worst_of(
+                model, facts, request.reading, most_tokens(rule.with_, model, facts, request.params["maxTokens"])
+            ).usd
     return rank(fitting, weights, usd)
 
 
-def _ordered(policy: Policy, fitting: Sequence[Model], scores: Mapping[str, Score], params: Mapping[str, Any]) -> tuple[list[Model], str]:
-    """All of them, those first that the first hint means, then those of the next; and what the first hint that meant one said, "" if none did."""
+def _ordered(
+    policy: Policy, fitting: Sequence[Model], scores: Mapping[str, Score], params: Mapping[str, Any]
+) -> tuple[list[Model], str]:
+    """All of them, those first that the first hint means, then those of the next; and what the first hint that meant
+    one said, "" if none did."""
     # where cost counts, a model of unknown price comes behind the dearest
-    rest = sorted(fitting, key=lambda model: (-scores[model.name].total, scores[model.name].usd is None)) if scores else list(fitting)
+    rest = (
+        sorted(fitting, key=lambda model: (-scores[model.name].total, scores[model.name].usd is None))
+        if scores
+        else list(fitting)
+    )
     ordered: list[Model] = []
     why = ""
     for hint in heard(params):
@@ -296,8 +329,13 @@ def _ordered(policy: Policy, fitting: Sequence[Model], scores: Mapping[str, Scor
 
 
 def _among(meant: Sequence[Model], scores: Mapping[str, Score], said: str) -> str:
-    """That the scores decided among several that one hint means; a list of the policy's hints is an order of its own."""
-    return f"; the best of {len(meant)} by score, {scores[meant[0].name].total:.2f}" if scores and len(meant) > 1 and said == ALIKE else ""
+    """That the scores decided among several that one hint means; a list of the policy's hints is an order of its
+    own."""
+    return (
+        f"; the best of {len(meant)} by score, {scores[meant[0].name].total:.2f}"
+        if scores and len(meant) > 1 and said == ALIKE
+        else ""
+    )
 
 
 def _by_weights(ordered: Sequence[Model], scores: Mapping[str, Score], weights: Weights, whose: str) -> str:

@@ -1,7 +1,8 @@
 """Names of JSON members as lenient parsers compare them: without regard to case, width or underscores, and up to a NUL.
 
-Go, .NET and Jackson fold case. pydantic takes a field's own name beside its alias: ``input_responses`` for ``inputResponses``, ``meta`` for
-``_meta``. Parsers in C end a name at a NUL. A member that one of them takes for another is a second reading of its object.
+Go, .NET and Jackson fold case. pydantic takes a field's own name beside its alias: ``input_responses`` for
+``inputResponses``, ``meta`` for ``_meta``. Parsers in C end a name at a NUL. A member that one of them takes for
+another is a second reading of its object.
 """
 
 from __future__ import annotations
@@ -13,13 +14,16 @@ from typing import Final
 
 _LONGEST: Final = 100  # characters that are compared; the longest name of the protocol has 43
 MAX_FOLDED: Final = 1024
-"""Characters, of all names of one object that are not ASCII: folding one can cost two microseconds. The protocol's names are ASCII."""
+"""Characters, of all names of one object that are not ASCII: folding one can cost two microseconds. The protocol's
+names are ASCII."""
 
 
 def second_reading(names: Collection[str], known: frozenset[str]) -> str | None:
-    """The first of ``names`` that a lenient parser takes for one of ``known`` or for another of ``names``; None if there is none.
+    """The first of ``names`` that a lenient parser takes for one of ``known`` or for another of ``names``; None if
+    there is none.
 
-    The names of one object, which ``jsontext`` has bounded. The first name past MAX_FOLDED counts as a second reading, because it is not compared.
+    The names of one object, which ``jsontext`` has bounded. The first name past MAX_FOLDED counts as a second reading,
+    because it is not compared.
     """
     found = resembling(names, known)
     if found is not None or len(names) < 2:
@@ -54,7 +58,11 @@ def resembling_field(names: Collection[str], fields: frozenset[str]) -> str | No
 
 def resembles(name: str, known: frozenset[str]) -> bool:
     """Whether a lenient parser takes ``name`` for one of ``known``, which it is not."""
-    return name not in known and (name.isascii() or all(map(_is_ascii, name[:_LONGEST]))) and _loosely(name) in _loose(known)
+    return (
+        name not in known
+        and (name.isascii() or all(map(_is_ascii, name[:_LONGEST])))
+        and _loosely(name) in _loose(known)
+    )
 
 
 def fold(name: str) -> str:
@@ -73,7 +81,8 @@ def _loosely(name: str) -> str:
 
 @lru_cache(maxsize=8192)
 def _is_ascii(letter: str) -> bool:
-    """Whether a letter folds to ASCII: a name folds to ASCII, as all names of the protocol are, only if each of its letters does."""
+    """Whether a letter folds to ASCII: a name folds to ASCII, as all names of the protocol are, only if each of its
+    letters does."""
     return fold(letter).isascii()
 
 

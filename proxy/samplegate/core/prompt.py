@@ -16,7 +16,17 @@ from samplegate.core.catalogue import MOST_TOKENS, ModelFacts
 from samplegate.core.policy import Model, Prepend, With
 
 Failure: TypeAlias = Literal[
-    "bad_key", "rate_limited", "refused", "unreachable", "unknown_model", "bad_request", "timeout", "no_case", "empty", "crashed", "error"
+    "bad_key",
+    "rate_limited",
+    "refused",
+    "unreachable",
+    "unknown_model",
+    "bad_request",
+    "timeout",
+    "no_case",
+    "empty",
+    "crashed",
+    "error",
 ]
 
 
@@ -77,8 +87,12 @@ class Asked(msgspec.Struct, frozen=True):
 
 
 def bounded(with_: With, model: Model, facts: ModelFacts, params: Mapping[str, Any]) -> Asked:
-    """The params for ``model`` within the rule's bounds. Tools that may not be used (``toolChoice: none``, R9) are not shown to it."""
-    asked: dict[str, Any] = {"messages": params["messages"], "maxTokens": most_tokens(with_, model, facts, params["maxTokens"])}
+    """The params for ``model`` within the rule's bounds. Tools that may not be used (``toolChoice: none``, R9) are not
+    shown to it."""
+    asked: dict[str, Any] = {
+        "messages": params["messages"],
+        "maxTokens": most_tokens(with_, model, facts, params["maxTokens"]),
+    }
     if prompt := _system_prompt(with_, params.get("systemPrompt")):
         asked["systemPrompt"] = prompt
     if (temperature := params.get("temperature")) is not None:
@@ -90,7 +104,8 @@ def bounded(with_: With, model: Model, facts: ModelFacts, params: Mapping[str, A
     mode = (params.get("toolChoice") or {}).get("mode")
     if (tools := params.get("tools")) and mode != "none":
         asked["tools"] = [_tool(tool) for tool in tools]
-    if mode == "required" or (mode is not None and "tools" in asked):  # to require one of none is the sampler's to refuse (R9)
+    # to require one of none is the sampler's to refuse (R9)
+    if mode == "required" or (mode is not None and "tools" in asked):
         asked["toolChoice"] = {"mode": mode}
     return Asked(asked, tuple(_changed(params, asked)))
 
@@ -108,8 +123,11 @@ def _changed(params: Mapping[str, Any], asked: Mapping[str, Any]) -> list[str]:
 
 
 def most_tokens(with_: With, model: Model, facts: ModelFacts, wanted: int) -> int:
-    """The smallest of what was asked, the rule's, the model's and its provider's: fewer is allowed, more is not (R3)."""
-    return min(most for most in (wanted, with_.max_tokens, model.max_tokens, facts.max_output, MOST_TOKENS) if most is not None)
+    """The smallest of what was asked, the rule's, the model's and its provider's: fewer is allowed, more is not
+    (R3)."""
+    return min(
+        most for most in (wanted, with_.max_tokens, model.max_tokens, facts.max_output, MOST_TOKENS) if most is not None
+    )
 
 
 def _clamped(with_: With, temperature: float) -> float:
@@ -138,9 +156,14 @@ def _tool(tool: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _without_headers(schema: Any) -> Any:
-    """A schema without the names of HTTP headers that MCP puts beside a type; a property of that name stays. The parser bounds its depth."""
+    """A schema without the names of HTTP headers that MCP puts beside a type; a property of that name stays. The parser
+    bounds its depth."""
     if isinstance(schema, list):
         return [_without_headers(item) for item in schema]
     if not isinstance(schema, dict):
         return schema
-    return {key: _without_headers(value) for key, value in schema.items() if not (key == _HEADER and not isinstance(value, dict))}
+    return {
+        key: _without_headers(value)
+        for key, value in schema.items()
+        if not (key == _HEADER and not isinstance(value, dict))
+    }

@@ -1,11 +1,13 @@
 """Records of the decision log: the facts about one request, its line of JSON, and the line read back. ``records/``
 writes the files.
 
-Content is not kept unless asked for. The default is a keyed hash (HMAC-SHA256 with a random key that stays beside the log): it shows
-that two contents were the same, or what one was to whoever has it and the key. A plain hash of a short answer is guessed in no time.
+Content is not kept unless asked for. The default is a keyed hash (HMAC-SHA256 with a random key that stays beside the
+log): it shows that two contents were the same, or what one was to whoever has it and the key. A plain hash of a short
+answer is guessed in no time.
 
-A verdict is marked as used after the record stands. Where that cannot be done nothing is released, and a second record of the same
-``decision_id`` says so, within seconds. So only a bounded number of records, each with a verdict, is held back to wait for it.
+A verdict is marked as used after the record stands. Where that cannot be done nothing is released, and a second record
+of the same ``decision_id`` says so, within seconds. So only a bounded number of records, each with a verdict, is held
+back to wait for it.
 """
 
 from __future__ import annotations
@@ -22,7 +24,17 @@ from typing import Any, Final, Literal, TypeAlias
 import msgspec
 
 from samplegate.core import jsontext
-from samplegate.core.decisions import Answered, DecidedBy, Decision, Denied, Outcome, Reason, Shadow, Unanswered, Withdrawn
+from samplegate.core.decisions import (
+    Answered,
+    DecidedBy,
+    Decision,
+    Denied,
+    Outcome,
+    Reason,
+    Shadow,
+    Unanswered,
+    Withdrawn,
+)
 from samplegate.core.eras import Era
 from samplegate.core.ledger import SCALE
 from samplegate.core.matching.secrecy import secret_fields, without_secrets
@@ -34,14 +46,15 @@ from samplegate.core.session.rounds import Item, Round
 ContentMode: TypeAlias = Literal["none", "hash", "full"]
 Door: TypeAlias = Literal["push", "input_required", "url_error", "unasked"]
 Released: TypeAlias = Literal["answered", "denied", "unanswered", "withdrawn", "forwarded", "put_off"]
-"""What came of it. ``forwarded`` is the first of a modern forward's two records, ``put_off`` that of a request whose model has answered and whose
-call is put off while people look at the answer; the client's return writes the other."""
+"""What came of it. ``forwarded`` is the first of a modern forward's two records, ``put_off`` that of a request whose
+model has answered and whose call is put off while people look at the answer; the client's return writes the other."""
 
 MAX_NAME: Final = 256  # characters of a name that a peer chose
 MAX_DETAIL: Final = 2_000
 MAX_CALLS: Final = 20
 MAX_ATTEMPTS: Final = 100  # no request has as many: every model of several rules would have to fail
-MAX_FULL: Final = 1024 * 1024  # bytes of one content; beyond it the hash is kept, so that one line stays one quick append
+# bytes of one content; beyond it the hash is kept, so that one line stays one quick append
+MAX_FULL: Final = 1024 * 1024
 
 # What could forge a line or drive a terminal that shows the log, and halves of characters that no UTF-8 has.
 _escaped: Final = re.compile("[\x7f-\x9f\xad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ud800-\udfff]")
@@ -60,12 +73,14 @@ class Attempt(msgspec.Struct, frozen=True):
     input_tokens: int | None = None
     output_tokens: int | None = None
     usd: int | None = None
-    """What it cost, in units of ``ledger.SCALE["usd"]``: as settled, 0 where nothing can have been charged. None: its price is unknown."""
+    """What it cost, in units of ``ledger.SCALE["usd"]``: as settled, 0 where nothing can have been charged. None: its
+    price is unknown."""
 
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """One request and what came of it. Times in unix seconds, durations in milliseconds. What is None or empty is left out of the line."""
+    """One request and what came of it. Times in unix seconds, durations in milliseconds. What is None or empty is left
+    out of the line."""
 
     decision_id: str
     time: float
@@ -127,7 +142,8 @@ class Record:
     reviewed_ms: float | None = None
     """What of ``duration_ms`` was spent waiting for people."""
     revokes: bool = False
-    """The record before of the same ``decision_id`` says what was not released after all. What was spent stands there, and not here."""
+    """The record before of the same ``decision_id`` says what was not released after all. What was spent stands there,
+    and not here."""
     asked: Mapping[str, Any] | None = field(default=None, repr=False)
     """What a model was asked, within its rule's bounds: for the tape, never in the line."""
     request: Mapping[str, Any] | None = field(default=None, repr=False)
@@ -137,17 +153,22 @@ class Record:
 
 
 _MEMBERS: Final = (
-    "decision_id time server caller era revision door round key kind mode calls effect rule reason detail tried changed shadows model input_tokens "
-    "output_tokens attempts cost_usd reserved_usd limits refused_by redacted review reviewer reviewed_by review_door reviewed_ms revokes duration_ms "
-    "outcome action decided_by fits policy_hash traceparent"
+    "decision_id time server caller era revision door round key kind mode calls effect rule reason detail tried changed"
+    " shadows model input_tokens output_tokens attempts cost_usd reserved_usd limits refused_by redacted review"
+    " reviewer reviewed_by review_door reviewed_ms revokes duration_ms outcome action decided_by fits policy_hash"
+    " traceparent"
 ).split()
 """Of a line, in their order."""
 
 
 def to_json(record: Record, *, content: ContentMode = "none", key: bytes = b"") -> bytes:
-    """One line of UTF-8 JSON without its line end. ``hash`` needs the ``key``; ``full`` is without secret-looking form values (R39)."""
+    """One line of UTF-8 JSON without its line end. ``hash`` needs the ``key``; ``full`` is without secret-looking form
+    values (R39)."""
     line: dict[str, Any] = {name: getattr(record, name, None) for name in _MEMBERS}
-    line |= {name: _clipped(line[name], MAX_NAME) for name in ("server", "caller", "revision", "round", "key", "model", "reviewed_by")}
+    line |= {
+        name: _clipped(line[name], MAX_NAME)
+        for name in ("server", "caller", "revision", "round", "key", "model", "reviewed_by")
+    }
     line |= {name: None if line[name] is None else round(line[name], 3) for name in ("reviewed_ms", "duration_ms")}
     line |= {
         "time": timestamp(record.time),
@@ -172,7 +193,8 @@ def comes_again(outcome: str, door: str) -> bool:
 
 
 def may_be_revoked(outcome: str, review: str | None) -> bool:
-    """Whether a record that revokes one with these may follow: a verdict is marked as used once the record stands, and that may fail."""
+    """Whether a record that revokes one with these may follow: a verdict is marked as used once the record stands, and
+    that may fail."""
     return review is not None and outcome in ("answered", "denied")
 
 
@@ -193,8 +215,14 @@ def _call(call: Call) -> dict[str, str]:
 
 
 def _attempt(attempt: Attempt) -> dict[str, Any]:
-    counts = {"input_tokens": attempt.input_tokens, "output_tokens": attempt.output_tokens, "cost_usd": _dollars(attempt.usd)}
-    return {"model": attempt.model, "result": attempt.result} | {name: count for name, count in counts.items() if count is not None}
+    counts = {
+        "input_tokens": attempt.input_tokens,
+        "output_tokens": attempt.output_tokens,
+        "cost_usd": _dollars(attempt.usd),
+    }
+    return {"model": attempt.model, "result": attempt.result} | {
+        name: count for name, count in counts.items() if count is not None
+    }
 
 
 def _dollars(units: int | None) -> float | None:
@@ -222,11 +250,15 @@ def _contents(record: Record, content: ContentMode, key: bytes) -> dict[str, Any
     secret = secret_fields((record.request or {}).get("requestedSchema"))
     shown = {name: _without_query(without_secrets(value, secret)) for name, value in kept.items()}
     large = {name for name, value in shown.items() if len(_dump(value)) > MAX_FULL}
-    return {f"{name}_hash" if name in large else name: content_hash(kept[name], key) if name in large else shown[name] for name in kept}
+    return {
+        f"{name}_hash" if name in large else name: content_hash(kept[name], key) if name in large else shown[name]
+        for name in kept
+    }
 
 
 def _without_query(params: Any) -> Any:
-    """The address of a URL elicitation without its user, query and fragment, where such requests carry their secrets."""
+    """The address of a URL elicitation without its user, query and fragment, where such requests carry their
+    secrets."""
     if not isinstance(params, dict) or not isinstance(url := params.get("url"), str):
         return params
     bare = re.split(r"[?#]", url, maxsplit=1)[0]
@@ -324,7 +356,8 @@ MAX_BYTES: Final = 64 * 1024 * 1024  # of JSON; a log may be anybody's, and its 
 
 
 def settled(lines: Iterable[Line]) -> Iterator[Line]:
-    """The records of a log, each revoked one with its revoking one as one. Those with a verdict come later than they stand in the log.
+    """The records of a log, each revoked one with its revoking one as one. Those with a verdict come later than they
+    stand in the log.
 
     A revoking record is passed on by itself where the one before is not there: in a file that begins between them.
     """
@@ -399,9 +432,11 @@ class Done(msgspec.Struct, frozen=True):
     redacted: Mapping[str, int] = {}
     """How many secrets of which pattern were found, in prompt and answer together."""
     cleaned: Mapping[str, Any] | None = None
-    """The request's params without the secrets that were found: what the record is to hold of it. None: they are kept as asked."""
+    """The request's params without the secrets that were found: what the record is to hold of it. None: they are kept
+    as asked."""
     usd: int | None = None
-    """What all attempts cost, as settled, in units of ``ledger.SCALE["usd"]``; None where it is unknown or no model was asked."""
+    """What all attempts cost, as settled, in units of ``ledger.SCALE["usd"]``; None where it is unknown or no model was
+    asked."""
     reserved_usd: int | None = None
     """What was reserved for them at worst, likewise."""
     review: Review | None = None
@@ -415,17 +450,24 @@ class Done(msgspec.Struct, frozen=True):
 
     @classmethod
     def handed_on(cls, decision: Decision) -> Done:
-        """The request goes to the client, which answers by itself: inside an ``input_required`` result, or as the -32042 error that it was."""
+        """The request goes to the client, which answers by itself: inside an ``input_required`` result, or as the
+        -32042 error that it was."""
         return cls(Answered(b"{}", "client"), decision, handed_on_to_client=True)
 
     def put_off_now(self) -> Done:
         """The same while its call is put off: nothing is released, and nothing that a person said is carried out."""
         waits = isinstance(self.outcome, Unanswered)
-        outcome = self.outcome if waits else Unanswered(Reason.TIMEOUT, detail="its call was put off for another request of the round")
+        outcome = (
+            self.outcome
+            if waits
+            else Unanswered(Reason.TIMEOUT, detail="its call was put off for another request of the round")
+        )
         return msgspec.structs.replace(self, outcome=outcome, is_put_off=True, told="")
 
 
-def describe(round: Round, key: str, item: Item, decision_id: str, done: Done, *, policy_hash: str, time: float, duration: float) -> Record:
+def describe(
+    round: Round, key: str, item: Item, decision_id: str, done: Done, *, policy_hash: str, time: float, duration: float
+) -> Record:
     """The record of one request: ``time`` in Unix seconds, ``duration`` in seconds."""
     request, decision, outcome = item.request, done.decision, done.outcome
     origin = round.origin
@@ -486,19 +528,33 @@ def _reviewed(done: Done) -> dict[str, Any]:
 def _said(result: bytes) -> str:
     try:
         return jsontext.string(jsontext.lookup(result, "action")) or ""
-    except jsontext.Malformed:  # a client's result of two readings: verbatim, but it says nothing that could be recorded
+    # a client's result of two readings: verbatim, but it says nothing that could be recorded
+    except jsontext.Malformed:
         return ""
 
 
-_ACTIONS: Final[Mapping[str, Literal["accept", "decline", "cancel"]]] = {"accept": "accept", "decline": "decline", "cancel": "cancel"}
+_ACTIONS: Final[Mapping[str, Literal["accept", "decline", "cancel"]]] = {
+    "accept": "accept",
+    "decline": "decline",
+    "cancel": "cancel",
+}
 
 
 def _reason(done: Done) -> Reason:
-    return done.outcome.reason if isinstance(done.outcome, Denied | Unanswered) and not done.is_put_off else done.decision.reason
+    return (
+        done.outcome.reason
+        if isinstance(done.outcome, Denied | Unanswered) and not done.is_put_off
+        else done.decision.reason
+    )
 
 
 def _released(outcome: Outcome) -> Released:
-    names: Mapping[type[Any], Released] = {Answered: "answered", Denied: "denied", Unanswered: "unanswered", Withdrawn: "withdrawn"}
+    names: Mapping[type[Any], Released] = {
+        Answered: "answered",
+        Denied: "denied",
+        Unanswered: "unanswered",
+        Withdrawn: "withdrawn",
+    }
     return names[type(outcome)]
 
 

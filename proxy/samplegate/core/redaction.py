@@ -40,7 +40,8 @@ class Redactor(msgspec.Struct, frozen=True, eq=False):
 def redactor(policy: Policy, detectors: Mapping[str, str]) -> Redactor | None:
     """One for the policy's own patterns and the detector's, of which the policy's replace those of the same name.
 
-    None where no rule of the policy looks for secrets. Raises ``re2.error`` for what is no RE2 expression; in a policy, the loader refuses that.
+    None where no rule of the policy looks for secrets. Raises ``re2.error`` for what is no RE2 expression; in a policy,
+    the loader refuses that.
     """
     if not looks(policy):
         return None
@@ -68,16 +69,21 @@ def clean_text(redactor: Redactor, text: str) -> str:
 
 
 def clean_params(redactor: Redactor, params: Mapping[str, Any]) -> tuple[Mapping[str, Any], Mapping[str, int]]:
-    """createMessage params without the secrets in any text a model would read, and how many of which pattern were found.
+    """createMessage params without the secrets in any text a model would read, and how many of which pattern were
+    found.
 
     Nothing is changed in place: what holds no secret is the same object as before.
     """
     work = _Work(redactor.finder)
-    cleaned = work.record(params, 0, {"messages": work.records({"content": work.content}), "tools": work.records({})}, _NO_TEXT)
+    cleaned = work.record(
+        params, 0, {"messages": work.records({"content": work.content}), "tools": work.records({})}, _NO_TEXT
+    )
     return cleaned, dict(work.counts)
 
 
-def clean_blocks(redactor: Redactor, blocks: tuple[Mapping[str, Any], ...]) -> tuple[tuple[Mapping[str, Any], ...], Mapping[str, int]]:
+def clean_blocks(
+    redactor: Redactor, blocks: tuple[Mapping[str, Any], ...]
+) -> tuple[tuple[Mapping[str, Any], ...], Mapping[str, int]]:
     """The same for the content blocks of an answer."""
     work = _Work(redactor.finder)
     cleaned = tuple(work.block(block, 0) for block in blocks)
@@ -85,8 +91,12 @@ def clean_blocks(redactor: Redactor, blocks: tuple[Mapping[str, Any], ...]) -> t
 
 
 def size_of(blocks: Sequence[Mapping[str, Any]]) -> int:
-    """Bytes of an answer's content blocks as compact JSON in UTF-8, without the brackets and commas between the blocks."""
-    return sum(len(json.dumps(block, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "surrogatepass")) for block in blocks)
+    """Bytes of an answer's content blocks as compact JSON in UTF-8, without the brackets and commas between the
+    blocks."""
+    return sum(
+        len(json.dumps(block, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "surrogatepass"))
+        for block in blocks
+    )
 
 
 class _Work:
@@ -99,7 +109,11 @@ class _Work:
 
     def text(self, text: str) -> str:
         raw = utf8(text)
-        found = [(place, name) for name, expression in self._finder.hits(raw) for place in places(expression, raw, self._allowance)]
+        found = [
+            (place, name)
+            for name, expression in self._finder.hits(raw)
+            for place in places(expression, raw, self._allowance)
+        ]
         if not found:
             return text
         pieces, at = [], 0
@@ -137,11 +151,18 @@ class _Work:
             free = f"{name}#{len(cleaned)}" if free == name else f"{free}#"
         return free
 
-    def record(self, value: Mapping[str, Any], depth: int, inner: Mapping[str, Reader], kept: Set[str] = _KIND) -> Mapping[str, Any]:
-        """A mapping whose names are the protocol's: ``inner`` reads the values of some, and those of ``kept`` are no text."""
+    def record(
+        self, value: Mapping[str, Any], depth: int, inner: Mapping[str, Reader], kept: Set[str] = _KIND
+    ) -> Mapping[str, Any]:
+        """A mapping whose names are the protocol's: ``inner`` reads the values of some, and those of ``kept`` are no
+        text."""
         found = self.counts.total()
         cleaned = {
-            key: each if key in kept and (isinstance(each, str) or kept is _NO_TEXT) else inner.get(key, self.value)(each, depth + 1)
+            key: (
+                each
+                if key in kept and (isinstance(each, str) or kept is _NO_TEXT)
+                else inner.get(key, self.value)(each, depth + 1)
+            )
             for key, each in value.items()
         }
         return value if self.counts.total() == found else cleaned
@@ -153,7 +174,11 @@ class _Work:
             return self.record(value, depth, inner) if isinstance(value, Mapping) else self.value(value, depth)
 
         def several(value: Any, depth: int) -> Any:
-            return self._list(value, [one(each, depth + 1) for each in value]) if isinstance(value, (list, tuple)) else one(value, depth)
+            return (
+                self._list(value, [one(each, depth + 1) for each in value])
+                if isinstance(value, (list, tuple))
+                else one(value, depth)
+            )
 
         return several
 
@@ -166,7 +191,8 @@ class _Work:
         return self._list(value, [self.content(each, depth + 1) for each in value])
 
     def block(self, block: Mapping[str, Any], depth: int) -> Mapping[str, Any]:
-        """A content block. Only here binary data is told from text: a tool's input may look like an image and is none."""
+        """A content block. Only here binary data is told from text: a tool's input may look like an image and is
+        none."""
         match block.get("type"):
             case "image" | "audio":
                 return self.record(block, depth, {}, _MEDIA)

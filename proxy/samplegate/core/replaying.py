@@ -1,7 +1,9 @@
-"""A recorded request put to another policy: is it decided as it was. Pure; limits, brakes and time-outs are not played again.
+"""A recorded request put to another policy: is it decided as it was. Pure; limits, brakes and time-outs are not played
+again.
 
-Where the log kept no contents, only what every record says is known (who asked what kind of thing, during what), and the rules are asked in
-three values, as for what is declared (``capabilities.py``): surely the same, surely changed, or it cannot be told.
+Where the log kept no contents, only what every record says is known (who asked what kind of thing, during what), and
+the rules are asked in three values, as for what is declared (``capabilities.py``): surely the same, surely changed, or
+it cannot be told.
 """
 
 from __future__ import annotations
@@ -25,9 +27,14 @@ from samplegate.core.policy import AllowRule, AnswerRule, DenyRule, EscalateRule
 from samplegate.core.record import FULL, MAX_CALLS, Line
 from samplegate.core.requests import ELICITATION, SAMPLING, BadRequest, ClientCapabilities, Origin, Request, parse
 
-NO_CONTENTS: Final = "the record has no contents, and the rules that may take it look at them; record with `record_content: full`"
+NO_CONTENTS: Final = (
+    "the record has no contents, and the rules that may take it look at them; record with `record_content: full`"
+)
 NO_CLIENT: Final = "it depends on what the client had declared, which no record says; give --client"
-REMOVED_PARTS: Final = "it depends on what was removed from the record: secrets in a prompt, fields that look like one, the query of an address"
+REMOVED_PARTS: Final = (
+    "it depends on what was removed from the record: secrets in a prompt, fields that look like one, the query of an"
+    " address"
+)
 SHORTENED: Final = "names in the record were shortened"
 UNREADABLE: Final = "its contents do not read as a request any more"
 BRAKES: Final = "a brake decided it, and those are not replayed"
@@ -56,7 +63,8 @@ class Told(msgspec.Struct, frozen=True):
     action: str | None = None
     """What a denied elicitation is answered."""
     answer: str | None = None
-    """The JSON of a fixed answer's content, without what looks like a secret; None where it is not compared. Of a change only that it is another."""
+    """The JSON of a fixed answer's content, without what looks like a secret; None where it is not compared. Of a
+    change only that it is another."""
 
 
 class Same(msgspec.Struct, frozen=True):
@@ -111,8 +119,13 @@ def _compared(line: Line, told: set[Told], unsure: str) -> Same | Changed | Unto
         return Same()
     if any(same):
         return Untold(unsure)
-    now = {msgspec.structs.replace(one, answer=None if one.answer in (None, _answered(line)) else "another") for one in told}
-    return Changed(Told(line.effect, line.rule, line.action if line.effect == "deny" else None), tuple(sorted(now, key=str)))
+    now = {
+        msgspec.structs.replace(one, answer=None if one.answer in (None, _answered(line)) else "another")
+        for one in told
+    }
+    return Changed(
+        Told(line.effect, line.rule, line.action if line.effect == "deny" else None), tuple(sorted(now, key=str))
+    )
 
 
 def _is_same(line: Line, now: Told) -> bool:
@@ -157,7 +170,8 @@ def _fixed(line: Line, request: Request, decision: Decision) -> str | None:
     return _content(without_secrets(decision.act.result, secret_fields(request.params.get("requestedSchema"))))
 
 
-# -- with contents ---------------------------------------------------------------------------------------------------------------------------------
+# -- with contents
+# ----------------------------------------------------------------------------------------------------------------------
 
 
 def _requests(line: Line) -> list[Request] | str:
@@ -167,7 +181,10 @@ def _requests(line: Line) -> list[Request] | str:
         return UNREADABLE
     method = SAMPLING if line.kind == "sampling" else ELICITATION
     origin = Origin(line.server, line.caller, line.era, line.revision, line.calls)
-    parsed = [parse(method, json.dumps(one, separators=(",", ":"), ensure_ascii=False).encode(), origin) for one in _mended(params)]
+    parsed = [
+        parse(method, json.dumps(one, separators=(",", ":"), ensure_ascii=False).encode(), origin)
+        for one in _mended(params)
+    ]
     found = [one for one in parsed if not isinstance(one, BadRequest)]
     return found if len(found) == len(parsed) else UNREADABLE
 
@@ -180,11 +197,13 @@ def _decoded(raw: msgspec.Raw) -> Any:
 
 
 def _mended(params: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    """The params with something in place of what was removed, as each of what it may have been: in an address, and fields that look like secrets."""
+    """The params with something in place of what was removed, as each of what it may have been: in an address, and
+    fields that look like secrets."""
     url = params.get("url")
     if isinstance(url, str):
         bare = _user.sub(r"\1user@", url.removesuffix(_QUERY))
-        queries = ("?x", "?@") if url.endswith(_QUERY) else ("",)  # an @ in a query may give an address a second reading (``urls.target``)
+        # an @ in a query may give an address a second reading (``urls.target``)
+        queries = ("?x", "?@") if url.endswith(_QUERY) else ("",)
         yield from ({**params, "url": bare + query} for query in queries)
         return
     schema = params.get("requestedSchema")
@@ -194,7 +213,9 @@ def _mended(params: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
         yield params
         return
     for stand_in in _STAND_INS:  # the title keeps it a secret in the eyes of the rules
-        mended = {name: {**stand_in, "title": "password"} if name in removed else field for name, field in fields.items()}
+        mended = {
+            name: {**stand_in, "title": "password"} if name in removed else field for name, field in fields.items()
+        }
         yield {**params, "requestedSchema": {**schema, "properties": mended}}
 
 
@@ -209,7 +230,8 @@ def _can(line: Line, request: Request, client: ClientCapabilities | None) -> tup
     return (True, False) if client is None else (can_forward(request, client),)
 
 
-# -- without -----------------------------------------------------------------------------------------------------------------------------------------
+# -- without
+# ----------------------------------------------------------------------------------------------------------------------
 
 
 def _possible(book: Rulebook, line: Line, client: ClientCapabilities | None) -> set[Told]:

@@ -1,6 +1,8 @@
-"""What decision logs come to: who asks, how often, with which models, at what cost, and what came of it. Sums of lines; pure, and not their print.
+"""What decision logs come to: who asks, how often, with which models, at what cost, and what came of it. Sums of lines;
+pure, and not their print.
 
-However many lines there are, the sums stay small: distinct names are bounded, and durations are counted in classes of 2 %.
+However many lines there are, the sums stay small: distinct names are bounded, and durations are counted in classes of 2
+%.
 """
 
 from __future__ import annotations
@@ -83,9 +85,11 @@ class Server:
         self.models = Names()
         """Models that answered, as their providers call them: requests, input_tokens, output_tokens."""
         self.attempts = Names()
-        """Calls of models, by our names: calls, input_tokens, output_tokens, units (of ``ledger.SCALE``), unpriced, and failures by their names."""
+        """Calls of models, by our names: calls, input_tokens, output_tokens, units (of ``ledger.SCALE``), unpriced, and
+        failures by their names."""
         self.reviews = Names()
-        """What came of reviews, by reviewer: reviews, and of them approved, answered, rejected and without a verdict as UNDECIDED."""
+        """What came of reviews, by reviewer: reviews, and of them approved, answered, rejected and without a verdict as
+        UNDECIDED."""
         self.doors = Names()
         """By what ways people decided."""
         self.reviewed = Durations()
@@ -173,7 +177,8 @@ def _reviewed(server: Server, line: Line, reviewer: str, *, paid: bool) -> None:
 
 
 def _verdict(line: Line, *, paid: bool) -> str:
-    """What a person said, as far as a record tells it; an approved request may have failed all the same. A verdict counts where it was used."""
+    """What a person said, as far as a record tells it; an approved request may have failed all the same. A verdict
+    counts where it was used."""
     if line.review_door is None or line.revokes:
         return UNDECIDED
     if line.outcome == "denied" and line.reason == "review":
@@ -192,7 +197,8 @@ def _called(counts: Counter[str], tried: Try) -> None:
 
 
 def _spent(server: Server, line: Line, *, paid: bool) -> None:
-    """What models were paid, also for answers that were not used. Of several calls what is known is summed, and what is not is counted."""
+    """What models were paid, also for answers that were not used. Of several calls what is known is summed, and what is
+    not is counted."""
     costs_something = line.cost_usd is not None or (line.outcome == "answered" and not paid)
     costs = [tried.cost_usd for tried in line.attempts] or ([line.cost_usd] if costs_something else [])
     server.usd += sum(cost for cost in costs if cost is not None and _is_known(cost))
@@ -200,7 +206,13 @@ def _spent(server: Server, line: Line, *, paid: bool) -> None:
         server.unpriced += 1
     if line.effect in ("allow", "escalate") and line.outcome in ("answered", "put_off") and line.model is not None:
         found = server.models.of(line.model)
-        found.update({"requests": int(line.outcome == "answered"), "input_tokens": line.input_tokens or 0, "output_tokens": line.output_tokens or 0})
+        found.update(
+            {
+                "requests": int(line.outcome == "answered"),
+                "input_tokens": line.input_tokens or 0,
+                "output_tokens": line.output_tokens or 0,
+            }
+        )
 
 
 def _is_known(cost: float | None) -> bool:

@@ -42,7 +42,8 @@ class Origin(msgspec.Struct, frozen=True):
 
 
 class SamplingRequest(msgspec.Struct, frozen=True):
-    """``sampling/createMessage``. ``params`` is the decoded, checked JSON object; lists and dicts in it are not to be changed."""
+    """``sampling/createMessage``. ``params`` is the decoded, checked JSON object; lists and dicts in it are not to be
+    changed."""
 
     origin: Origin
     params: Mapping[str, Any]
@@ -73,7 +74,8 @@ class BadRequest(msgspec.Struct, frozen=True):
 
 
 class ClientCapabilities(msgspec.Struct, frozen=True):
-    """What the client itself declared, at the grain at which requests are asked (R113, T24: ``elicitation: {}`` is form only)."""
+    """What the client itself declared, at the grain at which requests are asked (R113, T24: ``elicitation: {}`` is form
+    only)."""
 
     sampling: bool = False
     sampling_tools: bool = False
@@ -90,13 +92,15 @@ Object: TypeAlias = dict[str, Any]
 
 _MESSAGE: Final = frozenset({"role", "content", "_meta"})
 _CONTENT: Final = frozenset(
-    "type text data mimeType id name input toolUseId content structuredContent isError annotations resource uri title description size _meta".split()
+    "type text data mimeType id name input toolUseId content structuredContent isError annotations resource uri title"
+    " description size _meta".split()
 )
 _RESOURCE: Final = frozenset({"uri", "mimeType", "text", "blob", "_meta"})
 
 
 def check_messages(messages: Any, revision: str) -> None:
-    """Raises Fault where ``messages`` is not what ``revision`` allows (R2, R6, R13) or its tool results do not balance (R10, R11)."""
+    """Raises Fault where ``messages`` is not what ``revision`` allows (R2, R6, R13) or its tool results do not balance
+    (R10, R11)."""
     if not isinstance(messages, list):
         raise Fault("messages: must be a list")
     if len(messages) > MAX_MESSAGES:
@@ -193,7 +197,8 @@ def _check_result(block: Object, revision: str, place: str) -> None:
 
 
 def _check_other(block: Object, place: str) -> None:
-    """A block of a tool's result that no message has by itself: a resource or a link to one, or what is not known here."""
+    """A block of a tool's result that no message has by itself: a resource or a link to one, or what is not known
+    here."""
     unambiguous(block, _CONTENT, place)
     if isinstance(resource := block.get("resource"), dict):
         unambiguous(resource, _RESOURCE, f"{place}.resource")
@@ -240,21 +245,26 @@ MAX_STOPS: Final = 1_000
 MAX_PROPERTIES: Final = 1_000  # nobody fills in such a form; the check of an answer is linear in it
 
 _SAMPLING: Final = frozenset(
-    "messages maxTokens systemPrompt includeContext temperature stopSequences metadata modelPreferences tools toolChoice task _meta".split()
+    "messages maxTokens systemPrompt includeContext temperature stopSequences metadata modelPreferences tools"
+    " toolChoice task _meta".split()
 )
 _ELICITATION: Final = frozenset("message mode requestedSchema url elicitationId task _meta".split())
 _PREFERENCES: Final = frozenset({"hints", "costPriority", "speedPriority", "intelligencePriority"})
 _HINT: Final = frozenset({"name"})
-_TOOL: Final = frozenset({"name", "title", "description", "inputSchema", "outputSchema", "annotations", "icons", "_meta"})
+_TOOL: Final = frozenset(
+    {"name", "title", "description", "inputSchema", "outputSchema", "annotations", "icons", "_meta"}
+)
 _CHOICE: Final = frozenset({"mode"})
 _SCHEMA: Final = frozenset(
-    "type properties required title description additionalProperties patternProperties propertyNames allOf anyOf oneOf not if then else"
-    " $ref $dynamicRef $defs definitions $schema $id dependentRequired dependentSchemas dependencies enum const unevaluatedProperties".split()
+    "type properties required title description additionalProperties patternProperties propertyNames allOf anyOf oneOf"
+    " not if then else $ref $dynamicRef $defs definitions $schema $id dependentRequired dependentSchemas dependencies"
+    " enum const unevaluatedProperties".split()
 )
 
 
 def parse(method: str, params: bytes | None, origin: Origin) -> Request | BadRequest:
-    """The request in ``params`` (raw JSON, None for absent) as ``origin.revision`` defines it; BadRequest for anything else, whatever the bytes."""
+    """The request in ``params`` (raw JSON, None for absent) as ``origin.revision`` defines it; BadRequest for anything
+    else, whatever the bytes."""
     if method not in (SAMPLING, ELICITATION):
         return BadRequest(METHOD_NOT_FOUND, "method: is neither sampling/createMessage nor elicitation/create")
     try:
@@ -343,7 +353,8 @@ def _check_preferences(node: Object) -> None:
 
 
 def _check_tools(node: Object) -> None:
-    """Looked at in every revision, so that nobody behind meets tools of another type; whether they may come is the capability's question (R8)."""
+    """Looked at in every revision, so that nobody behind meets tools of another type; whether they may come is the
+    capability's question (R8)."""
     for index, tool in enumerate(_list(node, "tools", MAX_TOOLS, "")):
         if not isinstance(tool, dict):
             raise Fault(f"tools.{index}: must be an object")

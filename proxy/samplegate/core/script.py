@@ -1,10 +1,10 @@
 """Scripts: the file of cases of the ``scripted`` model and of ``answer`` rules, and its answer to a request. Pure.
 
     cases:                                    # in order; the first that fits answers
-      - name: risk                            # for messages; optional
-        system: "(?i)auditor"                 # RE2, found in the system prompt
-        text: "Classify (?P<count>[0-9]+)"    # RE2, found in any text of any message, the newest first
-        answer: "{count} accounts: low risk"  # {count} is what the group matched; {{count}} stands for {count}; other braces are left alone
+      - name: risk                            # for messages; optional system: "(?i)auditor"                 # RE2,
+        found in the system prompt text: "Classify (?P<count>[0-9]+)"    # RE2, found in any text of any message, the
+        newest first answer: "{count} accounts: low risk"  # {count} is what the group matched; {{count}} stands for
+        {count}; other braces are left alone
       - text_contains: "audit entry"          # plain text instead of RE2; also system_contains
         answer: "Deleted."
         model: trial-1                        # what the result calls the model; default: scripted
@@ -12,8 +12,9 @@
         input_tokens: 12                      # default: counted, one for each word
         output_tokens: 2
         delay: 200ms                          # before it answers
-      - fingerprint: 0f1e2d3c4b5a6978         # exactly this request; several of one fingerprint take turns, the last one stays
-        content: [{type: tool_use, id: a, name: rm, input: {}}]   # instead of answer: content blocks, as they are
+      - fingerprint: 0f1e2d3c4b5a6978         # exactly this request; several of one fingerprint take turns, the last
+        one stays content: [{type: tool_use, id: a, name: rm, input: {}}]   # instead of answer: content blocks, as they
+        are
       - text: "(?i)joke"
         fail: refused                         # instead of an answer: one of the failures of a real model
       - message_contains: "Sure?"             # an elicitation: plain text found in its message; also `message`, RE2
@@ -21,8 +22,9 @@
         values: {confirm: true}               # what the form is filled in with
       - answer: "I have no script for this"   # without conditions: fits everything of its kind, so it must be the last
 
-All conditions of a case must hold. A policy names the model ``{name: trial, model: scripted, cases: FILE}``, FILE relative to the policy. An answer
-is cut to the request's maxTokens, words counting as tokens, and then stops with ``maxTokens`` (R3).
+All conditions of a case must hold. A policy names the model ``{name: trial, model: scripted, cases: FILE}``, FILE
+relative to the policy. An answer is cut to the request's maxTokens, words counting as tokens, and then stops with
+``maxTokens`` (R3).
 
 A fingerprint identifies a request: messages, system prompt and tools, or an elicitation's message and form. Differences
 between two runs of the same question do not count: ``_meta``, ``metadata``, bounds, priorities, and the ids of tool
@@ -73,23 +75,29 @@ class Reply(msgspec.Struct, frozen=True):
     values: Mapping[str, Any]
 
 
-def pick(script: Script, name: str, params: Mapping[str, Any], turns: Mapping[str, int] = _NO_TURNS, *, called: str = NAME) -> Picked:
+def pick(
+    script: Script, name: str, params: Mapping[str, Any], turns: Mapping[str, int] = _NO_TURNS, *, called: str = NAME
+) -> Picked:
     """What the script says to createMessage ``params``.
 
-    ``name`` is our name of the model, for messages; ``called`` what the result calls it. ``turns`` says how often each fingerprint was picked
-    before: several cases of one fingerprint are used in turn, and the last one stays.
+    ``name`` is our name of the model, for messages; ``called`` what the result calls it. ``turns`` says how often each
+    fingerprint was picked before: several cases of one fingerprint are used in turn, and the last one stays.
     """
     asked = _Asked(params, script)
     found = _first(script.sampling, asked, turns)
     if found is None:
-        what = f"no case of its file fits the request, tried {len(script.sampling)}; add one, or a last one without conditions"
+        what = (
+            f"no case of its file fits the request, tried {len(script.sampling)}; add one, or a last one without"
+            " conditions"
+        )
         return Picked(SampleFailed("no_case", f"model {name}: {what}", free=True))
     compiled, groups = found
     return Picked(_said(compiled, groups, asked, name, called), compiled.delay, compiled.case.fingerprint)
 
 
 def reply(script: Script, params: Mapping[str, Any]) -> Reply | None:
-    """What the script says to elicitation ``params``, None if no case fits. The values are not held against the form here."""
+    """What the script says to elicitation ``params``, None if no case fits. The values are not held against the form
+    here."""
     found = _first(script.elicitation, _Asked(params, script), _NO_TURNS)
     if found is None:
         return None
@@ -109,7 +117,9 @@ class _Asked:
         self.fingerprint = fingerprint(params) if script.prints else ""
 
 
-def _first(cases: tuple[Compiled, ...], asked: _Asked, turns: Mapping[str, int]) -> tuple[Compiled, dict[str, str]] | None:
+def _first(
+    cases: tuple[Compiled, ...], asked: _Asked, turns: Mapping[str, int]
+) -> tuple[Compiled, dict[str, str]] | None:
     """The first case that fits, with its groups; where it names a fingerprint, the one of those whose turn it is."""
     fitting = ((one, groups) for one in cases if (groups := _groups(one, asked)) is not None)
     first = next(fitting, None)
@@ -124,11 +134,19 @@ def _groups(compiled: Compiled, asked: _Asked) -> dict[str, str] | None:
     case = compiled.case
     if case.fingerprint is not None and case.fingerprint != asked.fingerprint:
         return None
-    contained = ((case.system_contains, [asked.system]), (case.text_contains, asked.texts), (case.message_contains, [asked.message]))
+    contained = (
+        (case.system_contains, [asked.system]),
+        (case.text_contains, asked.texts),
+        (case.message_contains, [asked.message]),
+    )
     if any(wanted is not None and not any(wanted in text for text in heard) for wanted, heard in contained):
         return None
     groups: dict[str, str] = {}
-    for expression, heard in ((compiled.system, [asked.system]), (compiled.text, asked.texts), (compiled.message, [asked.message])):
+    for expression, heard in (
+        (compiled.system, [asked.system]),
+        (compiled.text, asked.texts),
+        (compiled.message, [asked.message]),
+    ):
         if expression is None:
             continue
         found = next(filter(None, map(expression.search, heard)), None)
@@ -142,11 +160,21 @@ def _said(compiled: Compiled, groups: Mapping[str, str], asked: _Asked, name: st
     case = compiled.case
     if case.fail is not None:
         what = f"model {name}: its {compiled.called} says so (fail: {case.fail})"
-        free = (case.input_tokens, case.output_tokens) == (None, None) and case.fail not in ("refused", "empty", "timeout", "crashed", "error")
-        return SampleFailed(case.fail, what, free=free, input_tokens=case.input_tokens, output_tokens=case.output_tokens)
+        free = (case.input_tokens, case.output_tokens) == (None, None) and case.fail not in (
+            "refused",
+            "empty",
+            "timeout",
+            "crashed",
+            "error",
+        )
+        return SampleFailed(
+            case.fail, what, free=free, input_tokens=case.input_tokens, output_tokens=case.output_tokens
+        )
     blocks = case.content if case.content is not None else [{"type": "text", "text": _fill(case.answer or "", groups)}]
     if blocks == [{"type": "text", "text": ""}]:
-        return SampleFailed("empty", f"model {name}: the answer of its {compiled.called} is empty; write one, or `fail: empty`")
+        return SampleFailed(
+            "empty", f"model {name}: the answer of its {compiled.called} is empty; write one, or `fail: empty`"
+        )
     return _answered(case, blocks, asked, called)
 
 
@@ -226,9 +254,27 @@ BLOCKS: Final[Mapping[str, Mapping[str, type]]] = {
 }
 """The content blocks of an answer (R13): their members beside `type`, and what each is."""
 
-_OF_SAMPLING: Final = ("system", "text", "system_contains", "text_contains", "model", "stop_reason", "input_tokens", "output_tokens", "delay")
+_OF_SAMPLING: Final = (
+    "system",
+    "text",
+    "system_contains",
+    "text_contains",
+    "model",
+    "stop_reason",
+    "input_tokens",
+    "output_tokens",
+    "delay",
+)
 _OF_ELICITATION: Final = ("message", "message_contains", "values")
-_CONDITIONS: Final = ("fingerprint", "system", "text", "system_contains", "text_contains", "message", "message_contains")
+_CONDITIONS: Final = (
+    "fingerprint",
+    "system",
+    "text",
+    "system_contains",
+    "text_contains",
+    "message",
+    "message_contains",
+)
 _ANSWERS: Final = ("answer", "content", "fail", "action")
 
 
@@ -299,14 +345,20 @@ def parse(text: str, *, file: str) -> Script:
         raise tree.PolicyError(tree.problems(file, faults))
     compiled = [_compile(case, index) for index, case in enumerate(cases)]
     kinds = [kind_of(case) for case in cases]
-    sampling, elicitation = (tuple(one for one, its in zip(compiled, kinds, strict=True) if its == kind) for kind in ("sampling", "elicitation"))
+    sampling, elicitation = (
+        tuple(one for one, its in zip(compiled, kinds, strict=True) if its == kind)
+        for kind in ("sampling", "elicitation")
+    )
     return Script(sampling, elicitation, frozenset(case.fingerprint for case in cases if case.fingerprint is not None))
 
 
 def bad_block(block: Any, *, variables: bool = True) -> str | None:
     """Why a value is no content block of an answer (R13), as a sentence; ``variables``: data may be a ``${VAR}``."""
     if not isinstance(block, dict) or block.get("type") not in BLOCKS:
-        return "this is not a content block; its type is one of text, image, audio, tool_use, as in {type: text, text: ...}"
+        return (
+            "this is not a content block; its type is one of text, image, audio, tool_use, as in {type: text, text:"
+            " ...}"
+        )
     members = BLOCKS[block["type"]]
     for name, form in members.items():
         if not isinstance(block.get(name), form):
@@ -328,7 +380,9 @@ def _is_base64(text: str) -> bool:
 
 def bad_value(value: Any) -> str | None:
     """Why a value is none that a field can have (R34)."""
-    if isinstance(value, (str, bool, int, float)) or (isinstance(value, list) and all(isinstance(item, str) for item in value)):
+    if isinstance(value, (str, bool, int, float)) or (
+        isinstance(value, list) and all(isinstance(item, str) for item in value)
+    ):
         return None
     return "a field is text, a number, true or false, or a list of texts; write one of these"
 
@@ -344,7 +398,8 @@ def _compile(case: Case, index: int) -> Compiled:
 
 
 def _contradictions(cases: list[Case], root: tree.Node) -> Iterator[tree.Fault]:
-    """What the types do not say: one answer, of one kind; no place without a group; nothing behind a case that takes everything."""
+    """What the types do not say: one answer, of one kind; no place without a group; nothing behind a case that takes
+    everything."""
     everything: dict[Kind, int] = {}
     if not cases:
         yield tree.fault_at(root, ("cases",), "there is no case; give at least one")
@@ -353,7 +408,9 @@ def _contradictions(cases: list[Case], root: tree.Node) -> Iterator[tree.Fault]:
         kind = kind_of(case)
         if kind in everything:
             first = _called(cases[everything[kind]], everything[kind])
-            yield tree.fault_at(root, path, f"{_called(case, index)} is never reached: {first} fits everything; put that one last")
+            yield tree.fault_at(
+                root, path, f"{_called(case, index)} is never reached: {first} fits everything; put that one last"
+            )
         elif not _given(case, _CONDITIONS):
             everything[kind] = index
         yield from _answer(case, index, root, path)
@@ -372,10 +429,16 @@ def _answer(case: Case, index: int, root: tree.Node, path: tree.Path) -> Iterato
         yield tree.fault_at(root, path, f"{_called(case, index)} {found}; give one of {', '.join(_ANSWERS)}")
         return
     for name in _given(case, _OF_ELICITATION if case.action is None else _OF_SAMPLING):
-        why = "belongs to an elicitation, and the case has no action" if case.action is None else "belongs to sampling, and the case has an action"
+        why = (
+            "belongs to an elicitation, and the case has no action"
+            if case.action is None
+            else "belongs to sampling, and the case has an action"
+        )
         yield tree.fault_at(root, (*path, name), f"the key {why}; remove one of the two")
     if case.values is not None and case.action in ("decline", "cancel"):
-        yield tree.fault_at(root, (*path, "values"), f"nothing is filled in with action: {case.action}; remove one of the two")
+        yield tree.fault_at(
+            root, (*path, "values"), f"nothing is filled in with action: {case.action}; remove one of the two"
+        )
     if case.content == []:
         yield tree.fault_at(root, (*path, "content"), "the list is empty; give a content block")
     for at, why in _bad_contents(case):
@@ -392,7 +455,9 @@ def _bad_contents(case: Case) -> Iterator[tuple[tree.Path, str]]:
 
 
 def _places(case: Case, root: tree.Node, path: tree.Path) -> Iterator[tree.Fault]:
-    systems, texts = (set() if pattern is None else set(_expression(pattern).groupindex) for pattern in (case.system, case.text))
+    systems, texts = (
+        set() if pattern is None else set(_expression(pattern).groupindex) for pattern in (case.system, case.text)
+    )
     for twice in sorted(systems & texts):
         yield tree.fault_at(root, (*path, "text"), f"group {twice!r} stands in system and in text; rename one")
     for place in PLACE.finditer(case.answer or ""):
@@ -420,10 +485,12 @@ SIZE: Final = 16
 
 
 def fingerprint(params: Mapping[str, Any]) -> str:
-    """16 hex digits of the SHA-256 over canonical JSON (sorted keys, no blanks, ASCII); empty for what has no JSON, which is like nothing else."""
+    """16 hex digits of the SHA-256 over canonical JSON (sorted keys, no blanks, ASCII); empty for what has no JSON,
+    which is like nothing else."""
     try:
         text = json.dumps(_read(params), sort_keys=True, separators=(",", ":"))
-    except (TypeError, ValueError, RecursionError):  # values of no request that was parsed: numbers of thousands of digits, depth without end
+    # values of no request that was parsed: numbers of thousands of digits, depth without end
+    except (TypeError, ValueError, RecursionError):
         return ""
     return hashlib.sha256(text.encode()).hexdigest()[:SIZE]
 

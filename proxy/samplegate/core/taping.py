@@ -1,7 +1,8 @@
-"""From a request and what was really answered to a case of a script, as YAML, so that the next run needs nobody. Not the file: ``records/tape.py``.
+"""From a request and what was really answered to a case of a script, as YAML, so that the next run needs nobody. Not
+the file: ``records/tape.py``.
 
-A case holds what was answered, of what was asked only the fingerprint and, as a comment, the first characters. A form in which a person filled in
-a field that looks like a secret has no case: no machine fills that in again (R39).
+A case holds what was answered, of what was asked only the fingerprint and, as a comment, the first characters. A form
+in which a person filled in a field that looks like a secret has no case: no machine fills that in again (R39).
 """
 
 from __future__ import annotations
@@ -35,7 +36,9 @@ class Taped(msgspec.Struct, frozen=True):
     text: str
 
 
-def answered(params: Mapping[str, Any], result: Any, *, input_tokens: int | None = None, output_tokens: int | None = None) -> Taped | None:
+def answered(
+    params: Mapping[str, Any], result: Any, *, input_tokens: int | None = None, output_tokens: int | None = None
+) -> Taped | None:
     """The case for a result as it was released (decoded); None where a script can say no such thing."""
     if not isinstance(result, Mapping):
         return None
@@ -46,7 +49,9 @@ def answered(params: Mapping[str, Any], result: Any, *, input_tokens: int | None
     return _taped(params, {**said, "input_tokens": input_tokens, "output_tokens": output_tokens})
 
 
-def failed(params: Mapping[str, Any], failure: str, *, input_tokens: int | None = None, output_tokens: int | None = None) -> Taped | None:
+def failed(
+    params: Mapping[str, Any], failure: str, *, input_tokens: int | None = None, output_tokens: int | None = None
+) -> Taped | None:
     """The case for a model that failed; None where the failure is none of a model's."""
     if failure not in get_args(Failure):
         return None
@@ -77,7 +82,10 @@ def _block(block: Any) -> Any:
 def _taped(params: Mapping[str, Any], case: Mapping[str, Any]) -> Taped | None:
     """The case as text, once it is sure that it reads as what it is."""
     key = fingerprint(params)
-    lines = [f"- fingerprint: {_yaml(key)}", *(f"  {name}: {_yaml(value)}" for name, value in case.items() if value is not None)]
+    lines = [
+        f"- fingerprint: {_yaml(key)}",
+        *(f"  {name}: {_yaml(value)}" for name, value in case.items() if value is not None),
+    ]
     text = f"# {_excerpt(params)}\n" + "\n".join(lines) + "\n"
     try:
         parse(HEADER + text, file="")

@@ -1,4 +1,5 @@
-"""How a server's side of one conversation is opened and ended: a child process, or streams over HTTP. It reads no frame."""
+"""How a server's side of one conversation is opened and ended: a child process, or streams over HTTP. It reads no
+frame."""
 
 from __future__ import annotations
 
@@ -40,11 +41,14 @@ class Opens(Protocol):
 
 
 class Process:
-    """A stdio server: a process for each conversation. ``environment`` is asked at each start, for a reload may withhold more of it."""
+    """A stdio server: a process for each conversation. ``environment`` is asked at each start, for a reload may
+    withhold more of it."""
 
     streams = False
 
-    def __init__(self, server: ServerSettings, environment: Callable[[], Mapping[str, str]], max_frame: int, log: Log) -> None:
+    def __init__(
+        self, server: ServerSettings, environment: Callable[[], Mapping[str, str]], max_frame: int, log: Log
+    ) -> None:
         self._server = server
         self._environment = environment
         self._log = log
@@ -56,7 +60,9 @@ class Process:
         """Start it; it and all it has started are ended behind."""
         server = self._server
         environment = {**self._environment(), **server.env}
-        child = await start_child(server.argv, relay.server, env=environment, cwd=server.cwd, max_line=self._max_frame, said=self._said)
+        child = await start_child(
+            server.argv, relay.server, env=environment, cwd=server.cwd, max_line=self._max_frame, said=self._said
+        )
         relay.connect_server(piped(child.link))
         try:
             yield child.exited
@@ -65,7 +71,9 @@ class Process:
 
     def _said(self, line: str, left_out: int) -> None:
         """Log a line of the server's stderr, which is free text and never a frame."""
-        self._log.info("server.logged", server=self._server.name, line=line, **({"left_out": left_out} if left_out else {}))
+        self._log.info(
+            "server.logged", server=self._server.name, line=line, **({"left_out": left_out} if left_out else {})
+        )
 
 
 class Remote:
@@ -89,8 +97,12 @@ class Remote:
         try:
             headers = headers_of(server)
         except ValueError as problem:
-            raise CannotStart(f"server {server.name}", "", str(problem), "write the file, or name another one under headers_from") from None
-        link = Link(server.url, relay.streams, http=self._http, headers=headers, max_frame=self._max_frame, note=relay.note)
+            raise CannotStart(
+                f"server {server.name}", "", str(problem), "write the file, or name another one under headers_from"
+            ) from None
+        link = Link(
+            server.url, relay.streams, http=self._http, headers=headers, max_frame=self._max_frame, note=relay.note
+        )
         relay.connect_server(ManyStreams(link))
         try:
             yield relay.server_gone.wait

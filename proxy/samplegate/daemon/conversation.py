@@ -1,6 +1,8 @@
-"""One conversation of the daemon: many lanes of one client, or of one caller's requests, and one server behind. It reads no frame.
+"""One conversation of the daemon: many lanes of one client, or of one caller's requests, and one server behind. It
+reads no frame.
 
-It lives until its client or its server ends it, or the daemon does; whoever still waits for the server then has an error first.
+It lives until its client or its server ends it, or the daemon does; whoever still waits for the server then has an
+error first.
 """
 
 from __future__ import annotations
@@ -20,13 +22,16 @@ from samplegate.links.stdio import CannotStart
 from samplegate.relay import Relay
 from samplegate.wiring import Wires
 
-TAIL: Final = 0.3  # seconds for the last lines of a process that has ended; one that it left behind may hold its output open
+# seconds for the last lines of a process that has ended; one that it left behind may hold its output open
+TAIL: Final = 0.3
 
 
 class Conversation:
     """What the HTTP front calls: see ``links.front.http.Conversation``."""
 
-    def __init__(self, wires: Wires, behind: Opens, timeouts: Callable[[Relay], Coroutine[Any, Any, None]] | None = None) -> None:
+    def __init__(
+        self, wires: Wires, behind: Opens, timeouts: Callable[[Relay], Coroutine[Any, Any, None]] | None = None
+    ) -> None:
         self.wires = wires
         self.failed: CannotStart | None = None
         """Why it could not be started."""
@@ -109,7 +114,8 @@ class Conversation:
             self._calls.append(call)
 
     async def aclose(self, why: str | None = None) -> None:
-        """End it, and wait until the server's side is closed. ``why``: the error's text for those who still wait for an answer."""
+        """End it, and wait until the server's side is closed. ``why``: the error's text for those who still wait for an
+        answer."""
         if why is not None:
             self._relay.session.state.ended_because = why
         self._died = self._died or self._relay.server_gone.is_set()
@@ -125,7 +131,9 @@ class Conversation:
             await self._relay.run(lambda: self._converse(task_status))
         except Exception:
             self._relay.note(Note("conversation.failed", {"server": self.wires.server, "exc_info": True}))
-            self.failed = self.failed or CannotStart(f"server {self.wires.server}", "", "met a fault of the gate", "see the log")
+            self.failed = self.failed or CannotStart(
+                f"server {self.wires.server}", "", "met a fault of the gate", "see the log"
+            )
             self._end()
         finally:
             self.wires.leave()
@@ -178,4 +186,6 @@ class Conversation:
 
     def _lost(self, lane: int, last: bool) -> None:
         """What came for a lane that is gone."""
-        self._relay.note(Note("answer.undelivered" if last else "frame.undelivered", {"server": self.wires.server}, warn=False))
+        self._relay.note(
+            Note("answer.undelivered" if last else "frame.undelivered", {"server": self.wires.server}, warn=False)
+        )

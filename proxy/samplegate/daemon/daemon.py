@@ -40,7 +40,8 @@ from samplegate.records.log import Log
 from samplegate.records.metrics import Metrics, metrics_file
 from samplegate.settings.serve_definition import ServeSettings
 
-LINGER: Final = 3.0  # seconds that sessions and connections outlive the last answer of a drain: clients list tools right after it
+# seconds that sessions and connections outlive the last answer of a drain: clients list tools right after it
+LINGER: Final = 3.0
 
 
 class Daemon:
@@ -74,7 +75,14 @@ class Daemon:
         self._asked = anyio.Event()
         settings = self._settings
         metrics = Metrics(read=settings.metrics_file is not None or settings.admin_listen is not None)
-        self.house = House(self._wanted.rules, state=settings.state, decisions=self._decisions, log=self._log, key=self._key, metrics=metrics)
+        self.house = House(
+            self._wanted.rules,
+            state=settings.state,
+            decisions=self._decisions,
+            log=self._log,
+            key=self._key,
+            metrics=metrics,
+        )
         self._log.count_dropped(self.house.metrics)
         tell_policy(self.house)
         self.house.metrics.set("samplegate_reload_last_success", 1)
@@ -119,10 +127,13 @@ class Daemon:
         )
 
     async def _listen(self, group: anyio.abc.TaskGroup) -> None:
-        """Serve on every listener that there is; operators see the start, and clients wait for the models that are to be warm."""
+        """Serve on every listener that there is; operators see the start, and clients wait for the models that are to
+        be warm."""
         if "admin" in self._listeners:
             app = self.operators.app(self.reload)
-            self._listeners.open("admin", app, operators.BOUNDS, group, refused=self.counting.crowded, keep_alive=operators.KEEP_ALIVE)
+            self._listeners.open(
+                "admin", app, operators.BOUNDS, group, refused=self.counting.crowded, keep_alive=operators.KEEP_ALIVE
+            )
         await self._warm()
         self._listeners.open("public", self._front, self.sessions.bounds, group, refused=self.counting.crowded)
         self.reviewers.listen(group, refused=self.counting.crowded)
@@ -132,7 +143,9 @@ class Daemon:
         with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
             group.start_soon(self._signalled, signals)
             await self._listen(group)
-            group.start_soon(lag.measure, lambda late: self.house.metrics.observe("samplegate_event_loop_lag_seconds", late))
+            group.start_soon(
+                lag.measure, lambda late: self.house.metrics.observe("samplegate_event_loop_lag_seconds", late)
+            )
             group.start_soon(self._notify.feed)
             metrics = metrics_file(self.house.metrics, self._settings.metrics_file, "serve")
             if metrics is not None and self._settings.metrics_interval:
@@ -165,7 +178,8 @@ class Daemon:
         scope.cancel()
 
     async def _drain(self) -> None:
-        """Not ready but open for ``drain_delay``; then accept reads only, let calls under way be answered, and end what is left."""
+        """Not ready but open for ``drain_delay``; then accept reads only, let calls under way be answered, and end what
+        is left."""
         began, delay, seconds = time.monotonic(), float(self._settings.drain_delay), float(self._settings.drain_timeout)
         self.operators.unready = "draining: it is ending"
         self.house.metrics.set("samplegate_draining", 1)
@@ -189,7 +203,8 @@ class Daemon:
         announce(self._log, "daemon.ended", "; ".join(filter(None, [self.house.tally.summary(), end])))
 
     async def _answered(self, seconds: float, since: float) -> bool:
-        """Wait for the answers to calls in flight, for each server at most its ``end_of_input_timeout``; False if some were cut off."""
+        """Wait for the answers to calls in flight, for each server at most its ``end_of_input_timeout``; False if some
+        were cut off."""
         cut_off: list[str] = []
         done = False
 

@@ -12,7 +12,9 @@ EVERY: Final = 0.5  # seconds: 120 values a minute, which cost nothing
 
 
 async def measure(
-    observe: Callable[[float], object], sleep: Callable[[float], Awaitable[object]] = anyio.sleep, clock: Callable[[], float] = time.monotonic
+    observe: Callable[[float], object],
+    sleep: Callable[[float], Awaitable[object]] = anyio.sleep,
+    clock: Callable[[], float] = time.monotonic,
 ) -> None:
     """Tell ``observe`` the seconds by which each wake-up was late, until cancelled."""
     while True:

@@ -21,7 +21,8 @@ from samplegate.links.stdio import CannotStart
 from samplegate.settings.values import Address
 
 BACKLOG: Final = 2048  # connections that wait to be taken: a burst of clients after a restart
-KEEP_ALIVE: Final = 75  # seconds that an idle connection stays: longer than common balancers keep theirs, or they would meet a closed one
+# seconds that an idle connection stays: longer than common balancers keep theirs, or they would meet a closed one
+KEEP_ALIVE: Final = 75
 _SILENT: Final = logging.CRITICAL + 1
 
 
@@ -43,7 +44,9 @@ def bind(setting: str, at: Address) -> socket.socket:
             raise
     except OSError as problem:
         why = (problem.strerror or str(problem)).lower()
-        raise CannotStart(setting, str(at), f"cannot be listened on: {why}", "give another address, or port 0 for any free one") from None
+        raise CannotStart(
+            setting, str(at), f"cannot be listened on: {why}", "give another address, or port 0 for any free one"
+        ) from None
     return ours
 
 
@@ -65,7 +68,8 @@ class Listener(uvicorn.Server):
 def listener(connections: Connections, *, keep_alive: int = KEEP_ALIVE) -> Listener:
     """A server for these connections. ``keep_alive``: seconds that one waits for another request."""
     for name in ("uvicorn.error", "uvicorn.access", "uvicorn.asgi"):
-        logging.getLogger(name).setLevel(_SILENT)  # clients would write lines of another form into our log, as many as they like
+        # clients would write lines of another form into our log, as many as they like
+        logging.getLogger(name).setLevel(_SILENT)
     config = uvicorn.Config(
         connections.app,
         http=connections.protocol,  # type: ignore[arg-type]  # called as a class is
@@ -110,7 +114,8 @@ class Listeners:
     ) -> None:
         """Serve ``app`` on a listener from now on.
 
-        ``refused`` is called for each connection over ``bounds.connections``; ``keep_alive``: seconds that one waits for another request.
+        ``refused`` is called for each connection over ``bounds.connections``; ``keep_alive``: seconds that one waits
+        for another request.
         """
         connections = Connections(app, bounds, refused=refused)
         server = listener(connections, keep_alive=keep_alive)

@@ -1,7 +1,8 @@
-"""What systemd is told: ready, reloading, stopping, each with a line of status, and that the event loop still turns. Not systemd's library.
+"""What systemd is told: ready, reloading, stopping, each with a line of status, and that the event loop still turns.
+Not systemd's library.
 
-The protocol of ``sd_notify(3)``: datagrams of ``NAME=value`` lines to the socket that NOTIFY_SOCKET names. Nothing here raises: a daemon whose
-supervisor does not listen works on.
+The protocol of ``sd_notify(3)``: datagrams of ``NAME=value`` lines to the socket that NOTIFY_SOCKET names. Nothing here
+raises: a daemon whose supervisor does not listen works on.
 """
 
 from __future__ import annotations
@@ -16,14 +17,17 @@ from typing import Final
 import anyio
 
 LONGEST: Final = 200  # characters of a status line
-PATIENCE: Final = 0.5  # seconds that a change of state waits for a socket whose queue is full; a sign of life does not wait
+# seconds that a change of state waits for a socket whose queue is full; a sign of life does not wait
+PATIENCE: Final = 0.5
 NOTIFY_SOCKET, WATCHDOG_USEC, WATCHDOG_PID = "NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID"
 
 
 class Notify:
     """The way to the supervisor; without an address it says nothing. Every call tells whether the word got out."""
 
-    def __init__(self, address: str | None = None, watchdog: float | None = None, clock: Callable[[], int] = time.monotonic_ns) -> None:
+    def __init__(
+        self, address: str | None = None, watchdog: float | None = None, clock: Callable[[], int] = time.monotonic_ns
+    ) -> None:
         self._address = _native(address)
         self._watchdog = watchdog
         self._clock = clock
@@ -58,7 +62,8 @@ class Notify:
         return self._say(["STOPPING=1", *extended, *_status(status)])
 
     async def feed(self, sleep: Callable[[float], Awaitable[object]] = anyio.sleep) -> None:
-        """Give signs of life, twice in the time in which one is expected, until cancelled. It runs in the event loop, so a stuck one gives none."""
+        """Give signs of life, twice in the time in which one is expected, until cancelled. It runs in the event loop,
+        so a stuck one gives none."""
         while self.watchdog is not None:
             self._say(["WATCHDOG=1"], patience=0.0)
             await sleep(self.watchdog / 2)

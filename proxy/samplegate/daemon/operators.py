@@ -1,4 +1,5 @@
-"""What operators see of the daemon: its metrics, whether it is ready, what it is, the lines at its start. It changes nothing but by a reload."""
+"""What operators see of the daemon: its metrics, whether it is ready, what it is, the lines at its start. It changes
+nothing but by a reload."""
 
 from __future__ import annotations
 
@@ -26,7 +27,15 @@ class Operators:
     """Their view of one daemon. ``started``: unix seconds."""
 
     def __init__(
-        self, house: House, settings: ServeSettings, *, public: Public, guard: Guard, counting: Counting, listeners: Listeners, started: float
+        self,
+        house: House,
+        settings: ServeSettings,
+        *,
+        public: Public,
+        guard: Guard,
+        counting: Counting,
+        listeners: Listeners,
+        started: float,
     ) -> None:
         self.unready: str | None = "listen: not yet"
         """Why the daemon itself takes no calls, None while it does."""
@@ -60,7 +69,9 @@ class Operators:
             urls.append(("operators", "admin", f"http://{self._listeners.at('admin')}"))
         if "reviews" in self._listeners:
             urls.append(("reviewers", "reviews", f"http://{self._listeners.at('reviews')}/reviews"))
-        said = [("listener.opened", f"{word} on {url}", {"listener": listener, "url": url}) for listener, word, url in urls]
+        said = [
+            ("listener.opened", f"{word} on {url}", {"listener": listener, "url": url}) for listener, word, url in urls
+        ]
         if not self._settings.callers.required:
             open_to_all = "no callers are configured: any program that reaches this machine's own addresses may call"
             said.insert(len(paths), ("callers.absent", open_to_all, {}))
@@ -84,7 +95,12 @@ class Operators:
         return [f"server {name}: {problem}" for name, problem in failing.items() if problem is not None]
 
     def _about(self) -> Mapping[str, object]:
-        return {"version": __version__, "policy": self._house.rules.hash, "started": self._started, "servers": sorted(self._public.servers)}
+        return {
+            "version": __version__,
+            "policy": self._house.rules.hash,
+            "started": self._started,
+            "servers": sorted(self._public.servers),
+        }
 
 
 def admin_token(file: Path | None) -> bytes | None:
@@ -94,7 +110,11 @@ def admin_token(file: Path | None) -> bytes | None:
     try:
         found = file.read_bytes().strip()
     except OSError as problem:
-        raise Unavailable(f"admin_token_file: {file} cannot be read: {(problem.strerror or str(problem)).lower()}") from None
+        raise Unavailable(
+            f"admin_token_file: {file} cannot be read: {(problem.strerror or str(problem)).lower()}"
+        ) from None
     if not found:
-        raise Unavailable(f"admin_token_file: {file} is empty; write a token into it, such as `samplegate token admin` prints")
+        raise Unavailable(
+            f"admin_token_file: {file} is empty; write a token into it, such as `samplegate token admin` prints"
+        )
     return found

@@ -1,4 +1,5 @@
-"""Whose a token is, of the people that the settings name: by its hash, at one cost whether there is such a token or not. No token is kept."""
+"""Whose a token is, of the people that the settings name: by its hash, at one cost whether there is such a token or
+not. No token is kept."""
 
 from __future__ import annotations
 
@@ -24,7 +25,9 @@ class People:
         """Others, at a reload: a session or a stream of whoever is gone ends with it."""
         from samplegate.web.context import Person
 
-        self._people = {bytes.fromhex(token.sha256): Person(token.name, token.role, token.reviewers) for token in settings.tokens}
+        self._people = {
+            bytes.fromhex(token.sha256): Person(token.name, token.role, token.reviewers) for token in settings.tokens
+        }
 
     def person(self, token: str) -> Person | None:
         """Whose token it is."""
@@ -39,6 +42,16 @@ def misfits(settings: PeopleSettings, reviewers: Collection[str]) -> list[str]:
     """What does not go together between the people and the policy's ``reviewers``, for warnings."""
     named = {name for token in settings.tokens for name in token.reviewers or ()}
     may = [token for token in settings.tokens if token.role != "viewer"]
-    found = [f"people: {name} is no reviewer of the policy, so nobody answers in that name" for name in sorted(named - set(reviewers))]
-    alone = [name for name in sorted(reviewers) if not any(token.reviewers is None or name in token.reviewers for token in may)]
-    return found + [f"people: nobody may decide for the reviewer {name}, but by webhook, command or `samplegate reviews`" for name in alone]
+    found = [
+        f"people: {name} is no reviewer of the policy, so nobody answers in that name"
+        for name in sorted(named - set(reviewers))
+    ]
+    alone = [
+        name
+        for name in sorted(reviewers)
+        if not any(token.reviewers is None or name in token.reviewers for token in may)
+    ]
+    return found + [
+        f"people: nobody may decide for the reviewer {name}, but by webhook, command or `samplegate reviews`"
+        for name in alone
+    ]

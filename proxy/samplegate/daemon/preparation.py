@@ -38,8 +38,8 @@ _remedy: Final = "such as `openssl rand -hex 32` prints"
 
 
 def seal_key(file: Path | None) -> bytes | None:
-    """32 bytes made of what the file holds, by HMAC-SHA-256 under a name of ours, so that the same file may serve others; a line end behind it is
-    not a part of it. None without a file. Raises Unavailable.
+    """32 bytes made of what the file holds, by HMAC-SHA-256 under a name of ours, so that the same file may serve
+    others; a line end behind it is not a part of it. None without a file. Raises Unavailable.
     """
     if file is None:
         return None
@@ -47,14 +47,19 @@ def seal_key(file: Path | None) -> bytes | None:
         with file.open("rb") as opened:
             found = opened.read(MOST + 1)
     except OSError as problem:
-        raise Unavailable(f"seal_key_file: {file} cannot be read: {(problem.strerror or str(problem)).lower()}") from None
+        raise Unavailable(
+            f"seal_key_file: {file} cannot be read: {(problem.strerror or str(problem)).lower()}"
+        ) from None
     if len(found) > MOST:
         raise Unavailable(f"seal_key_file: {file} is larger than {MOST} bytes; write a key into it, {_remedy}")
     line = found.removesuffix(b"\n").removesuffix(b"\r")
-    if found.endswith(b"\n") and (len(line) >= LEAST or len(found) < LEAST):  # else it is a key of random bytes that happens to end so
+    # else it is a key of random bytes that happens to end so
+    if found.endswith(b"\n") and (len(line) >= LEAST or len(found) < LEAST):
         found = line
     if len(found) < LEAST:
-        raise Unavailable(f"seal_key_file: {file} holds {len(found)} bytes, and a key has {LEAST} or more; write one, {_remedy}")
+        raise Unavailable(
+            f"seal_key_file: {file} holds {len(found)} bytes, and a key has {LEAST} or more; write one, {_remedy}"
+        )
     return hmac.digest(_PURPOSE, found, hashlib.sha256)
 
 
@@ -62,18 +67,22 @@ _COMMON: Final = frozenset(
     "HOME LANG LANGUAGE LC_ALL LC_CTYPE LOGNAME PATH PWD SHELL TEMP TERM TMP TMPDIR TZ USER "
     "APPDATA HOMEDRIVE HOMEPATH LOCALAPPDATA PROCESSOR_ARCHITECTURE SYSTEMDRIVE SYSTEMROOT USERNAME USERPROFILE".split()
 )
-"""Variables that hold no secret and that processes need, whoever else is given them too, as in `PATH: /opt/bin:${PATH}`."""
+"""Variables that hold no secret and that processes need, whoever else is given them too, as in `PATH:
+/opt/bin:${PATH}`."""
 
 
 class Wanted(msgspec.Struct, frozen=True, eq=False):
-    """What the files and the command line say: the settings, the policy with what was built of it, and what may be wrong with them."""
+    """What the files and the command line say: the settings, the policy with what was built of it, and what may be
+    wrong with them."""
 
     settings: ServeSettings
     rules: Rules
     environment: Mapping[str, str]
-    """Of the servers' processes: ours, without the keys of models and without what is put into a server's own settings (``${VAR}``)."""
+    """Of the servers' processes: ours, without the keys of models and without what is put into a server's own settings
+    (``${VAR}``)."""
     reviewers_see: Mapping[str, str]
-    """The whole of it with the env file, where webhooks find their secrets; nothing where the policy names no reviewer. Secret."""
+    """The whole of it with the env file, where webhooks find their secrets; nothing where the policy names no reviewer.
+    Secret."""
     models_see: Mapping[str, str]
     """The environment as the models have it, with the env file; nothing where no model has a use for it. Secret."""
     warnings: tuple[str, ...]
@@ -100,7 +109,11 @@ def read_all(args: argparse.Namespace) -> Wanted:
     check_state(rules, settings)
     models = rules.policy.policy.models
     seen = _seen_by_servers(loaded, rules)
-    problems = [problem for name, server in settings.servers.items() if (problem := _unresolved(server, seen, loaded.places.get(name)))]
+    problems = [
+        problem
+        for name, server in settings.servers.items()
+        if (problem := _unresolved(server, seen, loaded.places.get(name)))
+    ]
     if problems:
         raise SettingsError(problems)
     return Wanted(
@@ -130,6 +143,10 @@ def _warnings(rules: Rules, settings: ServeSettings) -> list[str]:
     """What can be told at the start and keeps nothing from running."""
     found = [*map(str, rules.policy.warnings), *rules.models.problems()]
     found += [
-        f"no rule can match a server named {name!r}; rename it, or write a rule for it" for name in settings.servers if unnamed(rules.book, name)
+        f"no rule can match a server named {name!r}; rename it, or write a rule for it"
+        for name in settings.servers
+        if unnamed(rules.book, name)
     ]
-    return found + (misfits(settings.people, rules.policy.policy.reviewers) if settings.people != PeopleSettings() else [])
+    return found + (
+        misfits(settings.people, rules.policy.policy.reviewers) if settings.people != PeopleSettings() else []
+    )

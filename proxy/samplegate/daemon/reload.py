@@ -1,7 +1,8 @@
 """A reload: reads the files again, builds everything that can fail, and only then puts it in force; one at a time. It
 reads no frame.
 
-A file that is wrong leaves all as it was. Listeners, folders and bounds are the process's: a change of those is told, and needs a restart.
+A file that is wrong leaves all as it was. Listeners, folders and bounds are the process's: a change of those is told,
+and needs a restart.
 """
 
 from __future__ import annotations
@@ -31,7 +32,8 @@ T = TypeVar("T")
 class Joined(Generic[T]):
     """Whoever asks while one is under way gets the next, together with all others who wait for it.
 
-    Not the one under way: that may have read the files before the change that is asked for. An asker who is cancelled ends nothing.
+    Not the one under way: that may have read the files before the change that is asked for. An asker who is cancelled
+    ends nothing.
     """
 
     def __init__(self, act: Callable[[], Awaitable[T]]) -> None:
@@ -43,7 +45,8 @@ class Joined(Generic[T]):
         """What the act returns or raises. CancelledError after ``aclose``."""
         if self._next is None:
             self._next = asyncio.create_task(self._turn(self._running))
-            self._next.add_done_callback(lambda done: done.cancelled() or done.exception())  # so that asyncio does not complain of it
+            # so that asyncio does not complain of it
+            self._next.add_done_callback(lambda done: done.cancelled() or done.exception())
         return await asyncio.shield(self._next)
 
     async def aclose(self) -> None:
@@ -61,7 +64,9 @@ class Joined(Generic[T]):
         return await self._act()
 
 
-LIVE: Final = frozenset({"policy", "servers", "servers_file", "callers", "env_file", "people", "allowed_hosts", "allowed_origins"})
+LIVE: Final = frozenset(
+    {"policy", "servers", "servers_file", "callers", "env_file", "people", "allowed_hosts", "allowed_origins"}
+)
 """The settings that a reload puts in force."""
 _OTHER: Final = LIVE - {"policy", "servers", "servers_file"}
 
@@ -75,7 +80,8 @@ class Changes(msgspec.Struct, frozen=True):
 
 
 class Change(msgspec.Struct, frozen=True):
-    """What is built and not in force yet. ``put`` puts it there at once and cannot fail; ``end`` ends what is gone then, which may take seconds."""
+    """What is built and not in force yet. ``put`` puts it there at once and cannot fail; ``end`` ends what is gone
+    then, which may take seconds."""
 
     changes: Changes
     put: Callable[[], None]
@@ -83,9 +89,17 @@ class Change(msgspec.Struct, frozen=True):
 
 
 class Reloads:
-    """``prepare`` builds other servers and callers and touches nothing; ``bound`` is what the clients' listener is really bound to."""
+    """``prepare`` builds other servers and callers and touches nothing; ``bound`` is what the clients' listener is
+    really bound to."""
 
-    def __init__(self, args: argparse.Namespace, wanted: Wanted, house: House, prepare: Callable[[Wanted], Change], bound: Address) -> None:
+    def __init__(
+        self,
+        args: argparse.Namespace,
+        wanted: Wanted,
+        house: House,
+        prepare: Callable[[Wanted], Change],
+        bound: Address,
+    ) -> None:
         self.wanted = wanted
         self._bound = bound
         self._args = args
@@ -103,7 +117,11 @@ class Reloads:
         metrics.count("samplegate_reloads_total", result=report.result)
         metrics.set("samplegate_reload_last_success", 0 if report.problems else 1)
         fields = {name: value for name in report.__struct_fields__ if (value := getattr(report, name))}
-        log.error("reload.refused", **fields) if report.problems else log.info("reload.taken", result=report.result, **fields)
+        (
+            log.error("reload.refused", **fields)
+            if report.problems
+            else log.info("reload.taken", result=report.result, **fields)
+        )
         return report
 
     async def _tried(self) -> ReloadReport:
@@ -130,7 +148,8 @@ class Reloads:
         rotated = bool(wanted.models_see and before.models_see) and wanted.models_see != before.models_see
         anew = rotated or wanted.rules.policy != before.rules.policy or _plays(wanted.rules)
         kept = anew and wanted.rules.models.adopt(self._house.rules.models)
-        if anew and not kept:  # models with another environment have a worker of their own, which is up before the old one ends
+        # models with another environment have a worker of their own, which is up before the old one ends
+        if anew and not kept:
             await self._warm(wanted.rules)
         old = self._house.replace(wanted.rules) if anew else None
         change.put()  # rules, servers and callers: all in one turn of the loop
@@ -181,12 +200,13 @@ def _plays(rules: Rules) -> bool:
 
 
 def open_to_all(bound: Address, settings: ServeSettings) -> str | None:
-    """Why these settings must not hold for a listener that is bound there, None if they may: strangers could call without a token."""
+    """Why these settings must not hold for a listener that is bound there, None if they may: strangers could call
+    without a token."""
     if bound.is_loopback or settings.callers.required:
         return None
     return (
-        f"listen: {bound} is what is listened on until a restart, and can be reached from other machines, where nobody would need a token; "
-        "keep `callers:`, or restart with listen: on 127.0.0.1"
+        f"listen: {bound} is what is listened on until a restart, and can be reached from other machines, where nobody"
+        " would need a token; keep `callers:`, or restart with listen: on 127.0.0.1"
     )
 
 

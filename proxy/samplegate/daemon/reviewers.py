@@ -1,4 +1,5 @@
-"""Reviews in the daemon: the office beside all conversations, and the listener at which people see and decide them. It reads no frame."""
+"""Reviews in the daemon: the office beside all conversations, and the listener at which people see and decide them. It
+reads no frame."""
 
 from __future__ import annotations
 
@@ -39,7 +40,9 @@ class Reviewers:
         self._app: ReviewsApp | None = None
         self._url = settings.reviews_url or (f"http://{listeners.at(NAME)}" if NAME in listeners else None)
         assert settings.policy is not None
-        self.office = Office(house, settings, folder=settings.policy.parent, environment=wanted.reviewers_see, url=self._url)
+        self.office = Office(
+            house, settings, folder=settings.policy.parent, environment=wanted.reviewers_see, url=self._url
+        )
 
     def listen(self, group: anyio.abc.TaskGroup, *, refused: Callable[[], object]) -> None:
         """Begin."""

@@ -1,7 +1,7 @@
 """The servers of the daemon by path: their conversations, the number of their processes, and restarts.
 
-A path finds a server of the settings, or nothing: nothing of a request ever chooses what is started. A process that died is started again by the
-next request, after a pause that grows with each early death. No frame is read here.
+A path finds a server of the settings, or nothing: nothing of a request ever chooses what is started. A process that
+died is started again by the next request, after a pause that grows with each early death. No frame is read here.
 """
 
 from __future__ import annotations
@@ -69,7 +69,8 @@ class Backoff(msgspec.Struct, frozen=True):
 
 
 class Places:
-    """``most`` of them, taken and given back. One of several callers gets three quarters at most, so that none can keep the others out."""
+    """``most`` of them, taken and given back. One of several callers gets three quarters at most, so that none can keep
+    the others out."""
 
     def __init__(self, most: int) -> None:
         self.most = most
@@ -106,7 +107,8 @@ class Key(NamedTuple):
 
 
 class Server:
-    """One server, until the settings change it. ``idle`` seconds without an open lane end what a caller's modern requests share."""
+    """One server, until the settings change it. ``idle`` seconds without an open lane end what a caller's modern
+    requests share."""
 
     def __init__(
         self,
@@ -131,12 +133,16 @@ class Server:
         self._shared: dict[Key, Conversation] = {}
         self._locks: dict[Key, anyio.Lock] = {}
         self._unaware: set[Conversation] = set()
-        """Those that modern callers share and that began before anything showed that the server prefers the legacy eras."""
+        """Those that modern callers share and that began before anything showed that the server prefers the legacy
+        eras."""
         self._witnessed = Witnessed(
             settings.name,
             key_of(settings.name, settings.argv, settings.url),
             state=house.state,
-            setting=f"servers: {{{settings.name}: {{protocol: legacy}}}} (or --protocol legacy for a server of the command line)",
+            setting=(
+                f"servers: {{{settings.name}: {{protocol: legacy}}}} (or --protocol legacy for a server of the command"
+                " line)"
+            ),
             log=house.log,
         )
         self._all: set[Conversation] = set()
@@ -147,7 +153,8 @@ class Server:
         self.problem: str | None = None
         """Why the last start failed, None where it did not."""
         self._failing: str | None = None
-        """Why the server is of no use though it can be started: it died early, or it answered nothing. None once it answers."""
+        """Why the server is of no use though it can be started: it died early, or it answered nothing. None once it
+        answers."""
         self._silent = False
 
     @property
@@ -185,18 +192,25 @@ class Server:
         return OfCaller(found, caller) if key.caller == EVERYBODY else found
 
     def _prefers_legacy(self, key: Key, caller: str, frame: Frame) -> bool:
-        """Whether a frame goes to a conversation that prefers the legacy eras: never for a client that declared a modern extension.
+        """Whether a frame goes to a conversation that prefers the legacy eras: never for a client that declared a
+        modern extension.
 
-        That applies from a client's next connection. In the modern era that is its ``server/discover``, or the end of what was begun before.
+        That applies from a client's next connection. In the modern era that is its ``server/discover``, or the end of
+        what was begun before.
         """
-        if self.settings.protocol != "auto" or not self._witnessed.evidence.prefers_legacy or _has_modern_extension(frame):
+        if (
+            self.settings.protocol != "auto"
+            or not self._witnessed.evidence.prefers_legacy
+            or _has_modern_extension(frame)
+        ):
             return False
         begun = self._shared.get(key)
         goes_on = begun in self._unaware and not begun.over and frame.method != DISCOVER if begun is not None else False
         return not goes_on or Key(caller, True) in self._shared
 
     def _is_shared_by_all(self) -> bool:
-        """A process may be, once it is known to be modern: what a legacy one asks names no caller. Over HTTP each has streams at no cost."""
+        """A process may be, once it is known to be modern: what a legacy one asks names no caller. Over HTTP each has
+        streams at no cost."""
         if self.settings.share != "all" or self._behind.streams:
             return False
         if self.settings.protocol != "auto":
@@ -213,7 +227,9 @@ class Server:
             async with lock:
                 found = self._shared.get(key)
                 if found is None or found.over:
-                    found = self._shared[key] = await self._start(caller, modern=True, prefers_legacy=key.prefers_legacy)
+                    found = self._shared[key] = await self._start(
+                        caller, modern=True, prefers_legacy=key.prefers_legacy
+                    )
                     found.on_end(partial(self._forget, key, found))
                     self._group.start_soon(self._end_idle, found)
         finally:
@@ -228,7 +244,11 @@ class Server:
     async def _start(self, caller: str, *, modern: bool, prefers_legacy: bool = False) -> Conversation:
         self._check()
         if not self._behind.streams and not self._places.take(caller):
-            raise Refused(503, f"server {self.name}: as many processes run as may, or as may for one caller; come back later", BUSY)
+            raise Refused(
+                503,
+                f"server {self.name}: as many processes run as may, or as may for one caller; come back later",
+                BUSY,
+            )
         started = self._clock()
         conversation = self._made(caller, modern, prefers_legacy)
         self._all.add(conversation)
@@ -259,7 +279,10 @@ class Server:
         left = self._died + self._backoff.wait - self._clock()
         if left > 0:
             raise Refused(
-                503, f"server {self.name}: it has died {self._backoff.deaths} times in a row; it is started again in a while", max(1, ceil(left))
+                503,
+                f"server {self.name}: it has died {self._backoff.deaths} times in a row; it is started again in a"
+                " while",
+                max(1, ceil(left)),
             )
 
     def _made(self, caller: str, modern: bool, prefers_legacy: bool) -> Conversation:
@@ -321,7 +344,10 @@ class Server:
                     self._failing = f"its process has died {self._backoff.deaths} times in a row"
 
     def _log_silent(self) -> None:
-        self._silent, self._failing = True, f"it did not answer its first request within {self.settings.start_timeout:g} s (start_timeout)"
+        self._silent, self._failing = (
+            True,
+            f"it did not answer its first request within {self.settings.start_timeout:g} s (start_timeout)",
+        )
         self._house.log.error("server.silent", server=self.name, seconds=self.settings.start_timeout)
 
     async def _end_idle(self, conversation: Conversation) -> None:
@@ -341,7 +367,8 @@ class Server:
                     group.start_soon(conversation.aclose)
 
     async def drain(self) -> bool:
-        """Cut off the calls that are still in flight after the server's ``end_of_input_timeout``; whether there were any."""
+        """Cut off the calls that are still in flight after the server's ``end_of_input_timeout``; whether there were
+        any."""
         seconds = self.settings.end_of_input_timeout
         if seconds is None:
             return False
@@ -353,7 +380,8 @@ class Server:
         return calls > 0
 
     async def aclose(self, why: str | None = None) -> None:
-        """End all of its conversations, with ``why`` as the error of those who still wait; nothing is begun any more."""
+        """End all of its conversations, with ``why`` as the error of those who still wait; nothing is begun any
+        more."""
         self._closed = True
         async with anyio.create_task_group() as group:
             for conversation in list(self._all):
@@ -451,7 +479,10 @@ class Public:
     def unresolved(self) -> dict[str, str]:
         """Why servers cannot be started now, by name: their programs are looked for at each call."""
         found = {name: server.settings for name, server in self.servers.items() if server.settings.url is None}
-        problems = {name: unresolved(each.argv, env={**self._environment, **each.env}, cwd=each.cwd) for name, each in found.items()}
+        problems = {
+            name: unresolved(each.argv, env={**self._environment, **each.env}, cwd=each.cwd)
+            for name, each in found.items()
+        }
         return {name: str(problem) for name, problem in problems.items() if problem is not None}
 
     def at(self, path: str) -> ServerSettings | None:
@@ -469,7 +500,8 @@ class Public:
         await place.app(scope, receive, send)
 
     def prepared(self, servers: Mapping[str, ServerSettings], environment: Mapping[str, str]) -> Change:
-        """What serves these and no others: built, and not in force yet. ``environment`` is that of all processes that start from then on."""
+        """What serves these and no others: built, and not in force yet. ``environment`` is that of all processes that
+        start from then on."""
         kept = {name: place for name, place in self._by_name.items() if servers.get(name) == place.server.settings}
         gone = [place.server for name, place in self._by_name.items() if name not in kept]
         changes = Changes(

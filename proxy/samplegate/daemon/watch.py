@@ -44,7 +44,8 @@ class Wish(msgspec.Struct, frozen=True):
 
 
 class Notices(Protocol):
-    """Tells that something happened in one of these folders, or that ``TICK`` went by; ends when ``stop`` is set. May raise."""
+    """Tells that something happened in one of these folders, or that ``TICK`` went by; ends when ``stop`` is set. May
+    raise."""
 
     def __call__(self, folders: Collection[str], stop: asyncio.Event) -> AsyncGenerator[Any, None]: ...
 
@@ -76,10 +77,12 @@ async def watching(
     notices: Notices = notices,
     clock: Callable[[], float] = time.time,
 ) -> AsyncIterator[Wishes]:
-    """``async with watching(...) as wishes: async for wish in wishes: ...``; SIGHUP is taken from here on, where there is such a signal.
+    """``async with watching(...) as wishes: async for wish in wishes: ...``; SIGHUP is taken from here on, where there
+    is such a signal.
 
-    ``files`` is asked again after each wish, for a reload may change which they are; none: only the signal counts. ``since``: unix seconds
-    before they were first read, so that what changed in between is a wish; by default as they are now.
+    ``files`` is asked again after each wish, for a reload may change which they are; none: only the signal counts.
+    ``since``: unix seconds before they were first read, so that what changed in between is a wish; by default as they
+    are now.
     """
     wishes = Wishes(files, note, notices, clock)
     await wishes.begin(since)
@@ -99,7 +102,13 @@ async def watching(
 class Wishes:
     """The stream. One task takes wishes from it; made by ``watching``."""
 
-    def __init__(self, files: Callable[[], Iterable[Path]], note: Callable[[Note], object], notices: Notices, clock: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        files: Callable[[], Iterable[Path]],
+        note: Callable[[Note], object],
+        notices: Notices,
+        clock: Callable[[], float],
+    ) -> None:
         self._files = files
         self._note = note
         self._notices = notices
@@ -160,7 +169,8 @@ class Wishes:
             folders = await self._folders()
             try:
                 await self._told(folders)
-            except Exception as problem:  # watchfiles raises what it likes; without it the files are looked at now and then
+            # watchfiles raises what it likes; without it the files are looked at now and then
+            except Exception as problem:
                 self._complain(problem)
                 await anyio.sleep(POLL)
             self._stirred.set()
@@ -170,7 +180,8 @@ class Wishes:
         if not folders:
             await self._stop.wait()
             return
-        asyncio.get_running_loop().call_soon(self._stirred.set)  # what changed before the watch stood: it stands when this task first waits
+        # what changed before the watch stood: it stands when this task first waits
+        asyncio.get_running_loop().call_soon(self._stirred.set)
         async with aclosing(self._notices(folders, self._stop)) as found:
             async for _ in found:
                 self._polling = False
@@ -213,7 +224,8 @@ def _mark(path: str | Path) -> Mark | None:
 
 
 def _folders(files: Iterable[Path]) -> dict[str, tuple[int, int]]:
-    """The folders in which a change of these files would show, or the nearest that exist, each with device and inode."""
+    """The folders in which a change of these files would show, or the nearest that exist, each with device and
+    inode."""
     found = {}
     for path in files:
         with contextlib.suppress(OSError, ValueError):  # a name that no system takes

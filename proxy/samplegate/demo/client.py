@@ -1,6 +1,8 @@
-"""A real MCP client that declares neither sampling nor elicitation: one connection, one tool call. Knows nothing of the gate.
+"""A real MCP client that declares neither sampling nor elicitation: one connection, one tool call. Knows nothing of the
+gate.
 
-Over HTTP it is a process of its own, `python -m samplegate.demo.client URL ERA TOOL ARGUMENTS`, which prints what it saw as one line of JSON.
+Over HTTP it is a process of its own, `python -m samplegate.demo.client URL ERA TOOL ARGUMENTS`, which prints what it
+saw as one line of JSON.
 """
 
 from __future__ import annotations
@@ -93,7 +95,9 @@ async def _called(client: Client, tool: str, arguments: dict[str, Any]) -> Seen:
 
 def _seen(revision: str, result: CallToolResult) -> Seen:
     if result.is_error:
-        return Seen(revision, failure=" ".join(block.text for block in result.content if isinstance(block, TextContent)))
+        return Seen(
+            revision, failure=" ".join(block.text for block in result.content if isinstance(block, TextContent))
+        )
     if not isinstance(result.structured_content, dict):
         return Seen(revision, failure="the tool's result has no structuredContent")
     return Seen(revision, result.structured_content)
@@ -101,4 +105,8 @@ def _seen(revision: str, result: CallToolResult) -> Seen:
 
 if __name__ == "__main__":
     url, era, tool, arguments = sys.argv[1:]
-    print(json.dumps(asdict(anyio.run(_over_http, url, "legacy" if era == "legacy" else "modern", tool, json.loads(arguments)))))
+    print(
+        json.dumps(
+            asdict(anyio.run(_over_http, url, "legacy" if era == "legacy" else "modern", tool, json.loads(arguments)))
+        )
+    )

@@ -1,6 +1,7 @@
 """The demo's users in a real SQLite file, and the purges done to them. Not a store of the gate's.
 
-A purge is kept by its ticket, so that a step asked for twice is done once: in the modern era a server runs its steps again in every round.
+A purge is kept by its ticket, so that a step asked for twice is done once: in the modern era a server runs its steps
+again in every round.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ USERS: Final = (
 _SCHEMA: Final = """
 CREATE TABLE users (id INTEGER PRIMARY KEY, name TEXT NOT NULL, last_seen TEXT NOT NULL, active INTEGER NOT NULL);
 CREATE TABLE purges (ticket TEXT PRIMARY KEY, found INTEGER NOT NULL, total INTEGER NOT NULL, deleted INTEGER, reason TEXT, audit TEXT);
-"""
+"""  # noqa: E501
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +71,11 @@ def names(path: Path) -> list[str]:
 def count_inactive(path: Path, ticket: str) -> Found:
     """Open the purge and count; for a ticket already open, what was counted then."""
     with _open(path) as db:
-        db.execute("INSERT OR IGNORE INTO purges (ticket, found, total) SELECT ?, count(*) FILTER (WHERE active = 0), count(*) FROM users", (ticket,))
+        db.execute(
+            "INSERT OR IGNORE INTO purges (ticket, found, total) SELECT ?, count(*) FILTER (WHERE active = 0), count(*)"
+            " FROM users",
+            (ticket,),
+        )
         inactive, total = db.execute("SELECT found, total FROM purges WHERE ticket = ?", (ticket,)).fetchone()
         return Found(inactive, total)
 

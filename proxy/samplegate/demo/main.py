@@ -19,7 +19,8 @@ from samplegate.demo import client, database
 from samplegate.demo.client import TOOL, Era, Seen
 
 POLICY: Final = Path(__file__).with_name("demo.yaml")
-"""The same file as policies/demo.yaml, which is for readers: an installed package has no repository around it. A test holds the two together."""
+"""The same file as policies/demo.yaml, which is for readers: an installed package has no repository around it. A test
+holds the two together."""
 
 TICKET: Final = "OPS-7"
 EXPECTED: Final = (("sampling", "allow"), ("elicitation", "answer"), ("sampling", "allow"))
@@ -46,7 +47,18 @@ def server_command(path: Path) -> list[str]:
 
 def gate_command(log: Path, command: list[str]) -> list[str]:
     """The same behind the gate."""
-    run = [sys.executable, "-m", "samplegate", "run", "--policy", str(POLICY), "--server", "users", "--decision-log", str(log)]
+    run = [
+        sys.executable,
+        "-m",
+        "samplegate",
+        "run",
+        "--policy",
+        str(POLICY),
+        "--server",
+        "users",
+        "--decision-log",
+        str(log),
+    ]
     return [*run, "--", *command]
 
 
@@ -84,12 +96,14 @@ def _start(folder: Path, era: Era, name: str) -> Trial:
 
 
 def _environment() -> dict[str, str]:
-    """Beside the few variables that MCP clients hand on: where a source tree's modules are, so that the demo runs uninstalled too."""
+    """Beside the few variables that MCP clients hand on: where a source tree's modules are, so that the demo runs
+    uninstalled too."""
     return {"PYTHONPATH": os.environ["PYTHONPATH"]} if "PYTHONPATH" in os.environ else {}
 
 
 def _settings(folder: Path) -> dict[str, str]:
-    """The gate's own: the log keeps what was said, so that the demo can show it, and nothing lands in the user's state folder."""
+    """The gate's own: the log keeps what was said, so that the demo can show it, and nothing lands in the user's state
+    folder."""
     return {"SAMPLEGATE_RECORD_CONTENT": "full", "SAMPLEGATE_STATE": str(folder / "state")}
 
 
@@ -101,7 +115,11 @@ def _wrong_result(seen: Seen) -> list[str]:
     if seen.failure is not None or seen.structured is None:
         return [f"the tool's call failed: {seen.failure}"]
     expected = {"found": _inactive(), "deleted": _inactive(), "remaining": len(database.USERS) - _inactive()}
-    return [f"result: {name} is {seen.structured.get(name)}, not {value}" for name, value in expected.items() if seen.structured.get(name) != value]
+    return [
+        f"result: {name} is {seen.structured.get(name)}, not {value}"
+        for name, value in expected.items()
+        if seen.structured.get(name) != value
+    ]
 
 
 def _wrong_rows(trial: Trial) -> list[str]:
@@ -118,7 +136,9 @@ def _wrong_records(records: list[dict[str, Any]]) -> list[str]:
     found = [(record.get("kind"), record.get("effect")) for record in records]
     out = [] if found == list(EXPECTED) else [f"decision log: it has {found}, not {list(EXPECTED)}"]
     return out + [
-        f"decision log: a request by rule {record.get('rule')!r} ended {record.get('outcome')}" for record in records if not _answered(record)
+        f"decision log: a request by rule {record.get('rule')!r} ended {record.get('outcome')}"
+        for record in records
+        if not _answered(record)
     ]
 
 
@@ -133,16 +153,19 @@ WIDTH: Final = 110
 INTRODUCTION: Final = f"""\
 A server of user accounts has a tool, {TOOL}. On its way it asks a model how risky that is, a person to
 confirm it by a form, and a model for an audit entry. Its client, a real MCP client, declares neither sampling nor elicitation.
-"""
+"""  # noqa: E501
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Add the command's arguments."""
-    parser.add_argument("--era", choices=("legacy", "modern"), help="of the protocol (default: both, one after the other)")
+    parser.add_argument(
+        "--era", choices=("legacy", "modern"), help="of the protocol (default: both, one after the other)"
+    )
 
 
 def command(args: argparse.Namespace) -> int:
-    """Run the demo, in ``args.era`` (legacy, modern) or in both. Returns 0, or 1 with a message on stderr where anything went otherwise."""
+    """Run the demo, in ``args.era`` (legacy, modern) or in both. Returns 0, or 1 with a message on stderr where
+    anything went otherwise."""
     era: Era | None = getattr(args, "era", None)
     folder = Path(tempfile.mkdtemp(prefix="samplegate-demo-"))
     print(INTRODUCTION)
@@ -205,7 +228,13 @@ def _answer(result: object) -> str:
     if not isinstance(result, dict):
         return ""
     content = result.get("content", "")
-    return str(content["text"]) if isinstance(content, dict) and "text" in content else json.dumps(content) if content else ""
+    return (
+        str(content["text"])
+        if isinstance(content, dict) and "text" in content
+        else json.dumps(content)
+        if content
+        else ""
+    )
 
 
 def _decided(record: dict[str, Any]) -> str:
@@ -233,7 +262,9 @@ def _tell_wrapping() -> None:
     print(f"  {' '.join(command)} run --policy samplegate.yaml -- SERVER ARGS...")
     print("In a client's configuration, with the policy's whole path:")
     wrapped = [*command[1:], "run", "--policy", "/path/to/samplegate.yaml", "--", "SERVER", "ARGS"]
-    print(textwrap.indent(json.dumps({"mcpServers": {"NAME": {"command": command[0], "args": wrapped}}}, indent=2), "  "))
+    print(
+        textwrap.indent(json.dumps({"mcpServers": {"NAME": {"command": command[0], "args": wrapped}}}, indent=2), "  ")
+    )
 
 
 def own_command() -> list[str]:
@@ -246,8 +277,18 @@ def _complain(trial: Trial) -> None:
     for problem in trial.problems:
         print(f"samplegate demo: {trial.era} era: {problem}", file=sys.stderr)
     if trial.stderr.is_file() and (said := trial.stderr.read_text("utf-8", "replace").strip()):
-        print(f"what was said on stderr, at its end ({trial.stderr}):\n{textwrap.indent(said[-3000:], '  ')}", file=sys.stderr)
+        print(
+            f"what was said on stderr, at its end ({trial.stderr}):\n{textwrap.indent(said[-3000:], '  ')}",
+            file=sys.stderr,
+        )
 
 
 def indented(text: str, by: int = 2) -> str:
-    return textwrap.fill(text, WIDTH, initial_indent=" " * by, subsequent_indent=" " * (by + 3), break_on_hyphens=False, break_long_words=False)
+    return textwrap.fill(
+        text,
+        WIDTH,
+        initial_indent=" " * by,
+        subsequent_indent=" " * (by + 3),
+        break_on_hyphens=False,
+        break_long_words=False,
+    )

@@ -1,4 +1,5 @@
-"""`make demo-review`: a server asks a model and a person, and somebody decides both, at the page or the command line. Real processes throughout.
+"""`make demo-review`: a server asks a model and a person, and somebody decides both, at the page or the command line.
+Real processes throughout.
 
 Prints where, and what the server got in the end. Decides nothing itself, unless told to by ``--answer-by-itself``.
 """
@@ -60,7 +61,8 @@ class Leaving:
 
     @contextmanager
     def may_leave(self) -> Iterator[None]:
-        """Only in here is the first signal a KeyboardInterrupt, also one that came before; the second is none, since the first is on its way."""
+        """Only in here is the first signal a KeyboardInterrupt, also one that came before; the second is none, since
+        the first is on its way."""
         self._open = True
         try:
             if self._asked:
@@ -129,7 +131,8 @@ _listening: Final = re.compile(r"listening on (http://[^\s\"]+)")
 
 
 class Gate:
-    """One daemon that runs. ``token``: how the person signs in; ``page``: where people decide; ``endpoint``: where clients connect, "" at first."""
+    """One daemon that runs. ``token``: how the person signs in; ``page``: where people decide; ``endpoint``: where
+    clients connect, "" at first."""
 
     def __init__(self, folder: Path) -> None:
         self.state = folder / "state"
@@ -157,7 +160,12 @@ class Gate:
 
     def _settings(self) -> str:
         """JSON, which is YAML too."""
-        person = {"name": PERSON, "role": "reviewer", "reviewers": ["ops"], "sha256": hashlib.sha256(self.token.encode()).hexdigest()}
+        person = {
+            "name": PERSON,
+            "role": "reviewer",
+            "reviewers": ["ops"],
+            "sha256": hashlib.sha256(self.token.encode()).hexdigest(),
+        }
         return json.dumps(
             {
                 "policy": str(POLICY),
@@ -229,11 +237,14 @@ FORM: Final[dict[str, Any]] = {
 }
 """What ``--answer-by-itself`` fills in."""
 
-_TYPED: Final = "confirm=true strategy=rolling zones=eu-1 replicas=3 error_budget=0.5 on_call=ops@example.com reason='a trial'"
+_TYPED: Final = (
+    "confirm=true strategy=rolling zones=eu-1 replicas=3 error_budget=0.5 on_call=ops@example.com reason='a trial'"
+)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run it. Returns 0, or 1 with a message on stderr where something went otherwise than told. Nothing that it started or wrote is left."""
+    """Run it. Returns 0, or 1 with a message on stderr where something went otherwise than told. Nothing that it
+    started or wrote is left."""
     args = _parser().parse_args(arguments)
     with Leaving() as leaving:
         folder = Path(tempfile.mkdtemp(prefix="samplegate-review-"))
@@ -263,9 +274,13 @@ def _say_last(lines: Sequence[str]) -> None:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="demo-review", description=__doc__, allow_abbrev=False)
     parser.add_argument("--era", choices=tuple(MODES), default="modern", help="of the protocol (default: modern)")
-    parser.add_argument("--answer-by-itself", action="store_true", help="decide both over the REST API, for trials without a person")
+    parser.add_argument(
+        "--answer-by-itself", action="store_true", help="decide both over the REST API, for trials without a person"
+    )
     parser.add_argument("--seconds", type=float, default=900.0, help="how long to wait for somebody (default: 900)")
-    parser.add_argument("--keep", action="store_true", help="leave the gate's state and log where they are, and say where")
+    parser.add_argument(
+        "--keep", action="store_true", help="leave the gate's state and log where they are, and say where"
+    )
     return parser
 
 
@@ -297,7 +312,9 @@ def _clients(gate: Gate, era: Era) -> Iterator[list[subprocess.Popen[str]]]:
 def _client(gate: Gate, era: Era, tool: str, arguments: Mapping[str, str]) -> subprocess.Popen[str]:
     command = [sys.executable, "-m", "samplegate.demo.client", gate.endpoint, era, tool, json.dumps(arguments)]
     direct = os.environ | {"NO_PROXY": "127.0.0.1", "no_proxy": "127.0.0.1"}
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=direct, start_new_session=True)
+    return subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=direct, start_new_session=True
+    )
 
 
 def _shown(gate: Gate, clients: Sequence[subprocess.Popen[str]], args: argparse.Namespace) -> int:
@@ -318,7 +335,10 @@ def _both(gate: Gate, api: Api, clients: Sequence[subprocess.Popen[str]]) -> lis
     while len(found := api.waiting()) < len(CALLS):
         ended = [_seen(client, until) for client in clients if client.poll() is not None]
         if ended or time.monotonic() > until:
-            raise Failed(f"{len(found)} of {len(CALLS)} questions came up; calls that ended: {ended}; the gate said: {gate.said()}")
+            raise Failed(
+                f"{len(found)} of {len(CALLS)} questions came up; calls that ended: {ended}; the gate said:"
+                f" {gate.said()}"
+            )
         time.sleep(GLANCE)
     return sorted((api.review(one["id"]) for one in found), key=lambda one: str(one["kind"]), reverse=True)
 
@@ -348,7 +368,12 @@ def _tell_where(gate: Gate, waiting: Sequence[dict[str, Any]]) -> None:
     print("A server asked twice, its client can answer neither, and the policy says: a person decides.\n")
     for one in waiting:
         call = ", ".join(each["tool"] or each["method"] for each in one["during"])
-        print(indented(f"{one['kind']} during {call}, by the rule '{one['rule']}', for {one['reviewer']}; {one['seconds_left']} s left"))
+        print(
+            indented(
+                f"{one['kind']} during {call}, by the rule '{one['rule']}', for {one['reviewer']};"
+                f" {one['seconds_left']} s left"
+            )
+        )
         print(indented(one["link"], 5))
     reviews = f"{shlex.join(own_command())} reviews"
     where = f"--state {shlex.quote(str(gate.state))}"
@@ -367,7 +392,11 @@ def _tell_got(seen: Sequence[Seen | None]) -> None:
         if one is None:
             said = "nobody decided in time"
         else:
-            said = f"the call failed: {one.failure}" if one.failure is not None else json.dumps(one.structured, ensure_ascii=False)
+            said = (
+                f"the call failed: {one.failure}"
+                if one.failure is not None
+                else json.dumps(one.structured, ensure_ascii=False)
+            )
         print(f"  {tool}({', '.join(arguments.values())}): {said}")
 
 

@@ -1,4 +1,5 @@
-"""A stdio MCP server for the trial of reviews: `python -m samplegate.demo.review_server`. One tool asks a model, one a person.
+"""A stdio MCP server for the trial of reviews: `python -m samplegate.demo.review_server`. One tool asks a model, one a
+person.
 
 Each tool's result is what the server got for its question, so that a client can show it.
 """
@@ -35,7 +36,9 @@ class Restart(BaseModel):
     """The form that whoever is on call fills in: one field of each kind that forms have."""
 
     confirm: bool = Field(description="Really restart it now")
-    strategy: Literal["rolling", "all at once"] = Field(default="rolling", description="How the instances are restarted")
+    strategy: Literal["rolling", "all at once"] = Field(
+        default="rolling", description="How the instances are restarted"
+    )
     zones: list[Literal["eu-1", "eu-2", "us-1"]] = Field(description="Where", min_length=1)
     replicas: int = Field(default=3, ge=1, le=9, description="Instances to keep while it restarts")
     error_budget: float = Field(default=0.5, ge=0, le=5, description="Per cent of requests that may fail meanwhile")
@@ -64,7 +67,12 @@ def build() -> MCPServer[Any]:
 
     def summary(incident: str) -> Sample:
         message = SamplingMessage(role="user", content=TextContent(text=REPORT.format(incident=incident)))
-        return Sample([message], max_tokens=200, system_prompt="You write for the public: calm, short, no names of people.", temperature=0.3)
+        return Sample(
+            [message],
+            max_tokens=200,
+            system_prompt="You write for the public: calm, short, no names of people.",
+            temperature=0.3,
+        )
 
     def form(service: str) -> Elicit[Restart]:
         return Elicit(f"Restart {service}? Clients see errors for about a minute.", Restart)

@@ -1,7 +1,8 @@
 """A stdio MCP server that asks before it acts: `python -m samplegate.demo.server DATABASE`. Not a part of the gate.
 
-One tool, purge_inactive_users, asks a model twice and a person once. The SDK pushes the questions in the legacy eras and puts them into
-`input_required` results from 2026-07-28 on; there the steps run again in every round, which is why each of them is safe to repeat.
+One tool, purge_inactive_users, asks a model twice and a person once. The SDK pushes the questions in the legacy eras
+and puts them into `input_required` results from 2026-07-28 on; there the steps run again in every round, which is why
+each of them is safe to repeat.
 """
 
 # No `from __future__ import annotations`: the SDK reads the annotations of functions made inside build().
@@ -48,22 +49,32 @@ def build(path: Path) -> MCPServer[Any]:
     def risk(found: Annotated[Found, Resolve(found)]) -> Sample:
         return _sample(
             "You classify the risk of database changes. Answer with one word: low, medium or high.",
-            f"Classify the risk: {found.inactive} of {found.total} user accounts are inactive and would be deleted for good.",
+            f"Classify the risk: {found.inactive} of {found.total} user accounts are inactive and would be deleted for"
+            " good.",
             max_tokens=16,
         )
 
-    def confirmation(found: Annotated[Found, Resolve(found)], risk: Annotated[CreateMessageResult, Resolve(risk)]) -> Elicit[Confirmation]:
-        return Elicit(f"Delete {found.inactive} of {found.total} accounts? A model calls the risk {_text(risk)}.", Confirmation)
+    def confirmation(
+        found: Annotated[Found, Resolve(found)], risk: Annotated[CreateMessageResult, Resolve(risk)]
+    ) -> Elicit[Confirmation]:
+        return Elicit(
+            f"Delete {found.inactive} of {found.total} accounts? A model calls the risk {_text(risk)}.", Confirmation
+        )
 
     def deleted(ticket: str, confirmation: Annotated[Confirmation, Resolve(confirmation)]) -> int:
         if not confirmation.confirm:
             raise ToolError("nothing was deleted: the form came back without a confirmation")
         return database.delete_inactive(path, ticket, confirmation.reason)
 
-    def audit(ticket: str, deleted: Annotated[int, Resolve(deleted)], confirmation: Annotated[Confirmation, Resolve(confirmation)]) -> Sample:
+    def audit(
+        ticket: str,
+        deleted: Annotated[int, Resolve(deleted)],
+        confirmation: Annotated[Confirmation, Resolve(confirmation)],
+    ) -> Sample:
         return _sample(
             "You write audit entries. Answer with one sentence.",
-            f"Write the audit entry: purge {ticket} deleted {deleted} inactive accounts. Reason given: {confirmation.reason}",
+            f"Write the audit entry: purge {ticket} deleted {deleted} inactive accounts. Reason given:"
+            f" {confirmation.reason}",
             max_tokens=200,
         )
 

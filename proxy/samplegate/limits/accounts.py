@@ -23,7 +23,14 @@ Account: TypeAlias = tuple[str, str]
 
 def identity(terms: Terms) -> str:
     """What a limit's accounts are stored under: its name with what its numbers mean."""
-    meaning = [terms.name, terms.quantity, terms.per, terms.period, terms.tz if terms.per in {"day", "month"} else "", *terms.by]
+    meaning = [
+        terms.name,
+        terms.quantity,
+        terms.per,
+        terms.period,
+        terms.tz if terms.per in {"day", "month"} else "",
+        *terms.by,
+    ]
     return json.dumps(meaning, separators=(",", ":"))
 
 
@@ -93,7 +100,9 @@ class Reservation(msgspec.Struct):
         return part
 
 
-def ready(draws: Sequence[Draw], under: Mapping[str, Terms], limits: LimitVersions, number: int, id: str) -> ReservationRequest | Refused:
+def ready(
+    draws: Sequence[Draw], under: Mapping[str, Terms], limits: LimitVersions, number: int, id: str
+) -> ReservationRequest | Refused:
     """A reservation to try; Refused if the measured draws do not fit the limits in force."""
     for draw in draws:
         if draw.limit not in limits.ids:
@@ -101,7 +110,11 @@ def ready(draws: Sequence[Draw], under: Mapping[str, Terms], limits: LimitVersio
         terms = limits.terms[limits.ids[draw.limit]]
         was = under.get(draw.limit, terms)
         if (was.quantity, was.by, was.per == "call") != (terms.quantity, terms.by, terms.per == "call"):
-            return Refused(draw.limit, "unavailable", detail=f"limit {draw.limit}: another policy is in force, where it counts something else")
+            return Refused(
+                draw.limit,
+                "unavailable",
+                detail=f"limit {draw.limit}: another policy is in force, where it counts something else",
+            )
     charged = tuple(placed(draw, limits.ids[draw.limit]) for draw in draws)
     return ReservationRequest(id, number, tuple(draws), charged, limits, under)
 
@@ -131,13 +144,18 @@ def sums(draws: Iterable[Draw]) -> dict[Account, int]:
     return out
 
 
-def no_room(terms: Mapping[str, Terms], taken: Callable[[str, str], int], wanted: Mapping[Account, int]) -> tuple[Refused, Account] | None:
+def no_room(
+    terms: Mapping[str, Terms], taken: Callable[[str, str], int], wanted: Mapping[Account, int]
+) -> tuple[Refused, Account] | None:
     """The first account without room for concurrent requests, None if all have room. ``taken`` tells how many slots of
     an account are held."""
     for (limit, key), amount in wanted.items():
         most, name = terms[limit].most, terms[limit].name
         if amount > most:
-            return Refused(name, "never", detail=f"limit {name}: one request takes {amount} slots of {most}"), (limit, key)
+            return Refused(name, "never", detail=f"limit {name}: one request takes {amount} slots of {most}"), (
+                limit,
+                key,
+            )
         if taken(limit, key) + amount > most:
             return Refused(name, "full", detail=f"limit {name}: all {most} slots are held"), (limit, key)
     return None

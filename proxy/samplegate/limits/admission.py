@@ -12,7 +12,18 @@ import msgspec
 
 from samplegate.core.claims import bounded
 from samplegate.core.ledger import Draw, Refused, Reserved, Terms
-from samplegate.limits.accounts import LONGEST_KEY, Account, LimitVersions, Reservation, ReservationRequest, lasts, placed, ready, sums, widened
+from samplegate.limits.accounts import (
+    LONGEST_KEY,
+    Account,
+    LimitVersions,
+    Reservation,
+    ReservationRequest,
+    lasts,
+    placed,
+    ready,
+    sums,
+    widened,
+)
 from samplegate.limits.backend import LedgerBackend, Settlement
 from samplegate.limits.state import State
 from samplegate.limits.waiting import MOST_WAITING, Later, Line, Waiter, after
@@ -24,9 +35,11 @@ SHORTEST_PAUSE: Final = 0.01
 
 
 class Admission:
-    """The limits of the policy in force. ``clock`` is Unix seconds; the state's file is made by the first draw on a shared limit, never before.
+    """The limits of the policy in force. ``clock`` is Unix seconds; the state's file is made by the first draw on a
+    shared limit, never before.
 
-    ``later`` stands in for the loop's ``call_later`` in all waiting; ``most_waiting`` is how many requests may wait at a time.
+    ``later`` stands in for the loop's ``call_later`` in all waiting; ``most_waiting`` is how many requests may wait at
+    a time.
     """
 
     def __init__(
@@ -55,7 +68,8 @@ class Admission:
         self._closed = False
 
     def amend(self, terms: Mapping[str, Terms]) -> None:
-        """Another policy is in force, from now on and for all that wait. Never raises, and returns at once; to be called from the event loop.
+        """Another policy is in force, from now on and for all that wait. Never raises, and returns at once; to be
+        called from the event loop.
 
         A limit keeps its balance as long as its identity is the same (its amount may change), otherwise it starts anew
         (``accounts.py``).
@@ -71,24 +85,34 @@ class Admission:
         except Exception:
             self._log.error("limits.failed", exc_info=True)
 
-    async def reserve(self, draws: Sequence[Draw], wait: float | None, under: Mapping[str, Terms] | None = None) -> Reserved | Refused:
-        """Charge all of the draws, or none. With ``wait`` seconds it waits for room, in the order of coming; never raises.
+    async def reserve(
+        self, draws: Sequence[Draw], wait: float | None, under: Mapping[str, Terms] | None = None
+    ) -> Reserved | Refused:
+        """Charge all of the draws, or none. With ``wait`` seconds it waits for room, in the order of coming; never
+        raises.
 
-        ``under`` are the terms that the draws were measured for, where those may not be in force any more: what was measured in other units, or
-        for other keys, is refused. A try at the state takes up to five seconds by itself, so it may end that much later.
+        ``under`` are the terms that the draws were measured for, where those may not be in force any more: what was
+        measured in other units, or for other keys, is refused. A try at the state takes up to five seconds by itself,
+        so it may end that much later.
         """
         try:
             self._made += 1
-            asked = ready(draws, self._terms if under is None else under, self._limits, self._made, os.urandom(12).hex())
+            asked = ready(
+                draws, self._terms if under is None else under, self._limits, self._made, os.urandom(12).hex()
+            )
             return asked if isinstance(asked, Refused) else await self._admit(asked, wait)
         except Exception:
             self._log.error("limits.failed", exc_info=True)
-            return Refused(draws[0].limit if draws else "", "unavailable", detail="a fault while reserving; the log has it")
+            return Refused(
+                draws[0].limit if draws else "", "unavailable", detail="a fault while reserving; the log has it"
+            )
 
     async def settle(self, reserved: Reserved, actual: Sequence[Draw]) -> None:
-        """Correct to what was really drawn (a missing draw: nothing), free the slots. Never raises; a cancellation does not stop it.
+        """Correct to what was really drawn (a missing draw: nothing), free the slots. Never raises; a cancellation does
+        not stop it.
 
-        ``reserved`` may have some of its draws only: the others stay held. A draw is settled once; a second time changes nothing.
+        ``reserved`` may have some of its draws only: the others stay held. A draw is settled once; a second time
+        changes nothing.
         """
         try:
             await self._settle(reserved, actual)
@@ -101,13 +125,15 @@ class Admission:
         return lambda limit, key: drawn.get((ids[limit], bounded(key, LONGEST_KEY)), 0)
 
     def hurry(self, seconds: float) -> None:
-        """The end has begun: who waits for room is refused, and the state is asked for no longer than ``seconds``, all together."""
+        """The end has begun: who waits for room is refused, and the state is asked for no longer than ``seconds``, all
+        together."""
         self._closed = True
         self._line.end()
         self._ledger.hurry(seconds)
 
     async def aclose(self) -> None:
-        """Refuse those who wait, free this process's slots, close the file. What is not settled stays at its worst case."""
+        """Refuse those who wait, free this process's slots, close the file. What is not settled stays at its worst
+        case."""
         self._closed = True
         self._line.end()
         await self._ledger.aclose()
@@ -129,7 +155,9 @@ class Admission:
         renewed = self._renewed(asked)  # it was refused by a policy that is not in force any more
         return renewed if isinstance(renewed, Refused) else await self._admit(renewed, wait)
 
-    async def _wait(self, asked: ReservationRequest, at: Account, refused: Refused | None, seconds: float) -> Reserved | Refused:
+    async def _wait(
+        self, asked: ReservationRequest, at: Account, refused: Refused | None, seconds: float
+    ) -> Reserved | Refused:
         if self._line.full:
             limit = self._name_of(at)
             return Refused(limit, "waiting", detail=f"limit {limit}: {self._line.most} requests wait already")
@@ -190,7 +218,8 @@ class Admission:
         return again if isinstance(again, Refused) else self._hopeless(again) or again
 
     def _hopeless(self, asked: ReservationRequest) -> Refused | None:
-        """Why no waiting will ever make room for it: it wants more than a whole limit, or its call or this process has drawn what it may."""
+        """Why no waiting will ever make room for it: it wants more than a whole limit, or its call or this process has
+        drawn what it may."""
         terms = asked.limits.terms
         for (limit, _), wanted in sums(asked.charged).items():
             if wanted > terms[limit].most:
@@ -202,7 +231,9 @@ class Admission:
         """Charge it; it is held until it is settled."""
         if self._closed:
             return Refused(asked.draws[0].limit if asked.draws else "", "unavailable", detail="the gate is ending")
-        held = Reservation({draw.limit: asked.limits.ids[draw.limit] for draw in asked.draws}, Reserved(asked.id, asked.charged, 0.0))
+        held = Reservation(
+            {draw.limit: asked.limits.ids[draw.limit] for draw in asked.draws}, Reserved(asked.id, asked.charged, 0.0)
+        )
         if not asked.charged:
             return Reserved(asked.id, (), self._clock())
         self._held[asked.id] = held
@@ -248,7 +279,11 @@ class Admission:
         return got.why == "full" and terms is not None and not lasts(terms)
 
     def _again(self, waiter: Waiter, refused: Refused) -> None:
-        pause = UNKNOWN_PAUSE if refused.retry_after is None else max(SHORTEST_PAUSE, min(refused.retry_after, LONGEST_PAUSE))
+        pause = (
+            UNKNOWN_PAUSE
+            if refused.retry_after is None
+            else max(SHORTEST_PAUSE, min(refused.retry_after, LONGEST_PAUSE))
+        )
         waiter.retry_after = refused.retry_after
         waiter.wake_by(after(pause, waiter.wake, self._later))
 

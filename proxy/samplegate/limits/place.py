@@ -29,7 +29,10 @@ def _problem(state: Path) -> str | None:
         return f"{said}is no folder"
     if not os.access(folder, os.W_OK | os.X_OK):
         return f"{said}cannot be written"
-    return next((f"has a {name} that cannot be written" for name in ("limits.sqlite3", "holders") if not _ours(state / name)), None)
+    return next(
+        (f"has a {name} that cannot be written" for name in ("limits.sqlite3", "holders") if not _ours(state / name)),
+        None,
+    )
 
 
 def _ours(path: Path) -> bool:

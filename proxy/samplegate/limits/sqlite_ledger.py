@@ -32,9 +32,11 @@ FILE: Final = "limits.sqlite3"
 MOST_PAGES: Final = 262_144  # 1 GiB: some ten million accounts
 MOST_ACCOUNTS: Final = 1_000_000  # in memory, some 150 MiB; keys come from clients and servers, so there must be an end
 EVERY: Final = 64  # draws after which idle accounts are looked for, at the first draw for a start
-LOOKED_AT: Final = 4  # accounts that are looked at for each draw: more than it can add, so the idle never outnumber the others for long
+# accounts that are looked at for each draw: more than it can add, so the idle never outnumber the others for long
+LOOKED_AT: Final = 4
 WHEN_FULL: Final = 1_000
-FORGOTTEN: Final = 400 * 86_400.0  # seconds until an unknown limit's account in the file counts as abandoned: longer than any window
+# seconds until an unknown limit's account in the file counts as abandoned: longer than any window
+FORGOTTEN: Final = 400 * 86_400.0
 
 _REMEDIES: Final[dict[Kind, str]] = {
     "busy": "end what holds it",
@@ -47,9 +49,9 @@ _REMEDIES: Final[dict[Kind, str]] = {
 }
 _TABLES: Final = (
     """CREATE TABLE accounts(limit_name TEXT NOT NULL, key TEXT NOT NULL, level INTEGER NOT NULL, stamp REAL NOT NULL, warned INTEGER NOT NULL,
-    PRIMARY KEY(limit_name, key)) WITHOUT ROWID""",
+    PRIMARY KEY(limit_name, key)) WITHOUT ROWID""",  # noqa: E501
     """CREATE TABLE slots(limit_name TEXT NOT NULL, key TEXT NOT NULL, holder TEXT NOT NULL, id TEXT NOT NULL, amount INTEGER NOT NULL,
-    PRIMARY KEY(limit_name, key, holder, id)) WITHOUT ROWID""",
+    PRIMARY KEY(limit_name, key, holder, id)) WITHOUT ROWID""",  # noqa: E501
     "CREATE TABLE sweep(limit_name TEXT NOT NULL, key TEXT NOT NULL)",
     "INSERT INTO sweep VALUES('', '')",
     "PRAGMA user_version=1",
@@ -62,19 +64,29 @@ def _make(db: sqlite3.Connection) -> None:
         db.execute(statement)
 
 
-SCHEMA: Final = Schema(version=1, select="PRAGMA user_version", table=None, make=_make, contents="balances", another="give --state another folder")
+SCHEMA: Final = Schema(
+    version=1,
+    select="PRAGMA user_version",
+    table=None,
+    make=_make,
+    contents="balances",
+    another="give --state another folder",
+)
 
 
 class SqliteLedger:
     """A ``LedgerBackend``. ``terms`` are by identity; ``clock`` returns Unix seconds and is read with the accounts
     locked; ``most``: accounts in memory."""
 
-    def __init__(self, terms: Mapping[str, Terms], state: Path, clock: Callable[[], float], most: int = MOST_ACCOUNTS) -> None:
+    def __init__(
+        self, terms: Mapping[str, Terms], state: Path, clock: Callable[[], float], most: int = MOST_ACCOUNTS
+    ) -> None:
         self._terms = terms
         self._clock = clock
         self._most = most
-        # The event loop reads (`exhausted`, `drawn`) while the limits' thread works. From Python 3.12 on, two threads that run
-        # the same SQL share one cached statement and may get each other's parameters, so that no statement is cached.
+        # The event loop reads (`exhausted`, `drawn`) while the limits' thread works. From Python 3.12 on, two threads
+        # that run the same SQL share one cached statement and may get each other's parameters, so that no statement is
+        # cached.
         memory = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False, cached_statements=0)
         weakref.finalize(self, memory.close)
         _make(memory)
@@ -101,7 +113,9 @@ class SqliteLedger:
         before, kept = self._terms, {limit: self._terms[limit] for owed in self._owed.values() for limit in owed.limits}
         self._terms = {**kept, **terms}
         for number, owed in self._owed.items():
-            self._owed[number] = msgspec.structs.replace(owed, rates=widened(owed.rates, owed.limits, before, self._terms))
+            self._owed[number] = msgspec.structs.replace(
+                owed, rates=widened(owed.rates, owed.limits, before, self._terms)
+            )
         self._moving = {limit for limit, one in self._terms.items() if one.shared and self._here.has(limit)}
 
     def reserve(self, id: str, draws: Sequence[Draw], deadline: float) -> Reserved | Refused:
@@ -138,7 +152,11 @@ class SqliteLedger:
         now, db = self._clock(), self._here.db
         accounts = db.execute("SELECT limit_name, key, level, stamp, warned FROM accounts").fetchall()
         slots = db.execute("SELECT limit_name, key, total(amount) FROM slots GROUP BY limit_name, key").fetchall()
-        known = {(limit, key): ledger.drawn(self._terms[limit], _account(*rest), now) for limit, key, *rest in accounts if limit in self._terms}
+        known = {
+            (limit, key): ledger.drawn(self._terms[limit], _account(*rest), now)
+            for limit, key, *rest in accounts
+            if limit in self._terms
+        }
         return known | {(limit, key): int(amount) for limit, key, amount in slots}
 
     def settle(self, settlement: Settlement, deadline: float) -> bool:
@@ -207,7 +225,8 @@ class SqliteLedger:
         with self._file.transaction(left) as db:
             yield _Rows(db)
 
-    # -- accounts --------------------------------------------------------------------------------------------------------------------------
+    # -- accounts
+    # ------------------------------------------------------------------------------------------------------------------
 
     def _place(self, limit: str) -> _Rows:
         return self._there if self._terms[limit].shared else self._here
@@ -233,11 +252,16 @@ class SqliteLedger:
         if not refused:
             return None
         limit = self._terms[refused[0][0]].name
-        return Refused(limit, "unavailable", detail=f"limit {limit}: {self._most} accounts are in use; count it by fewer things")
+        return Refused(
+            limit, "unavailable", detail=f"limit {limit}: {self._most} accounts are in use; count it by fewer things"
+        )
 
     def _forget_idle(self, now: float, draws: int, shared: bool) -> None:
         """Look at the accounts after those that were looked at last, by whichever process."""
-        for place, file, after in ((self._here, False, ledger.FORGOTTEN), *([(self._there, True, FORGOTTEN)] if shared else [])):
+        for place, file, after in (
+            (self._here, False, ledger.FORGOTTEN),
+            *([(self._there, True, FORGOTTEN)] if shared else []),
+        ):
             self._drawn[file] += draws
             if self._drawn[file] >= EVERY:
                 place.forget(self._drawn[file] * LOOKED_AT, partial(self._is_idle, now, after))
@@ -247,7 +271,8 @@ class SqliteLedger:
         terms = self._terms.get(limit)
         return account.stamp <= now - after if terms is None else ledger.idle(terms, account, now)
 
-    # -- what is owed ----------------------------------------------------------------------------------------------------------------------
+    # -- what is owed
+    # ------------------------------------------------------------------------------------------------------------------
 
     def _is_shared(self, owed: Settlement) -> bool:
         return any(self._terms[limit].shared for limit in owed.limits)
@@ -287,11 +312,17 @@ class SqliteLedger:
         for limit in self._moving:
             accounts, slots = self._here.leave(limit)
             now = self._clock()
-            self._there.write({(limit, key): ledger.merged(self._terms[limit], self._there.find(limit, key), one, now) for key, one in accounts})
+            self._there.write(
+                {
+                    (limit, key): ledger.merged(self._terms[limit], self._there.find(limit, key), one, now)
+                    for key, one in accounts
+                }
+            )
             for key, id, amount in slots:
                 self._take((limit, key), id, amount)
 
-    # -- slots -----------------------------------------------------------------------------------------------------------------------------
+    # -- slots
+    # ------------------------------------------------------------------------------------------------------------------
 
     def _is_slot(self, draw: Draw) -> bool:
         return self._terms[draw.limit].per == "slots"
@@ -333,7 +364,9 @@ class _Rows:
         """Accounts that were looked up and do not exist."""
 
     def find(self, limit: str, key: str) -> ledger.Account | None:
-        found = self.db.execute("SELECT level, stamp, warned FROM accounts WHERE limit_name = ? AND key = ?", (limit, key)).fetchone()
+        found = self.db.execute(
+            "SELECT level, stamp, warned FROM accounts WHERE limit_name = ? AND key = ?", (limit, key)
+        ).fetchone()
         return None if found is None else _account(*found)
 
     def look(self, limit: str, key: str) -> ledger.Account | None:
@@ -357,7 +390,8 @@ class _Rows:
         """Delete the idle ones among the next accounts."""
         begin = self.db.execute("SELECT limit_name, key FROM sweep").fetchone() or ("", "")
         rows = self.db.execute(
-            "SELECT limit_name, key, level, stamp, warned FROM accounts WHERE (limit_name, key) > (?, ?) ORDER BY limit_name, key LIMIT ?",
+            "SELECT limit_name, key, level, stamp, warned FROM accounts WHERE (limit_name, key) > (?, ?) ORDER BY"
+            " limit_name, key LIMIT ?",
             (*begin, most),
         ).fetchall()
         idle = [(limit, key) for limit, key, *rest in rows if is_idle(limit, _account(*rest))]
@@ -369,17 +403,28 @@ class _Rows:
 
     def leave(self, limit: str) -> tuple[list[tuple[str, ledger.Account]], list[tuple[str, str, int]]]:
         """Remove and return everything of a limit: accounts by key, slots by key and reservation."""
-        accounts = self.db.execute("SELECT key, level, stamp, warned FROM accounts WHERE limit_name = ?", (limit,)).fetchall()
+        accounts = self.db.execute(
+            "SELECT key, level, stamp, warned FROM accounts WHERE limit_name = ?", (limit,)
+        ).fetchall()
         slots = self.db.execute("SELECT key, id, amount FROM slots WHERE limit_name = ?", (limit,)).fetchall()
         for table in ("accounts", "slots"):
             self.grown -= self.db.execute(f"DELETE FROM {table} WHERE limit_name = ?", (limit,)).rowcount
         return [(key, _account(*rest)) for key, *rest in accounts], slots
 
     def taken(self, limit: str, key: str) -> int:
-        return int(self.db.execute("SELECT total(amount) FROM slots WHERE limit_name = ? AND key = ?", (limit, key)).fetchone()[0])
+        return int(
+            self.db.execute(
+                "SELECT total(amount) FROM slots WHERE limit_name = ? AND key = ?", (limit, key)
+            ).fetchone()[0]
+        )
 
     def holders(self, limit: str, key: str) -> list[str]:
-        return [name for (name,) in self.db.execute("SELECT DISTINCT holder FROM slots WHERE limit_name = ? AND key = ?", (limit, key)).fetchall()]
+        return [
+            name
+            for (name,) in self.db.execute(
+                "SELECT DISTINCT holder FROM slots WHERE limit_name = ? AND key = ?", (limit, key)
+            ).fetchall()
+        ]
 
     def take(self, limit: str, key: str, holder: str, id: str, amount: int) -> None:
         self.db.execute("INSERT OR REPLACE INTO slots VALUES(?, ?, ?, ?, ?)", (limit, key, holder, id, amount))

@@ -44,7 +44,13 @@ class State:
     log."""
 
     def __init__(
-        self, make: Callable[[Mapping[str, Terms]], LedgerBackend], path: Path, log: Log, *, patience: float | None = None, later: Later | None = None
+        self,
+        make: Callable[[Mapping[str, Terms]], LedgerBackend],
+        path: Path,
+        log: Log,
+        *,
+        patience: float | None = None,
+        later: Later | None = None,
     ) -> None:
         self._make = make
         self._path = path
@@ -75,7 +81,8 @@ class State:
             self._carry_out(self._backend.pay)
 
     async def reserve(self, id: str, draws: Sequence[Draw], rates: Callable[[], Rates]) -> Reserved | Refused:
-        """Charge all of the draws, or none; where that cannot be told, none. ``rates`` are asked for where it is to be taken back."""
+        """Charge all of the draws, or none; where that cannot be told, none. ``rates`` are asked for where it is to be
+        taken back."""
         if self._closed:
             return Refused(draws[0].limit, "unavailable", detail="the gate is ending")
         if not self._is_threaded(draws):
@@ -85,7 +92,8 @@ class State:
                 return Refused(draws[0].limit, "unavailable", detail=self._fails(full))
         given = self._give(self._ledger.reserve, id, draws)
         answer = asyncio.wrap_future(given)
-        answer.add_done_callback(lambda done: done.cancelled() or done.exception())  # so that asyncio does not complain of it
+        # so that asyncio does not complain of it
+        answer.add_done_callback(lambda done: done.cancelled() or done.exception())
         try:
             await self._answered(answer)
         except asyncio.CancelledError:
@@ -93,7 +101,9 @@ class State:
             raise
         if not answer.done():
             self._take_back(given, rates())
-            late = LedgerUnavailable("busy", "limits: the shared state did not answer in time; see what keeps its disk or its lock")
+            late = LedgerUnavailable(
+                "busy", "limits: the shared state did not answer in time; see what keeps its disk or its lock"
+            )
             return Refused(draws[0].limit, "unavailable", detail=self._fails(late))
         problem = answer.exception()
         if isinstance(problem, Exception):
@@ -117,7 +127,8 @@ class State:
         if not self._is_threaded(settlement.reserved.draws):
             self._ledger.settle(settlement, self._deadline)
             return
-        await self._answered(self._carry_out(self._ledger.settle, settlement))  # which leaves it alone, whatever becomes of the waiting
+        # which leaves it alone, whatever becomes of the waiting
+        await self._answered(self._carry_out(self._ledger.settle, settlement))
 
     def hurry(self, seconds: float) -> None:
         """The end has begun: whatever is asked takes ``seconds`` at most from now on, all together."""
@@ -142,14 +153,17 @@ class State:
             self._patience = LAST_TRY if self._hurried else min(self._patience, LAST_PATIENCE)
             self._ledger.hurry(time.monotonic() + self._patience)
             closed = asyncio.wrap_future(self._give(self._ledger.close))
-            closed.add_done_callback(lambda done: done.cancelled() or done.exception())  # so that asyncio does not complain of it
+            # so that asyncio does not complain of it
+            closed.add_done_callback(lambda done: done.cancelled() or done.exception())
             await asyncio.wait([closed], timeout=self._patience + (LAST_GRACE if self._hurried else GRACE))
         self._threads.shutdown(wait=False)
         self._threads = None
 
     async def _answered(self, answer: asyncio.Future[Any]) -> None:
         """Wait for a bounded time. Leaves the answer alone, whatever becomes of the waiting."""
-        await asyncio.wait([answer, self._ending()], timeout=self._patience + GRACE, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait(
+            [answer, self._ending()], timeout=self._patience + GRACE, return_when=asyncio.FIRST_COMPLETED
+        )
 
     def _ending(self) -> asyncio.Future[None]:
         if self._end is None:
@@ -178,7 +192,8 @@ class State:
         return self._threads.submit(partial(work, *arguments, self._deadline))
 
     def _carry_out(self, work: Callable[..., bool], *arguments: Any) -> asyncio.Future[bool]:
-        """What is done whether or not somebody waits for it; ``work`` returns whether the shared accounts were asked."""
+        """What is done whether or not somebody waits for it; ``work`` returns whether the shared accounts were
+        asked."""
         done = asyncio.wrap_future(self._give(work, *arguments))
         done.add_done_callback(self._done)
         return done
@@ -200,7 +215,8 @@ class State:
         return isinstance(got, Reserved) and self._ledger.settle(Settlement(got, undo=True, rates=rates), deadline)
 
     def _fails(self, problem: Exception) -> str:
-        """What the log says of a kind of fault, once until something works again. What is owed is tried again after a while."""
+        """What the log says of a kind of fault, once until something works again. What is owed is tried again after a
+        while."""
         known = isinstance(problem, LedgerUnavailable)
         kind = problem.kind if isinstance(problem, LedgerUnavailable) else type(problem).__name__
         said = str(problem) if known else "limits: a fault while asking the state; the log has it"

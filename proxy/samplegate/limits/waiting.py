@@ -1,7 +1,8 @@
 """Who waits for room, and who is next: first come, first served at each account. It asks nothing and knows no clock.
 
-A request that waits stands at one account: the one that had no room for it, or one that it draws on and where somebody stands who came before.
-The first at an account has been refused by it and tries again when woken; those behind it wait until it has left.
+A request that waits stands at one account: the one that had no room for it, or one that it draws on and where somebody
+stands who came before. The first at an account has been refused by it and tries again when woken; those behind it wait
+until it has left.
 """
 
 from __future__ import annotations
@@ -82,7 +83,9 @@ class Line:
 
     def before(self, number: int, accounts: Iterable[Account]) -> Account | None:
         """An account of these at which somebody stands who came before."""
-        return next((account for account in accounts if account in self._at and self._at[account][0].number < number), None)
+        return next(
+            (account for account in accounts if account in self._at and self._at[account][0].number < number), None
+        )
 
     def is_first(self, waiter: Waiter) -> bool:
         """Whether it is its turn."""
@@ -95,7 +98,8 @@ class Line:
         self._count += 1
 
     def move(self, waiter: Waiter, account: Account) -> None:
-        """It stands at another account, according to when it came; those it stood before are no longer held up by it."""
+        """It stands at another account, according to when it came; those it stood before are no longer held up by
+        it."""
         if account != waiter.at:
             self.leave(waiter)
             waiter.at = account
@@ -116,7 +120,8 @@ class Line:
             del self._at[waiter.at]
 
     def replace(self, places: Mapping[Waiter, tuple[Sequence[Account], Account] | None]) -> None:
-        """Other accounts for all that wait, and where each stands from now on; None for those that wait no longer. All of them are woken."""
+        """Other accounts for all that wait, and where each stands from now on; None for those that wait no longer. All
+        of them are woken."""
         self._at.clear()
         self._count = 0
         for waiter, place in places.items():

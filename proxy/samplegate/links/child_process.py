@@ -1,8 +1,8 @@
 """A server as our child process: its start, its link, its exit, and its termination (R90) with everything it has
 started.
 
-It is never started again here. asyncio's subprocess is not used: its child watchers differ by loop and version, and it would wrap the pipes in
-transports. On Windows the group is not ended, only the child, and nothing of it is tested.
+It is never started again here. asyncio's subprocess is not used: its child watchers differ by loop and version, and it
+would wrap the pipes in transports. On Windows the group is not ended, only the child, and nothing of it is tested.
 
 A tiny watcher process kills the child's group when this process is killed, so that SIGKILL leaves no server behind. It
 waits on a pipe that only this process holds: a word on it disarms, its end without the word means that we are gone. It
@@ -31,7 +31,9 @@ from samplegate.links.stdio import CannotStart, LineLink, connect
 PLACE: Final = "command"
 
 
-def start(command: Sequence[str], *, env: Mapping[str, str], cwd: Path | None, stderr: int | None = None) -> subprocess.Popen[bytes]:
+def start(
+    command: Sequence[str], *, env: Mapping[str, str], cwd: Path | None, stderr: int | None = None
+) -> subprocess.Popen[bytes]:
     """Start ``command`` as the leader of a session and group of its own, stdin and stdout on pipes. Raises CannotStart.
 
     ``stderr``: as for ``subprocess``; None is ours.
@@ -65,7 +67,8 @@ def start(command: Sequence[str], *, env: Mapping[str, str], cwd: Path | None, s
 
 
 def unresolved(command: Sequence[str], *, env: Mapping[str, str], cwd: Path | None) -> CannotStart | None:
-    """Why a command cannot be started, as far as that is known without starting it: its program is looked for as ``start`` would."""
+    """Why a command cannot be started, as far as that is known without starting it: its program is looked for as
+    ``start`` would."""
     import shutil
 
     name = command[0] if command else ""
@@ -95,14 +98,19 @@ def _explain(error: OSError | ValueError, name: str, env: Mapping[str, str], cwd
     if path.is_dir():
         return CannotStart(PLACE, name, "is a folder", "name the program in it")
     if isinstance(error, FileNotFoundError):
-        return CannotStart(PLACE, name, "names a missing interpreter in its first line", "install that, or correct the line")
+        return CannotStart(
+            PLACE, name, "names a missing interpreter in its first line", "install that, or correct the line"
+        )
     if isinstance(error, PermissionError):
-        return CannotStart(PLACE, name, "may not be executed", "make it executable, or start it through its interpreter")
+        return CannotStart(
+            PLACE, name, "may not be executed", "make it executable, or start it through its interpreter"
+        )
     return CannotStart(PLACE, name, f"could not be started ({error.strerror})", "start it by hand to see why")
 
 
 def exit_of(process: subprocess.Popen[bytes]) -> asyncio.Future[int]:
-    """A future with the return code, as ``subprocess`` gives it. The process is reaped by a daemon thread, whichever loop runs."""
+    """A future with the return code, as ``subprocess`` gives it. The process is reaped by a daemon thread, whichever
+    loop runs."""
     loop = asyncio.get_running_loop()
     done: asyncio.Future[int] = loop.create_future()
 
@@ -121,8 +129,9 @@ def exit_of(process: subprocess.Popen[bytes]) -> asyncio.Future[int]:
 
 SHELL: Final = "/bin/sh"
 SCRIPT: Final = 'trap "" HUP INT TERM; read -r word; [ "$word" = done ] || kill -s KILL -- "-$1"'
-"""Ignores what a terminal or a service manager sends to everybody, because it may have to outlive us; the end of the pipe ends it.
-KILL at once: only so the group's number cannot have passed to another group in between. The child's hint to end was the end of its input."""
+"""Ignores what a terminal or a service manager sends to everybody, because it may have to outlive us; the end of the
+pipe ends it. KILL at once: only so the group's number cannot have passed to another group in between. The child's hint
+to end was the end of its input."""
 NAME: Final = "samplegate-watcher"
 
 
@@ -147,7 +156,8 @@ class Watcher:
 
 
 def watch(group: int) -> Watcher | None:
-    """Start a watcher for a process group; None where there cannot be one. It holds none of our descriptors and none of our environment."""
+    """Start a watcher for a process group; None where there cannot be one. It holds none of our descriptors and none of
+    our environment."""
     if sys.platform == "win32":
         return None
     reading, writing = os.pipe()
@@ -169,15 +179,18 @@ def watch(group: int) -> Watcher | None:
     return Watcher(process, writing)
 
 
-# SDK clients kill us about 2 s after they close our stdin. What follows must fit in 1.8 s and sums up to 1.5, so the rest is ours.
+# SDK clients kill us about 2 s after they close our stdin. What follows must fit in 1.8 s and sums up to 1.5, so the
+# rest is ours.
 END_OF_INPUT_GRACE: Final = 0.8
-"""Seconds from the end of its input: the regular way to end, and a Python server with many imports takes 0.3 s to unload."""
+"""Seconds from the end of its input: the regular way to end, and a Python server with many imports takes 0.3 s to
+unload."""
 TERMINATE_GRACE: Final = 0.4
 """Seconds from SIGTERM: whoever missed the end of its input (some servers do) mostly dies of this at once."""
 KILL_GRACE: Final = 0.2
 """Seconds from SIGKILL until the system has let go of it. More would not help: what is left hangs in the kernel."""
 TAIL_GRACE: Final = 0.1
-"""Seconds after its end for what stands in the pipe, which is read in one or two turns of the loop unless reading is paused."""
+"""Seconds after its end for what stands in the pipe, which is read in one or two turns of the loop unless reading is
+paused."""
 GROUP_POLL: Final = 0.01
 """Seconds between two looks whether the group is empty; no event tells it, and it is looked for only while stopping."""
 KILLED: Final = -9
@@ -185,7 +198,8 @@ KILLED: Final = -9
 
 
 class Child:
-    """A started server. Whoever started it calls ``stop`` in the end, also if it ended by itself: it may have left children."""
+    """A started server. Whoever started it calls ``stop`` in the end, also if it ended by itself: it may have left
+    children."""
 
     def __init__(self, process: subprocess.Popen[bytes], link: LineLink, stderr: Stderr | None = None) -> None:
         self.link = link
@@ -208,10 +222,12 @@ class Child:
         return await asyncio.shield(self._exit)
 
     async def stop(self) -> int:
-        """End it and its group within 1.8 s: close its stdin, wait, SIGTERM, wait, SIGKILL. The code as from ``exited``.
+        """End it and its group within 1.8 s: close its stdin, wait, SIGTERM, wait, SIGKILL. The code as from
+        ``exited``.
 
-        The receiver hears nothing after this returns; it has heard ``ended``, but for sure only where reading was not paused and nobody
-        outside the group holds the child's stdout. May be called again and from several tasks, and goes on if one of them is cancelled.
+        The receiver hears nothing after this returns; it has heard ``ended``, but for sure only where reading was not
+        paused and nobody outside the group holds the child's stdout. May be called again and from several tasks, and
+        goes on if one of them is cancelled.
         """
         if self._stopping is None or self._stopping.cancelled():
             self._stopping = asyncio.get_running_loop().create_task(self._stop())
@@ -254,7 +270,8 @@ class Child:
                     await asyncio.sleep(GROUP_POLL)
 
     def _lives(self) -> bool:
-        """True if the child is not reaped or its group has members, which keep the group's number from being given to others."""
+        """True if the child is not reaped or its group has members, which keep the group's number from being given to
+        others."""
         if not self._exit.done():
             return True
         if sys.platform == "win32":
@@ -296,7 +313,8 @@ async def start_child(
     max_line: int = MAX_LINE,
     said: Tell | None = None,
 ) -> Child:
-    """Start a server. ``env`` is its whole environment; ``said`` gets the lines of its stderr, which is ours without. Raises CannotStart.
+    """Start a server. ``env`` is its whole environment; ``said`` gets the lines of its stderr, which is ours without.
+    Raises CannotStart.
 
     Frames are not delivered before the caller next awaits, so it may set the link's ``pressure`` first.
     """

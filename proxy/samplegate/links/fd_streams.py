@@ -5,8 +5,9 @@ writing the descriptors ourselves on ``add_reader`` and ``add_writer`` costs the
 (whose 256 KiB reads are mapped and unmapped each time), and it is safe if stdin and stdout are one socket: both loops'
 write transports also read, and would take the peer's frames for its hang-up.
 
-Threads serve files, terminals, ``/dev/null``, and everything on Windows (untested there). Blocking mode is left as it is, so a terminal shared with
-a shell stays as the shell wants it. The threads are daemons: one that blocks in a read for ever does not keep the process.
+Threads serve files, terminals, ``/dev/null``, and everything on Windows (untested there). Blocking mode is left as it
+is, so a terminal shared with a shell stays as the shell wants it. The threads are daemons: one that blocks in a read
+for ever does not keep the process.
 
 A hang-up while the descriptor is not read is found by a periodic check, because no event loop reports a hang-up without
 reporting readable data too. On Windows it is not found.
@@ -27,13 +28,16 @@ from typing import Final
 from samplegate.links.lines import Backlog, Lines, one_line
 
 LOOK: Final = 0.2
-"""Seconds between two looks, and a pause this long before the first: a side that is held up only briefly is read to its end in order."""
+"""Seconds between two looks, and a pause this long before the first: a side that is held up only briefly is read to its
+end in order."""
 _GONE: Final = getattr(select, "POLLHUP", 0) | getattr(select, "POLLERR", 0) | getattr(select, "POLLRDHUP", 0)
-"""The first two are told without being asked for. A socket whose peer writes no more, but reads, has only the last, where there is one."""
+"""The first two are told without being asked for. A socket whose peer writes no more, but reads, has only the last,
+where there is one."""
 
 
 class HangUp:
-    """Calls ``gone`` once when no process can write to ``fd`` any more. It looks between ``watch`` and ``stop`` only."""
+    """Calls ``gone`` once when no process can write to ``fd`` any more. It looks between ``watch`` and ``stop``
+    only."""
 
     def __init__(self, fd: int, gone: Callable[[], None]) -> None:
         self._fd = fd
@@ -74,13 +78,15 @@ def _polled(fd: int, also: int) -> bool:
 
 
 READ_SIZE: Final = 64 * 1024
-"""What a pipe holds, and below malloc's threshold for mapping memory: reads of 256 KiB take 50 us where these take 18."""
+"""What a pipe holds, and below malloc's threshold for mapping memory: reads of 256 KiB take 50 us where these take 18.
+"""
 PIPE_SIZE: Final = 256 * 1024
 """Capacity that pipes are given on Linux, where it can be set: a long line takes a quarter of the turns."""
 READS_MID_LINE: Final = 4
 """Reads in one turn of the loop while a long line is coming in, when there is nothing to decode between them."""
 JOIN_BELOW: Final = 16 * 1024
-"""Lines up to this size are copied to stand before their line end: cheaper than a gathering write. Longer ones are not copied."""
+"""Lines up to this size are copied to stand before their line end: cheaper than a gathering write. Longer ones are not
+copied."""
 NEWLINE: Final = ord("\n")
 GATHER: Final = 64
 """Pieces handed to one gathering write: far below every system's IOV_MAX, and enough for a full pipe of small lines."""
@@ -114,7 +120,8 @@ class PolledReader:
             self._loop.add_reader(self._fd, self._ready)
 
     def _hung_up(self) -> None:
-        """Nothing more can come than what the system holds, which is little: read that, whoever wants us to wait, and find the end behind it."""
+        """Nothing more can come than what the system holds, which is little: read that, whoever wants us to wait, and
+        find the end behind it."""
         self._last = True
         self.resume()
 
@@ -236,9 +243,11 @@ class PolledWriter:
 
 
 class ThreadedReader:
-    """Reads one descriptor, which it owns, into lines. At most one chunk is on its way: the thread waits until the loop took it.
+    """Reads one descriptor, which it owns, into lines. At most one chunk is on its way: the thread waits until the loop
+    took it.
 
-    A peer that goes while reading is paused is noticed on a terminal. A file has none, and on Windows only a read would tell.
+    A peer that goes while reading is paused is noticed on a terminal. A file has none, and on Windows only a read would
+    tell.
     """
 
     def __init__(self, fd: int, lines: Lines) -> None:

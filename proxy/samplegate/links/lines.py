@@ -13,9 +13,11 @@ from collections.abc import Callable
 from typing import Final, Protocol
 
 HIGH_WATER: Final = 256 * 1024
-"""Bytes waiting at which the other side is to be paused: four full pipes, so that a peer that only hiccups pauses nobody."""
+"""Bytes waiting at which the other side is to be paused: four full pipes, so that a peer that only hiccups pauses
+nobody."""
 LOW_WATER: Final = 64 * 1024
-"""Bytes waiting at which it may go on: one full pipe, so that the peer does not run dry while the other side wakes up."""
+"""Bytes waiting at which it may go on: one full pipe, so that the peer does not run dry while the other side wakes up.
+"""
 
 
 def _nobody(over: bool) -> None:
@@ -53,7 +55,8 @@ class Backlog:
         self.remove(self.size)
 
     async def drained(self, timeout: float) -> bool:
-        """Wait until nothing waits; True if the system has taken all of it, False if time ran out or the peer has gone."""
+        """Wait until nothing waits; True if the system has taken all of it, False if time ran out or the peer has
+        gone."""
         if self.size:
             waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._waiters.append(waiter)
@@ -75,7 +78,8 @@ class Backlogged:
 
     @property
     def pressure(self) -> Callable[[bool], None]:
-        """Called with True when the peer leaves over HIGH_WATER bytes untaken (from within ``send``), with False when it has caught up or gone."""
+        """Called with True when the peer leaves over HIGH_WATER bytes untaken (from within ``send``), with False when
+        it has caught up or gone."""
         return self._backlog.pressure
 
     @pressure.setter
@@ -89,7 +93,8 @@ class Backlogged:
 
 
 MAX_LINE: Final = 256 << 20
-"""Longest line taken, in bytes: well over the tens of MiB that real results reach, well under what would fill a small machine."""
+"""Longest line taken, in bytes: well over the tens of MiB that real results reach, well under what would fill a small
+machine."""
 
 HEAD: Final = 1024
 """Bytes of a discarded line that its receiver is shown: the envelope stands there, if the peer wrote it first."""
@@ -102,8 +107,8 @@ _BLANKS: Final = bytes.maketrans(b"\r\n", b"  ")
 def one_line(frame: bytes) -> bytes:
     """A frame as one line for every reader: a blank in place of each line end, so that all positions stay.
 
-    In JSON a line end stands only between two tokens. Python's text mode and many ``readLine`` functions end a line at a carriage return
-    too, and would read three frames where one was decided.
+    In JSON a line end stands only between two tokens. Python's text mode and many ``readLine`` functions end a line at
+    a carriage return too, and would read three frames where one was decided.
     """
     return frame.translate(_BLANKS) if _CR in frame or _LF in frame else frame
 
@@ -115,7 +120,8 @@ class Receiver(Protocol):
         """Take one line without its end (``\\n`` or ``\\r\\n``), never an empty one."""
 
     def oversized(self, size: int, head: bytes) -> None:
-        """Learn that a line over the bound was discarded whole; ``size`` is how much of it had been read, ``head`` its first HEAD bytes."""
+        """Learn that a line over the bound was discarded whole; ``size`` is how much of it had been read, ``head`` its
+        first HEAD bytes."""
 
     def oversized_end(self, head: bytes, tail: bytes) -> None:
         """Learn that such a line is over, with its first HEAD and its last TAIL bytes."""
@@ -125,15 +131,16 @@ class Receiver(Protocol):
 
 
 class Lines:
-    """Cuts one stream of chunks into lines for a receiver. A line of ``max_line`` bytes is the longest that is delivered."""
+    """Cuts one stream of chunks into lines for a receiver. A line of ``max_line`` bytes is the longest that is
+    delivered."""
 
     def __init__(self, receiver: Receiver, max_line: int = MAX_LINE) -> None:
         self._receiver = receiver
         self._received = receiver.received
         self._max = max_line
         self._held = bytearray()
-        """The begin of a line whose end has not come. One growing buffer: a list of chunks is a tenth faster, but lets a
-        peer that sends two bytes at a time make us hold twenty for each of them."""
+        """The begin of a line whose end has not come. One growing buffer: a list of chunks is a tenth faster, but lets
+        a peer that sends two bytes at a time make us hold twenty for each of them."""
         self._skipping = False
         self._head = self._tail = b""
         """Of the line that is being skipped."""

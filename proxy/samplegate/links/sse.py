@@ -32,7 +32,8 @@ class Event(msgspec.Struct, frozen=True):
 
 
 class Oversized(msgspec.Struct, frozen=True):
-    """An event or line over the bound, discarded whole: how much had been read of it, and the first HEAD bytes of its data."""
+    """An event or line over the bound, discarded whole: how much had been read of it, and the first HEAD bytes of its
+    data."""
 
     size: int
     head: bytes
@@ -144,7 +145,8 @@ class Parser:
 
 
 def event(data: bytes, id: str | None = None, retry: int | None = None) -> bytes:
-    """One event as it goes on the wire. ``retry`` in milliseconds; ``id`` without a line end. Empty ``data`` only sets these."""
+    """One event as it goes on the wire. ``retry`` in milliseconds; ``id`` without a line end. Empty ``data`` only sets
+    these."""
     parts = [] if id is None else [b"id: ", id.encode(), b"\n"]
     if retry is not None:
         parts += [b"retry: %d\n" % retry]

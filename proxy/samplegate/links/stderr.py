@@ -1,6 +1,7 @@
 """The stderr of a server's process, line by line and as fast as we want to read it. Not what becomes of the lines.
 
-A server may write as much as it likes: what is read in one turn is bounded, and so is how often, so that a flood slows the server and not the gate.
+A server may write as much as it likes: what is read in one turn is bounded, and so is how often, so that a flood slows
+the server and not the gate.
 """
 
 from __future__ import annotations
@@ -12,7 +13,8 @@ from typing import IO, Any, Final, cast
 LONGEST: Final = 1000  # characters of a line; a longer one is cut
 MOST: Final = 50  # lines told of one read; the others are counted. Even
 PAUSE: Final = 0.05  # seconds between two reads
-LAST: Final = 0.2  # seconds for what a process wrote right before its end; one that it left behind may hold its stderr open
+# seconds for what a process wrote right before its end; one that it left behind may hold its stderr open
+LAST: Final = 0.2
 
 Tell = Callable[[str, int], None]
 """Takes a line, and how many before it were left out."""

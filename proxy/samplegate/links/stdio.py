@@ -44,7 +44,8 @@ class _Writer(Protocol):
 
 
 class LineLink(Backlogged):
-    """A stream of lines each way. Everything but ``drained`` returns at once; all of it belongs to the event loop's thread."""
+    """A stream of lines each way. Everything but ``drained`` returns at once; all of it belongs to the event loop's
+    thread."""
 
     def __init__(self, reader: _Reader, writer: _Writer, lines: Lines, backlog: Backlog) -> None:
         self._reader = reader
@@ -52,7 +53,8 @@ class LineLink(Backlogged):
         self._lines = lines
         self._backlog = backlog
         self.send: Callable[[bytes], None] = writer.send
-        """Queue one line, to which the line end is added. A line for a peer that has gone, or after ``close_writing``, is dropped and counted."""
+        """Queue one line, to which the line end is added. A line for a peer that has gone, or after ``close_writing``,
+        is dropped and counted."""
 
     @property
     def dropped(self) -> int:
@@ -60,14 +62,16 @@ class LineLink(Backlogged):
         return self._backlog.dropped
 
     def pause_reading(self) -> None:
-        """Take nothing more from the peer. What one read has brought is still delivered, and a thread may be in one more."""
+        """Take nothing more from the peer. What one read has brought is still delivered, and a thread may be in one
+        more."""
         self._reader.pause()
 
     def resume_reading(self) -> None:
         self._reader.resume()
 
     async def drained(self, timeout: float) -> bool:
-        """Wait until the system took everything, ``timeout`` seconds at most; False if it has not or the peer went first."""
+        """Wait until the system took everything, ``timeout`` seconds at most; False if it has not or the peer went
+        first."""
         return await self._backlog.drained(timeout)
 
     async def unread(self) -> None:
@@ -93,22 +97,38 @@ class LineLink(Backlogged):
 
 
 def connect(
-    reading: int, writing: int, receiver: Receiver, *, max_line: int, closed: Callable[[int], None] | None = None, blocking: Container[int] = ()
+    reading: int,
+    writing: int,
+    receiver: Receiver,
+    *,
+    max_line: int,
+    closed: Callable[[int], None] | None = None,
+    blocking: Container[int] = (),
 ) -> LineLink:
     """A link over two descriptors, which it owns from here on. Nothing is delivered before the caller next awaits.
 
-    ``closed`` is called with each descriptor that was made non-blocking, just before it is closed; those in ``blocking`` are left blocking.
+    ``closed`` is called with each descriptor that was made non-blocking, just before it is closed; those in
+    ``blocking`` are left blocking.
     """
     backlog = Backlog()
     lines = Lines(receiver, max_line)
     call = closed or _nothing
-    reader = PolledReader(reading, lines, call) if reading not in blocking and pollable(reading) else ThreadedReader(reading, lines)
-    writer = PolledWriter(writing, backlog, call) if writing not in blocking and pollable(writing) else ThreadedWriter(writing, backlog)
+    reader = (
+        PolledReader(reading, lines, call)
+        if reading not in blocking and pollable(reading)
+        else ThreadedReader(reading, lines)
+    )
+    writer = (
+        PolledWriter(writing, backlog, call)
+        if writing not in blocking and pollable(writing)
+        else ThreadedWriter(writing, backlog)
+    )
     return LineLink(reader, writer, lines, backlog)
 
 
 def pollable(fd: int) -> bool:
-    """True for pipes and sockets where the system can poll them. Files and ``/dev/null`` cannot be, and terminals are better left blocking."""
+    """True for pipes and sockets where the system can poll them. Files and ``/dev/null`` cannot be, and terminals are
+    better left blocking."""
     if sys.platform == "win32":
         return False
     mode = os.fstat(fd).st_mode
@@ -125,17 +145,23 @@ STDIN, STDOUT, STDERR = 0, 1, 2
 def check_own() -> None:
     """Raise CannotStart if stdin or stdout is closed. To be called before an event loop is made.
 
-    The loop's own descriptors would take the free numbers, and libuv aborts the process when it closes one of them; so a closed
-    standard descriptor, stderr too, becomes the null device.
+    The loop's own descriptors would take the free numbers, and libuv aborts the process when it closes one of them; so
+    a closed standard descriptor, stderr too, becomes the null device.
     """
     for fd in (STDIN, STDOUT, STDERR):
         try:
             os.fstat(fd)
         except OSError:
-            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)  # it takes the lowest free number, which is this one
+            # it takes the lowest free number, which is this one
+            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)
     for name, stream in (("stdin", sys.__stdin__), ("stdout", sys.__stdout__)):
         if stream is None:
-            raise CannotStart(name, "", "it is closed, and a client speaks over it", "start the command from an MCP client, or give it a pipe")
+            raise CannotStart(
+                name,
+                "",
+                "it is closed, and a client speaks over it",
+                "start the command from an MCP client, or give it a pipe",
+            )
 
 
 async def open_own(receiver: Receiver, *, max_line: int = MAX_LINE) -> LineLink:
@@ -162,7 +188,8 @@ class _Borrowed:
         self._was_blocking: dict[int, bool] = {}
 
     def take(self, standard: int, access: int) -> int:
-        """A private descriptor for a standard one: a new opening of the same pipe, whose mode nobody shares, or else a duplicate."""
+        """A private descriptor for a standard one: a new opening of the same pipe, whose mode nobody shares, or else a
+        duplicate."""
         if sys.platform == "linux" and stat.S_ISFIFO(os.fstat(standard).st_mode):
             with suppress(OSError):  # no /proc, or another user's pipe
                 fd = os.open(f"/proc/self/fd/{standard}", access | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -178,7 +205,8 @@ class _Borrowed:
         return fd in self._was_blocking
 
     def give_back(self, fd: int) -> None:
-        """Restore the blocking mode before ``fd`` is closed; one socket for both directions keeps its mode until both are done with it."""
+        """Restore the blocking mode before ``fd`` is closed; one socket for both directions keeps its mode until both
+        are done with it."""
         was = self._was_blocking.pop(fd, None)
         if was is None:
             return
@@ -203,7 +231,8 @@ def _shut_writing(fd: int) -> None:
 
 
 def _guard() -> None:
-    """Point the standard descriptors away from the protocol. What waits in ``sys.stdout``'s buffer goes to stderr too."""
+    """Point the standard descriptors away from the protocol. What waits in ``sys.stdout``'s buffer goes to stderr
+    too."""
     null = os.open(os.devnull, os.O_RDONLY)
     os.dup2(null, STDIN)
     os.close(null)

@@ -17,7 +17,19 @@ from samplegate.core.capabilities import can_forward, offer_to
 from samplegate.core.catalogue import Worst
 from samplegate.core.claims import Claimant
 from samplegate.core.decide import Rulebook, after_refusal, explain, unless_taken, worst_of
-from samplegate.core.decisions import Decision, Denied, DenyAs, Escalated, FixedAnswer, LeftOpen, Reason, Shadow, Situation, Step, Unanswered
+from samplegate.core.decisions import (
+    Decision,
+    Denied,
+    DenyAs,
+    Escalated,
+    FixedAnswer,
+    LeftOpen,
+    Reason,
+    Shadow,
+    Situation,
+    Step,
+    Unanswered,
+)
 from samplegate.core.ledger import SCALE
 from samplegate.core.policy import seconds
 from samplegate.core.record import Record
@@ -44,7 +56,8 @@ _OF_MODELS: Final = frozenset({Reason.MODEL, Reason.CONTENT})
 
 
 class Walk(msgspec.Struct, frozen=True):
-    """One way of a request along the rules: where it began, how many it came to, and where and how it ended (``none``: past the last)."""
+    """One way of a request along the rules: where it began, how many it came to, and where and how it ended (``none``:
+    past the last)."""
 
     request: Request
     first: int
@@ -67,7 +80,10 @@ class Scenery(msgspec.Struct, frozen=True):
     @property
     def situation(self) -> Situation:
         """The gate's other inputs for the request, None if the request cannot be read."""
-        return Situation(not isinstance(self.item.request, BadRequest) and can_forward(self.item.request, self.client), self.item.offered)
+        return Situation(
+            not isinstance(self.item.request, BadRequest) and can_forward(self.item.request, self.client),
+            self.item.offered,
+        )
 
 
 class Played(msgspec.Struct):
@@ -104,7 +120,8 @@ class Came(msgspec.Struct, frozen=True):
 
 
 class Mismatch(msgspec.Struct, frozen=True):
-    """One expectation that was not met; both sides as they are to be printed. ``where`` is the step's place, empty for a case without steps."""
+    """One expectation that was not met; both sides as they are to be printed. ``where`` is the step's place, empty for
+    a case without steps."""
 
     what: str
     expected: Any
@@ -125,7 +142,8 @@ class Trial(msgspec.Struct, frozen=True):
 
 
 def scenery(asked: Asked, book: Rulebook) -> Scenery:
-    """A step's request and who makes it. Without names of their own, all calls of a tool in one case are one call; with none, the session is."""
+    """A step's request and who makes it. Without names of their own, all calls of a tool in one case are one call; with
+    none, the session is."""
     origin = suite.origin(asked)
     method, params = suite.wire(asked)
     client = suite.capabilities(asked.client or [])
@@ -142,7 +160,8 @@ def _claimant(asked: Asked, origin: Origin) -> Claimant:
     return Claimant(origin, tuple(names) or (session,), session, "")
 
 
-# -- what came of a request ----------------------------------------------------------------------------------------------------------------
+# -- what came of a request
+# ----------------------------------------------------------------------------------------------------------------
 
 
 def came(played: Played) -> Came:
@@ -164,11 +183,19 @@ def came(played: Played) -> Came:
         walks.append(Walk(request, first, len(looked), end, decision.index, decision.shadows))
         edited = _edited(played, decision)
         decision = edited if isinstance(edited, Decision) else decision
-        known = None if decision.allowed is None else worst_of(scene.book, decision.allowed.models[0], decision.allowed.params).usd
+        known = (
+            None
+            if decision.allowed is None
+            else worst_of(scene.book, decision.allowed.models[0], decision.allowed.params).usd
+        )
         cost = cost if known is None else known
         if end == "limit":
-            looked[-1] = msgspec.structs.replace(looked[-1], taken=left is None, why=f"{why}; on_limit: {decision.on_limit}")
-            decision = decision if left is not None else after_refusal(scene.book, request, scene.situation, decision, why)
+            looked[-1] = msgspec.structs.replace(
+                looked[-1], taken=left is None, why=f"{why}; on_limit: {decision.on_limit}"
+            )
+            decision = (
+                decision if left is not None else after_refusal(scene.book, request, scene.situation, decision, why)
+            )
         elif told := _told(played, record, decision, edited, end):
             looked[-1] = msgspec.structs.replace(looked[-1], why=f"{looked[-1].why}; {told}")
         elif record.reason is Reason.LIMIT:
@@ -186,7 +213,10 @@ def _end(played: Played, record: Record, decision: Decision, left: str | None) -
         return "limit", record.detail.removeprefix(f"rule {decision.rule}: ")
     if record.reason is Reason.TIMEOUT and isinstance(decision.act, Escalated):
         return "timeout", ""
-    return "taken" if decision.reason is Reason.RULE else "otherwise" if decision.reason is Reason.CANNOT else "none", ""
+    return (
+        "taken" if decision.reason is Reason.RULE else "otherwise" if decision.reason is Reason.CANNOT else "none",
+        "",
+    )
 
 
 def _edited(played: Played, decision: Decision) -> Decision | str | None:
@@ -196,22 +226,36 @@ def _edited(played: Played, decision: Decision) -> Decision | str | None:
     request = played.scene.item.request
     assert not isinstance(request, BadRequest)
     again = edits.decided_again(played.scene.book, request, played.scene.situation, decision, played.verdict.edits)
-    return again if isinstance(again, str) else msgspec.structs.replace(decision, act=msgspec.structs.replace(decision.act, allowed=again))
+    return (
+        again
+        if isinstance(again, str)
+        else msgspec.structs.replace(decision, act=msgspec.structs.replace(decision.act, allowed=again))
+    )
 
 
 def _told(played: Played, record: Record, decision: Decision, edited: Decision | str | None, end: End) -> str:
     """The person's decision as a clause; empty if no person was asked, or the case does not say."""
-    if not isinstance(decision.act, Escalated) or not played.consulted or played.scene.asked.verdict is None or played.misread is not None:
+    if (
+        not isinstance(decision.act, Escalated)
+        or not played.consulted
+        or played.scene.asked.verdict is None
+        or played.misread is not None
+    ):
         return f"the model took too long; on_timeout: {decision.on_timeout}" if end == "timeout" else ""
     if played.verdict is None:
-        return f"reviewer {decision.act.reviewer} gave no verdict within {decision.act.timeout:.3g} s; on_timeout: {decision.on_timeout}"
+        return (
+            f"reviewer {decision.act.reviewer} gave no verdict within {decision.act.timeout:.3g} s; on_timeout:"
+            f" {decision.on_timeout}"
+        )
     if isinstance(edited, str):
         return f"the edits cannot be carried out: {edited}"
     if end == "timeout":
         return f"a person approved it, and the model took too long; on_timeout: {decision.on_timeout}"
     if record.reason is Reason.LIMIT:
         return record.detail.removeprefix(f"rule {decision.rule}: ")
-    return {"approve": "a person approved it", "reject": "a person rejected it", "answer": "a person answered it"}[played.verdict.word]
+    return {"approve": "a person approved it", "reject": "a person rejected it", "answer": "a person answered it"}[
+        played.verdict.word
+    ]
 
 
 def _got(played: Played, record: Record, decision: Decision, cost: int | None) -> Object:
@@ -231,7 +275,12 @@ def _got(played: Played, record: Record, decision: Decision, cost: int | None) -
         "cost": None if cost is None else cost / SCALE["usd"],
     }
     if asked is not None:
-        found |= {"models": list(asked.models), "model": asked.models[0], "params": dict(asked.params), "max_tokens": asked.params.get("maxTokens")}
+        found |= {
+            "models": list(asked.models),
+            "model": asked.models[0],
+            "params": dict(asked.params),
+            "max_tokens": asked.params.get("maxTokens"),
+        }
         found["review_answer"] = asked.review_answer
     if isinstance(act, FixedAnswer):
         found["content"] = act.result.get("content")
@@ -248,18 +297,32 @@ def _reviewed(played: Played, record: Record, decision: Decision) -> Object:
     """The result of the verdict on an escalated request."""
     verdict, kind, era = played.verdict, played.scene.item.kind, played.scene.who.origin.era
     reason = Reason.RULE if record.reason in _OF_MODELS else record.reason
-    if played.sampled and decision.allowed is not None and decision.allowed.review_answer is not None and reason is not Reason.TIMEOUT:
+    if (
+        played.sampled
+        and decision.allowed is not None
+        and decision.allowed.review_answer is not None
+        and reason is not Reason.TIMEOUT
+    ):
         return {"wire": None}  # the next reviewer has a say in it
     as_ = "decline" if reason is Reason.REVIEW else "cancel"
-    found: Object = {"outcome": record.outcome, "reason": reason.value, "as": as_ if record.outcome == "denied" else None}
+    found: Object = {
+        "outcome": record.outcome,
+        "reason": reason.value,
+        "as": as_ if record.outcome == "denied" else None,
+    }
     if record.outcome != "answered":
-        refused = Denied(reason, "decline" if reason is Reason.REVIEW else "cancel") if record.outcome == "denied" else Unanswered(reason)
+        refused = (
+            Denied(reason, "decline" if reason is Reason.REVIEW else "cancel")
+            if record.outcome == "denied"
+            else Unanswered(reason)
+        )
         return found | {"wire": shapes.refused_answer(kind, era, refused)}
     said = {} if verdict is None or verdict.result is None else verdict.result
     return found | {"wire": said.get("action", "result"), "content": said.get("content")}
 
 
-# -- what was expected of it ---------------------------------------------------------------------------------------------------------------
+# -- what was expected of it
+# ---------------------------------------------------------------------------------------------------------------
 
 
 def compare(placed: Placed, played: Iterable[tuple[Moment, int, Played]]) -> Trial:
@@ -294,7 +357,11 @@ def _differences(expect: Expect, played: Played, found: Came, *, last: bool) -> 
             case "params":
                 yield from _members(what, expected, got or {}, same)
             case "limits":
-                yield from _members(what, expected, {name: _drawn(played, found, name) for name in expected}, _as_written) if last else ()
+                yield from (
+                    _members(what, expected, {name: _drawn(played, found, name) for name in expected}, _as_written)
+                    if last
+                    else ()
+                )
             case "cost":
                 if not _as_written(expected, got):
                     yield Mismatch(what, _number(expected), _number(got))
@@ -320,7 +387,9 @@ def _drawn(played: Played, found: Came, limit: str) -> float | str:
     if limit not in terms:
         return "no limit of that name in the policy"
     allowed = found.decision.allowed
-    who = msgspec.structs.replace(played.scene.who, rule=found.decision.rule or "", model=None if allowed is None else allowed.models[0])
+    who = msgspec.structs.replace(
+        played.scene.who, rule=found.decision.rule or "", model=None if allowed is None else allowed.models[0]
+    )
     draws = claims.claim([limit], terms, who, _NOTHING)
     if isinstance(draws, str):
         return draws
@@ -333,10 +402,14 @@ def _where(moment: Moment, turn: int) -> str:
     """``steps.1, line 14, request 3 of 10``; empty for a case without steps."""
     if not moment.place:
         return ""
-    return f"{moment.place}, line {moment.line}" + (f", request {turn} of {moment.step.repeat}" if moment.step.repeat > 1 else "")
+    return f"{moment.place}, line {moment.line}" + (
+        f", request {turn} of {moment.step.repeat}" if moment.step.repeat > 1 else ""
+    )
 
 
-def _members(what: str, expected: Object, got: Mapping[str, Any], equal: Callable[[Any, Any], bool]) -> Iterator[Mismatch]:
+def _members(
+    what: str, expected: Object, got: Mapping[str, Any], equal: Callable[[Any, Any], bool]
+) -> Iterator[Mismatch]:
     for name, value in expected.items():
         if not equal(value, got.get(name)):
             yield Mismatch(f"{what}.{name}", _number(value), _number(got.get(name)))

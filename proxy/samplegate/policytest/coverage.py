@@ -1,4 +1,5 @@
-"""Pure. Which rules and which arms of them the cases of a policy reach. Not whether the cases hold, nor what nothing can reach (`check`).
+"""Pure. Which rules and which arms of them the cases of a policy reach. Not whether the cases hold, nor what nothing
+can reach (`check`).
 
 A rule is reached by a request that it really took: within its limits, or on trial as a shadow. Its arms are
 
@@ -94,10 +95,14 @@ def coverage(book: Rulebook, walks: Iterable[Walk], root: tree.Node) -> Coverage
         arms, arms_reached = arms + len(found), arms_reached + len(found) - len(open_arms)
         if any(way.took(place, entry) for way in ways):
             rules_reached += 1
-            missing += [Missing(tree.mark(root, (*path, *arm.path)).line, entry.rule.name, arm.missing) for arm in open_arms]
+            missing += [
+                Missing(tree.mark(root, (*path, *arm.path)).line, entry.rule.name, arm.missing) for arm in open_arms
+            ]
         else:
             missing.append(Missing(tree.mark(root, path).line, entry.rule.name, _untaken(entry, len(open_arms))))
-    return Coverage(len(book.entries), rules_reached, arms, arms_reached, tuple(missing), tuple(_uncounted(book.entries, root)))
+    return Coverage(
+        len(book.entries), rules_reached, arms, arms_reached, tuple(missing), tuple(_uncounted(book.entries, root))
+    )
 
 
 def _untaken(entry: Entry, arms: int) -> str:
@@ -117,10 +122,15 @@ def _arms(place: int, entry: Entry) -> Iterator[_Arm]:
     yield from _alternatives(place, entry)
     without = _without_not(entry)
     if without is not None:
-        yield _Arm(("match", "not"), "its not keeps nothing away; add a case that it would take but for the not", _kept_away(place, entry, without))
+        yield _Arm(
+            ("match", "not"),
+            "its not keeps nothing away; add a case that it would take but for the not",
+            _kept_away(place, entry, without),
+        )
     if entry.rule.shadow:
         return
-    otherwise = "unanswered" if isinstance(entry.rule, DenyRule) else entry.rule.otherwise  # a deny can always be carried out
+    # a deny can always be carried out
+    otherwise = "unanswered" if isinstance(entry.rule, DenyRule) else entry.rule.otherwise
     on_limit = getattr(entry.rule, "on_limit", "unanswered")
     if otherwise != "unanswered":
         what = f"otherwise: {otherwise} is never followed; add a case that it matches and cannot carry out"
@@ -178,7 +188,9 @@ def _without_not(entry: Entry) -> Entry | None:
     pairs = [pair for pair in zip(matcher.conditions, matcher.probes, strict=True) if not isinstance(pair[0], Negation)]
     if len(pairs) == len(matcher.conditions):
         return None
-    bare = Matcher(tuple(pair[0] for pair in pairs), tuple(pair[1] for pair in pairs), matcher.names_call, matcher.takes_no_call)
+    bare = Matcher(
+        tuple(pair[0] for pair in pairs), tuple(pair[1] for pair in pairs), matcher.names_call, matcher.takes_no_call
+    )
     return Entry(entry.rule, bare, entry.grants)
 
 

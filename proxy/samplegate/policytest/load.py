@@ -1,4 +1,5 @@
-"""Pure. The cases of a ``*_test.yaml`` file's text, or every problem of it at once with its place; and the file's JSON Schema, for editors.
+"""Pure. The cases of a ``*_test.yaml`` file's text, or every problem of it at once with its place; and the file's JSON
+Schema, for editors.
 
 What a file may say is in ``suite.py``. This module checks what the types cannot: two requests in one case, time that
 runs backwards, a name twice.
@@ -17,7 +18,20 @@ from samplegate.core.policy import seconds
 from samplegate.core.policyfile import tree
 from samplegate.core.policyfile.schema import without_null
 from samplegate.core.policyfile.validate import read
-from samplegate.policytest.suite import FREE, Asked, Case, Elicitation, Said, Sampling, Scene, Step, Suite, origin, over, scene_fault
+from samplegate.policytest.suite import (
+    FREE,
+    Asked,
+    Case,
+    Elicitation,
+    Said,
+    Sampling,
+    Scene,
+    Step,
+    Suite,
+    origin,
+    over,
+    scene_fault,
+)
 
 S = TypeVar("S", bound=Scene)
 REQUESTS: Final = ("request", "sampling", "elicitation")
@@ -31,7 +45,8 @@ _DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
 
 
 class Moment(msgspec.Struct, frozen=True):
-    """A step with all that it leaves out taken from its case, the line where it stands, and its place in it: ``steps.1``."""
+    """A step with all that it leaves out taken from its case, the line where it stands, and its place in it:
+    ``steps.1``."""
 
     step: Step
     line: int
@@ -110,7 +125,9 @@ def _twins(cases: Sequence[Case], root: tree.Node) -> Iterator[tree.Fault]:
     for index, case in enumerate(cases):
         line = tree.mark(root, ("cases", index)).line
         if case.name in first:
-            twice = f"{tree.quoted(case.name)} is the name of the case in line {first[case.name]} too; give each its own"
+            twice = (
+                f"{tree.quoted(case.name)} is the name of the case in line {first[case.name]} too; give each its own"
+            )
             yield tree.fault_at(root, ("cases", index, "name"), twice)
         first.setdefault(case.name, line)
 
@@ -126,7 +143,10 @@ def _start_fault(case: Case) -> str | None:
     if moment is None or moment.tzinfo is None:
         return f'{tree.quoted(case.start)} is not a time with its zone; write it like "2026-01-31T23:59:00Z"'
     if moment.year not in _YEARS:
-        return f"{tree.quoted(case.start)} is not between {_YEARS.start} and {_YEARS.stop - 1}; take a year in which the policy is used"
+        return (
+            f"{tree.quoted(case.start)} is not between {_YEARS.start} and {_YEARS.stop - 1}; take a year in which the"
+            " policy is used"
+        )
     return None
 
 
@@ -143,14 +163,20 @@ def _of_steps(case: Case, steps: Sequence[Step], root: tree.Node, path: tree.Pat
     if not steps:
         yield tree.fault_at(root, (*path, "steps"), "there is no step; give at least one")
     elif all(step.expect is None for step in steps):
-        yield tree.fault_at(root, (*path, "steps"), "no step has an expect, so the case would pass whatever happens; give at least one")
+        yield tree.fault_at(
+            root, (*path, "steps"), "no step has an expect, so the case would pass whatever happens; give at least one"
+        )
     before = 0.0
     for number, step in enumerate(steps):
         here = (*path, "steps", number)
         yield from (tree.fault_at(root, (*here, *key), what) for key, what in _faults_of(step, "a step"))
         moment = before if step.at is None else seconds(step.at)
         if moment < before:
-            yield tree.fault_at(root, (*here, "at"), f"{step.at} is before the {before:g}s of the step before; time does not go backwards")
+            yield tree.fault_at(
+                root,
+                (*here, "at"),
+                f"{step.at} is before the {before:g}s of the step before; time does not go backwards",
+            )
         before = max(before, moment)
 
 
@@ -162,16 +188,37 @@ def _faults_of(asked: Asked, what: str) -> Iterator[tuple[tree.Path, str]]:
         if not calls:
             yield ("call",), "no call is in flight that could have a name; give a tool or a method"
         elif len(names) != len(calls):
-            yield ("call",), f"{len(calls)} calls are in flight, and the number of names is {len(names)}; name each of them, in their order"
+            yield (
+                ("call",),
+                (
+                    f"{len(calls)} calls are in flight, and the number of names is {len(names)}; name each of them, in"
+                    " their order"
+                ),
+            )
     if asked.hold is True and (asked.usage is not None or asked.fails is not None):
-        yield ("hold",), "a request that stays open has no usage and no failure; give a duration after which it has, or leave them out"
+        yield (
+            ("hold",),
+            (
+                "a request that stays open has no usage and no failure; give a duration after which it has, or leave"
+                " them out"
+            ),
+        )
     if asked.fails in FREE and asked.usage is not None:
-        yield ("usage",), f"a request that fails as {asked.fails} is not charged, so it has no usage; leave one of them out"
+        yield (
+            ("usage",),
+            f"a request that fails as {asked.fails} is not charged, so it has no usage; leave one of them out",
+        )
     if isinstance(asked.verdict, Said) and (asked.verdict.answer is None) == (asked.verdict.edits is None):
-        yield ("verdict",), "a verdict has one of answer and edits, or is one of approve, reject, accept, decline, cancel and none"
+        yield (
+            ("verdict",),
+            "a verdict has one of answer and edits, or is one of approve, reject, accept, decline, cancel and none",
+        )
     for key, span in (("at", asked.at), ("hold", asked.hold)):
         if isinstance(span, str) and seconds(span) > _LONGEST:
-            yield (key,), f"{tree.quoted(span)} is more than a year, and no limit remembers that long; give at most 8784h"
+            yield (
+                (key,),
+                f"{tree.quoted(span)} is more than a year, and no limit remembers that long; give at most 8784h",
+            )
 
 
 def _request_fault(asked: Asked, what: str) -> str | None:
@@ -197,7 +244,10 @@ def json_schema() -> dict[str, Any]:
     structs["Suite"]["properties"]["cases"]["minItems"] = 1
     _case(structs["Case"])
     structs["Step"]["allOf"] = [_at_most_one(REQUESTS)]
-    structs["Sampling"]["allOf"] = [{"oneOf": _required("text", "messages")}, _at_most_one(("hints", "modelPreferences"))]
+    structs["Sampling"]["allOf"] = [
+        {"oneOf": _required("text", "messages")},
+        _at_most_one(("hints", "modelPreferences")),
+    ]
     structs["Said"]["oneOf"] = _required("answer", "edits")
     structs["Elicitation"]["allOf"] = [_at_most_one(("url", "fields")), _at_most_one(("url", "required"))]
     return {"$schema": _DIALECT, "title": "samplegate policy tests", **schema}

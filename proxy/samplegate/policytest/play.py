@@ -41,7 +41,8 @@ TEXT: Final = ({"type": "text", "text": "an answer"},)
 
 
 def run(cases: Sequence[Placed], policy: Policy | Rulebook) -> list[Trial]:
-    """Every case in its order, each with limits that nobody has drawn on. ``${VAR}`` is what the case says, whatever the policy was compiled with."""
+    """Every case in its order, each with limits that nobody has drawn on. ``${VAR}`` is what the case says, whatever
+    the policy was compiled with."""
     book = policy if isinstance(policy, Rulebook) else compile_policy(policy, {})
 
     async def play() -> list[Trial]:
@@ -110,7 +111,17 @@ class _Stage:
         that time."""
         actor, who, asked = _Actor(self, scene), scene.who, scene.asked
         gate = Gate(scene.book, "", actor.ports, self._brakes)
-        round = Round("case", "push", who.origin, scene.client, {"": scene.item}, None, None, call_ids=who.call_ids, session=who.session)
+        round = Round(
+            "case",
+            "push",
+            who.origin,
+            scene.client,
+            {"": scene.item},
+            None,
+            None,
+            call_ids=who.call_ids,
+            session=who.session,
+        )
         if asked.hold:
             actor.ends = inf if asked.hold is True else self.now + seconds(asked.hold)
             self._held.append(actor)
@@ -175,10 +186,18 @@ class _Actor:
         fails, usage = self._asked.fails, self._asked.usage
         read, wrote = (None, None) if usage is None else (usage.input_tokens, usage.output_tokens)
         if fails is not None:  # ``started``: no other model stands in for it
-            return SampleFailed(fails, "as the case says", started=True, free=fails in FREE, input_tokens=read, output_tokens=wrote)
+            return SampleFailed(
+                fails, "as the case says", started=True, free=fails in FREE, input_tokens=read, output_tokens=wrote
+            )
         tools = request.params.get("tools") or ()
         if tools and (request.params.get("toolChoice") or {}).get("mode") == "required":
-            return Sampled(({"type": "tool_use", "id": "case", "name": tools[0]["name"], "input": {}},), None, "toolUse", read, wrote)
+            return Sampled(
+                ({"type": "tool_use", "id": "case", "name": tools[0]["name"], "input": {}},),
+                None,
+                "toolUse",
+                read,
+                wrote,
+            )
         return Sampled(TEXT, None, "endTurn", read, wrote)
 
     async def _client(self, round: Round) -> Reply:
@@ -188,7 +207,8 @@ class _Actor:
     async def _record(self, record: Record) -> None:
         self.played.record = record
 
-    # -- the person ------------------------------------------------------------------------------------------------------------------------
+    # -- the person
+    # ------------------------------------------------------------------------------------------------------------------
 
     async def find(self, lookup: str, *, stage: Stage, until: float | None = 0.0, own: str = "") -> None:
         """No earlier decision on the same request exists."""
@@ -197,7 +217,9 @@ class _Actor:
         """No reviewer is notified: the case has the verdict."""
         return msgspec.structs.replace(review, id="case", waiter="case", held_until=inf)
 
-    async def wait(self, review: Review, seconds: float, *, comes_back: bool = False, gone: Callable[[], str | None] = lambda: None) -> Review:
+    async def wait(
+        self, review: Review, seconds: float, *, comes_back: bool = False, gone: Callable[[], str | None] = lambda: None
+    ) -> Review:
         """The case's verdict on the request. Without one, and on a model's answer, the verdict that lets the request
         continue."""
         given = self._asked.verdict if review.stage == "request" else None

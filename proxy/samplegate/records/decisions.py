@@ -54,7 +54,8 @@ class Entry(msgspec.Struct, Generic[T], frozen=True):
 
 
 class Batches(Generic[T]):
-    """``commit`` gets some entries at a time and tells each of them what came of it; what it does not tell of, or leaves by raising, has failed."""
+    """``commit`` gets some entries at a time and tells each of them what came of it; what it does not tell of, or
+    leaves by raising, has failed."""
 
     def __init__(self, commit: Callable[[Sequence[Entry[T]]], None], name: str) -> None:
         self._commit = commit
@@ -66,14 +67,17 @@ class Batches(Generic[T]):
         self._closed = False
 
     async def put(self, item: T, seconds: float) -> None:
-        """Wait until it is committed: ``seconds`` for its batch to begin, GRACE more for its end. Raises Full, Late, what the commit failed with.
+        """Wait until it is committed: ``seconds`` for its batch to begin, GRACE more for its end. Raises Full, Late,
+        what the commit failed with.
 
-        A cancellation before its batch has begun takes it back; after that, it waits for the end of the batch, and is ignored where that is good.
+        A cancellation before its batch has begun takes it back; after that, it waits for the end of the batch, and is
+        ignored where that is good.
         """
         done: Future[None] = Future()
         self._give(Entry(item, done))
         answer = asyncio.wrap_future(done)
-        answer.add_done_callback(lambda done: done.cancelled() or done.exception())  # so that asyncio does not complain of it
+        # so that asyncio does not complain of it
+        answer.add_done_callback(lambda done: done.cancelled() or done.exception())
         cancelled: asyncio.CancelledError | None = None
         try:
             await asyncio.wait([answer], timeout=seconds)
@@ -89,14 +93,16 @@ class Batches(Generic[T]):
         answer.result()
 
     def errand(self, what: Callable[[], object]) -> None:
-        """Have the thread do something between two batches. Nothing is told of it; without a thread it is left undone."""
+        """Have the thread do something between two batches. Nothing is told of it; without a thread it is left
+        undone."""
         with self._wake:
             if self._thread is not None and not self._closed:
                 self._errands.append(what)
                 self._wake.notify()
 
     async def aclose(self, last: Callable[[], object], seconds: float) -> None:
-        """Take no more, commit what waits, do ``last`` and end the thread; no longer than so many seconds, after which it is left to itself."""
+        """Take no more, commit what waits, do ``last`` and end the thread; no longer than so many seconds, after which
+        it is left to itself."""
         with self._wake:
             thread, self._closed = self._thread, True
             if thread is None:
@@ -160,7 +166,8 @@ CLOSING: Final = 5.0  # seconds for what still waits at the end
 
 
 class Place(Protocol):
-    """Where records are kept. Asked by one thread, but for ``show`` and ``fault``. Raises OSError, TimeoutError where others hold it."""
+    """Where records are kept. Asked by one thread, but for ``show`` and ``fault``. Raises OSError, TimeoutError where
+    others hold it."""
 
     def show(self, now: float) -> Path | str:
         """Where a record of that time goes, for a person."""
@@ -171,7 +178,8 @@ class Place(Protocol):
         ...
 
     def keep(self, records: Sequence[Record], patience: Patience) -> int:
-        """Keep the first of the records, as durably as it was set up; how many now stand, at least one. Raising: none of them."""
+        """Keep the first of the records, as durably as it was set up; how many now stand, at least one. Raising: none
+        of them."""
         ...
 
     def probe(self, patience: Patience) -> None:
@@ -201,7 +209,10 @@ class KeptLog:
         """Raises Unavailable where a record of ``now`` (unix seconds) could not be written; makes nothing."""
         problem = self._place.fault(now)
         if problem is not None:
-            raise Unavailable(f"decision log: {self._place.show(now)} {problem}; give --decision-log a place that can be written, or none")
+            raise Unavailable(
+                f"decision log: {self._place.show(now)} {problem}; give --decision-log a place that can be written, or"
+                " none"
+            )
 
     def problem(self) -> str | None:
         """Why the last write failed, None once one has succeeded, or a probe that this call starts. Does not block."""
@@ -211,7 +222,8 @@ class KeptLog:
         return self._problem
 
     def hurry(self, seconds: float) -> None:
-        """The end has begun: from now on writing takes ``seconds`` at most, all records together; a lock that is waited for is given up then."""
+        """The end has begun: from now on writing takes ``seconds`` at most, all records together; a lock that is waited
+        for is given up then."""
         self._allowed, self._hurried = min(self._allowed, seconds), min(self._hurried, time.monotonic())
 
     async def write(self, record: Record) -> None:
@@ -267,7 +279,10 @@ class KeptLog:
         if isinstance(problem, Full):
             return f"{place} takes no more records: {problem}"
         if isinstance(problem, Late):
-            return f"{place} was not free in time ({'its disk does not answer' if problem.begun else 'earlier records wait'})"
+            return (
+                f"{place} was not free in time"
+                f" ({'its disk does not answer' if problem.begun else 'earlier records wait'})"
+            )
         if isinstance(problem, TimeoutError):
             return f"{place} was not free in time ({problem})"
         if isinstance(problem, OSError):
@@ -341,10 +356,11 @@ def decision_log(
     max_bytes: int = 0,
     keep: int = 0,
 ) -> DecisionLog:
-    """The log that is set: a path, ``sqlite:PATH``, ``none``, or None for the daily file in the state folder, which is named for ``server``.
+    """The log that is set: a path, ``sqlite:PATH``, ``none``, or None for the daily file in the state folder, which is
+    named for ``server``.
 
-    ``max_bytes``: the length at which a file is put aside (0: never); ``keep``: how many of those stay (0: all); a database heeds neither.
-    Raises Unavailable for a database that cannot be meant.
+    ``max_bytes``: the length at which a file is put aside (0: never); ``keep``: how many of those stay (0: all); a
+    database heeds neither. Raises Unavailable for a database that cannot be meant.
     """
     if setting == "none":
         return NoDecisionLog()
@@ -359,6 +375,7 @@ def decision_log(
 
 def _database(setting: str) -> Path:
     name = setting.removeprefix(SQLITE)
-    if not name or name.startswith((":", "//")):  # SQLAlchemy's own way to write it reads another path out of it; and memory is no log
+    # SQLAlchemy's own way to write it reads another path out of it; and memory is no log
+    if not name or name.startswith((":", "//")):
         raise Unavailable(f"decision log: {setting} names no file; write sqlite:PATH")
     return Path(name)

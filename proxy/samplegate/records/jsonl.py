@@ -1,13 +1,14 @@
 """The decision log as files of JSON lines: append, rotation by size, and the names of the files.
 
-``written``: a line is the kernel's when it counts as kept, so a crash of the gate loses nothing and a crash of the machine may. ``synced``: it is
-on the disk, with its file's name.
+``written``: a line is the kernel's when it counts as kept, so a crash of the gate loses nothing and a crash of the
+machine may. ``synced``: it is on the disk, with its file's name.
 
-An append is made under a lock, whole or not at all. Other programs (logrotate, whether it renames or copies and truncates) tear no line either: every
-append opens the name anew and goes to the end.
+An append is made under a lock, whole or not at all. Other programs (logrotate, whether it renames or copies and
+truncates) tear no line either: every append opens the name anew and goes to the end.
 
-``audit.jsonl`` is the file being written. When it is full it becomes ``audit.jsonl.000001``, the next one ``audit.jsonl.000002``: the number
-tells the order, the highest is the newest but for the file itself. The six digits tell them from what logrotate makes (``.1`` is its newest).
+``audit.jsonl`` is the file being written. When it is full it becomes ``audit.jsonl.000001``, the next one
+``audit.jsonl.000002``: the number tells the order, the highest is the newest but for the file itself. The six digits
+tell them from what logrotate makes (``.1`` is its newest).
 """
 
 from __future__ import annotations
@@ -21,14 +22,26 @@ from pathlib import Path
 from typing import BinaryIO, Final
 
 from samplegate.core.record import ContentMode, Record, timestamp, to_json
-from samplegate.files import PATIENCE, Patience, identity, identity_of, locked_file, make_folder, secret, sync_file, sync_folder, write_fault
+from samplegate.files import (
+    PATIENCE,
+    Patience,
+    identity,
+    identity_of,
+    locked_file,
+    make_folder,
+    secret,
+    sync_file,
+    sync_folder,
+    write_fault,
+)
 
 DIGITS: Final = 6  # at least; the millionth file has seven
 _tail: Final = re.compile(rf"\.([0-9]{{{DIGITS},18}})\Z")
 
 
 def main_of(path: Path) -> tuple[Path, int | None]:
-    """The log that a file is a part of, and its number there; None for the file being written, and for any other name."""
+    """The log that a file is a part of, and its number there; None for the file being written, and for any other
+    name."""
     found = _tail.search(path.name)
     if found is None or not path.name[: found.start()]:
         return path, None
@@ -47,9 +60,11 @@ def turned(path: Path) -> list[tuple[int, Path]]:
 
 
 def turn(path: Path, keep: int) -> None:
-    """Put the file aside, and remove the oldest of those beyond ``keep`` (0: none). For the holder of its lock, who alone may rename it.
+    """Put the file aside, and remove the oldest of those beyond ``keep`` (0: none). For the holder of its lock, who
+    alone may rename it.
 
-    Raises OSError; then the file is still in place. That an old one cannot be removed is no reason to lose a record: the next turn tries again.
+    Raises OSError; then the file is still in place. That an old one cannot be removed is no reason to lose a record:
+    the next turn tries again.
     """
     before = turned(path)
     path.rename(path.with_name(f"{path.name}.{(before[-1][0] if before else 0) + 1:0{DIGITS}d}"))
@@ -61,7 +76,8 @@ def turn(path: Path, keep: int) -> None:
 
 
 def series(path: Path) -> Iterator[tuple[Path, BinaryIO]]:
-    """The open files of the log in order, oldest first, none missed and none twice though it is turned meanwhile. Raises OSError.
+    """The open files of the log in order, oldest first, none missed and none twice though it is turned meanwhile.
+    Raises OSError.
 
     What is removed before its turn comes is left out.
     """
@@ -95,8 +111,9 @@ def series(path: Path) -> Iterator[tuple[Path, BinaryIO]]:
 class Appender:
     """Appends to files, as durably as told. It keeps none of them open.
 
-    ``synced``: a line stands when it is on the disk, with the name of its file. ``max_bytes``: the length at which a file is put aside (0: never);
-    only a single line that is longer makes a longer file. ``keep``: how many of those stay (0: all).
+    ``synced``: a line stands when it is on the disk, with the name of its file. ``max_bytes``: the length at which a
+    file is put aside (0: never); only a single line that is longer makes a longer file. ``keep``: how many of those
+    stay (0: all).
     """
 
     def __init__(self, *, synced: bool = False, max_bytes: int = 0, keep: int = 0) -> None:
@@ -107,10 +124,11 @@ class Appender:
         """The file whose name is known to be on the disk."""
 
     def append(self, path: Path, lines: Sequence[bytes], *, patience: Patience = lambda: PATIENCE) -> int:
-        """Append the first of the lines, each with a line end; how many now stand, at least one. Makes the file (mode 0600) and its folder (0700).
+        """Append the first of the lines, each with a line end; how many now stand, at least one. Makes the file (mode
+        0600) and its folder (0700).
 
-        A half line that a crashed writer left is ended first, and what this call could only write in part, or not bring to the disk, is taken back.
-        Raises OSError, TimeoutError for the lock among them: then none of them stands.
+        A half line that a crashed writer left is ended first, and what this call could only write in part, or not bring
+        to the disk, is taken back. Raises OSError, TimeoutError for the lock among them: then none of them stands.
         """
         while True:
             self._make_folder(path.parent)
@@ -221,9 +239,17 @@ class LogFile:
     """Where lines go. Several processes may share a place; each append is under the file's lock."""
 
     def __init__(
-        self, at: Callable[[float], Path], key: Path, *, content: ContentMode = "hash", synced: bool = False, max_bytes: int = 0, keep: int = 0
+        self,
+        at: Callable[[float], Path],
+        key: Path,
+        *,
+        content: ContentMode = "hash",
+        synced: bool = False,
+        max_bytes: int = 0,
+        keep: int = 0,
     ) -> None:
-        """``at`` gives the file for a time in unix seconds, ``key`` is where the key of the hashes is kept; the rest is as for ``decision_log``."""
+        """``at`` gives the file for a time in unix seconds, ``key`` is where the key of the hashes is kept; the rest is
+        as for ``decision_log``."""
         self._at = at
         self._content: ContentMode = content
         self._key = HashKey(key, content)

@@ -47,12 +47,14 @@ def _second(whole: int) -> str:
 
 
 def as_json(event: Event) -> str:
-    """``{"time": "2026-11-01T12:00:01.000Z", "level": "warning", "event": "request.refused", "rule": "no secrets"}``."""
+    """``{"time": "2026-11-01T12:00:01.000Z", "level": "warning", "event": "request.refused", "rule": "no
+    secrets"}``."""
     return _quoted(_bounded(event))
 
 
 def as_text(event: Event) -> str:
-    """``12:00:01 warning  request.refused   rule="no secrets" kind=elicitation``; a traceback follows on its own lines."""
+    """``12:00:01 warning  request.refused   rule="no secrets" kind=elicitation``; a traceback follows on its own
+    lines."""
     fields = _bounded(event)
     trace = fields.pop("exception", None)
     head = f"{fields.pop('time')[11:19]} {fields.pop('level'):<7} {fields.pop('event')}"
@@ -85,13 +87,18 @@ def _shown(value: Any) -> str:
 
 
 def _quoted(value: Any) -> str:
-    """JSON in ASCII: nothing in it drives a terminal or ends the line. Nor a CI system, which looks for ``##`` anywhere in one."""
+    """JSON in ASCII: nothing in it drives a terminal or ends the line. Nor a CI system, which looks for ``##`` anywhere
+    in one."""
     return json.dumps(value).replace("##", "#\\u0023")
 
 
-DELAY: Final = 0.05  # seconds that a line may be collected: too short for readers to notice, and a busy gate writes once for hundreds of calls
-PIECE: Final = 4096  # characters, all ASCII: what a pipe that is ready takes without waiting (POSIX's PIPE_BUF on Linux)
-FULL: Final = 4 * PIECE  # characters collected that are written before their time, so that a pipe of 64 KiB is emptied meanwhile
+# seconds that a line may be collected: too short for readers to notice, and a busy gate writes once for hundreds of
+# calls
+DELAY: Final = 0.05
+# characters, all ASCII: what a pipe that is ready takes without waiting (POSIX's PIPE_BUF on Linux)
+PIECE: Final = 4096
+# characters collected that are written before their time, so that a pipe of 64 KiB is emptied meanwhile
+FULL: Final = 4 * PIECE
 HELD: Final = 256 * 1024  # characters kept while nobody reads: about a thousand lines
 
 Later: TypeAlias = Callable[[float, Callable[[], None]], object]
@@ -196,7 +203,8 @@ class Outlet:
 
 
 def _ready(stream: TextIO) -> bool:
-    """False if a write would wait: a pipe that nobody empties. Always True where that cannot be asked (a file, Windows)."""
+    """False if a write would wait: a pipe that nobody empties. Always True where that cannot be asked (a file,
+    Windows)."""
     if sys.platform == "win32":
         return True
     try:
@@ -212,7 +220,8 @@ LEVELS: Final[Mapping[Level, int]] = {"debug": 10, "info": 20, "warning": 30, "e
 
 
 class Log:
-    """Events with fields: dotted, past tense, never a message's content. On stderr, as text where that is a terminal and JSON elsewhere."""
+    """Events with fields: dotted, past tense, never a message's content. On stderr, as text where that is a terminal
+    and JSON elsewhere."""
 
     def __init__(self, level: Level = "info", format: Format | None = None, stream: TextIO | None = None) -> None:
         out = sys.stderr if stream is None else stream
@@ -264,7 +273,8 @@ class _Lines:
 def _structlog(lines: _Lines, format: Format) -> Any:
     hidden = "rich" not in sys.modules
     if hidden:
-        sys.modules["rich"] = None  # type: ignore[assignment] # structlog would import it for tracebacks that we do not print: 0.1 s, 5 MiB
+        # structlog would import it for tracebacks that we do not print: 0.1 s, 5 MiB
+        sys.modules["rich"] = None  # type: ignore[assignment]
     try:
         import structlog
     finally:
@@ -277,7 +287,12 @@ def _structlog(lines: _Lines, format: Format) -> Any:
 
     return structlog.wrap_logger(
         lines,
-        processors=[structlog.processors.add_log_level, structlog.processors.format_exc_info, stamped, lambda _logger, _method, event: form(event)],
+        processors=[
+            structlog.processors.add_log_level,
+            structlog.processors.format_exc_info,
+            stamped,
+            lambda _logger, _method, event: form(event),
+        ],
         wrapper_class=structlog.make_filtering_bound_logger(LEVELS["debug"]),
         context_class=dict,
         cache_logger_on_first_use=True,
@@ -315,7 +330,8 @@ class AccessLog:
 
 
 def _as_json(event: Event) -> str:
-    """What ``as_json`` makes of it, in a fifth of the time where nothing has to be cut or escaped beyond what JSON itself wants."""
+    """What ``as_json`` makes of it, in a fifth of the time where nothing has to be cut or escaped beyond what JSON
+    itself wants."""
     try:
         line = _spaced(_encoded(event), indent=0).decode("ascii")
     except (ValueError, OverflowError):  # not ASCII, half a character, or a number beyond 64 bits

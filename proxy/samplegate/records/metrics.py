@@ -1,4 +1,5 @@
-"""Metrics of one process on prometheus-client: counters, gauges and histograms, their text file, and a listener for scrapes."""
+"""Metrics of one process on prometheus-client: counters, gauges and histograms, their text file, and a listener for
+scrapes."""
 
 from __future__ import annotations
 
@@ -53,7 +54,9 @@ class Metrics:
             if metric.type == "histogram":
                 made: Any = Histogram(metric.name, metric.help, metric.labels, registry=registry, buckets=metric.bounds)
             else:
-                made = {"counter": Counter, "gauge": Gauge}[metric.type](metric.name, metric.help, metric.labels, registry=registry)
+                made = {"counter": Counter, "gauge": Gauge}[metric.type](
+                    metric.name, metric.help, metric.labels, registry=registry
+                )
             self._metrics[metric.name] = made
         self._unregistered = {metric.name for metric in METRICS if not metric.labels}
         self._scraped = CollectorRegistry()
@@ -62,7 +65,8 @@ class Metrics:
         self._one_at_a_time = anyio.CapacityLimiter(1)
 
     def count(self, name: str, amount: float = 1, /, **labels: object) -> None:
-        """Add to a counter. All labels of the metric are required; None reads ``none``. Raises ValueError for others."""
+        """Add to a counter. All labels of the metric are required; None reads ``none``. Raises ValueError for
+        others."""
         self._series(name, labels).inc(amount)
 
     def set(self, name: str, value: float, /, **labels: object) -> None:
@@ -155,7 +159,8 @@ class MetricsFile:
                 self._path.parent.mkdir(parents=True, exist_ok=True)
                 try:
                     draft.write_bytes(generate_latest(self._metrics.registry))
-                    draft.chmod(0o644)  # whatever the umask is: a collector runs as another user, and it holds no secret
+                    # whatever the umask is: a collector runs as another user, and it holds no secret
+                    draft.chmod(0o644)
                     draft.replace(self._path)
                 finally:
                     draft.unlink(missing_ok=True)
@@ -169,7 +174,8 @@ class MetricsFile:
         log: Log,
         sleep: Callable[[float], Awaitable[object]] = anyio.sleep,
     ) -> None:
-        """Write it every so many seconds, in a thread, until cancelled. Of several failures in a row, the first is logged."""
+        """Write it every so many seconds, in a thread, until cancelled. Of several failures in a row, the first is
+        logged."""
         told = False
         while True:
             await sleep(seconds)
@@ -184,10 +190,11 @@ class MetricsFile:
 
 
 class MetricsServer:
-    """The listener of `run --metrics-port` on 127.0.0.1; made by ``open``. Other users of the machine can read what it shows.
+    """The listener of `run --metrics-port` on 127.0.0.1; made by ``open``. Other users of the machine can read what it
+    shows.
 
-    It speaks as little HTTP as a scrape needs: one request for each connection, without a body, whose head is bounded in
-    size and time.
+    It speaks as little HTTP as a scrape needs: one request for each connection, without a body, whose head is bounded
+    in size and time.
     """
 
     def __init__(self, page: Callable[[str], Awaitable[tuple[bytes, str]]], log: Log) -> None:
@@ -206,7 +213,9 @@ class MetricsServer:
             found._server = await asyncio.start_server(found._connected, HOST, port, limit=MAX_HEAD, backlog=AT_A_TIME)
         except OSError as problem:
             what = (os.strerror(problem.errno) if problem.errno else str(problem)).lower()
-            raise Unavailable(f"metrics port: {HOST}:{port} cannot be listened on: {what}; give another --metrics-port, or 0 for any") from problem
+            raise Unavailable(
+                f"metrics port: {HOST}:{port} cannot be listened on: {what}; give another --metrics-port, or 0 for any"
+            ) from problem
         return found
 
     @property
@@ -257,7 +266,9 @@ class MetricsServer:
         if path not in ("/metrics", "/"):
             return _response("404 Not Found", b"nothing is here; there is /metrics\n", method)
         if method not in ("GET", "HEAD"):
-            return _response("405 Method Not Allowed", b"/metrics takes GET, HEAD\n", method, more="allow: GET, HEAD\r\n")
+            return _response(
+                "405 Method Not Allowed", b"/metrics takes GET, HEAD\n", method, more="allow: GET, HEAD\r\n"
+            )
         try:
             body, content_type = await self._page(",".join(value for name, value in headers if name == "accept"))
         except Exception:
@@ -266,7 +277,9 @@ class MetricsServer:
         return _response("200 OK", body, method, content_type)
 
 
-def _response(status: str, body: bytes, method: str, content_type: str = "text/plain; charset=utf-8", more: str = "") -> bytes:
+def _response(
+    status: str, body: bytes, method: str, content_type: str = "text/plain; charset=utf-8", more: str = ""
+) -> bytes:
     length = f"content-length: {len(body)}\r\n"
     fields = f"content-type: {content_type}\r\n{length}cache-control: no-store\r\nconnection: close\r\n{more}"
     head = f"HTTP/1.1 {status}\r\n{fields}\r\n"

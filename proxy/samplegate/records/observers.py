@@ -25,7 +25,8 @@ _LISTEN: Final = "subscriptions/listen"
 
 
 def method_class(http: str, method: str | None) -> str:
-    """``begin``, ``call``, ``end``, ``message``, ``stream`` or ``other``, by the HTTP verb and the JSON-RPC method (None for a response)."""
+    """``begin``, ``call``, ``end``, ``message``, ``stream`` or ``other``, by the HTTP verb and the JSON-RPC method
+    (None for a response)."""
     if http != "POST":
         return {"GET": "stream", "DELETE": "end"}.get(http, "other")
     if method is None or method.startswith("notifications/"):
@@ -56,7 +57,8 @@ COUNTED: Final[Mapping[str, str]] = {
 
 
 class Notes:
-    """Takes every note of one session. ``take`` is called where a fault is handled, so that its traceback can be logged."""
+    """Takes every note of one session. ``take`` is called where a fault is handled, so that its traceback can be
+    logged."""
 
     def __init__(self, log: Log, metrics: Metrics, server: str) -> None:
         self._log = log
@@ -107,7 +109,8 @@ class Draws:
         self._used: dict[str, float] = {}
 
     def amend(self, terms: Mapping[str, Terms]) -> None:
-        """Another policy is in force: the series of limits that it lacks are gone, and how full the others are is told of their new amounts."""
+        """Another policy is in force: the series of limits that it lacks are gone, and how full the others are is told
+        of their new amounts."""
         before, self._terms = self._terms, terms
         for name, was in before.items():
             now = terms.get(name)
@@ -134,11 +137,14 @@ class Draws:
             if wait is not None and (waited or isinstance(answer, Refused)):
                 self._metrics.observe("samplegate_limit_wait_seconds", wait, limit=name)
 
-    def settled(self, reserved: Reserved, actual: Sequence[Draw], under: Mapping[str, Terms] | None = None) -> list[str]:
-        """A correction; the limits that it came over what was reserved on. Slots are free again, whatever is said of them.
+    def settled(
+        self, reserved: Reserved, actual: Sequence[Draw], under: Mapping[str, Terms] | None = None
+    ) -> list[str]:
+        """A correction; the limits that it came over what was reserved on. Slots are free again, whatever is said of
+        them.
 
-        ``under`` are the terms that its draws were measured for, where those may not be in force any more. A limit that there is not now, or that
-        counts something else, has no series that it could change.
+        ``under`` are the terms that its draws were measured for, where those may not be in force any more. A limit that
+        there is not now, or that counts something else, has no series that it could change.
         """
         true = {(draw.limit, draw.key): draw.amount for draw in actual}
         measured = self._terms if under is None else under
@@ -195,7 +201,8 @@ class Tally:
         self._refused_first: list[str] = []
 
     def take(self, record: Record) -> None:
-        """Count one record. The two of a request whose client comes back are one request, and so are a record and the one that revokes it.
+        """Count one record. The two of a request whose client comes back are one request, and so are a record and the
+        one that revokes it.
 
         Except in the metrics, where nothing is taken back.
         """
@@ -239,13 +246,17 @@ class Tally:
 
     @property
     def failed(self) -> int:
-        """How many requests ended Denied or Unanswered, rounds by a fault, calls without an answer, and calls of refused batches."""
+        """How many requests ended Denied or Unanswered, rounds by a fault, calls without an answer, and calls of
+        refused batches."""
         return self._outcomes["denied"] + self._outcomes["unanswered"] + self._faults + self._left + self._refused
 
     def summary(self) -> str:
-        """``3 requests: 2 answered, 1 unanswered``, then the cost, the limits that refused some, and faults, where there were any."""
+        """``3 requests: 2 answered, 1 unanswered``, then the cost, the limits that refused some, and faults, where
+        there were any."""
         total = sum(self._outcomes.values())
-        parts = ", ".join(f"{count} {outcome.replace('_', ' ')}" for outcome, count in sorted(self._outcomes.items()) if count)
+        parts = ", ".join(
+            f"{count} {outcome.replace('_', ' ')}" for outcome, count in sorted(self._outcomes.items()) if count
+        )
         requests = f"{total} request{_s(total)}: {parts}" if total else "no requests"
         limits = (f"limit {name} refused {count}" for name, count in sorted(self._refused_by.items()))
         faults = f"{self._faults} round{_s(self._faults)} ended by a fault" if self._faults else ""
@@ -260,7 +271,8 @@ class Tally:
         return " and ".join(filter(None, (known, unknown)))
 
     def failures(self) -> list[str]:
-        """One line for each request that ended Denied or Unanswered, each call without an answer, and each call of a refused batch."""
+        """One line for each request that ended Denied or Unanswered, each call without an answer, and each call of a
+        refused batch."""
         lines = [*(_line(record) for record in self._failed), *self._faulty, *self._left_first, *self._refused_first]
         rest = self.failed - len(lines)
         return [*lines, f"and {rest} more"] if rest else lines
@@ -282,7 +294,13 @@ class Tally:
             self._refused_by[record.refused_by] += 1
         if record.duration_ms is not None:
             seconds = record.duration_ms / 1000
-            self._metrics.observe("samplegate_request_duration_seconds", seconds, server=record.server, kind=record.kind, effect=record.effect)
+            self._metrics.observe(
+                "samplegate_request_duration_seconds",
+                seconds,
+                server=record.server,
+                kind=record.kind,
+                effect=record.effect,
+            )
         for shadow in record.shadows:
             labels = {"server": record.server, "kind": record.kind, "rule": shadow.rule, "effect": shadow.effect}
             self._metrics.count("samplegate_shadow_decisions_total", **labels)
@@ -298,7 +316,9 @@ class Tally:
                 self._spent += attempt.usd
                 self._metrics.count("samplegate_cost_usd_total", attempt.usd / SCALE["usd"], **labels)
         for failed, following in pairwise(record.attempts):
-            self._metrics.count("samplegate_fallbacks_total", model_from=failed.model, model_to=following.model, reason=failed.result)
+            self._metrics.count(
+                "samplegate_fallbacks_total", model_from=failed.model, model_to=following.model, reason=failed.result
+            )
 
 
 def _keep(outcomes: dict[str, Released], record: Record, most: int) -> None:
@@ -308,7 +328,8 @@ def _keep(outcomes: dict[str, Released], record: Record, most: int) -> None:
 
 
 def dollars(units: int) -> str:
-    """``ledger.SCALE["usd"]`` units as dollars: two decimals from one dollar on, below that as many as two digits need."""
+    """``ledger.SCALE["usd"]`` units as dollars: two decimals from one dollar on, below that as many as two digits
+    need."""
     amount = Decimal(units).scaleb(-12)
     places = 2 if not amount or amount >= 1 else 1 - amount.adjusted()
     return f"{amount:.{places}f}"
@@ -322,4 +343,7 @@ def _line(record: Record) -> str:
     rule = f"rule {record.rule!r}" if record.rule is not None else "no rule"
     during = ", ".join(call.tool or call.method for call in record.calls) or "no call"
     said = f": {record.detail}" if record.detail else ""
-    return f"{record.kind} during {during}: {record.outcome} ({record.reason.value}, {rule}){said} [decision {record.decision_id}]"
+    return (
+        f"{record.kind} during {during}: {record.outcome} ({record.reason.value}, {rule}){said} [decision"
+        f" {record.decision_id}]"
+    )

@@ -1,7 +1,8 @@
-"""The decision log as rows of an SQLite database: the record as JSON, and beside it the columns to search by. Importing it takes some 0.3 s.
+"""The decision log as rows of an SQLite database: the record as JSON, and beside it the columns to search by. Importing
+it takes some 0.3 s.
 
-``synced``: a commit is on the disk when it returns (``synchronous=FULL``); else it is the kernel's (``NORMAL``): killing any process loses
-nothing, a power cut the last moments.
+``synced``: a commit is on the disk when it returns (``synchronous=FULL``); else it is the kernel's (``NORMAL``):
+killing any process loses nothing, a power cut the last moments.
 """
 
 from __future__ import annotations
@@ -24,7 +25,12 @@ VERSION: Final = 1
 PART: Final = "decisions"
 
 METADATA: Final = MetaData()
-VERSIONS: Final = Table("samplegate_versions", METADATA, Column("part", String, primary_key=True), Column("version", Integer, nullable=False))
+VERSIONS: Final = Table(
+    "samplegate_versions",
+    METADATA,
+    Column("part", String, primary_key=True),
+    Column("version", Integer, nullable=False),
+)
 DECISIONS: Final = Table(
     PART,
     METADATA,
@@ -42,7 +48,8 @@ DECISIONS: Final = Table(
     *(Index(f"decisions_{name}", name, "time") for name in ("server", "caller", "kind", "outcome", "rule")),
     sqlite_autoincrement=True,  # a number never comes round again, so that ``id`` is the order of the records
 )
-"""``time`` is RFC 3339 in UTC, ``record`` the line of JSON that a file would have; the other columns say what stands in it, to be searched."""
+"""``time`` is RFC 3339 in UTC, ``record`` the line of JSON that a file would have; the other columns say what stands in
+it, to be searched."""
 
 
 def _make(connection: Connection) -> None:
@@ -62,7 +69,9 @@ SCHEMA: Final = Schema(
 
 def row(record: Record, line: bytes) -> dict[str, Any]:
     """The values of a record's row; ``line`` is its JSON."""
-    columns = {name: _text(getattr(record, name)) for name in ("decision_id", "server", "caller", "kind", "outcome", "rule")}
+    columns = {
+        name: _text(getattr(record, name)) for name in ("decision_id", "server", "caller", "kind", "outcome", "rule")
+    }
     return {**columns, "time": timestamp(record.time), "record": line.decode()}
 
 
@@ -132,7 +141,8 @@ class SqliteLog:
 
 
 def lines(path: Path) -> Iterator[bytes]:
-    """All records of a database as lines of JSON, in the order in which they were kept. Raises OSError, also later on."""
+    """All records of a database as lines of JSON, in the order in which they were kept. Raises OSError, also later
+    on."""
     last, before = 0, -1
     try:
         db = read_only(path)
@@ -142,7 +152,9 @@ def lines(path: Path) -> Iterator[bytes]:
         while last != before:
             before = last
             try:
-                for number, record in db.execute(f"SELECT id, record FROM {PART} WHERE id > ? ORDER BY id LIMIT {PAGE}", (before,)):
+                for number, record in db.execute(
+                    f"SELECT id, record FROM {PART} WHERE id > ? ORDER BY id LIMIT {PAGE}", (before,)
+                ):
                     last = number
                     yield record.encode()
             except sqlite3.Error as problem:
@@ -151,7 +163,11 @@ def lines(path: Path) -> Iterator[bytes]:
 
 def row_of_nothing(size: int) -> dict[str, Any]:
     """A row that takes as much room as some others."""
-    return {**dict.fromkeys(("time", "decision_id", "server", "caller", "kind", "outcome"), ""), "rule": None, "record": " " * size}
+    return {
+        **dict.fromkeys(("time", "decision_id", "server", "caller", "kind", "outcome"), ""),
+        "rule": None,
+        "record": " " * size,
+    }
 
 
 def _foreign(path: Path) -> str | None:

@@ -1,7 +1,8 @@
-"""The tape of ``run --record FILE``: what models and clients really answered, appended as cases of a script, for the next run to answer from.
+"""The tape of ``run --record FILE``: what models and clients really answered, appended as cases of a script, for the
+next run to answer from.
 
-Not the decision log: nothing depends on it, and a case that could not be written is only told. The file has contents and is its owner's alone
-(mode 0600). After every case it is a whole script again.
+Not the decision log: nothing depends on it, and a case that could not be written is only told. The file has contents
+and is its owner's alone (mode 0600). After every case it is a whole script again.
 """
 
 from __future__ import annotations
@@ -32,7 +33,8 @@ _PROBE: Final = '- fingerprint: "0000000000000000"\n  fail: error\n'
 
 
 class Tape:
-    """An open file of cases, locked until it is closed. ``warn`` is a log's ``warning``; it is told once what could not be written."""
+    """An open file of cases, locked until it is closed. ``warn`` is a log's ``warning``; it is told once what could not
+    be written."""
 
     def __init__(self, path: Path, fd: int, size: int, known: Script | None, warn: Callable[..., object]) -> None:
         self.path = path
@@ -53,12 +55,19 @@ class Tape:
 
     @classmethod
     def open(cls, path: Path, *, warn: Callable[..., object] = lambda _event, **_fields: None) -> Tape:
-        """A tape that does not exist, is empty, or is a file of cases that more can follow. Raises Unavailable for any other file."""
+        """A tape that does not exist, is empty, or is a file of cases that more can follow. Raises Unavailable for any
+        other file."""
         try:
             make_folder(path.parent)
-            fd = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0), 0o600)
+            fd = os.open(
+                path,
+                os.O_RDWR | os.O_APPEND | os.O_CREAT | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0),
+                0o600,
+            )
         except OSError as problem:
-            raise Unavailable(f"record: {path} cannot be written: {(problem.strerror or str(problem)).lower()}") from problem
+            raise Unavailable(
+                f"record: {path} cannot be written: {(problem.strerror or str(problem)).lower()}"
+            ) from problem
         try:
             text = _read(path, fd)
             return cls(path, fd, len(text.encode()), _script(path, text), warn)
@@ -70,7 +79,9 @@ class Tape:
         """Take what stands in a record of the decision log, if it is a model's or the client's answer. Never raises."""
         params = record.request if record.asked is None else record.asked
         attempts = record.attempts
-        failure = attempts[-1].result if record.outcome == "unanswered" and attempts and attempts[-1].result != "ok" else None
+        failure = (
+            attempts[-1].result if record.outcome == "unanswered" and attempts and attempts[-1].result != "ok" else None
+        )
         method = "sampling/createMessage" if record.kind == "sampling" else "elicitation/create"
         self.take(
             method,
@@ -95,17 +106,23 @@ class Tape:
         input_tokens: int | None = None,
         output_tokens: int | None = None,
     ) -> None:
-        """Take one answer, after its record stands. Only a model's (effect allow) and the client's (effect forward) are taken. Never raises.
+        """Take one answer, after its record stands. Only a model's (effect allow) and the client's (effect forward) are
+        taken. Never raises.
 
-        ``params`` are what a model was asked, within its rule's bounds, as the ``scripted`` model will be; for a forward what the server sent.
-        ``result`` is the result's JSON as released, ``failure`` the model's (``core.prompt.Failure``).
+        ``params`` are what a model was asked, within its rule's bounds, as the ``scripted`` model will be; for a
+        forward what the server sent. ``result`` is the result's JSON as released, ``failure`` the model's
+        (``core.prompt.Failure``).
         """
         by_model = effect == "allow" and (failure is not None or decided_by == "policy")
         by_client = effect == "forward" and failure is None and decided_by == "client"
         if params is None or not (by_model or by_client) or (result is None and failure is None):
             return
         try:
-            said = failed(params, failure, input_tokens=input_tokens, output_tokens=output_tokens) if failure is not None else None
+            said = (
+                failed(params, failure, input_tokens=input_tokens, output_tokens=output_tokens)
+                if failure is not None
+                else None
+            )
             if failure is None:
                 said = answered(params, decode(result or b""), input_tokens=input_tokens, output_tokens=output_tokens)
             self._keep(said, method.partition("/")[0], effect)
@@ -122,9 +139,14 @@ class Tape:
         if not self.cases:
             return [f"recorded no new cases in {self.path}{missed}"]
         file = json.dumps(_beside(self.path, folder), ensure_ascii=False)
-        lines = [f"recorded {self.cases} case{'s' if self.cases > 1 else ''} in {self.path}{missed}; to answer from it:"]
+        lines = [
+            f"recorded {self.cases} case{'s' if self.cases > 1 else ''} in {self.path}{missed}; to answer from it:"
+        ]
         if rules := _RULES.get((("sampling", "allow") in self.sorts, ("sampling", "forward") in self.sorts)):
-            lines.append(f"  models:  - {{name: taped, model: scripted, cases: {file}}}    # and `with: {{models: [taped]}}` {rules}")
+            lines.append(
+                f"  models:  - {{name: taped, model: scripted, cases: {file}}}    # and `with: {{models: [taped]}}`"
+                f" {rules}"
+            )
         if ("elicitation", "forward") in self.sorts:
             rule = f"  rules:   - {{name: taped answers, match: {{kind: elicitation}}, effect: answer, cases: {file}}}"
             lines.append(f"{rule}    # in place of those that forward")
@@ -138,7 +160,8 @@ class Tape:
             self._fd = -1
 
     def _keep(self, said: Taped | None, kind: str, effect: str) -> None:
-        """Write a case, unless the file knew the request from the start, or the last case of its fingerprint says the same and stays."""
+        """Write a case, unless the file knew the request from the start, or the last case of its fingerprint says the
+        same and stays."""
         if said is None:
             self._leave_out("a script cannot say what was answered")
             return
@@ -189,11 +212,14 @@ def _read(path: Path, fd: int) -> str:
     try:
         return raw.decode("utf-8")
     except UnicodeDecodeError:
-        raise Unavailable(f"record: {path} is not UTF-8, so it is no file of cases; name another file, or an empty one") from None
+        raise Unavailable(
+            f"record: {path} is not UTF-8, so it is no file of cases; name another file, or an empty one"
+        ) from None
 
 
 def _script(path: Path, text: str) -> Script | None:
-    """The cases of the file, None where there are none yet. What can be read and be added to is a tape, whoever wrote it."""
+    """The cases of the file, None where there are none yet. What can be read and be added to is a tape, whoever wrote
+    it."""
     if not text.strip():
         return None
     try:
@@ -202,9 +228,13 @@ def _script(path: Path, text: str) -> Script | None:
     except PolicyError as error:
         problem = error.problems[0]
         where = f"line {problem.line}: {problem.what}"
-        raise Unavailable(f"record: {path} is no file of cases that more can follow ({where}); name another file, or an empty one") from None
+        raise Unavailable(
+            f"record: {path} is no file of cases that more can follow ({where}); name another file, or an empty one"
+        ) from None
     if more is None or more.size != script.size + 1:
-        raise Unavailable(f"record: {path} does not end in a list of cases that more can follow; name another file, or an empty one")
+        raise Unavailable(
+            f"record: {path} does not end in a list of cases that more can follow; name another file, or an empty one"
+        )
     return script
 
 

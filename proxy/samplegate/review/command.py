@@ -1,4 +1,5 @@
-"""One run of a reviewer's command: the review as JSON on standard input, its verdict on standard output; and the reading of such verdicts.
+"""One run of a reviewer's command: the review as JSON on standard input, its verdict on standard output; and the
+reading of such verdicts.
 
 No shell reads the command, its environment has none of the gate's secrets, and its stderr is discarded, because it may
 contain content. Nothing of its process group outlives the run. Not tested on Windows, where only the program itself is
@@ -30,14 +31,18 @@ MOST_BY: Final = 100  # characters of a name
 
 
 def read(raw: bytes, review: Review) -> tuple[Verdict, str] | tuple[Problem, ...]:
-    """The verdict and who it says that it is by ("" for nobody), or all that is wrong with it. ``by`` is the answer's own word, unproved."""
+    """The verdict and who it says that it is by ("" for nobody), or all that is wrong with it. ``by`` is the answer's
+    own word, unproved."""
     try:
         found: Any = strictjson.decode(raw, max_bytes=verdicts.MOST_BYTES, max_depth=verdicts.MAX_DEPTH)
     except strictjson.Fault as fault:
         return (Problem("", str(fault)),)
     by = found.get("by") if isinstance(found, dict) else None
-    given: bytes | Mapping[str, Any] = {name: value for name, value in found.items() if name != "by"} if isinstance(by, str) else raw
-    verdict = verdicts.read(given, review, digest="optional")  # the answer to a message is about what the message showed
+    given: bytes | Mapping[str, Any] = (
+        {name: value for name, value in found.items() if name != "by"} if isinstance(by, str) else raw
+    )
+    # the answer to a message is about what the message showed
+    verdict = verdicts.read(given, review, digest="optional")
     return (verdict, _name(by) if isinstance(by, str) else "") if isinstance(verdict, Verdict) else verdict
 
 
@@ -52,15 +57,25 @@ def _place(problem: Problem) -> str:
 
 
 async def give(store: ReviewStore, log: Log, review: Review, raw: bytes, *, door: AnswerDoor, now: float) -> str | None:
-    """Give it to the store. What came of it in a few words; None: it does not read, which the log says. Raises Unavailable."""
+    """Give it to the store. What came of it in a few words; None: it does not read, which the log says. Raises
+    Unavailable."""
     match read(raw, review):
         case (Verdict() as verdict, str(by)):
             pass
         case problems:
             places = sorted({_place(problem) for problem in problems})
-            log.warning("review.verdict_unread", review=review.id, reviewer=review.reviewer, door=door, problems=len(problems), places=places)
+            log.warning(
+                "review.verdict_unread",
+                review=review.id,
+                reviewer=review.reviewer,
+                door=door,
+                problems=len(problems),
+                places=places,
+            )
             return None
-    done = await store.write(lambda store: store.decide(review.id, verdict, who=by or review.reviewer, door=door, now=now))
+    done = await store.write(
+        lambda store: store.decide(review.id, verdict, who=by or review.reviewer, door=door, now=now)
+    )
     if isinstance(done, Conflict):
         log.info("review.verdict_late", review=review.id, reviewer=review.reviewer, door=door, state=done.review.state)
         return f"{verdict.word}, too late: {done.review.state}"
@@ -68,10 +83,11 @@ async def give(store: ReviewStore, log: Log, review: Review, raw: bytes, *, door
 
 
 MAX_OUTPUT: Final = 1024 * 1024  # bytes of a verdict
-LAST_WORDS: Final = 1.0  # seconds from the program's end to that of its output, which something it left behind may hold open
+# seconds from the program's end to that of its output, which something it left behind may hold open
+LAST_WORDS: Final = 1.0
 _PASSED: Final = frozenset(
-    "PATH HOME USER LOGNAME SHELL LANG LANGUAGE TZ TMPDIR TEMP TMP XDG_CONFIG_HOME XDG_DATA_HOME XDG_CACHE_HOME XDG_RUNTIME_DIR "
-    "SYSTEMROOT SYSTEMDRIVE COMSPEC PATHEXT USERPROFILE APPDATA LOCALAPPDATA PROGRAMDATA".split()
+    "PATH HOME USER LOGNAME SHELL LANG LANGUAGE TZ TMPDIR TEMP TMP XDG_CONFIG_HOME XDG_DATA_HOME XDG_CACHE_HOME"
+    " XDG_RUNTIME_DIR SYSTEMROOT SYSTEMDRIVE COMSPEC PATHEXT USERPROFILE APPDATA LOCALAPPDATA PROGRAMDATA".split()
 )
 
 
@@ -80,10 +96,20 @@ def environment_of(environment: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in environment.items() if name.upper() in _PASSED or name.startswith("LC_")}
 
 
-async def run(argv: Sequence[str], told: bytes, *, environment: Mapping[str, str], folder: Path, seconds: float, output: int = MAX_OUTPUT) -> Said:
-    """Run it once, at most so long. Empty output and code 0: a verdict may come later by another door. Cancelled: it is killed.
+async def run(
+    argv: Sequence[str],
+    told: bytes,
+    *,
+    environment: Mapping[str, str],
+    folder: Path,
+    seconds: float,
+    output: int = MAX_OUTPUT,
+) -> Said:
+    """Run it once, at most so long. Empty output and code 0: a verdict may come later by another door. Cancelled: it is
+    killed.
 
-    ``environment`` is the gate's; ``folder`` is where it runs, and what a relative path of a program is below. Raises nothing else.
+    ``environment`` is the gate's; ``folder`` is where it runs, and what a relative path of a program is below. Raises
+    nothing else.
     """
     starting = asyncio.ensure_future(
         asyncio.get_running_loop().subprocess_exec(
@@ -99,7 +125,8 @@ async def run(argv: Sequence[str], told: bytes, *, environment: Mapping[str, str
     )
     try:
         transport, talk = await asyncio.shield(starting)
-    except asyncio.CancelledError:  # while it starts: asyncio would end the program alone, and not what it has started by now
+    # while it starts: asyncio would end the program alone, and not what it has started by now
+    except asyncio.CancelledError:
         with suppress(OSError, ValueError):
             await _end(*await starting)
         raise
@@ -132,12 +159,15 @@ async def _heard(transport: asyncio.SubprocessTransport, talk: _Talk) -> Said:
 def _said(raw: bytes, code: int | None) -> Said:
     """Fails closed: whatever it printed, only a program that ended well has given a verdict."""
     if code != 0:
-        return Again(f"it was ended by signal {-code}" if code is not None and code < 0 else f"it ended with code {code}")
+        return Again(
+            f"it was ended by signal {-code}" if code is not None and code < 0 else f"it ended with code {code}"
+        )
     return Answered(raw, "code 0") if raw.strip() else Delivered("code 0, nothing said")
 
 
 class _Talk(asyncio.SubprocessProtocol):
-    """Writes to the program and hears it. Not asyncio's streams: with those its end is told only after that of its output."""
+    """Writes to the program and hears it. Not asyncio's streams: with those its end is told only after that of its
+    output."""
 
     def __init__(self, told: bytes, most: int) -> None:
         new = asyncio.get_running_loop().create_future
@@ -151,7 +181,8 @@ class _Talk(asyncio.SubprocessProtocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         # cast, since uvloop's transports have the shape and not the class
         entry = cast("asyncio.WriteTransport", cast("asyncio.SubprocessTransport", transport).get_pipe_transport(0))
-        with suppress(RuntimeError):  # it need not read, and may have ended before this: uvloop has closed the pipe then
+        # it need not read, and may have ended before this: uvloop has closed the pipe then
+        with suppress(RuntimeError):
             entry.write(self._told)
         entry.close()
 
@@ -175,7 +206,8 @@ def _done(future: asyncio.Future[None]) -> None:
 
 
 def _kill(transport: asyncio.SubprocessTransport) -> None:
-    """The program and all that it started, also when it has ended by itself: its group is empty then, or holds what it left behind."""
+    """The program and all that it started, also when it has ended by itself: its group is empty then, or holds what it
+    left behind."""
     with suppress(ProcessLookupError, PermissionError):
         if sys.platform == "win32":
             transport.kill()

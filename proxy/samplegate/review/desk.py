@@ -85,7 +85,8 @@ class Counts:
         self._meters.count("samplegate_review_store_failures_total")
 
     def waiting(self, pending: Mapping[str, tuple[int, float]], now: float) -> None:
-        """How many wait in the store by reviewer, and when the oldest was opened. A reviewer once seen goes on being told of, with none."""
+        """How many wait in the store by reviewer, and when the oldest was opened. A reviewer once seen goes on being
+        told of, with none."""
         self._seen.update(pending)
         for reviewer in self._seen:
             number, oldest = pending.get(reviewer, (0, now))
@@ -109,8 +110,11 @@ class Counts:
 
 LEASE: Final = 10.0  # seconds after which a process that says nothing is taken for dead
 POLL: Final = 0.5  # seconds between two looks at what other processes did, while somebody waits here
-CLOSING: Final = 6.0  # seconds that taking a review back may take while its request is being cancelled: a little over the store's own patience
-RARELY: Final = 6  # leases between two looks for a verdict whose taker has died, once those of before a restart are over
+# seconds that taking a review back may take while its request is being cancelled: a little over the store's own
+# patience
+CLOSING: Final = 6.0
+# leases between two looks for a verdict whose taker has died, once those of before a restart are over
+RARELY: Final = 6
 SELDOM: Final = 5.0  # the same while nobody waits, and only ends are to be counted
 PAGE: Final = 200  # reviews that are read at once
 MANY: Final = 1000  # events that are read at once
@@ -155,7 +159,8 @@ class Desk:
             self._store.watch(self._stir)
         return self._store
 
-    # -- the gate's port -------------------------------------------------------------------------------------------------------------------
+    # -- the gate's port
+    # ------------------------------------------------------------------------------------------------------------------
 
     async def find(self, lookup: str, *, stage: Stage, until: float | None = 0.0, own: str = "") -> Review | None:
         """A verdict on the same that was given before, or a review of the same that nobody waits for."""
@@ -163,7 +168,9 @@ class Desk:
         if self._seen is None or not (self._waiters or self._counts.counting):
             self._seen = await self.store.read(lambda store: store.last_change())
         now = self._wall()
-        found = await self.store.write(lambda store: store.seek(lookup, stage=stage, waiter=waiter, now=now, seconds=LEASE, until=until, own=own))
+        found = await self.store.write(
+            lambda store: store.seek(lookup, stage=stage, waiter=waiter, now=now, seconds=LEASE, until=until, own=own)
+        )
         if found is not None:
             self._hold(waiter)
             self._counts.took(found)
@@ -172,18 +179,25 @@ class Desk:
     async def open(self, review: Review, *, announce: bool) -> Review:
         """Put a new one before its reviewer."""
         waiter, now = self._name(), self._wall()
-        fresh = msgspec.structs.replace(review, id=f"rv_{self._random(12).hex()}", waiter=waiter, held_until=now + LEASE)
+        fresh = msgspec.structs.replace(
+            review, id=f"rv_{self._random(12).hex()}", waiter=waiter, held_until=now + LEASE
+        )
         if not await self.store.write(lambda store: store.open(fresh, announce=announce, most=self._most)):
             raise Unavailable(f"reviews: {self._most} wait already; decide some, or raise max_pending_reviews")
         self._hold(waiter)
         self._counts.opened(fresh)
-        self._log.info("review.opened", review=fresh.id, reviewer=fresh.reviewer, rule=fresh.rule, decision_id=fresh.decision_id)
+        self._log.info(
+            "review.opened", review=fresh.id, reviewer=fresh.reviewer, rule=fresh.rule, decision_id=fresh.decision_id
+        )
         return fresh
 
-    async def wait(self, review: Review, seconds: float, *, comes_back: bool = False, gone: Callable[[], str | None] = lambda: None) -> Review:
+    async def wait(
+        self, review: Review, seconds: float, *, comes_back: bool = False, gone: Callable[[], str | None] = lambda: None
+    ) -> Review:
         """Until it is decided or over, at most so long. Cancelled: it is taken back, unless the process ends.
 
-        ``comes_back``: the server or its client asks again later, so the end of the process is not delayed. ``gone``: see ``reloaded``.
+        ``comes_back``: the server or its client asks again later, so the end of the process is not delayed. ``gone``:
+        see ``reloaded``.
         """
         assert review.waiter is not None
         self._gone[review.id] = (review.waiter, gone)
@@ -202,7 +216,8 @@ class Desk:
         return found
 
     async def use(self, spent: Sequence[tuple[Review, str]]) -> bool:
-        """These verdicts are about to be released, all or none. Whatever comes of it, they are ours no more: a lease that is left runs out."""
+        """These verdicts are about to be released, all or none. Whatever comes of it, they are ours no more: a lease
+        that is left runs out."""
         uses, now = [(review.id, review.waiter or "", decision_id) for review, decision_id in spent], self._wall()
         try:
             return await self.store.write(lambda store: store.use(uses, now=now))
@@ -222,9 +237,11 @@ class Desk:
                 self._log.error("review.not_left", review=review.id, exc_info=True)
 
     async def reloaded(self, gone: Callable[[Review], str | None]) -> None:
-        """Withdraw what the policy in force does not ask for any more, so that every door refuses a verdict on it. Raises Unavailable.
+        """Withdraw what the policy in force does not ask for any more, so that every door refuses a verdict on it.
+        Raises Unavailable.
 
-        ``gone`` is asked of pending reviews that no request waits for. What another process waits for is left to that process.
+        ``gone`` is asked of pending reviews that no request waits for. What another process waits for is left to that
+        process.
         """
         if self._store is None and not self._waiters:
             return
@@ -262,7 +279,8 @@ class Desk:
         for bell in self._bells.values():
             bell.set()
 
-    # -- waiting ---------------------------------------------------------------------------------------------------------------------------
+    # -- waiting
+    # ------------------------------------------------------------------------------------------------------------------
 
     async def _waited(self, review: Review, waiter: str, until: float, comes_back: bool) -> Review:
         older, looks = False, 0
@@ -272,7 +290,8 @@ class Desk:
             last = rest <= 0 or (comes_back and self._ending)
             try:
                 ended = await self._ended(review, waiter, older=older, last=last)
-            except Unavailable:  # for a moment, it may be: whoever waits goes on waiting, and a verdict that is there by then still counts
+            # for a moment, it may be: whoever waits goes on waiting, and a verdict that is there by then still counts
+            except Unavailable:
                 ended = review if last else None
             if ended is not None:
                 return ended
@@ -307,10 +326,14 @@ class Desk:
     async def _older(self, review: Review, waiter: str) -> Review | None:
         """A verdict on the same whose taker has died meanwhile; ours is then taken back."""
         now = self._wall()
-        if not await self.store.read(lambda store: store.ready(review.lookup, stage=review.stage, waiter=waiter, now=now)):
+        if not await self.store.read(
+            lambda store: store.ready(review.lookup, stage=review.stage, waiter=waiter, now=now)
+        ):
             return None
         now = self._wall()
-        found = await self.store.write(lambda store: store.seek(review.lookup, stage=review.stage, waiter=waiter, now=now, seconds=LEASE))
+        found = await self.store.write(
+            lambda store: store.seek(review.lookup, stage=review.stage, waiter=waiter, now=now, seconds=LEASE)
+        )
         if found is None or found.id == review.id:
             return None
         if found.state not in DECIDED:
@@ -338,10 +361,12 @@ class Desk:
         self._waiters.add(waiter)
         self._stir()
 
-    # -- beside --------------------------------------------------------------------------------------------------------------------------
+    # -- beside
+    # ------------------------------------------------------------------------------------------------------------------
 
     async def run(self) -> None:
-        """Renew what is held, and wake those for whom something has happened, also in other processes. Until cancelled."""
+        """Renew what is held, and wake those for whom something has happened, also in other processes. Until
+        cancelled."""
         renewed, failing = float("-inf"), False
         while True:
             if not (self._waiters or self._counts.counting):

@@ -76,7 +76,8 @@ class Lane:
         return bool(before)
 
 
-LEASE: Final = 60.0  # seconds that a taken delivery is ours: longer than any webhook takes, and what a killed process costs
+# seconds that a taken delivery is ours: longer than any webhook takes, and what a killed process costs
+LEASE: Final = 60.0
 HOLD: Final = 20.0  # seconds between two renewals while a command runs
 NEWS: Final = 3_600.0  # seconds during which a reviewer is notified of a review's outcome
 OVER: Final = "nobody is asked any more"
@@ -113,7 +114,8 @@ class Errand:
         self._world, self._waking, self._lane, self._delivery = world, waking, lane, delivery
 
     async def run(self) -> float | None:
-        """Carry it out and say in the store what became of it; when it is due again, if it is. Raises Unavailable: then it is taken again by time."""
+        """Carry it out and say in the store what became of it; when it is due again, if it is. Raises Unavailable: then
+        it is taken again by time."""
         review = await self._review()
         if review is None or self._is_over(review):
             await self._given_up(OVER)
@@ -138,7 +140,9 @@ class Errand:
 
     async def _view(self, review: Review) -> View:
         world = self._world
-        return View(world.wall(), world.url, world.clean(review.show), await world.store.write(lambda store: store.key()))
+        return View(
+            world.wall(), world.url, world.clean(review.show), await world.store.write(lambda store: store.key())
+        )
 
     async def _webhook(self, review: Review, webhook: Webhook) -> Said | Unready:
         message = await asyncio.to_thread(
@@ -164,7 +168,11 @@ class Errand:
     async def _judged(self, review: Review, said: Answered, door: command.AnswerDoor) -> Said:
         world = self._world
         given = await command.give(world.store, world.log, review, said.raw, door=door, now=world.wall())
-        return Again(f"{said.said}, with a verdict that does not read") if given is None else Answered(b"", f"{said.said}, {given}")
+        return (
+            Again(f"{said.said}, with a verdict that does not read")
+            if given is None
+            else Answered(b"", f"{said.said}, {given}")
+        )
 
     async def _command(self, review: Review, argv: list[str]) -> Said | None:
         """None: it was stopped, since nobody asks any more, or somebody else has taken it."""
@@ -221,7 +229,9 @@ class Errand:
                 return await self._failed(review, words, None)
             case Gone(said=words):
                 self._lane.gone = True
-                return await self._failed(review, f"{words}: it is told nothing more until the policy is loaded anew", None)
+                return await self._failed(
+                    review, f"{words}: it is told nothing more until the policy is loaded anew", None
+                )
             case _ as never:
                 assert_never(never)
         return None
@@ -237,7 +247,9 @@ class Errand:
     async def _failed(self, review: Review, words: str, after: float | None) -> float | None:
         world, delivery, now = self._world, self._delivery, self._world.wall()
         if self._lane.failed(words, now=now, after=after, chance=world.chance()):
-            world.log.warning("review.delivery_failed", reviewer=self._lane.name, review=review.id, of=delivery.event, why=words)
+            world.log.warning(
+                "review.delivery_failed", reviewer=self._lane.name, review=review.id, of=delivery.event, why=words
+            )
         due = now + max(webhooks.retry_wait(delivery.tries + 1, world.chance()), after or 0.0)
         if due >= self._end(review):
             self._count("failed")
@@ -256,7 +268,8 @@ class Errand:
 
 
 GLANCE: Final = 2.0  # seconds between two cheap looks whether another process has changed anything
-SWEEP: Final = 15.0  # seconds between two looks for what is due though nobody said so, such as what a killed process had taken
+# seconds between two looks for what is due though nobody said so, such as what a killed process had taken
+SWEEP: Final = 15.0
 TICK: Final = 1.0  # seconds between two looks for what has expired, while anything is pending
 IDLE: Final = 5.0  # the same while nothing is
 PURGE: Final = 3_600.0
@@ -324,7 +337,9 @@ class Outbox:
 
     async def _taken(self, reviewer: str, now: float, limit: int) -> Sequence[Delivery]:
         take, taker = [reviewer], self._taker
-        return await self._world.store.write(lambda store: store.take_deliveries(take, taker=taker, now=now, seconds=LEASE, limit=limit))
+        return await self._world.store.write(
+            lambda store: store.take_deliveries(take, taker=taker, now=now, seconds=LEASE, limit=limit)
+        )
 
     def _lane(self, name: str, reviewer: Reviewer) -> Lane:
         lane = self._lanes.get(name)
@@ -346,7 +361,9 @@ class Outbox:
         except Unavailable as problem:
             self._store_failed(problem)
         except Exception:
-            self._world.log.error("review.delivery_broke", review=delivery.review, reviewer=delivery.reviewer, exc_info=True)  # noqa: G201
+            self._world.log.error(  # noqa: G201
+                "review.delivery_broke", review=delivery.review, reviewer=delivery.reviewer, exc_info=True
+            )
         finally:
             lane.under_way -= 1
             self._under_way.discard(delivery.id)

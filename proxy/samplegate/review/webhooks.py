@@ -39,9 +39,12 @@ Network: TypeAlias = ipaddress.IPv4Network | ipaddress.IPv6Network
 Lookup: TypeAlias = Callable[[str, int], Awaitable[Sequence[str]]]
 """A host and a port -> its addresses as texts. Raises OSError."""
 
-# Not public either, though `ipaddress` of Python 3.11 or of a later version calls some of their addresses global: protocol assignments, the relays of
-# 6to4, Teredo (2001::/32 is in the first of IPv6) and 6to4, which lead to any IPv4 address, and documentation.
-_NOT_PUBLIC: Final[tuple[Network, ...]] = tuple(map(ipaddress.ip_network, "192.0.0.0/24 192.88.99.0/24 2001::/23 2002::/16 3fff::/20".split()))
+# Not public either, though `ipaddress` of Python 3.11 or of a later version calls some of their addresses global:
+# protocol assignments, the relays of 6to4, Teredo (2001::/32 is in the first of IPv6) and 6to4, which lead to any IPv4
+# address, and documentation.
+_NOT_PUBLIC: Final[tuple[Network, ...]] = tuple(
+    map(ipaddress.ip_network, "192.0.0.0/24 192.88.99.0/24 2001::/23 2002::/16 3fff::/20".split())
+)
 _NAT64: Final = ipaddress.IPv6Network("64:ff9b::/96")  # RFC 6052: the last 32 bits are an IPv4 address
 MOST_ADDRESSES: Final = 8  # of one name that are tried
 
@@ -70,7 +73,8 @@ def is_public(address: IP) -> bool:
 
 
 def may_go(address: IP, networks: Sequence[Network], *, plain: bool) -> bool:
-    """Whether a connection may be made. Plain http only into listed networks: out there anybody on the way reads and changes it."""
+    """Whether a connection may be made. Plain http only into listed networks: out there anybody on the way reads and
+    changes it."""
     if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped is not None:
         address = address.ipv4_mapped
     return _within(address, networks) or (not plain and is_public(address))
@@ -80,8 +84,11 @@ def _within(address: IP, networks: Iterable[Network]) -> bool:
     return any(address in network for network in networks if network.version == address.version)
 
 
-async def checked(host: str, port: int, networks: Sequence[Network], *, plain: bool, lookup: Lookup | None = None) -> tuple[str, ...] | Forbidden:
-    """The addresses of a host that may be connected to, in the system's order. Raises OSError where the name has none."""
+async def checked(
+    host: str, port: int, networks: Sequence[Network], *, plain: bool, lookup: Lookup | None = None
+) -> tuple[str, ...] | Forbidden:
+    """The addresses of a host that may be connected to, in the system's order. Raises OSError where the name has
+    none."""
     found = await (lookup or system_lookup)(host, port)
     addresses = [read for text in found if (read := _ip(text)) is not None]
     allowed = dict.fromkeys(str(address) for address in addresses if may_go(address, networks, plain=plain))
@@ -90,7 +97,11 @@ async def checked(host: str, port: int, networks: Sequence[Network], *, plain: b
     if not addresses:
         return Forbidden("it has no address")
     public = plain and any(is_public(address) for address in addresses)
-    what = "is reached by plain http outside of webhook_networks" if public else "is no public address and in no network of webhook_networks"
+    what = (
+        "is reached by plain http outside of webhook_networks"
+        if public
+        else "is no public address and in no network of webhook_networks"
+    )
     return Forbidden(f"{addresses[0]} {what}")
 
 
@@ -124,7 +135,8 @@ _seconds: Final = re.compile(r"[0-9]{1,9}\Z")
 
 
 def retry_wait(tries: int, chance: float) -> float:
-    """Seconds until the next try after ``tries`` failures (from 1), between half and whole of a doubling time. ``chance``: from 0 to below 1.
+    """Seconds until the next try after ``tries`` failures (from 1), between half and whole of a doubling time.
+    ``chance``: from 0 to below 1.
 
     Spread, so that what failed together does not come back together.
     """
@@ -133,7 +145,8 @@ def retry_wait(tries: int, chance: float) -> float:
 
 
 def retry_after(text: str | None, now: float) -> float | None:
-    """Seconds that a Retry-After header asks for (RFC 9110 10.2.3: seconds or a date), at most MOST_ASKED; None: it says nothing that can be read."""
+    """Seconds that a Retry-After header asks for (RFC 9110 10.2.3: seconds or a date), at most MOST_ASKED; None: it
+    says nothing that can be read."""
     if text is None:
         return None
     text = text.strip()
@@ -162,7 +175,8 @@ class Place(msgspec.Struct, frozen=True):
     environment: Mapping[str, str]
 
     def read(self, name: str, file: str | None, variable: str | None) -> str | Unready | None:
-        """The text in the file or variable, bare of blanks around it; None where neither is named. ``name``: its key in the policy."""
+        """The text in the file or variable, bare of blanks around it; None where neither is named. ``name``: its key in
+        the policy."""
         if file is not None:
             return self._file(f"{name}_file {file}", self.folder / file)
         if variable is not None:
@@ -195,7 +209,8 @@ def url_of(webhook: Webhook, place: Place) -> str | Unready:
 
 
 def keys_of(webhook: Webhook, place: Place) -> tuple[bytes, ...] | Unready:
-    """The keys that sign, the newest first. All that the policy names must be there: else a receiver might know none of them."""
+    """The keys that sign, the newest first. All that the policy names must be there: else a receiver might know none of
+    them."""
     keys: list[bytes] = []
     for name, file, variable in (
         ("secret", webhook.secret_file, webhook.secret_env),
@@ -213,13 +228,17 @@ def keys_of(webhook: Webhook, place: Place) -> tuple[bytes, ...] | Unready:
     return tuple(keys) or Unready("there is no secret_file or secret_env")
 
 
-BODIES: Final[Mapping[Format, Callable[[Delivery, Review, View], bytes]]] = {"standard": formats.standard, "slack": formats.for_slack}
+BODIES: Final[Mapping[Format, Callable[[Delivery, Review, View], bytes]]] = {
+    "standard": formats.standard,
+    "slack": formats.for_slack,
+}
 ANSWERING: Final[frozenset[Format]] = frozenset({"standard"})
 """Formats whose receivers may answer with a verdict. Whoever reads a chat's message is none."""
 
 
 def message(delivery: Delivery, review: Review, webhook: Webhook, *, view: View, place: Place) -> Message | Unready:
-    """What is posted where. Without a readable key nothing is: a receiver that takes unsigned messages would take anybody's."""
+    """What is posted where. Without a readable key nothing is: a receiver that takes unsigned messages would take
+    anybody's."""
     url = url_of(webhook, place)
     if isinstance(url, Unready):
         return url
@@ -243,7 +262,8 @@ class Answered(msgspec.Struct, frozen=True):
 class Delivered(msgspec.Struct, frozen=True):
     """Told; a verdict may come later by another door.
 
-    ``odd``: the answer is neither JSON nor empty, as that of a sign-in page that stands before the receiver; this is its media type, "none" without.
+    ``odd``: the answer is neither JSON nor empty, as that of a sign-in page that stands before the receiver; this is
+    its media type, "none" without.
     """
 
     said: str
@@ -251,7 +271,8 @@ class Delivered(msgspec.Struct, frozen=True):
 
 
 class Again(msgspec.Struct, frozen=True):
-    """Not told: the other end could not, or was not reached. ``after``: seconds that it asks to be left alone; None: it says nothing."""
+    """Not told: the other end could not, or was not reached. ``after``: seconds that it asks to be left alone; None: it
+    says nothing."""
 
     said: str
     after: float | None = None
@@ -332,7 +353,11 @@ async def send(message: Message, way: Way, *, now: float) -> Said:
 def _kind(problem: Exception) -> str:
     """A fault without the peer's words: aiohttp's messages quote what came."""
     cause = problem.os_error if isinstance(problem, aiohttp.ClientConnectorError) else problem
-    return "the connection was refused" if isinstance(cause, ConnectionRefusedError) else f"the connection failed: {type(cause).__name__}"
+    return (
+        "the connection was refused"
+        if isinstance(cause, ConnectionRefusedError)
+        else f"the connection failed: {type(cause).__name__}"
+    )
 
 
 async def _send(message: Message, way: Way, now: float) -> Said:
@@ -343,7 +368,9 @@ async def _send(message: Message, way: Way, now: float) -> Said:
     end = url if proxy is None else proxy
     if proxy is not None and isinstance(found := await _literal(url, way), Forbidden):
         return Refused(found.why)
-    addresses = await checked(end.host or "", end.port or 443, way.networks, plain=url.scheme == "http", lookup=way.lookup)
+    addresses = await checked(
+        end.host or "", end.port or 443, way.networks, plain=url.scheme == "http", lookup=way.lookup
+    )
     if isinstance(addresses, Forbidden):
         return Refused(addresses.why)
     return await _post(message, _Path(url, proxy, addresses), way, now)
@@ -363,7 +390,10 @@ def proxy_of(url: URL, environment: Mapping[str, str]) -> URL | None:
     """The environment's proxy for this URL, None where there is none or it is not used."""
     if url.scheme != "https":
         return None
-    found = {name: environment.get(name) or environment.get(name.upper()) or "" for name in ("https_proxy", "all_proxy", "no_proxy")}
+    found = {
+        name: environment.get(name) or environment.get(name.upper()) or ""
+        for name in ("https_proxy", "all_proxy", "no_proxy")
+    }
     proxy = found["https_proxy"] or found["all_proxy"]
     if not proxy or _bypassed(url.host or "", found["no_proxy"]):
         return None
@@ -371,7 +401,8 @@ def proxy_of(url: URL, environment: Mapping[str, str]) -> URL | None:
 
 
 def _bypassed(host: str, no_proxy: str) -> bool:
-    """Whether a host is in a list of names and ends of names, with or without a dot before them; ``*`` is every host."""
+    """Whether a host is in a list of names and ends of names, with or without a dot before them; ``*`` is every
+    host."""
     names = [name.strip().lower().partition(":")[0].lstrip(".") for name in no_proxy.split(",")]
     return any(name == "*" or host.lower() == name or host.lower().endswith(f".{name}") for name in names if name)
 
@@ -386,7 +417,9 @@ class _Checked(AbstractResolver):
     def __init__(self, addresses: Sequence[str]) -> None:
         self._addresses = addresses
 
-    async def resolve(self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_UNSPEC) -> list[ResolveResult]:
+    async def resolve(
+        self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_UNSPEC
+    ) -> list[ResolveResult]:
         del family
         return [
             ResolveResult(
@@ -412,7 +445,12 @@ def _connector(addresses: Sequence[str], tls: ssl.SSLContext | None) -> aiohttp.
         return socket.socket(info[0], info[1], info[2])
 
     return aiohttp.TCPConnector(
-        resolver=_Checked(addresses), use_dns_cache=False, force_close=True, ssl=tls or True, family=socket.AF_UNSPEC, socket_factory=only_checked
+        resolver=_Checked(addresses),
+        use_dns_cache=False,
+        force_close=True,
+        ssl=tls or True,
+        family=socket.AF_UNSPEC,
+        socket_factory=only_checked,
     )
 
 
@@ -443,7 +481,11 @@ async def _post(message: Message, path: _Path, way: Way, now: float) -> Said:
             headers={**message.headers, "Accept": "application/json", "Accept-Encoding": "identity"},
             allow_redirects=False,
             proxy=None if proxy is None else proxy.with_user(None),
-            proxy_headers=None if proxy is None or proxy.user is None else {"Proxy-Authorization": _basic(proxy.user, proxy.password or "")},
+            proxy_headers=(
+                None
+                if proxy is None or proxy.user is None
+                else {"Proxy-Authorization": _basic(proxy.user, proxy.password or "")}
+            ),
         ) as answer,
     ):
         return await _read(answer, way.bounds, now)
@@ -486,7 +528,8 @@ def _media_type(answer: aiohttp.ClientResponse) -> str:
 
 
 def holds_verdict(body: bytes) -> bool:
-    """Whether an answer means to give a verdict; one that two parsers could read differently does, and is then refused by whoever reads it."""
+    """Whether an answer means to give a verdict; one that two parsers could read differently does, and is then refused
+    by whoever reads it."""
     try:
         found = strictjson.decode(body)
     except strictjson.Fault:

@@ -1,1 +1,2 @@
-"""The sampler: a model answers a sampling request. ``client`` is the side in the gate's process, ``worker`` the child that alone imports litellm."""
+"""The sampler: a model answers a sampling request. ``client`` is the side in the gate's process, ``worker`` the child
+that alone imports litellm."""

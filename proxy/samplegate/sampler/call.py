@@ -26,7 +26,13 @@ from samplegate.sampler.request import RESPONSES, Offer, Unfit, fitted
 from samplegate.sampler.response import Heard, Refused, TooMuch, read
 
 ARGUMENTS: Final = frozenset({"messages", "max_tokens", "temperature", "stop", "tools", "tool_choice"})
-_MANNER: Final = {"num_retries": 0, "max_retries": 0, "drop_params": True, "stream": True, "stream_options": {"include_usage": True}}
+_MANNER: Final = {
+    "num_retries": 0,
+    "max_retries": 0,
+    "drop_params": True,
+    "stream": True,
+    "stream_options": {"include_usage": True},
+}
 _MUST: Final = {"tools": "tools", "tool_choice": "a choice among tools"}
 
 Answer = dict[str, Any]
@@ -35,8 +41,9 @@ Answer = dict[str, Any]
 async def ask(litellm: Any, call: Mapping[str, Any], secrets: Sequence[str], told: Callable[[int], None]) -> Answer:
     """``{"sampled": {...}}`` or ``{"failed": {...}}``, the fields of ``Sampled`` and ``SampleFailed``.
 
-    ``call`` has our ``name`` of the model, ``target`` with litellm's ``model`` and, where given, ``api_base`` and ``api_key``; the ARGUMENTS,
-    ``offer``, and ``timeout`` in seconds. ``told`` hears the number of pieces of the answer so far, at every one.
+    ``call`` has our ``name`` of the model, ``target`` with litellm's ``model`` and, where given, ``api_base`` and
+    ``api_key``; the ARGUMENTS, ``offer``, and ``timeout`` in seconds. ``told`` hears the number of pieces of the answer
+    so far, at every one.
     """
     name, target = call["name"], call["target"]
     asked = {key: call[key] for key in ARGUMENTS if key in call}
@@ -54,7 +61,12 @@ async def ask(litellm: Any, call: Mapping[str, Any], secrets: Sequence[str], tol
             await listen(litellm, response, heard, told)
         return {
             "sampled": {
-                **read(heard, msgspec.convert(call.get("offer", {}), Offer), secrets, lambda: f"use_{randomness.token_hex(8)}"),
+                **read(
+                    heard,
+                    msgspec.convert(call.get("offer", {}), Offer),
+                    secrets,
+                    lambda: f"use_{randomness.token_hex(8)}",
+                ),
                 "dropped": dropped,
             }
         }
@@ -68,10 +80,22 @@ async def ask(litellm: Any, call: Mapping[str, Any], secrets: Sequence[str], tol
         return _failed(name, "error", heard, what=str(why))
     except Broken:
         silent = "its answer is no chat completion; check api_base, and that the server knows this kind of request"
-        return _failed(name, "error", heard, what="its answer broke off; try again, or ask another model" if heard.pieces else silent)
+        return _failed(
+            name,
+            "error",
+            heard,
+            what="its answer broke off; try again, or ask another model" if heard.pieces else silent,
+        )
     except Exception as error:
         fault = classify(error, time.time())
-        return _failed(name, fault.failure, heard, status=fault.status, retry_after=fault.retry_after, free=fault.free and not heard.pieces)
+        return _failed(
+            name,
+            fault.failure,
+            heard,
+            status=fault.status,
+            retry_after=fault.retry_after,
+            free=fault.free and not heard.pieces,
+        )
 
 
 class _Unknown(Exception):
@@ -88,9 +112,12 @@ def _provider(litellm: Any, target: Mapping[str, Any]) -> tuple[str, str]:
 
 
 def _responds(litellm: Any, model: str, provider: str, base: str | None, tools: Any) -> bool:
-    """Whether litellm will ask for a response in place of a chat completion; where it cannot be told, what a response lacks is not sent."""
+    """Whether litellm will ask for a response in place of a chat completion; where it cannot be told, what a response
+    lacks is not sent."""
     try:
-        facts, _ = litellm.main.responses_api_bridge_check(model=model, custom_llm_provider=provider, tools=tools, api_base=base)
+        facts, _ = litellm.main.responses_api_bridge_check(
+            model=model, custom_llm_provider=provider, tools=tools, api_base=base
+        )
     except Exception:
         return provider in ("openai", "azure", "azure_ai")
     return bool(facts.get("mode") == "responses")
@@ -117,7 +144,10 @@ def _dropped(litellm: Any, model: str, provider: str, asked: Mapping[str, Any]) 
     gone = [key for key in params if key != "max_tokens" and translated(**without(key)) == whole_request]
     for key in gone:
         if key in _MUST and params[key] != "none":  # a use that was forbidden is refused when it comes (R9)
-            raise Unfit(f"its provider takes no {_MUST[key]}; ask another model, or let a client answer this one (effect: forward)")
+            raise Unfit(
+                f"its provider takes no {_MUST[key]}; ask another model, or let a client answer this one (effect:"
+                " forward)"
+            )
     return [key for key in gone if key not in _MUST]
 
 
@@ -154,7 +184,8 @@ class Broken(Exception):
 
 
 async def listen(litellm: Any, response: Any, heard: Heard, told: Told) -> None:
-    """Read all of it. ``told`` hears the number of pieces so far. Raises Broken, Flood, TooMuch and whatever litellm raises."""
+    """Read all of it. ``told`` hears the number of pieces so far. Raises Broken, Flood, TooMuch and whatever litellm
+    raises."""
     if not hasattr(response, "__aiter__"):
         _whole(response, heard, told)
         return
@@ -284,7 +315,8 @@ def _tap(wrapper: Any, heard: Heard) -> bool:
 
 
 async def _json_body(tap: Any) -> bytes | None:
-    """The body of an OpenAI-compatible server that answers with JSON although a stream was asked for; None for a stream."""
+    """The body of an OpenAI-compatible server that answers with JSON although a stream was asked for; None for a
+    stream."""
     answer = getattr(getattr(tap, "_reader", None), "response", None)
     headers = getattr(answer, "headers", None)
     if answer is None or headers is None or not hasattr(answer, "aiter_bytes"):
@@ -300,16 +332,20 @@ def _converted(litellm: Any, body: bytes) -> Any:
         answer = msgspec.json.decode(body)
     except (msgspec.MsgspecError, RecursionError):
         raise Broken from None
-    return litellm.utils.convert_to_model_response_object(response_object=answer, model_response_object=litellm.ModelResponse())
+    return litellm.utils.convert_to_model_response_object(
+        response_object=answer, model_response_object=litellm.ModelResponse()
+    )
 
 
 MAX_BODY: Final = 128 * 1024 * 1024  # bytes, decompressed; the longest answer in the smallest pieces that occur
 MAX_LINE: Final = 32 * 1024 * 1024  # bytes; the longest answer in one line, with a third of its characters escaped
 
 DONE: Final = re.compile(rb"\ndata: ?\[DONE\]")
-"""The line that ends a stream of OpenAI's shape. It cannot stand in a piece: there a line end is written as an escape."""
+"""The line that ends a stream of OpenAI's shape. It cannot stand in a piece: there a line end is written as an escape.
+"""
 on_done: ContextVar[Callable[[], None] | None] = ContextVar("on_done", default=None)
-"""Told when that line was read, for the call that the current task makes: litellm and OpenAI's package keep it to themselves."""
+"""Told when that line was read, for the call that the current task makes: litellm and OpenAI's package keep it to
+themselves."""
 
 Reads = Callable[..., AsyncIterator[bytes]]
 
@@ -319,15 +355,16 @@ class Flood(BaseException):
 
 
 def hold_back(response: Any) -> None:
-    """Replace ``aiter_bytes`` of ``httpx.Response``, through which bodies, lines, events and errors are read, by one that raises Flood."""
+    """Replace ``aiter_bytes`` of ``httpx.Response``, through which bodies, lines, events and errors are read, by one
+    that raises Flood."""
     response.aiter_bytes = bounded(response.aiter_bytes)
 
 
 def bounded(read: Reads) -> Reads:
     """The same bytes, as far as the bounds allow; it raises Flood where the next chunk would go past them.
 
-    Of a long line it hands on as much as went before, each time: OpenAI's package copies what it has of an event with every chunk, which for one
-    of 32 MiB would keep all other calls waiting for 15 s.
+    Of a long line it hands on as much as went before, each time: OpenAI's package copies what it has of an event with
+    every chunk, which for one of 32 MiB would keep all other calls waiting for 15 s.
     """
 
     @wraps(read)

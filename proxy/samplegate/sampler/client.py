@@ -1,7 +1,8 @@
-"""The sampler's side in the gate's process: a policy's models, asked through one worker that the first request starts. Not litellm: ``worker.py``.
+"""The sampler's side in the gate's process: a policy's models, asked through one worker that the first request starts.
+Not litellm: ``worker.py``.
 
-A failure is a value (``SampleFailed``), never an exception; cancelling ``sample`` ends the HTTP call. ``scripted`` models answer here and
-start nothing.
+A failure is a value (``SampleFailed``), never an exception; cancelling ``sample`` ends the HTTP call. ``scripted``
+models answer here and start nothing.
 """
 
 from __future__ import annotations
@@ -33,12 +34,15 @@ SHAPES: Final = frozenset({"openai", "anthropic", "gemini"})
 
 
 class Models:
-    """The models of one policy. ``folder`` is the policy's, for relative paths; ``environment`` is the gate's own, with the env file.
+    """The models of one policy. ``folder`` is the policy's, for relative paths; ``environment`` is the gate's own, with
+    the env file.
 
     Raises PolicyError with every problem in the files of ``scripted`` models.
     """
 
-    def __init__(self, models: Sequence[Model], *, folder: Path, environment: Mapping[str, str], command: Sequence[str] = COMMAND) -> None:
+    def __init__(
+        self, models: Sequence[Model], *, folder: Path, environment: Mapping[str, str], command: Sequence[str] = COMMAND
+    ) -> None:
         self._models = {model.name: model for model in models}
         self._folder = folder
         self._environment = dict(environment)
@@ -60,7 +64,8 @@ class Models:
         return any(model.warm for model in self._models.values())
 
     def adopt(self, before: Models) -> bool:
-        """Share the worker of the policy before; call it before this one is used. False, with nothing done, where its environment was another."""
+        """Share the worker of the policy before; call it before this one is used. False, with nothing done, where its
+        environment was another."""
         other = before._worker
         if (other.environment, other.command) != (self._worker.environment, self._worker.command):
             return False
@@ -74,9 +79,11 @@ class Models:
         return [f"model {name}: {what}" for name, what in found if what is not None]
 
     async def warm(self) -> str | None:
-        """Start the worker ahead of the first request, if any model needs it, and rehearse calls of ``warm`` models; why it did not start.
+        """Start the worker ahead of the first request, if any model needs it, and rehearse calls of ``warm`` models;
+        why it did not start.
 
-        litellm loads much of itself at its first call of a provider, which takes seconds. A rehearsal makes that call to a port that refuses it.
+        litellm loads much of itself at its first call of a provider, which takes seconds. A rehearsal makes that call
+        to a port that refuses it.
         """
         if any(model.model != SCRIPTED for model in self._models.values()):
             try:
@@ -86,21 +93,34 @@ class Models:
         return None
 
     async def _rehearse(self, child: Child) -> None:
-        by_shape = {model.model.partition("/")[0]: model.model for model in self._models.values() if model.warm and model.model != SCRIPTED}
+        by_shape = {
+            model.model.partition("/")[0]: model.model
+            for model in self._models.values()
+            if model.warm and model.model != SCRIPTED
+        }
         names = {model if shape in SHAPES else "openai/rehearsal" for shape, model in by_shape.items()}
         with socket.socket() as silent, contextlib.suppress(Gone), anyio.move_on_after(REHEARSAL):
             silent.bind(("127.0.0.1", 0))  # and never listens
             base = f"http://127.0.0.1:{silent.getsockname()[1]}/v1"
-            asked = call({"messages": [{"role": "user", "content": {"type": "text", "text": "hello"}}], "maxTokens": 16}, None)
+            asked = call(
+                {"messages": [{"role": "user", "content": {"type": "text", "text": "hello"}}], "maxTokens": 16}, None
+            )
             for name in sorted(names):
                 target = {"model": name, "api_base": base, "api_key": "rehearsal"}
-                await child.call({"name": "rehearsal", "target": target, "hidden": [], "timeout": REHEARSAL, **asked}, lambda _: None)
+                await child.call(
+                    {"name": "rehearsal", "target": target, "hidden": [], "timeout": REHEARSAL, **asked}, lambda _: None
+                )
 
     async def sample(self, request: SampleRequest, heard: Callable[[int], None]) -> SampleResult:
-        """Ask one model once. ``heard`` is told, from the first token on and four times a second at most, how many have come."""
+        """Ask one model once. ``heard`` is told, from the first token on and four times a second at most, how many have
+        come."""
         model = self._models.get(request.model)
         if model is None:
-            return SampleFailed("unknown_model", f"model {request.model[:100]}: the policy has none of that name; add it under models", free=True)
+            return SampleFailed(
+                "unknown_model",
+                f"model {request.model[:100]}: the policy has none of that name; add it under models",
+                free=True,
+            )
         try:
             if model.model == SCRIPTED:
                 return await self._play(model, request)
@@ -141,7 +161,10 @@ class Models:
                     return way.failed("crashed", sentence(model.name, "crashed", what=str(why)))
                 except TooLarge:
                     way.sent = False
-                    return way.failed("bad_request", f"model {model.name}: the request is larger than {MAX_FRAME} bytes; the server must send less")
+                    return way.failed(
+                        "bad_request",
+                        f"model {model.name}: the request is larger than {MAX_FRAME} bytes; the server must send less",
+                    )
         return way.failed("timeout", sentence(model.name, "timeout"))
 
     async def _frame(self, model: Model, asked: Mapping[str, Any]) -> dict[str, Any] | SampleFailed:
@@ -150,7 +173,12 @@ class Models:
         if isinstance(secret, NoKey):
             return SampleFailed("bad_key", sentence(model.name, "bad_key", what=secret.what), free=True)
         target = {"model": model.model, "api_base": model.api_base, "api_key": secret}
-        return {"name": model.name, "target": {k: v for k, v in target.items() if v is not None}, "hidden": self._hidden, **asked}
+        return {
+            "name": model.name,
+            "target": {k: v for k, v in target.items() if v is not None},
+            "hidden": self._hidden,
+            **asked,
+        }
 
 
 class _Way:

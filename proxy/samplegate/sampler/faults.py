@@ -1,4 +1,5 @@
-"""An exception of a model call -> one of our failures, in our own words. No text of the exception is used: providers echo keys.
+"""An exception of a model call -> one of our failures, in our own words. No text of the exception is used: providers
+echo keys.
 
 Known by name and status, so litellm need not be imported to test it.
 """
@@ -40,17 +41,28 @@ _BY_STATUS: Final[dict[int, Failure]] = {
     504: "unreachable",
     529: "unreachable",
 }
-_TRANSPORT: Final = frozenset({"TransportError", "ClientConnectionError", "ServerDisconnectedError", "ConnectionError", "gaierror", "SSLError"})
-_UNREACHED: Final = frozenset({"ConnectError", "ConnectTimeout", "ClientConnectorError", "ConnectionRefusedError", "gaierror"})
+_TRANSPORT: Final = frozenset(
+    {"TransportError", "ClientConnectionError", "ServerDisconnectedError", "ConnectionError", "gaierror", "SSLError"}
+)
+_UNREACHED: Final = frozenset(
+    {"ConnectError", "ConnectTimeout", "ClientConnectorError", "ConnectionRefusedError", "gaierror"}
+)
 """No connection came about, so nothing was sent."""
-_REACHED: Final = frozenset({"HTTPStatusError", "ServerDisconnectedError", "ReadError", "ReadTimeout", "WriteError", "RemoteProtocolError"})
+_REACHED: Final = frozenset(
+    {"HTTPStatusError", "ServerDisconnectedError", "ReadError", "ReadTimeout", "WriteError", "RemoteProtocolError"}
+)
 _SENTENCES: Final[dict[Failure, str]] = {
-    "bad_key": "its provider did not take the key; check api_key_env, api_key_file or the provider's own variable, and the account",
+    "bad_key": (
+        "its provider did not take the key; check api_key_env, api_key_file or the provider's own variable, and the"
+        " account"
+    ),
     "rate_limited": "its provider asks to slow down; wait, or raise the limits of the account",
     "refused": "its provider refused to answer this; the text goes against its content policy",
     "unreachable": "its provider cannot be reached; check api_base, the network and the provider's status",
     "unknown_model": "its provider does not know it; check `model` and api_base, litellm wants provider/name",
-    "bad_request": "its provider did not take the request; it may be too long, or the model may lack something that was asked for",
+    "bad_request": (
+        "its provider did not take the request; it may be too long, or the model may lack something that was asked for"
+    ),
     "timeout": "it did not answer in time; give the rule a longer timeout, or ask a faster model",
     "empty": "it answered without text; raise max_tokens if it spends them on thinking",
     "error": "its provider failed; try again, or ask another model",
@@ -78,7 +90,9 @@ def classify(error: BaseException, now: float = math.nan) -> Fault:
 
     litellm's own status is 500 for much that never was an answer, so the causes behind it are looked at too.
     """
-    while type(error).__name__ == "MidStreamFallbackError" and isinstance(behind := getattr(error, "original_exception", None), Exception):
+    while type(error).__name__ == "MidStreamFallbackError" and isinstance(
+        behind := getattr(error, "original_exception", None), Exception
+    ):
         error = behind
     chain = list(_causes(error))
     return _classified(error, chain, now)._replace(free=_is_free(chain))
@@ -129,7 +143,8 @@ def _causes(error: BaseException) -> Iterator[BaseException]:
 
 def _status(error: BaseException) -> int | None:
     status = getattr(error, "status_code", None)
-    return status if isinstance(status, int) and 400 <= status <= 599 else None  # litellm gives some that it cannot read a 200
+    # litellm gives some that it cannot read a 200
+    return status if isinstance(status, int) and 400 <= status <= 599 else None
 
 
 def _is_missing_key(cause: BaseException) -> bool:
@@ -138,7 +153,11 @@ def _is_missing_key(cause: BaseException) -> bool:
 
 
 def _retry_after(error: BaseException, now: float) -> float | None:
-    headers = getattr(error, "litellm_response_headers", None) or getattr(getattr(error, "response", None), "headers", None) or {}
+    headers = (
+        getattr(error, "litellm_response_headers", None)
+        or getattr(getattr(error, "response", None), "headers", None)
+        or {}
+    )
     try:
         said = str(headers.get("retry-after", ""))[:64]
     except AttributeError:

@@ -1,6 +1,8 @@
-"""Provider keys: where each model's comes from, and which variables a wrapped server must not see. Keys are read and handed on, not kept.
+"""Provider keys: where each model's comes from, and which variables a wrapped server must not see. Keys are read and
+handed on, not kept.
 
-A model with ``api_key_env`` or ``api_key_file`` uses that key only. One without uses the variables that its provider is known by, as litellm does.
+A model with ``api_key_env`` or ``api_key_file`` uses that key only. One without uses the variables that its provider is
+known by, as litellm does.
 """
 
 from __future__ import annotations
@@ -18,7 +20,8 @@ from samplegate.core.policy import Model
 MAX_KEY_BYTES: Final = 16 * 1024  # the longest real ones are service-account tokens of about 2 KiB
 
 NO_KEY: Final = "none"
-"""What an OpenAI-compatible endpoint at an ``api_base`` of its own gets where the policy names no key: never OPENAI_API_KEY, which is OpenAI's."""
+"""What an OpenAI-compatible endpoint at an ``api_base`` of its own gets where the policy names no key: never
+OPENAI_API_KEY, which is OpenAI's."""
 
 # Provider -> how the names of its variables begin. A provider that is missing here goes by its own name: groq -> GROQ_.
 _PREFIXES: Final[Mapping[str, tuple[str, ...]]] = {
@@ -72,7 +75,8 @@ def provider(model: Model) -> str | None:
 
 
 def key(model: Model, *, folder: Path, environment: Mapping[str, str]) -> str | NoKey | None:
-    """The key to call ``model`` with; None where its provider's own variables are to be used. Reads the key file, relative to ``folder``."""
+    """The key to call ``model`` with; None where its provider's own variables are to be used. Reads the key file,
+    relative to ``folder``."""
     if model.api_key_env is not None:
         found = environment.get(model.api_key_env, "").strip()
         return _checked(found, f"variable {model.api_key_env} (api_key_env)")
@@ -106,7 +110,8 @@ def withheld(environment: Mapping[str, str], models: Sequence[Model]) -> frozens
 def child_environment(environment: Mapping[str, str], models: Sequence[Model]) -> dict[str, str]:
     """The environment of the wrapped server: ``environment`` without the gate's provider keys.
 
-    A server that needs the same provider for itself keeps its variable if the policy names another one for the gate (``api_key_env``).
+    A server that needs the same provider for itself keeps its variable if the policy names another one for the gate
+    (``api_key_env``).
     """
     hidden = withheld(environment, models)
     return {name: value for name, value in environment.items() if name not in hidden}
@@ -125,7 +130,10 @@ def _from_file(path: Path, what: str) -> str | NoKey:
         with path.open("rb") as file:
             raw = file.read(MAX_KEY_BYTES + 1)
     except OSError as problem:
-        return NoKey(f"{what} cannot be read: {problem.strerror or type(problem).__name__}; give the gate's user read access to it")
+        return NoKey(
+            f"{what} cannot be read: {problem.strerror or type(problem).__name__}; give the gate's user read access"
+            " to it"
+        )
     if len(raw) > MAX_KEY_BYTES:
         return NoKey(f"{what} is larger than {MAX_KEY_BYTES} bytes; it must hold the key alone")
     return _checked(raw.decode("utf-8", "replace").strip(), what)

@@ -1,7 +1,7 @@
 """The worker process, seen from the gate: its start on demand, its restart, calls, cancellation and its end.
 
-What it answers is checked like a stranger's words: bounded lines, known shapes. Its stderr goes nowhere, for litellm logs keys and content;
-what an operator must know (why it could not start) comes as a frame, in our own words.
+What it answers is checked like a stranger's words: bounded lines, known shapes. Its stderr goes nowhere, for litellm
+logs keys and content; what an operator must know (why it could not start) comes as a frame, in our own words.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ from samplegate.core.prompt import Sampled, SampleFailed
 COMMAND: Final = (sys.executable, "-P", "-W", "ignore", "-m", "samplegate.sampler.worker")
 """``-P``: the working folder is the wrapped server's, nothing is imported from there."""
 START_TIMEOUT: Final = 60.0  # seconds; the import takes 3 on an idle machine, and tens on one that starts ten of them
-CANCEL_GRACE: Final = 10.0  # a cancelled task ends in milliseconds; litellm stalls its loop for one or two seconds at its first call
+# a cancelled task ends in milliseconds; litellm stalls its loop for one or two seconds at its first call
+CANCEL_GRACE: Final = 10.0
 END_GRACE: Final = 0.3  # the gate has 1.8 s to end everything (R90)
 MAX_LINE: Final = 128 * 1024 * 1024  # the largest answer with every character escaped
 MAX_FRAME: Final = 64 * 1024 * 1024  # what a request of 32 MiB can become
@@ -92,7 +93,9 @@ class Child:
                 limit=MAX_LINE,
             )
         except OSError as problem:
-            raise Gone(f"its worker cannot be started ({problem.strerror or type(problem).__name__}); check the installation") from None
+            raise Gone(
+                f"its worker cannot be started ({problem.strerror or type(problem).__name__}); check the installation"
+            ) from None
         child = Child(process)
         try:
             await asyncio.wait_for(asyncio.shield(child._ready), START_TIMEOUT)
@@ -105,7 +108,8 @@ class Child:
         return child
 
     async def call(self, frame: Mapping[str, Any], heard: Callable[[int], None]) -> Reply:
-        """Ask; the answer is ``sampled`` or ``failed``, and ``heard`` is told how much of it came. Cancelling this ends the HTTP call.
+        """Ask; the answer is ``sampled`` or ``failed``, and ``heard`` is told how much of it came. Cancelling this ends
+        the HTTP call.
 
         Raises Gone if the process ends first, and TooLarge.
         """
@@ -129,7 +133,8 @@ class Child:
                 self._cancel(id)
 
     async def aclose(self) -> None:
-        """End it: its input closes, which it obeys at once; if not, it is killed. Takes END_GRACE seconds at most, give or take."""
+        """End it: its input closes, which it obeys at once; if not, it is killed. Takes END_GRACE seconds at most, give
+        or take."""
         self._die("its worker was ended, for the gate is shutting down")
         self._stdin.close()
         with contextlib.suppress(TimeoutError):
@@ -145,7 +150,8 @@ class Child:
             self._process.kill()
 
     def _cancel(self, id: int) -> None:
-        """Tell the worker, without waiting: whoever asked is being cancelled. If it does not confirm, it hangs and is killed."""
+        """Tell the worker, without waiting: whoever asked is being cancelled. If it does not confirm, it hangs and is
+        killed."""
         if not self.alive:
             return
         self._stdin.write(b'{"cancel":%d}\n' % id)
@@ -180,7 +186,8 @@ class Child:
         self._die(f"its worker ended with code {code}; ask again, the next request starts a new one")
 
     async def _ended(self) -> int:
-        """The code of a worker whose output has ended. Not killed at once: a kill looks for the code first, and asyncio then no longer finds it."""
+        """The code of a worker whose output has ended. Not killed at once: a kill looks for the code first, and asyncio
+        then no longer finds it."""
         try:
             return await asyncio.wait_for(self._process.wait(), END_GRACE)
         except TimeoutError:
@@ -269,7 +276,8 @@ class Supervisor:
                 await self._child.aclose()
 
     async def running(self) -> Child:
-        """The worker, started if there is none. Many callers share one start, and none of them ends it by giving up. Raises Gone."""
+        """The worker, started if there is none. Many callers share one start, and none of them ends it by giving up.
+        Raises Gone."""
         if self._child is not None and self._child.alive:
             return self._child
         if self._users <= 0:

@@ -3,8 +3,9 @@
 A request that no model can answer is refused here, with its place and type; one that litellm's provider cannot carry is
 refused by ``fitted`` in the worker.
 
-An embedded text resource goes as its text with its uri, a link as its name and uri, structured content as JSON where a tool gave no text. A
-tool's failure (``isError``) is the first word of its result: litellm has no field for it, not even for the providers that do.
+An embedded text resource goes as its text with its uri, a link as its name and uri, structured content as JSON where a
+tool gave no text. A tool's failure (``isError``) is the first word of its result: litellm has no field for it, not even
+for the providers that do.
 """
 
 from __future__ import annotations
@@ -18,20 +19,25 @@ from typing import Any, Final
 
 import msgspec
 
-MOST_TOKENS: Final = 2**31 - 1  # what every provider's integers hold; asking for fewer than the server allowed is allowed (R3)
+# what every provider's integers hold; asking for fewer than the server allowed is allowed (R3)
+MOST_TOKENS: Final = 2**31 - 1
 HOTTEST: Final = 1e6  # providers refuse above 2; what is no such number at all (NaN, ten to the 400th) is left out
 
 
 def call(params: Mapping[str, Any], most: int | None) -> dict[str, Any]:
-    """What one model is asked: ``messages``, ``max_tokens`` and, where given, ``temperature``, ``stop``, ``tools``, ``tool_choice`` and ``offer``.
+    """What one model is asked: ``messages``, ``max_tokens`` and, where given, ``temperature``, ``stop``, ``tools``,
+    ``tool_choice`` and ``offer``.
 
-    ``most`` is the model's own bound on output tokens. Everything else in ``params`` stays behind: ``metadata``, ``includeContext``, unknown
-    keys. Raises Unfit.
+    ``most`` is the model's own bound on output tokens. Everything else in ``params`` stays behind: ``metadata``,
+    ``includeContext``, unknown keys. Raises Unfit.
     """
     tools, choice = offered(params)
     known = aliases([*(tool["name"] for tool in tools), *used_names(params)])
     ids = positions(_ids(params))
-    out: dict[str, Any] = {"messages": _messages(params, known, ids), "max_tokens": _max_tokens(params.get("maxTokens"), most)}
+    out: dict[str, Any] = {
+        "messages": _messages(params, known, ids),
+        "max_tokens": _max_tokens(params.get("maxTokens"), most),
+    }
     temperature = params.get("temperature")
     if isinstance(temperature, int | float) and not isinstance(temperature, bool) and abs(temperature) <= HOTTEST:
         out["temperature"] = float(temperature)
@@ -54,7 +60,12 @@ def _max_tokens(asked: object, most: int | None) -> int:
 
 
 def _ids(params: Mapping[str, Any]) -> list[str]:
-    found = [block.get("id") for message in params.get("messages") or () if isinstance(message, Mapping) for block in blocks(message.get("content"))]
+    found = [
+        block.get("id")
+        for message in params.get("messages") or ()
+        if isinstance(message, Mapping)
+        for block in blocks(message.get("content"))
+    ]
     return [id for id in found if isinstance(id, str)]
 
 
@@ -79,9 +90,16 @@ def _messages(params: Mapping[str, Any], known: Mapping[str, str], ids: Mapping[
             out.append(_assistant(content, known, ids, at))
             waiting = [block["id"] for block in content if block.get("type") == "tool_use"]
         else:
-            out.append({"role": "user", "content": _content([part(block, f"{at}.content.{n}") for n, block in enumerate(content)])})
+            out.append(
+                {
+                    "role": "user",
+                    "content": _content([part(block, f"{at}.content.{n}") for n, block in enumerate(content)]),
+                }
+            )
     if waiting:
-        raise Unfit(f"params.messages.{len(asked) - 1}.content: a use of a tool has no result; the server must send one (R11)")
+        raise Unfit(
+            f"params.messages.{len(asked) - 1}.content: a use of a tool has no result; the server must send one (R11)"
+        )
     if not asked:
         raise Unfit("params.messages: there is none; the server must send at least one")
     return out
@@ -94,7 +112,9 @@ def _role(message: Mapping[str, Any], at: str) -> str:
     return str(role)
 
 
-def _assistant(content: Sequence[Mapping[str, Any]], known: Mapping[str, str], ids: Mapping[str, str], at: str) -> dict[str, Any]:
+def _assistant(
+    content: Sequence[Mapping[str, Any]], known: Mapping[str, str], ids: Mapping[str, str], at: str
+) -> dict[str, Any]:
     """A model's own words: text and uses of tools. No provider takes back images or sounds that a model made."""
     texts: list[Part] = []
     calls: list[dict[str, Any]] = []
@@ -109,15 +129,21 @@ def _assistant(content: Sequence[Mapping[str, Any]], known: Mapping[str, str], i
                 calls.append(use(block, known[block["name"]], ids[block["id"]], where))
             case _:
                 part(block, where)  # refused by its own name, if it has no shape at all
-                raise Unfit(f"{where}: {block['type']} in the assistant's own words reaches no model; the server must send it as the user's")
+                raise Unfit(
+                    f"{where}: {block['type']} in the assistant's own words reaches no model; the server must send it"
+                    " as the user's"
+                )
     if len({one["id"] for one in calls}) < len(calls):
         raise Unfit(f"{at}.content: two uses of tools have the same id; the server must keep them apart")
     said: dict[str, Any] = {"role": "assistant", "content": _content(texts) if texts else None}
     return {**said, "tool_calls": calls} if calls else said
 
 
-def _results(content: Sequence[Mapping[str, Any]], waiting: Sequence[str], ids: Mapping[str, str], at: str) -> list[dict[str, Any]]:
-    """The tools' answers in the order of their uses, which providers without ids go by (T27). Exactly those that were asked for (R10, R11)."""
+def _results(
+    content: Sequence[Mapping[str, Any]], waiting: Sequence[str], ids: Mapping[str, str], at: str
+) -> list[dict[str, Any]]:
+    """The tools' answers in the order of their uses, which providers without ids go by (T27). Exactly those that were
+    asked for (R10, R11)."""
     if any(block.get("type") != "tool_result" for block in content):
         raise Unfit(f"{at}.content: it must hold the results of the tools that were used, and nothing else (R10, R11)")
     found = {block.get("toolUseId"): (index, block) for index, block in enumerate(content)}
@@ -174,7 +200,10 @@ def part(block: Mapping[str, Any], at: str) -> Part:
         case "audio":
             return _audio(_string(block, "data", at), block.get("mimeType"), at)
         case other:
-            raise Unfit(f"{at}: content of type {_named(other)} cannot be sent to a model; let a client answer this one (effect: forward)")
+            raise Unfit(
+                f"{at}: content of type {_named(other)} cannot be sent to a model; let a client answer this one"
+                " (effect: forward)"
+            )
 
 
 def result_parts(result: Mapping[str, Any], at: str) -> list[Part]:
@@ -207,7 +236,9 @@ def _result_part(block: Mapping[str, Any], at: str) -> Part:
         case "resource":
             return _resource(block.get("resource"), at)
         case "audio":
-            raise Unfit(f"{at}: audio in a tool's result reaches no model; let a client answer this one (effect: forward)")
+            raise Unfit(
+                f"{at}: audio in a tool's result reaches no model; let a client answer this one (effect: forward)"
+            )
         case _:
             return part(block, at)
 
@@ -224,7 +255,10 @@ def _resource(resource: object, at: str) -> Part:
         return text_part(f"[resource {_string(resource, 'uri', at)}]\n{resource['text']}")
     kind = resource.get("mimeType")
     if not isinstance(kind, str) or not kind.startswith("image/"):
-        raise Unfit(f"{at}.resource: a blob of type {_named(kind)} cannot be sent to a model; let a client answer this one (effect: forward)")
+        raise Unfit(
+            f"{at}.resource: a blob of type {_named(kind)} cannot be sent to a model; let a client answer this one"
+            " (effect: forward)"
+        )
     return _image(_string(resource, "blob", at), kind, at)
 
 
@@ -237,7 +271,9 @@ def _image(data: str, kind: object, at: str) -> Part:
 def _audio(data: str, kind: object, at: str) -> Part:
     known = _AUDIO.get(kind) if isinstance(kind, str) else None
     if known is None:
-        raise Unfit(f"{at}.mimeType: audio of type {_named(kind)} cannot be sent to a model, only audio/mpeg and audio/wav")
+        raise Unfit(
+            f"{at}.mimeType: audio of type {_named(kind)} cannot be sent to a model, only audio/mpeg and audio/wav"
+        )
     return {"type": "input_audio", "input_audio": {"data": _base64(data, at), "format": known}}
 
 
@@ -274,16 +310,20 @@ _SIGNED: Final = re.compile(r"[A-Za-z0-9+/=_-]+\Z")
 def offered(params: Mapping[str, Any]) -> tuple[list[Mapping[str, Any]], str]:
     """The tools that go out, and ``auto``, ``required`` or ``none``. Raises Unfit.
 
-    With ``none`` there are none, unless the conversation has uses of tools: some providers refuse one without their definitions.
+    With ``none`` there are none, unless the conversation has uses of tools: some providers refuse one without their
+    definitions.
     """
     tools = params.get("tools") or []
-    if not isinstance(tools, list) or not all(isinstance(tool, Mapping) and isinstance(tool.get("name"), str) and tool["name"] for tool in tools):
+    if not isinstance(tools, list) or not all(
+        isinstance(tool, Mapping) and isinstance(tool.get("name"), str) and tool["name"] for tool in tools
+    ):
         raise Unfit("params.tools: every tool needs a name; the server must give one")
     names = [tool["name"] for tool in tools]
     used = used_names(params)
     if max(len(names), len(used)) > MAX_TOOLS:
         raise Unfit(
-            f"params.tools: there are {max(len(names), len(used))}, used or on offer, and {MAX_TOOLS} is the most; the server must offer fewer"
+            f"params.tools: there are {max(len(names), len(used))}, used or on offer, and {MAX_TOOLS} is the most; the"
+            " server must offer fewer"
         )
     if len(set(names)) < len(names):
         raise Unfit("params.tools: two have the same name; the server must rename one")
@@ -300,7 +340,9 @@ def offered(params: Mapping[str, Any]) -> tuple[list[Mapping[str, Any]], str]:
 def used_names(params: Mapping[str, Any]) -> list[str]:
     """The names of the tools that were used in the conversation."""
     messages = [message for message in params.get("messages") or () if isinstance(message, Mapping)]
-    uses = (block for message in messages for block in blocks(message.get("content")) if block.get("type") == "tool_use")
+    uses = (
+        block for message in messages for block in blocks(message.get("content")) if block.get("type") == "tool_use"
+    )
     return list(dict.fromkeys(use["name"] for use in uses if isinstance(use.get("name"), str)))
 
 
@@ -325,7 +367,11 @@ def use(block: Mapping[str, Any], alias: str, id: str, at: str) -> dict[str, Any
     given = block.get("input")
     if not isinstance(given, Mapping):
         raise Unfit(f"{at}.input: it is not an object; the server must send one")
-    call: dict[str, Any] = {"id": id, "type": "function", "function": {"name": alias, "arguments": _encoded(given, f"{at}.input")}}
+    call: dict[str, Any] = {
+        "id": id,
+        "type": "function",
+        "function": {"name": alias, "arguments": _encoded(given, f"{at}.input")},
+    }
     meta = block.get("_meta")
     kept = meta.get(PROVIDER) if isinstance(meta, Mapping) else None
     signature = kept.get(SIGNATURE) if isinstance(kept, Mapping) else None
@@ -398,12 +444,14 @@ def aliases(names: Iterable[str]) -> dict[str, str]:
 
 
 def positions(ids: Iterable[str]) -> dict[str, str]:
-    """Every id of a tool use -> the one that the provider sees, in the strictest form that a provider asks for (nine letters and digits)."""
+    """Every id of a tool use -> the one that the provider sees, in the strictest form that a provider asks for (nine
+    letters and digits)."""
     return {id: f"use{number:06d}" for number, id in enumerate(dict.fromkeys(ids), 1)}
 
 
 def _free(base: str, used: set[str], tried: Counter[str]) -> str:
-    """The next that is free; ``tried`` keeps a server's ten thousand names of one form from being tried over and over."""
+    """The next that is free; ``tried`` keeps a server's ten thousand names of one form from being tried over and
+    over."""
     head = base if _SAFE.match(base[:1]) else f"t_{base}"[:LONGEST]
     while True:
         tail = f"_{tried[head]}" if tried[head] else ""
@@ -415,8 +463,10 @@ def _free(base: str, used: set[str], tried: Counter[str]) -> str:
 
 MAX_DEPTH: Final = 48  # deeper ones stop providers and recursing libraries alike
 MAX_CHAIN: Final = 48  # references within references, likewise
-MAX_GROWN: Final = 400_000  # characters and nodes of all of a request's tools, references written out; real ones have some thousands each
-# litellm writes every ``$ref`` out for some providers, without a bound: a dozen definitions that refer to each other twice are gigabytes (R17).
+# characters and nodes of all of a request's tools, references written out; real ones have some thousands each
+MAX_GROWN: Final = 400_000
+# litellm writes every ``$ref`` out for some providers, without a bound: a dozen definitions that refer to each other
+# twice are gigabytes (R17).
 HEADER: Final = "x-mcp-header"
 """What MCP's HTTP puts into schemas; no provider's business (T25)."""
 
@@ -426,7 +476,9 @@ def fit(schema: Mapping[str, Any], at: str, most: int) -> tuple[dict[str, Any], 
     copy: dict[str, Any] = _copied(schema, at, MAX_DEPTH)
     left = most - _grown(copy, most)
     if left <= 0:
-        raise Unfit(f"{at}: with its references written out it is too large; the server must send a simpler one, or fewer tools")
+        raise Unfit(
+            f"{at}: with its references written out it is too large; the server must send a simpler one, or fewer tools"
+        )
     return copy, left
 
 
@@ -434,15 +486,19 @@ def _copied(value: Any, at: str, depth: int) -> Any:
     if depth == 0:
         raise Unfit(f"{at}: it is deeper than {MAX_DEPTH}; the server must send a flatter one")
     if isinstance(value, Mapping):
-        return {whole(str(key)): _copied(one, at, depth - 1) for key, one in value.items() if not (key == HEADER and isinstance(one, str))}
+        return {
+            whole(str(key)): _copied(one, at, depth - 1)
+            for key, one in value.items()
+            if not (key == HEADER and isinstance(one, str))
+        }
     if isinstance(value, list):
         return [_copied(one, at, depth - 1) for one in value]
     return whole(value) if isinstance(value, str) else value
 
 
 def _grown(schema: Mapping[str, Any], most: int) -> int:
-    """Its size, at least ``most`` where it is more, found by walking it as litellm does: a reference is known by its last word, and not followed
-    inside itself.
+    """Its size, at least ``most`` where it is more, found by walking it as litellm does: a reference is known by its
+    last word, and not followed inside itself.
     """
     targets: defaultdict[str, list[Any]] = defaultdict(list)
     for name, target in _definitions(schema):
@@ -486,14 +542,39 @@ def _definitions(schema: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
                     yield from node[key].items()
 
 
-# What providers carry is known from what arrives at an endpoint: litellm drops the rest without a word, so it is refused by name.
+# What providers carry is known from what arrives at an endpoint: litellm drops the rest without a word, so it is
+# refused by name.
 GEMINI: Final = frozenset({"gemini", "vertex_ai", "vertex_ai_beta"})
 # Their messages go out as they are, or through Gemini's own translation.
-_HEARS: Final = frozenset({"openai", "azure", "openrouter", "hosted_vllm", "litellm_proxy", "custom_openai", "openai_like", "lm_studio", *GEMINI})
+_HEARS: Final = frozenset(
+    {
+        "openai",
+        "azure",
+        "openrouter",
+        "hosted_vllm",
+        "litellm_proxy",
+        "custom_openai",
+        "openai_like",
+        "lm_studio",
+        *GEMINI,
+    }
+)
 _RESULT_IMAGES: Final = frozenset({"anthropic", *GEMINI})
 # litellm joins the texts of a message for these and leaves everything else out.
 _TEXT_ONLY: Final = frozenset(
-    {"deepseek", "replicate", "sambanova", "nlp_cloud", "heroku", "langflow", "langgraph", "docker_model_runner", "huggingface", "moonshot", "a2a"}
+    {
+        "deepseek",
+        "replicate",
+        "sambanova",
+        "nlp_cloud",
+        "heroku",
+        "langflow",
+        "langgraph",
+        "docker_model_runner",
+        "huggingface",
+        "moonshot",
+        "a2a",
+    }
 )
 _NAMES: Final = {"image_url": "image", "input_audio": "audio"}
 
@@ -503,7 +584,8 @@ RESPONSES: Final = "OpenAI's responses"
 
 
 def fitted(provider: str, model: str, messages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """The messages as this provider takes them: images that it does not take in a tool's result follow the results, as the user's. Raises Unfit."""
+    """The messages as this provider takes them: images that it does not take in a tool's result follow the results, as
+    the user's. Raises Unfit."""
     model = model.lower()
     if _carries(provider, model, "image", True) or not _carries(provider, model, "image", False):
         return [_fitted(provider, model, message) for message in messages]
@@ -533,7 +615,10 @@ def _without_images(message: Mapping[str, Any], number: int) -> tuple[Mapping[st
         return message, []
     rest = [part["text"] for part in content if part["type"] != "image_url"]
     said = f"{len(images)} image{'' if len(images) == 1 else 's'} of tool result {number}"
-    return {**message, "content": "\n".join([*rest, f"[{said}: in the next message]"])}, [{"type": "text", "text": f"[{said}]"}, *images]
+    return {**message, "content": "\n".join([*rest, f"[{said}: in the next message]"])}, [
+        {"type": "text", "text": f"[{said}]"},
+        *images,
+    ]
 
 
 def _fitted(provider: str, model: str, message: Mapping[str, Any]) -> dict[str, Any]:
@@ -542,15 +627,24 @@ def _fitted(provider: str, model: str, message: Mapping[str, Any]) -> dict[str, 
         kind = _NAMES.get(part["type"])
         if kind is not None and not _carries(provider, model, kind, message["role"] == "tool"):
             where = "a tool's result" if message["role"] == "tool" else "a message"
-            raise Unfit(f"{kind} in {where} does not reach {provider}; ask another model, or let a client answer this one (effect: forward)")
+            raise Unfit(
+                f"{kind} in {where} does not reach {provider}; ask another model, or let a client answer this one"
+                " (effect: forward)"
+            )
     calls = message.get("tool_calls")
     if calls is None or provider in GEMINI:
         return dict(message)
-    return {**message, "tool_calls": [{key: value for key, value in call.items() if key != "provider_specific_fields"} for call in calls]}
+    return {
+        **message,
+        "tool_calls": [
+            {key: value for key, value in call.items() if key != "provider_specific_fields"} for call in calls
+        ],
+    }
 
 
 def _carries(provider: str, model: str, kind: str, in_result: bool) -> bool:
-    foreign = provider in GEMINI and "gemini" not in model and provider != "gemini"  # Vertex serves other makers' models too
+    # Vertex serves other makers' models too
+    foreign = provider in GEMINI and "gemini" not in model and provider != "gemini"
     if kind == "audio":
         return provider in _HEARS and not in_result and not foreign
     if in_result:

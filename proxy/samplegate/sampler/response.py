@@ -4,8 +4,8 @@ Three values are not taken from litellm, because it invents them when a provider
 tokenizer), the reason to stop (``stop`` in every piece of Gemini's, and at the end of a stream that broke off), and the
 model's name (the one that was asked).
 
-Text comes first, then images, then uses of tools (R13), each under the server's name for the tool and an id of its own (T27). What has no place
-among them is a failure and is named, not left out.
+Text comes first, then images, then uses of tools (R13), each under the server's name for the tool and an id of its own
+(T27). What has no place among them is a failure and is named, not left out.
 """
 
 from __future__ import annotations
@@ -19,13 +19,23 @@ import msgspec
 from samplegate.core.prompt import Failure
 from samplegate.sampler.request import PROVIDER, SIGNATURE, Offer, is_base64, signed_with, whole
 
-MAX_ANSWER: Final = 16 * 1024 * 1024  # characters; a thousand times what models write, small enough for every frame after it
+# characters; a thousand times what models write, small enough for every frame after it
+MAX_ANSWER: Final = 16 * 1024 * 1024
 MAX_PIECES: Final = 1_000_000  # of a stream; an answer has one for a token or for several
 MAX_USES: Final = 128
 
 _WORD: Final = re.compile(r"[A-Za-z0-9_.:-]{1,64}\Z")
 _RESPONSES: Final = frozenset({"response.completed", "response.incomplete"})
-_ANTHROPIC: Final = frozenset({"message_start", "message_delta", "message_stop", "content_block_start", "content_block_delta", "content_block_stop"})
+_ANTHROPIC: Final = frozenset(
+    {
+        "message_start",
+        "message_delta",
+        "message_stop",
+        "content_block_start",
+        "content_block_delta",
+        "content_block_stop",
+    }
+)
 
 
 class TooMuch(Exception):
@@ -112,7 +122,8 @@ class Heard(msgspec.Struct):
         choices = getattr(raw, "choices", None)
         if isinstance(choices, list) and choices:
             self.ended(getattr(choices[0], "finish_reason", None))
-            self.refusal = self.refusal or _refuses(getattr(choices[0], "delta", None))  # a piece that holds nothing else is left out later
+            # a piece that holds nothing else is left out later
+            self.refusal = self.refusal or _refuses(getattr(choices[0], "delta", None))
         elif isinstance(raw, Mapping) and raw.get("is_finished"):
             self.ended(raw.get("finish_reason"))
         self.used(getattr(raw, "usage", None) or (raw.get("usage") if isinstance(raw, Mapping) else None))
@@ -134,7 +145,8 @@ class Heard(msgspec.Struct):
             self.model = model
 
     def used(self, usage: object) -> None:
-        """What the provider counted. The output only once the end was announced: what is told before is told again, higher."""
+        """What the provider counted. The output only once the end was announced: what is told before is told again,
+        higher."""
         if usage is None:
             return
         self.input_tokens = _count(usage, "prompt_tokens") or self.input_tokens
@@ -154,7 +166,8 @@ class Heard(msgspec.Struct):
             self.images.append(url)
 
     def _call(self, delta: Any, place: int) -> None:
-        """A call's beginning, or more of its arguments; a new id at an old index is another call, for some servers number all with 0."""
+        """A call's beginning, or more of its arguments; a new id at an old index is another call, for some servers
+        number all with 0."""
         index = _get(delta, "index")
         index = index if isinstance(index, int) and not isinstance(index, bool) else place
         id, function = _get(delta, "id"), _get(delta, "function")
@@ -186,7 +199,8 @@ class Heard(msgspec.Struct):
             raise TooMuch(f"its answer is longer than {MAX_ANSWER} characters; lower max_tokens")
 
     def _responded(self, response: object) -> None:
-        """The last event of OpenAI's responses says everything again, and more than the pieces do where litellm cuts a whole answer into some."""
+        """The last event of OpenAI's responses says everything again, and more than the pieces do where litellm cuts a
+        whole answer into some."""
         self.knows = True
         self.named(_of(response, "model"))
         reason = _of(_of(response, "incomplete_details"), "reason")
@@ -232,7 +246,8 @@ _LENGTHS: Final = frozenset({"max_tokens", "max_output_tokens"})
 _USES: Final = frozenset({"tool_calls", "tool_use", "function_call"})
 # These pass as they are: what the model had to say was cut off by its provider.
 _CUT: Final = frozenset(
-    "content_filter refusal safety recitation language blocklist prohibited_content spii image_safety malformed_function_call pause_turn".split()
+    "content_filter refusal safety recitation language blocklist prohibited_content spii image_safety"
+    " malformed_function_call pause_turn".split()
 )
 _NAME: Final = re.compile(r"[\x20-\x7e]{1,256}\Z")
 _ID: Final = re.compile(r"[A-Za-z0-9_.:-]{1,128}\Z")
@@ -276,7 +291,8 @@ def read(heard: Heard, offer: Offer, secrets: Sequence[str], fresh: Callable[[],
 
 
 def _stop_reason(word: str | None, uses: bool) -> str:
-    """R5. Gemini stops to have tools used with the same word as at its end; an unknown word only means that the model ended."""
+    """R5. Gemini stops to have tools used with the same word as at its end; an unknown word only means that the model
+    ended."""
     lower = "" if word is None else word.lower()
     if word is None or lower in _USES or lower in _ENDS or not is_known(word):
         return "toolUse" if uses else "endTurn"
@@ -323,14 +339,22 @@ def _arguments(call: Call, index: int) -> dict[str, Any]:
     except (msgspec.MsgspecError, RecursionError, ValueError):
         value = None
     if not isinstance(value, dict) or _deep(value):
-        raise Refused("error", f"the arguments of its tool use {index + 1} are no JSON object; raise max_tokens, or ask another model")
+        raise Refused(
+            "error",
+            f"the arguments of its tool use {index + 1} are no JSON object; raise max_tokens, or ask another model",
+        )
     return value
 
 
 def _deep(value: object) -> bool:
     level: list[object] = [value]
     for _ in range(MAX_DEPTH):
-        level = [one for outer in level if isinstance(outer, dict | list) for one in (outer.values() if isinstance(outer, dict) else outer)]
+        level = [
+            one
+            for outer in level
+            if isinstance(outer, dict | list)
+            for one in (outer.values() if isinstance(outer, dict) else outer)
+        ]
         if not level:
             return False
     return True
@@ -339,13 +363,20 @@ def _deep(value: object) -> bool:
 def _image(url: object) -> Block:
     found = _URL.match(url) if isinstance(url, str) else None
     if not isinstance(url, str) or found is None or not is_base64(url[found.end() :]):
-        raise Refused("error", "it answered with an image that is not in the answer itself; nothing is fetched, ask another model")
+        raise Refused(
+            "error", "it answered with an image that is not in the answer itself; nothing is fetched, ask another model"
+        )
     return {"type": "image", "data": url[found.end() :], "mimeType": found[1].lower()}
 
 
 def _leaks(text: str, heard: Heard, uses: Sequence[Block], secrets: Sequence[str]) -> bool:
     """Arguments as they came and as they go, which spell a character differently."""
-    said = [text, heard.stop or "", *("".join(call.arguments) for call in heard.calls), *(msgspec.json.encode(use).decode() for use in uses)]
+    said = [
+        text,
+        heard.stop or "",
+        *("".join(call.arguments) for call in heard.calls),
+        *(msgspec.json.encode(use).decode() for use in uses),
+    ]
     return any(secret in one for secret in secrets for one in said)
 
 

@@ -13,8 +13,11 @@ from samplegate.core.script import MAX_BYTES, Script, parse
 
 
 def load_scripts(models: Sequence[Model], *, folder: Path) -> dict[str, Script]:
-    """The script of each ``scripted`` model, by its name; the files are relative to ``folder``. Raises PolicyError with all their problems."""
-    return _load({(f"model {model.name}", model.name): model.cases for model in models if model.model == SCRIPTED}, folder)
+    """The script of each ``scripted`` model, by its name; the files are relative to ``folder``. Raises PolicyError with
+    all their problems."""
+    return _load(
+        {(f"model {model.name}", model.name): model.cases for model in models if model.model == SCRIPTED}, folder
+    )
 
 
 def load_rule_scripts(policy: Policy, folder: Path) -> dict[str, Script]:
@@ -40,13 +43,18 @@ def _load(files: Mapping[tuple[str, str], str | None], folder: Path) -> dict[str
 
 def _read(folder: Path, owner: str, file: str | None) -> str:
     if file is None:
-        raise PolicyError((Problem("policy", 1, 1, "models", f"{owner} is scripted and has no cases; give it `cases: FILE`"),))
+        raise PolicyError(
+            (Problem("policy", 1, 1, "models", f"{owner} is scripted and has no cases; give it `cases: FILE`"),)
+        )
     try:
         with (folder / file).open("rb") as opened:
             raw = opened.read(MAX_BYTES + 1)
         return raw.decode("utf-8-sig")
     except OSError as problem:
-        what = f"the cases of {owner} cannot be read: {problem.strerror or type(problem).__name__}; check `cases`, it is relative to the policy"
+        what = (
+            f"the cases of {owner} cannot be read: {problem.strerror or type(problem).__name__}; check `cases`, it is"
+            " relative to the policy"
+        )
     except UnicodeDecodeError:
         what = f"the cases of {owner} are not UTF-8; save the file as UTF-8 text"
     raise PolicyError((Problem(file, 1, 1, "", what),))

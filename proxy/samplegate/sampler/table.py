@@ -1,7 +1,8 @@
-"""litellm's table of prices and abilities, as far as a policy's models need it. Imports nothing of litellm: its file is read as data.
+"""litellm's table of prices and abilities, as far as a policy's models need it. Imports nothing of litellm: its file is
+read as data.
 
-The file is the one that is installed with litellm, so that prices change only when the operator upgrades it. What is missing or cannot be
-read is unknown, and never keeps anything from starting.
+The file is the one that is installed with litellm, so that prices change only when the operator upgrades it. What is
+missing or cannot be read is unknown, and never keeps anything from starting.
 """
 
 from __future__ import annotations
@@ -28,9 +29,11 @@ Entries = Mapping[str, msgspec.Raw]
 
 
 def read(models: Sequence[Model], folder: Path | None = None) -> Table:
-    """The entries of these models, by their ``model``, as far as litellm lists them. ``folder`` is litellm's, by default the installed one.
+    """The entries of these models, by their ``model``, as far as litellm lists them. ``folder`` is litellm's, by
+    default the installed one.
 
-    An ``api_base`` changes nothing: the model there is taken to cost what its name does, unless the policy gives a price.
+    An ``api_base`` changes nothing: the model there is taken to cost what its name does, unless the policy gives a
+    price.
     """
     wanted = [model.model for model in models if model.model != SCRIPTED]
     if not wanted:
@@ -64,9 +67,11 @@ def _entries(folder: Path | None) -> Entries:
 
 
 def _entry(entries: Entries, folded: Mapping[str, str], name: str) -> Mapping[str, Any] | None:
-    """As litellm finds it: the whole name, then the name without its provider if that is the entry's; upper case or lower.
+    """As litellm finds it: the whole name, then the name without its provider if that is the entry's; upper case or
+    lower.
 
-    Not as litellm finds it: an entry for another date of the model, or for another provider. Theirs may be another price.
+    Not as litellm finds it: an entry for another date of the model, or for another provider. Theirs may be another
+    price.
     """
     for key, provider in _names(name):
         entry = _decoded(entries.get(key if key in entries else folded.get(key.lower(), key)))

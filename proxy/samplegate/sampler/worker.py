@@ -1,11 +1,14 @@
-"""``python -m samplegate.sampler.worker``: the child process that alone imports litellm. Not for people: it speaks JSON lines with ``client.py``.
+"""``python -m samplegate.sampler.worker``: the child process that alone imports litellm. Not for people: it speaks JSON
+lines with ``client.py``.
 
-In: ``{"id", "name", "target": {model, api_base?, api_key?}, "hidden": [VARIABLE], "messages", "max_tokens", "timeout", ...}`` and ``{"cancel": ID}``.
-Out: ``{"ready": true}`` or ``{"died": WHY}`` once, then one answer for every id, and before it ``{"id", "heard": PIECES}`` at the first piece of the
-answer and some times a second at most. The end of its input ends it at once, whatever it is doing.
+In: ``{"id", "name", "target": {model, api_base?, api_key?}, "hidden": [VARIABLE], "messages", "max_tokens", "timeout",
+...}`` and ``{"cancel": ID}``. Out: ``{"ready": true}`` or ``{"died": WHY}`` once, then one answer for every id, and
+before it ``{"id", "heard": PIECES}`` at the first piece of the answer and some times a second at most. The end of its
+input ends it at once, whatever it is doing.
 
-litellm prints to stdout and logs message content, so the pipes are moved away before it is imported, and descriptor 1 is turned to 2, which the gate
-opens on the null device: nothing it says can reach the protocol, a log or the wrapped server.
+litellm prints to stdout and logs message content, so the pipes are moved away before it is imported, and descriptor 1
+is turned to 2, which the gate opens on the null device: nothing it says can reach the protocol, a log or the wrapped
+server.
 """
 
 from __future__ import annotations
@@ -27,7 +30,8 @@ import msgspec
 from samplegate.sampler.call import Answer, ask, hold_back
 from samplegate.sampler.faults import sentence
 
-# Before the import: no price map or header list is fetched from the net, no .env file of the working folder is read, nothing is logged.
+# Before the import: no price map or header list is fetched from the net, no .env file of the working folder is read,
+# nothing is logged.
 BEFORE_IMPORT: Final[Mapping[str, str]] = {
     "LITELLM_LOCAL_MODEL_COST_MAP": "True",
     "LITELLM_OFFLINE_MODE": "true",
@@ -37,7 +41,8 @@ BEFORE_IMPORT: Final[Mapping[str, str]] = {
     "OPENAI_LOG": "",
 }
 SHORTEST_SECRET: Final = 8  # shorter values stand in ordinary text by chance
-MOST_MEMORY: Final = 4 * 1024**3  # bytes; idle it has a tenth of them, and what every bound of ours allows at once would not fit many machines
+# bytes; idle it has a tenth of them, and what every bound of ours allows at once would not fit many machines
+MOST_MEMORY: Final = 4 * 1024**3
 HEARD_EVERY: Final = 0.25  # seconds; progress is for people, and the pipe is for answers
 
 Send = Callable[[Mapping[str, Any]], None]
@@ -65,7 +70,8 @@ class Worker:
         task.add_done_callback(partial(self._done, frame["id"], frame["name"]))
 
     def _done(self, id: int, name: str, task: asyncio.Task[Answer]) -> None:
-        """Every id is answered once, also where the task was cancelled before its first step or fell over an answer of no known shape."""
+        """Every id is answered once, also where the task was cancelled before its first step or fell over an answer of
+        no known shape."""
         del self._tasks[id]
         if task.cancelled():
             self._send({"id": id, "cancelled": True})
@@ -131,7 +137,8 @@ def _import_litellm() -> Any:
 
 
 def _limit_memory() -> None:
-    """A second net under the bounds of what is read: what outgrows it fails by itself, with a MemoryError. Linux keeps to it, others may."""
+    """A second net under the bounds of what is read: what outgrows it fails by itself, with a MemoryError. Linux keeps
+    to it, others may."""
     try:
         import resource
     except ImportError:
@@ -159,7 +166,8 @@ def _private_pipes() -> tuple[BinaryIO, BinaryIO]:
 
 
 def _read(source: BinaryIO, loop: asyncio.AbstractEventLoop, inbox: asyncio.Queue[bytes]) -> None:
-    """In a thread: a pipe can be read on every platform that way, and its end is noticed even while litellm is being imported."""
+    """In a thread: a pipe can be read on every platform that way, and its end is noticed even while litellm is being
+    imported."""
     for line in source:
         loop.call_soon_threadsafe(inbox.put_nowait, line)
     os._exit(0)  # the gate is gone or wants no more: open connections end with the process

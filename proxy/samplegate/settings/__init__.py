@@ -1,7 +1,9 @@
-"""The settings of a process: where it keeps things and how it speaks. Not the rules: those are the policy, another file with another owner.
+"""The settings of a process: where it keeps things and how it speaks. Not the rules: those are the policy, another file
+with another owner.
 
-By precedence: command line, SAMPLEGATE_* variables (the env file's below the process's own), the settings file, defaults. ``definition`` has the
-settings and ``sources`` reads them. The other modules are about what only `serve` has: `run` imports none of them at its start.
+By precedence: command line, SAMPLEGATE_* variables (the env file's below the process's own), the settings file,
+defaults. ``definition`` has the settings and ``sources`` reads them. The other modules are about what only `serve` has:
+`run` imports none of them at its start.
 """
 
 from __future__ import annotations
@@ -18,7 +20,8 @@ __all__ = ["Loaded", "ProcessSettings", "RunSettings", "SettingsError", "load", 
 
 
 class SettingsError(Exception):
-    """The settings are wrong. ``problems`` has all there are, each with its place and remedy, and no value that may be a secret."""
+    """The settings are wrong. ``problems`` has all there are, each with its place and remedy, and no value that may be
+    a secret."""
 
     def __init__(self, problems: list[str]) -> None:
         super().__init__("\n".join(problems))
@@ -26,7 +29,8 @@ class SettingsError(Exception):
 
 
 class Loaded(msgspec.Struct, frozen=True):
-    """The settings, and the environment they were read from: the process's own over the env file's. The environment is secret."""
+    """The settings, and the environment they were read from: the process's own over the env file's. The environment is
+    secret."""
 
     settings: RunSettings
     environment: Mapping[str, str]
@@ -36,7 +40,8 @@ class Loaded(msgspec.Struct, frozen=True):
 
 
 def load(environ: Mapping[str, str], *, file: Path | None = None, given: Mapping[str, object] | None = None) -> Loaded:
-    """Read the settings of `run`. ``given`` is the command line: None for what it does not say. Raises SettingsError with every problem."""
+    """Read the settings of `run`. ``given`` is the command line: None for what it does not say. Raises SettingsError
+    with every problem."""
     problems: list[str] = []
     values, environment = gather(SETTINGS, environ, file, given or {}, problems)
     if problems:

@@ -16,7 +16,8 @@ from samplegate.settings.sources import Part, unreadable
 from samplegate.urls import url_error
 
 Algorithm: TypeAlias = Literal["RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA"]
-"""Signatures that only the holder of a private key can make: no `none`, and nothing that a public key could make too."""
+"""Signatures that only the holder of a private key can make: no `none`, and nothing that a public key could make too.
+"""
 
 ALGORITHMS: Final[tuple[Algorithm, ...]] = ("RS256", "ES256", "EdDSA")
 MAX_TOKENS: Final = 10_000
@@ -37,7 +38,13 @@ class Token(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One static token of a caller."""
 
     name: Annotated[
-        str, Meta(description="Whose it is: what the policy's `caller` and the limits go by. A name may have several, while they are rotated.")
+        str,
+        Meta(
+            description=(
+                "Whose it is: what the policy's `caller` and the limits go by. A name may have several, while they are"
+                " rotated."
+            )
+        ),
     ]
     sha256: Annotated[str, Meta(description=_DIGEST)]
 
@@ -56,29 +63,49 @@ class Token(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class JwtSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The issuer of JWTs. Without ``jwks_url`` and ``jwks_file`` the issuer's metadata names the address of its keys."""
+    """The issuer of JWTs. Without ``jwks_url`` and ``jwks_file`` the issuer's metadata names the address of its
+    keys."""
 
     issuer: Annotated[str, Meta(description="Who issues the tokens: the URL in their `iss`.")]
     audience: Annotated[
-        tuple[str, ...], Meta(description="What their `aud` must name one of; by default `resource`, or the URL of the server that is called.")
+        tuple[str, ...],
+        Meta(
+            description=(
+                "What their `aud` must name one of; by default `resource`, or the URL of the server that is called."
+            )
+        ),
     ] = ()
-    jwks_url: Annotated[str | None, Meta(description="Where the issuer's keys are; by default where its metadata says.")] = None
+    jwks_url: Annotated[
+        str | None, Meta(description="Where the issuer's keys are; by default where its metadata says.")
+    ] = None
     jwks_file: Annotated[Path | None, Meta(description="A file with the issuer's keys instead.")] = None
-    algorithms: Annotated[tuple[Algorithm, ...], Meta(description="How they may be signed: `RS256`, `ES256` and `EdDSA` by default.")] = ALGORITHMS
+    algorithms: Annotated[
+        tuple[Algorithm, ...], Meta(description="How they may be signed: `RS256`, `ES256` and `EdDSA` by default.")
+    ] = ALGORITHMS
     scopes: Annotated[tuple[str, ...], Meta(description="Scopes that a token must have, all of them.")] = ()
     principal: Annotated[
-        str, Meta(min_length=1, description="The claim that says who calls, `sub` by default; the caller is `jwt:` and its value.")
+        str,
+        Meta(
+            min_length=1,
+            description="The claim that says who calls, `sub` by default; the caller is `jwt:` and its value.",
+        ),
     ] = "sub"
-    leeway: Annotated[int, Meta(ge=0, le=300, description="Seconds by which the clocks may differ, 30 by default.")] = 30
+    leeway: Annotated[int, Meta(ge=0, le=300, description="Seconds by which the clocks may differ, 30 by default.")] = (
+        30
+    )
 
 
 class CallerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """How callers are known."""
 
     tokens: Annotated[tuple[Token, ...], Meta(description="Static tokens.")] = ()
-    tokens_file: Annotated[Path | None, Meta(description="A file with more: lines of a name, a blank and a SHA-256.")] = None
+    tokens_file: Annotated[
+        Path | None, Meta(description="A file with more: lines of a name, a blank and a SHA-256.")
+    ] = None
     jwt: Annotated[JwtSettings | None, Meta(description="Tokens of an issuer.")] = None
-    resource: Annotated[str | None, Meta(description="The URL at which clients reach the daemon, without a server's path.")] = None
+    resource: Annotated[
+        str | None, Meta(description="The URL at which clients reach the daemon, without a server's path.")
+    ] = None
 
     @property
     def required(self) -> bool:
@@ -88,23 +115,37 @@ class CallerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     @property
     def files(self) -> tuple[Path, ...]:
         """The files that are read for it."""
-        return tuple(file for file in (self.tokens_file, None if self.jwt is None else self.jwt.jwks_file) if file is not None)
+        return tuple(
+            file for file in (self.tokens_file, None if self.jwt is None else self.jwt.jwks_file) if file is not None
+        )
 
 
 class PersonToken(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One token of a person."""
 
     name: Annotated[
-        str, Meta(description="Who it is, as histories and the decision log say it. A name may have several tokens, while they are rotated.")
+        str,
+        Meta(
+            description=(
+                "Who it is, as histories and the decision log say it. A name may have several tokens, while they are"
+                " rotated."
+            )
+        ),
     ]
     role: Annotated[
         Role,
-        Meta(description="A `viewer` looks, a `reviewer` decides too, both for their `reviewers`; an `admin` sees and decides all."),
+        Meta(
+            description=(
+                "A `viewer` looks, a `reviewer` decides too, both for their `reviewers`; an `admin` sees and decides"
+                " all."
+            )
+        ),
     ]
     sha256: Annotated[str, Meta(description=_DIGEST)]
-    reviewers: Annotated[tuple[str, ...] | None, Meta(description="The policy's reviewers in whose name they look and decide; without it all.")] = (
-        None
-    )
+    reviewers: Annotated[
+        tuple[str, ...] | None,
+        Meta(description="The policy's reviewers in whose name they look and decide; without it all."),
+    ] = None
 
     def __post_init__(self) -> None:
         msgspec.structs.force_setattr(self, "sha256", self.sha256.lower())
@@ -116,7 +157,10 @@ class PersonToken(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         if _digest.match(self.sha256) is None:
             yield "sha256", _digest_words
         if self.reviewers is not None and self.role == "admin":
-            yield "reviewers", "stands beside the role admin, which is for all reviewers; leave it out, or write another role"
+            yield (
+                "reviewers",
+                "stands beside the role admin, which is for all reviewers; leave it out, or write another role",
+            )
         elif self.reviewers is not None and not (self.reviewers and all(self.reviewers)):
             yield "reviewers", "names nobody; write names of the policy's reviewers, or leave it out for all"
 
@@ -129,7 +173,13 @@ class PeopleSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     tokens: Annotated[tuple[PersonToken, ...], Meta(description="People and their tokens.")] = ()
     tokens_file: Annotated[
-        Path | None, Meta(description="A file with more: lines of a name, a role, a SHA-256 and, if need be, reviewers with commas between them.")
+        Path | None,
+        Meta(
+            description=(
+                "A file with more: lines of a name, a role, a SHA-256 and, if need be, reviewers with commas between"
+                " them."
+            )
+        ),
     ] = None
 
 
@@ -160,22 +210,32 @@ def people_of(part: Part | None) -> PeopleSettings:
     rights: dict[str, tuple[Role, tuple[str, ...] | None]] = {}
     for token in tokens:
         if rights.setdefault(token.name, (token.role, token.reviewers)) != (token.role, token.reviewers):
-            part.problem((), f"{quoted(token.name)} has tokens with different rights; give all of them one role and the same reviewers")
+            part.problem(
+                (),
+                f"{quoted(token.name)} has tokens with different rights; give all of them one role and the same"
+                " reviewers",
+            )
     return PeopleSettings(tokens, file)
 
 
 def shared_with(people: PeopleSettings, callers: tuple[Token, ...]) -> list[str]:
-    """The problem of a caller and a person with the same token: the caller could approve the requests of its own calls."""
+    """The problem of a caller and a person with the same token: the caller could approve the requests of its own
+    calls."""
     names = {token.sha256: token.name for token in callers}
     return [
-        f"people: {token.name} has the token of the caller {names[token.sha256]}, who could approve what is asked of themselves; make another"
+        f"people: {token.name} has the token of the caller {names[token.sha256]}, who could approve what is asked of"
+        " themselves; make another"
         for token in people.tokens
         if token.sha256 in names
     ]
 
 
 def _with_file(
-    part: Part, tokens: Sequence[AnyToken], tokens_file: Path | None, token_in: Callable[[list[str]], AnyToken | str], for_fewer: str
+    part: Part,
+    tokens: Sequence[AnyToken],
+    tokens_file: Path | None,
+    token_in: Callable[[list[str]], AnyToken | str],
+    for_fewer: str,
 ) -> tuple[tuple[AnyToken, ...], Path | None]:
     """A section's tokens with those of its file, each owned by one name; ``token_in`` reads the words of a line, or
     returns what is wrong."""
@@ -196,7 +256,8 @@ def _with_file(
 
 
 def _tokens_in(file: Path, token_in: Callable[[list[str]], AnyToken | str], problems: list[str]) -> list[AnyToken]:
-    """The tokens in a file, one a line; empty lines and those that begin with # are comments. A line may hold a token, so it is never shown."""
+    """The tokens in a file, one a line; empty lines and those that begin with # are comments. A line may hold a token,
+    so it is never shown."""
     try:
         with file.open("rb") as opened:
             data = opened.read(MAX_TOKENS_FILE + 1)
@@ -229,7 +290,10 @@ def _caller_in(words: list[str]) -> Token | str:
 def _person_in(words: list[str]) -> PersonToken | str:
     """The token of a line ``name role sha256 [reviewer,reviewer]``, or what is wrong with the line."""
     if len(words) not in (3, 4):
-        return "is no name, role and SHA-256; write these with blanks between them, and perhaps reviewers, separated by commas"
+        return (
+            "is no name, role and SHA-256; write these with blanks between them, and perhaps reviewers, separated by"
+            " commas"
+        )
     name, role, sha256, *reviewers = words
     for known in get_args(Role):
         if role == known:
@@ -250,4 +314,6 @@ def _jwt(part: Part, jwt: JwtSettings, resource: str | None) -> JwtSettings:
         part.problem(("jwt", "audience"), "holds an empty text; write the aud of tokens for this gate")
     if any(_scope.match(scope) is None for scope in jwt.scopes):
         part.problem(("jwt", "scopes"), "holds what is no scope; write one a text, without blanks and quotes")
-    return msgspec.structs.replace(jwt, jwks_file=part.file(("jwt", "jwks_file"), jwt.jwks_file), algorithms=jwt.algorithms or ALGORITHMS)
+    return msgspec.structs.replace(
+        jwt, jwks_file=part.file(("jwt", "jwks_file"), jwt.jwks_file), algorithms=jwt.algorithms or ALGORITHMS
+    )

@@ -1,4 +1,5 @@
-"""The JSON Schema of the daemon's settings file, for editors. Derived from the definitions; not what no schema can say."""
+"""The JSON Schema of the daemon's settings file, for editors. Derived from the definitions; not what no schema can
+say."""
 
 from __future__ import annotations
 
@@ -17,13 +18,22 @@ _DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
 def json_schema() -> dict[str, Any]:
     """The schema of the file that ``serve --settings`` reads, as draft 2020-12."""
     (server, callers, people), definitions = msgspec.json.schema_components(
-        [ServerEntry, CallerSettings, PeopleSettings], ref_template="#/$defs/{name}", schema_hook=lambda _: {"type": "string"}
+        [ServerEntry, CallerSettings, PeopleSettings],
+        ref_template="#/$defs/{name}",
+        schema_hook=lambda _: {"type": "string"},
     )
     for definition in definitions.values():
         definition["properties"] = {key: _bare(schema) for key, schema in definition["properties"].items()}
     names = {"pattern": "^" + NAME.pattern.replace(r"\Z", "$")}
-    sections = {"servers": {"type": "object", "propertyNames": names, "additionalProperties": server}, "callers": callers, "people": people}
-    properties = {name: {**sections.get(name, _plain(setting)), "description": setting.meta.description} for name, setting in SERVE_SETTINGS.items()}
+    sections = {
+        "servers": {"type": "object", "propertyNames": names, "additionalProperties": server},
+        "callers": callers,
+        "people": people,
+    }
+    properties = {
+        name: {**sections.get(name, _plain(setting)), "description": setting.meta.description}
+        for name, setting in SERVE_SETTINGS.items()
+    }
     return {
         "$schema": _DIALECT,
         "title": "The settings of samplegate serve",
@@ -44,5 +54,5 @@ def _plain(setting: Setting) -> dict[str, Any]:
 def _bare(schema: dict[str, Any]) -> dict[str, Any]:
     """A schema without its default, and without the null that stands for a key that is left out."""
     found = {key: value for key, value in schema.items() if key not in ("default", "anyOf")}
-    (only, *_) = [choice for choice in schema.get("anyOf", [{}]) if choice != {"type": "null"}]
+    only, *_ = [choice for choice in schema.get("anyOf", [{}]) if choice != {"type": "null"}]
     return {**found, **only}

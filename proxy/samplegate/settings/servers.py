@@ -1,4 +1,5 @@
-"""The servers of the daemon: `servers:` in the shape of clients' `mcpServers`, with what is ours beside it. Starts and asks nothing."""
+"""The servers of the daemon: `servers:` in the shape of clients' `mcpServers`, with what is ours beside it. Starts and
+asks nothing."""
 
 from __future__ import annotations
 
@@ -27,7 +28,8 @@ MAX_SECRET: Final = 64 * 1024  # bytes of a file that holds a header's value
 _header_name: Final = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,100}\Z")
 _header_value: Final = re.compile(r"[\x20-\x7e\t]{0,16384}\Z")
 _ours: Final = re.compile(
-    r"(host|content-length|content-type|transfer-encoding|connection|accept|mcp-(protocol-version|session-id|method|name|param-.*))\Z", re.IGNORECASE
+    r"(host|content-length|content-type|transfer-encoding|connection|accept|mcp-(protocol-version|session-id|method|name|param-.*))\Z",
+    re.IGNORECASE,
 )
 _SECRET: Final = frozenset({"env", "url", "headers"})
 """Keys whose variables may be credentials of the one server."""
@@ -40,11 +42,15 @@ class ServerEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     type: Annotated[
         Literal["stdio", "http", "streamable-http"] | None,
         Meta(
-            description="`stdio`, `http` or `streamable-http`, as clients write it; it may be left out. "
-            "A server of type `sse` is left out with a warning."
+            description=(
+                "`stdio`, `http` or `streamable-http`, as clients write it; it may be left out. "
+                "A server of type `sse` is left out with a warning."
+            )
         ),
     ] = None
-    command: Annotated[str | None, Meta(description="The program of a server that speaks over its stdin and stdout.")] = None
+    command: Annotated[
+        str | None, Meta(description="The program of a server that speaks over its stdin and stdout.")
+    ] = None
     args: Annotated[tuple[str, ...], Meta(description="Its arguments.")] = ()
     env: Annotated[dict[str, Any], Meta(description="Its variables.")] = {}
     cwd: Annotated[Path | None, Meta(description="Its working folder.")] = None
@@ -52,26 +58,43 @@ class ServerEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     headers: Annotated[dict[str, Any], Meta(description="Headers of every request to it.")] = {}
     headers_from: Annotated[
         dict[str, Path],
-        Meta(description="The same, by files that hold the values; each conversation reads them, so a rotated secret needs no restart."),
+        Meta(
+            description=(
+                "The same, by files that hold the values; each conversation reads them, so a rotated secret needs no"
+                " restart."
+            )
+        ),
     ] = {}
     share: Annotated[
         Literal["caller", "all"],
-        Meta(description="Whose requests share one process or session in the modern era: those of one `caller`, or of `all`."),
+        Meta(
+            description=(
+                "Whose requests share one process or session in the modern era: those of one `caller`, or of `all`."
+            )
+        ),
     ] = "caller"
-    callers: Annotated[tuple[str, ...] | None, Meta(description="Names or globs of the callers that may use it; without it all who are known.")] = (
-        None
-    )
+    callers: Annotated[
+        tuple[str, ...] | None,
+        Meta(description="Names or globs of the callers that may use it; without it all who are known."),
+    ] = None
     protocol: Annotated[
         Protocol,
-        Meta(description="The protocol version for it: `auto` finds it out, `legacy` is 2025-11-25 and older, `modern` is 2026-07-28."),
+        Meta(
+            description=(
+                "The protocol version for it: `auto` finds it out, `legacy` is 2025-11-25 and older, `modern` is"
+                " 2026-07-28."
+            )
+        ),
     ] = "auto"
     start_timeout: Annotated[int, Meta(ge=1, le=3_600, description=START_TIMEOUT)] = 30
     call_timeout: Annotated[int, Meta(ge=0, le=86_400, description=CALL_TIMEOUT)] = 0
     end_of_input_timeout: Annotated[
         Annotated[int, Meta(ge=0, le=86_400)] | None,
         Meta(
-            description="Seconds at a shutdown to wait for answers to calls in flight, at most and by default `drain_timeout`; 0: none. "
-            "Then the clients get an error.",
+            description=(
+                "Seconds at a shutdown to wait for answers to calls in flight, at most and by default `drain_timeout`;"
+                " 0: none. Then the clients get an error."
+            ),
         ),
     ] = None
     disabled: Annotated[bool, Meta(description="It is left out.")] = False
@@ -96,7 +119,8 @@ class ServerSettings(ServerEntry, frozen=True, kw_only=True):
 
 
 def headers_of(server: ServerSettings) -> dict[str, str]:
-    """All headers for the server, those from files read now, so that a rotated secret is used at once. Raises ValueError, with no value in it."""
+    """All headers for the server, those from files read now, so that a rotated secret is used at once. Raises
+    ValueError, with no value in it."""
     return {**server.headers, **{name: _secret(path, name) for name, path in server.headers_from.items()}}
 
 
@@ -123,7 +147,9 @@ def servers_of(part: Part | None, clients_file: Path | None, reading: Reading) -
             if server is not None:
                 servers[name] = server
     if not servers and not reading.problems:
-        reading.problems.append("servers: there is none; put one behind --, give --url, or write servers: into the settings file")
+        reading.problems.append(
+            "servers: there is none; put one behind --, give --url, or write servers: into the settings file"
+        )
     return servers
 
 
@@ -146,8 +172,8 @@ def _server(part: Part, reading: Reading) -> ServerSettings | None:
         part.problem((), NO_NAME)
     if _is_sse(part):
         reading.warnings.append(
-            f"{part.place(('type',))}: 'sse', the transport of 2024-11-05, is not supported, so this server is left out; "
-            "give the url of its Streamable HTTP endpoint with type: http"
+            f"{part.place(('type',))}: 'sse', the transport of 2024-11-05, is not supported, so this server is left"
+            " out; give the url of its Streamable HTTP endpoint with type: http"
         )
         return None
     entry = part.value(ServerEntry)
@@ -179,7 +205,8 @@ def _server(part: Part, reading: Reading) -> ServerSettings | None:
             "url": None if entry.url is None else filled(("url",), entry.url),
             "headers": {key.lower(): filled(("headers", key), value) for key, value in entry.headers.items()},
             "headers_from": {
-                key.lower(): part.file(("headers_from", key), filled(("headers_from", key), str(path))) for key, path in entry.headers_from.items()
+                key.lower(): part.file(("headers_from", key), filled(("headers_from", key), str(path)))
+                for key, path in entry.headers_from.items()
             },
         }
     )
@@ -189,7 +216,8 @@ def _server(part: Part, reading: Reading) -> ServerSettings | None:
 
 
 def _is_sse(part: Part) -> bool:
-    """Whether a client would reach this server by the transport that Streamable HTTP replaced. Clients' files have such servers among others."""
+    """Whether a client would reach this server by the transport that Streamable HTTP replaced. Clients' files have such
+    servers among others."""
     kind = find(part.node, ("type",))
     return isinstance(kind, Scalar) and kind.value == "sse" and find(part.node, ("url",)) is not None
 
@@ -197,13 +225,18 @@ def _is_sse(part: Part) -> bool:
 def _check_kind(part: Part, entry: ServerEntry) -> None:
     """Whether it is one of a command and a URL, and has nothing of the other."""
     if (entry.command is None) == (entry.url is None):
-        part.problem((), f"has {'both command and' if entry.command is not None else 'neither command nor'} url; give one of them")
+        part.problem(
+            (),
+            f"has {'both command and' if entry.command is not None else 'neither command nor'} url; give one of them",
+        )
         return
     local = entry.command is not None
     for name in ("url", "headers", "headers_from") if local else ("args", "env", "cwd"):
         if getattr(entry, name):
             part.problem(
-                (name,), f"goes with {'url' if local else 'command'}, and this server has {'command' if local else 'url'}; remove one of both"
+                (name,),
+                f"goes with {'url' if local else 'command'}, and this server has {'command' if local else 'url'};"
+                " remove one of both",
             )
     if entry.type is not None and (entry.type == "stdio") != local:
         part.problem(("type",), f"{quoted(entry.type)} does not go with {'command' if local else 'url'}; leave it out")
@@ -218,7 +251,10 @@ def _check(part: Part, server: ServerSettings, entry: ServerEntry, warnings: lis
         part.problem(("url",), why)
     for key, value in entry.env.items():
         if _variable_name.match(key) is None or "\0" in str(value):
-            part.problem(("env", key), "is no variable that a process can have; write letters, digits and _, and no NUL in its value")
+            part.problem(
+                ("env", key),
+                "is no variable that a process can have; write letters, digits and _, and no NUL in its value",
+            )
     written = [("headers", key) for key in entry.headers] + [("headers_from", key) for key in entry.headers_from]
     for section, key in written:
         why = why_no_header(key, server.headers.get(key.lower(), ""), [other.lower() for _, other in written])
@@ -232,11 +268,14 @@ def _check(part: Part, server: ServerSettings, entry: ServerEntry, warnings: lis
     if server.cwd is not None and not server.cwd.is_dir():
         part.problem(("cwd",), "is no folder; make it, or leave it out")
     if server.url is not None and written and url_error(server.url, query=True) is None and is_open(server.url):
-        warnings.append(f"{part.where}: servers.{server.name}: its headers travel over plain http to another machine; write https")
+        warnings.append(
+            f"{part.where}: servers.{server.name}: its headers travel over plain http to another machine; write https"
+        )
 
 
 def why_no_header(name: str, value: str, all: Sequence[str]) -> str | None:
-    """What is wrong with a header that somebody names, None where nothing is. ``all``: every name that is given, this one too, in small letters."""
+    """What is wrong with a header that somebody names, None where nothing is. ``all``: every name that is given, this
+    one too, in small letters."""
     if _header_name.match(name) is None:
         return "is no name of a header; use letters, digits and -"
     if _ours.match(name) is not None:
@@ -248,7 +287,9 @@ def why_no_header(name: str, value: str, all: Sequence[str]) -> str | None:
     return None
 
 
-def at_url(name: str, url: str, headers_from: Sequence[str], problems: list[str], warnings: list[str]) -> tuple[ServerSettings, dict[str, str]]:
+def at_url(
+    name: str, url: str, headers_from: Sequence[str], problems: list[str], warnings: list[str]
+) -> tuple[ServerSettings, dict[str, str]]:
     """The command line's server at a URL, with its headers read now; every problem is reported. ``headers_from``:
     NAME=FILE."""
     why = url_error(url, query=True)
@@ -260,7 +301,9 @@ def at_url(name: str, url: str, headers_from: Sequence[str], problems: list[str]
     for header, _, file in pairs:
         unfit = why_no_header(header, "", names)
         if not file:  # what stands there may be the secret itself
-            problems.append("--header-from: holds no NAME=FILE; write the header's name, = and the file that holds its value")
+            problems.append(
+                "--header-from: holds no NAME=FILE; write the header's name, = and the file that holds its value"
+            )
         elif unfit is not None:
             problems.append(f"--header-from: {quoted(header)} {unfit}")
         else:

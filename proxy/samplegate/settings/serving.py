@@ -1,7 +1,9 @@
-"""The settings of `samplegate serve` as a pydantic-settings model with one source for each origin. Never imported by `run`.
+"""The settings of `samplegate serve` as a pydantic-settings model with one source for each origin. Never imported by
+`run`.
 
-The model is derived from ``serve_definition``, which `reviews` reads without pydantic. A value keeps its place (file, line and column, variable or
-flag) until its field is validated. Sections are validated by the walk that reads policies. Every problem is reported at once, at its place.
+The model is derived from ``serve_definition``, which `reviews` reads without pydantic. A value keeps its place (file,
+line and column, variable or flag) until its field is validated. Sections are validated by the walk that reads policies.
+Every problem is reported at once, at its place.
 """
 
 from __future__ import annotations
@@ -11,7 +13,15 @@ from pathlib import Path
 from typing import Annotated, Any, Final, get_args, get_origin
 
 import msgspec
-from pydantic import Field, PlainValidator, ValidationError, ValidationInfo, ValidatorFunctionWrapHandler, create_model, field_validator
+from pydantic import (
+    Field,
+    PlainValidator,
+    ValidationError,
+    ValidationInfo,
+    ValidatorFunctionWrapHandler,
+    create_model,
+    field_validator,
+)
 from pydantic.fields import FieldInfo
 from pydantic_settings import BaseSettings, InitSettingsSource, PydanticBaseSettingsSource, SettingsConfigDict
 
@@ -27,7 +37,8 @@ from samplegate.urls import is_open
 
 
 class OriginSource(PydanticBaseSettingsSource):
-    """The values of one origin with their places: of the command line, the environment, the settings file or the platform."""
+    """The values of one origin with their places: of the command line, the environment, the settings file or the
+    platform."""
 
     def __init__(self, settings_cls: type[BaseSettings], layer: Layer) -> None:
         super().__init__(settings_cls)
@@ -43,7 +54,9 @@ class OriginSource(PydanticBaseSettingsSource):
 class OriginSettings(BaseSettings):
     """The settings model, read from the layers of a reading; each value is converted as its origin requires."""
 
-    model_config = SettingsConfigDict(strict=True, extra="forbid", arbitrary_types_allowed=True, validate_default=False, hide_input_in_errors=True)
+    model_config = SettingsConfigDict(
+        strict=True, extra="forbid", arbitrary_types_allowed=True, validate_default=False, hide_input_in_errors=True
+    )
     reading: Reading = Field(repr=False)
 
     @classmethod
@@ -51,7 +64,9 @@ class OriginSettings(BaseSettings):
         cls, settings_cls: type[BaseSettings], init_settings: PydanticBaseSettingsSource, *_: Any, **__: Any
     ) -> tuple[PydanticBaseSettingsSource, ...]:
         assert isinstance(init_settings, InitSettingsSource)
-        return init_settings, *(OriginSource(settings_cls, layer) for layer in init_settings.init_kwargs["reading"].layers)
+        return init_settings, *(
+            OriginSource(settings_cls, layer) for layer in init_settings.init_kwargs["reading"].layers
+        )
 
     @field_validator("*", mode="wrap")
     @classmethod
@@ -68,15 +83,24 @@ def _servers(value: Part | Mapping[str, ServerSettings] | None, info: Validation
 
 
 def _value_field(setting: Setting) -> Any:
-    """The type, default and bounds of a setting for pydantic. Paths and tuples are not strict, because they are made of text and lists."""
+    """The type, default and bounds of a setting for pydantic. Paths and tuples are not strict, because they are made of
+    text and lists."""
     lax = setting.path or get_origin(setting.kind) is tuple
     meta = setting.meta
-    bounds = Field(getattr(_defaults, setting.name), ge=meta.ge, le=meta.le, strict=False if lax else None, description=meta.description)
+    bounds = Field(
+        getattr(_defaults, setting.name),
+        ge=meta.ge,
+        le=meta.le,
+        strict=False if lax else None,
+        description=meta.description,
+    )
     return get_args(setting.type)[0], bounds
 
 
 _defaults: Final = ServeSettings()
-_values: Final[dict[str, Any]] = {name: _value_field(setting) for name, setting in SERVE_SETTINGS.items() if not setting.section}
+_values: Final[dict[str, Any]] = {
+    name: _value_field(setting) for name, setting in SERVE_SETTINGS.items() if not setting.section
+}
 _sections: Final[dict[str, Any]] = {
     "servers": (Annotated[dict[str, ServerSettings], PlainValidator(_servers)], Field(None, validate_default=True)),
     "callers": (Annotated[CallerSettings, PlainValidator(callers_of)], CallerSettings()),
@@ -87,7 +111,8 @@ ServeTree: Final = create_model("ServeTree", __base__=ServeValues, **_sections)
 
 
 def _without_wrong(layer: Layer, reading: Reading) -> Layer:
-    """A layer without its wrong values. Each is reported, even if another origin overrides it. Sections are unchanged."""
+    """A layer without its wrong values. Each is reported, even if another origin overrides it. Sections are
+    unchanged."""
     try:
         values = {name: said for name, said in layer.items() if not SERVE_SETTINGS[name].section}
         ServeValues(reading=msgspec.structs.replace(reading, layers=[values]))
@@ -101,7 +126,8 @@ def _without_wrong(layer: Layer, reading: Reading) -> Layer:
 
 
 class LoadedServe(msgspec.Struct, frozen=True):
-    """The settings and the environment they were read from. ``warnings`` keep nothing from running; ``files`` are those whose change matters."""
+    """The settings and the environment they were read from. ``warnings`` keep nothing from running; ``files`` are those
+    whose change matters."""
 
     settings: ServeSettings
     environment: Mapping[str, str]
@@ -128,9 +154,11 @@ def load_serve(
     name: str = "default",
     protocol: Protocol | None = None,
 ) -> LoadedServe:
-    """Read the settings of `serve`. ``given`` is the command line: None for what it does not say. Raises SettingsError with every problem.
+    """Read the settings of `serve`. ``given`` is the command line: None for what it does not say. Raises SettingsError
+    with every problem.
 
-    ``command`` or ``url`` is the one server of the quick form, under ``name`` and with ``protocol``; ``headers_from``: NAME=FILE, of that at a URL.
+    ``command`` or ``url`` is the one server of the quick form, under ``name`` and with ``protocol``; ``headers_from``:
+    NAME=FILE, of that at a URL.
     """
     problems: list[str] = []
     reading = read_layers(SERVE_SETTINGS, environ, file, given or {}, problems)
@@ -145,25 +173,45 @@ def load_serve(
         problems += [f"{where}: names servers, and the command line has one; give one of both" for where in beside]
         layers.insert(0, {"servers": Said("--", {name: server}, Path())})
     elif protocol is not None:
-        what = "applies to a server of the command line, and there is none; write protocol under the server in the settings"
+        what = (
+            "applies to a server of the command line, and there is none; write protocol under the server in the"
+            " settings"
+        )
         problems.append(f"--protocol: {what}")
     tree = ServeTree(reading=msgspec.structs.replace(reading, layers=layers))
     settings = ServeSettings(**{name: getattr(tree, name) for name in SERVE_SETTINGS})
     if settings.callers.jwt is not None and settings.callers.resource is None:
         part = said["callers"].value
         where = part.where if isinstance(part, Part) else said["callers"].where
-        reading.warnings.append(f"{where}: callers: has jwt without resource, so a client without a token is not told where to get one")
+        reading.warnings.append(
+            f"{where}: callers: has jwt without resource, so a client without a token is not told where to get one"
+        )
     problems += shared_with(settings.people, settings.callers.tokens)
     _check(settings, reading)
     if problems:
         raise SettingsError(problems)
-    files = [file, settings.policy, settings.servers_file, settings.env_file, *settings.callers.files, settings.people.tokens_file]
+    files = [
+        file,
+        settings.policy,
+        settings.servers_file,
+        settings.env_file,
+        *settings.callers.files,
+        settings.people.tokens_file,
+    ]
     watched = tuple(dict.fromkeys(path for path in files if path is not None))
-    return LoadedServe(settings, reading.environment, tuple(reading.warnings), watched, reading.places, frozenset(reading.named))
+    return LoadedServe(
+        settings, reading.environment, tuple(reading.warnings), watched, reading.places, frozenset(reading.named)
+    )
 
 
 def _of_line(
-    command: Sequence[str], url: str | None, headers_from: Sequence[str], *, name: str, problems: list[str], warnings: list[str]
+    command: Sequence[str],
+    url: str | None,
+    headers_from: Sequence[str],
+    *,
+    name: str,
+    problems: list[str],
+    warnings: list[str],
 ) -> ServerSettings:
     """The server of the command line."""
     if command and url is not None:
@@ -192,7 +240,9 @@ def _check(settings: ServeSettings, reading: Reading) -> None:
     if "people" not in said:
         problems.append(f"{where}: nobody could sign in; write `people:`, or leave it out")
     if url is None and not address(reviews).is_loopback:
-        what = "can be reached from other machines; give reviews_url, the https address of a proxy before it that does TLS"
+        what = (
+            "can be reached from other machines; give reviews_url, the https address of a proxy before it that does TLS"
+        )
         warnings.append(f"{where}: {reviews} {what}")
     if url is not None and is_open(url):
         what = "is plain http, so tokens and answers travel unencrypted; put a proxy that does TLS before it"

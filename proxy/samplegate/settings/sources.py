@@ -1,4 +1,5 @@
-"""The sources of settings: the command line, SAMPLEGATE_* variables, the env file and the settings file. One reader, every problem at its place."""
+"""The sources of settings: the command line, SAMPLEGATE_* variables, the env file and the settings file. One reader,
+every problem at its place."""
 
 from __future__ import annotations
 
@@ -22,7 +23,9 @@ PREFIX: Final = "SAMPLEGATE_"
 NO_STATE: Final = "state: no home folder is known; set SAMPLEGATE_STATE to a folder, or HOME"
 _NO_HOME: Final = "begins with ~ though no such home folder is known; write the folder out"
 # What Kubernetes sets by itself in a pod beside a Service named samplegate: nobody mistyped these.
-_service_links: Final = re.compile(PREFIX + r"(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT(_[0-9]+_(TCP|UDP|SCTP)(_\w+)?)?)\Z")
+_service_links: Final = re.compile(
+    PREFIX + r"(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT(_[0-9]+_(TCP|UDP|SCTP)(_\w+)?)?)\Z"
+)
 _whole: Final = re.compile(r"[+-]?[0-9]{1,18}", re.ASCII)
 _flags: Final = {"true": True, "false": False}
 
@@ -72,12 +75,17 @@ class Reading(msgspec.Struct, eq=False):
 def gather(
     table: Table, environ: Mapping[str, str], file: Path | None, given: Mapping[str, object], problems: list[str]
 ) -> tuple[dict[str, Any], Mapping[str, str]]:
-    """The given values without sections, and the environment: for `run` and `reviews`, without pydantic, which takes 0.1 s to import."""
+    """The given values without sections, and the environment: for `run` and `reviews`, without pydantic, which takes
+    0.1 s to import."""
     found = read_layers(table, environ, file, given, problems)
     values: dict[str, Any] = {}
-    for name, said in ((name, said) for layer in found.layers for name, said in layer.items() if not table[name].section):
+    for name, said in (
+        (name, said) for layer in found.layers for name, said in layer.items() if not table[name].section
+    ):
         try:  # also where another source overrides it: it is wrong all the same
-            values.setdefault(name, accepted(table[name], said, partial(msgspec.convert, type=table[name].type, dec_hook=_made)))
+            values.setdefault(
+                name, accepted(table[name], said, partial(msgspec.convert, type=table[name].type, dec_hook=_made))
+            )
         except msgspec.ValidationError:
             problems.append(f"{said.where}: {wrong(table[name], said.value)}")
         except ValueError as problem:
@@ -85,11 +93,15 @@ def gather(
     return values, found.environment
 
 
-def read_layers(table: Table, environ: Mapping[str, str], file: Path | None, given: Mapping[str, object], problems: list[str]) -> Reading:
+def read_layers(
+    table: Table, environ: Mapping[str, str], file: Path | None, given: Mapping[str, object], problems: list[str]
+) -> Reading:
     """Read every source: the command line, the variables (the process's own before the env file's), the settings file,
     the platform's own state folder."""
     line = {
-        name: Said(f"--{name.replace('_', '-')}", value, Path(), text=True) for name, value in given.items() if name in table and value is not None
+        name: Said(f"--{name.replace('_', '-')}", value, Path(), text=True)
+        for name, value in given.items()
+        if name in table and value is not None
     }
     filed = {} if file is None else _in_file(file, table, problems)
     named = {**filed, **_in_environment(environ, table, []), **line}.get("env_file")
@@ -104,7 +116,8 @@ def state_folder(environ: Mapping[str, str], platform: str = sys.platform) -> Pa
     home = environ.get("USERPROFILE" if platform == "win32" else "HOME", "")
     if platform == "win32":
         base = environ.get("LOCALAPPDATA") or (home and f"{home}/AppData/Local")
-    elif Path(environ.get("XDG_STATE_HOME", "")).is_absolute():  # a relative one is to be ignored, says its specification
+    # a relative one is to be ignored, says its specification
+    elif Path(environ.get("XDG_STATE_HOME", "")).is_absolute():
         base = environ["XDG_STATE_HOME"]
     else:
         base = home and home + ("/Library/Application Support" if platform == "darwin" else "/.local/state")
@@ -120,7 +133,10 @@ def _in_environment(environ: Mapping[str, str], table: Table, problems: list[str
             continue
         name = variable.removeprefix(PREFIX).lower()
         if variable != PREFIX + name.upper() or name not in table:
-            problems.append(f"{variable}: is no variable that is read; {_meant(name, table, 'unset it', lambda like: PREFIX + like.upper())}")
+            problems.append(
+                f"{variable}: is no variable that is read;"
+                f" {_meant(name, table, 'unset it', lambda like: PREFIX + like.upper())}"
+            )
         elif value:
             found[name] = Said(variable, value, Path(), text=True)
     return found
@@ -144,7 +160,8 @@ def _in_file(file: Path, table: Table, problems: list[str]) -> dict[str, Said]:
 
 
 def _meant(name: str, table: Table, otherwise: str, spelled: Callable[[str], str] = str) -> str:
-    """Which setting may be meant by a name that none has, as it is ``spelled`` there; ``otherwise`` where nothing is like it."""
+    """Which setting may be meant by a name that none has, as it is ``spelled`` there; ``otherwise`` where nothing is
+    like it."""
     from difflib import get_close_matches
 
     like = get_close_matches(name.removeprefix("samplegate_"), table, 1, 0.6)
@@ -223,7 +240,8 @@ def tree_of(file: Path, problems: list[str]) -> Node | None:
     except (OSError, UnicodeDecodeError) as problem:
         problems.append(f"{file}: {unreadable(problem)}")
         return None
-    if all(line.lstrip()[:1] in ("", "#") for line in text.removeprefix("\ufeff").splitlines()):  # or all of it commented out
+    # or all of it commented out
+    if all(line.lstrip()[:1] in ("", "#") for line in text.removeprefix("\ufeff").splitlines()):
         return None
     return tree_in(text, str(file), problems)
 
@@ -239,11 +257,14 @@ def tree_in(text: str, where: str, problems: list[str]) -> Node | None:
 
 
 def _told(where: str, fault: Fault) -> str:
-    return f"{where}:{fault.mark.line}:{fault.mark.column}: {dotted(fault.path)}{': ' if fault.path else ''}{fault.what}"
+    return (
+        f"{where}:{fault.mark.line}:{fault.mark.column}: {dotted(fault.path)}{': ' if fault.path else ''}{fault.what}"
+    )
 
 
 class Part(msgspec.Struct, frozen=True, eq=False):
-    """A part of a tree: its node, the file or variable it stands in, where in it, and what its relative paths are relative to."""
+    """A part of a tree: its node, the file or variable it stands in, where in it, and what its relative paths are
+    relative to."""
 
     where: str
     node: Node
@@ -256,7 +277,10 @@ class Part(msgspec.Struct, frozen=True, eq=False):
         if not isinstance(self.node, Tree):
             self.problem((), "is no mapping; write its names with what they have, one a line")
             return {}
-        return {name: Part(self.where, entry.node, (*self.path, name), self.folder, self.problems) for name, entry in self.node.entries.items()}
+        return {
+            name: Part(self.where, entry.node, (*self.path, name), self.folder, self.problems)
+            for name, entry in self.node.entries.items()
+        }
 
     def value(self, struct: type[Struct]) -> Struct | None:
         """The part as ``struct``; None, with every problem told, where it does not fit."""
@@ -267,7 +291,8 @@ class Part(msgspec.Struct, frozen=True, eq=False):
             return None
         try:
             return msgspec.convert(found, struct, dec_hook=_made)
-        except msgspec.ValidationError as problem:  # the walk lets through what msgspec does not: a gap in the walk, told all the same
+        # the walk lets through what msgspec does not: a gap in the walk, told all the same
+        except msgspec.ValidationError as problem:
             self.problem((), str(problem))
             return None
 

@@ -20,7 +20,8 @@ _address: Final = re.compile(r"(\[[0-9A-Fa-f:.%\w]+\]|[^\[\]:/\s]*):([0-9]{1,5})
 _name: Final = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,251}[A-Za-z0-9])?\Z")
 _host: Final = r"(?:\[[0-9A-Fa-f:.]{2,45}\]|[A-Za-z0-9_]([A-Za-z0-9._-]{0,251}[A-Za-z0-9_])?)(?::(?:\*|[0-9]{1,5}))?"
 _accepted_host: Final = re.compile(rf"\*|{_host}")
-_accepted_origin: Final = re.compile(rf"null|[A-Za-z][A-Za-z0-9+.-]{{0,30}}://{_host}/?")  # any origin would be every web page: no word for it
+# any origin would be every web page: no word for it
+_accepted_origin: Final = re.compile(rf"null|[A-Za-z][A-Za-z0-9+.-]{{0,30}}://{_host}/?")
 
 
 class Address(msgspec.Struct, frozen=True):
@@ -45,7 +46,10 @@ def address(text: str) -> Address:
         raise ValueError(f"{quoted(text)} is no address; write HOST:PORT, such as 127.0.0.1:8080 or [::1]:8080")
     host, port = found[1], int(found[2])
     if not host:
-        raise ValueError(f"{quoted(text)} names no host; write 127.0.0.1:{port} for this machine only, or 0.0.0.0:{port} for every interface")
+        raise ValueError(
+            f"{quoted(text)} names no host; write 127.0.0.1:{port} for this machine only, or 0.0.0.0:{port} for every"
+            " interface"
+        )
     if port > 65_535:
         raise ValueError(f"{quoted(text)} has no port from 0 to 65535")
     if host.startswith("["):
@@ -62,7 +66,9 @@ def check_hosts(values: Sequence[str]) -> None:
     """Each is a Host header, or several."""
     for value in values:
         if _accepted_host.fullmatch(value) is None:
-            raise ValueError(f"{quoted(value)} is no Host header; write NAME, NAME:PORT, NAME:* for any port, or * for any")
+            raise ValueError(
+                f"{quoted(value)} is no Host header; write NAME, NAME:PORT, NAME:* for any port, or * for any"
+            )
 
 
 def check_origins(values: Sequence[str]) -> None:
@@ -83,7 +89,10 @@ def check_page(text: str) -> None:
     """It is the URL of the review page without its path /reviews."""
     why = url_error(text)
     if why is None and urlsplit(text).path:
-        why = "holds a path; write scheme and host only, such as https://reviews.example.com, for the page is at /reviews there"
+        why = (
+            "holds a path; write scheme and host only, such as https://reviews.example.com, for the page is at /reviews"
+            " there"
+        )
     if why is not None:
         raise ValueError(why)
 
@@ -95,5 +104,9 @@ def check_networks(values: Sequence[str]) -> None:
             ip_network(value)
         except ValueError as problem:
             bits = "host bits" in str(problem)
-            what = "has bits set behind its prefix; write the network itself" if bits else "is no network; write it like 10.1.0.0/16 or fd00::/8"
+            what = (
+                "has bits set behind its prefix; write the network itself"
+                if bits
+                else "is no network; write it like 10.1.0.0/16 or fd00::/8"
+            )
             raise ValueError(f"{quoted(value)} {what}") from None

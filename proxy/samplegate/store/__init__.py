@@ -1,1 +1,2 @@
-"""Where reviews are kept: tables and transactions through SQLAlchemy Core. It decides nothing: ``core.review.states`` says what may follow what."""
+"""Where reviews are kept: tables and transactions through SQLAlchemy Core. It decides nothing: ``core.review.states``
+says what may follow what."""

@@ -23,16 +23,22 @@ PATIENCE: Final = 5.0  # seconds that a transaction waits for those of other pro
 
 
 def path_of(url: str) -> Path:
-    """The file that ``sqlite:PATH`` names. Raises Unavailable for another kind, of which no more than the kind is said: it may hold a password."""
+    """The file that ``sqlite:PATH`` names. Raises Unavailable for another kind, of which no more than the kind is said:
+    it may hold a password."""
     kind, colon, rest = url.partition(":")
     if kind != "sqlite" or not rest:
         met = repr(kind[:40]) if colon else "a store without a kind"
-        raise Unavailable(f"store: {met} is not known; write sqlite:PATH" if kind != "sqlite" else "store: it names no file; write sqlite:PATH")
+        raise Unavailable(
+            f"store: {met} is not known; write sqlite:PATH"
+            if kind != "sqlite"
+            else "store: it names no file; write sqlite:PATH"
+        )
     return Path(rest).expanduser()
 
 
 class Database:
-    """Opened by its first transaction, and anew after a fault or where the file was moved away or replaced. For one thread at a time."""
+    """Opened by its first transaction, and anew after a fault or where the file was moved away or replaced. For one
+    thread at a time."""
 
     def __init__(self, url: str, *, make: bool = True) -> None:
         self.path = path_of(url)
@@ -41,14 +47,16 @@ class Database:
         self.scrub = self._file.checkpoint
         self.close = self._file.close
         self.until: float | None = None
-        """By what moment (of ``time.monotonic``) a lock must be had; None: each transaction has ``PATIENCE``. It is tried once anyway."""
+        """By what moment (of ``time.monotonic``) a lock must be had; None: each transaction has ``PATIENCE``. It is
+        tried once anyway."""
 
     def exists(self) -> bool:
         """Whether its file is there."""
         return self.path.exists()
 
     def writing(self) -> contextlib.AbstractContextManager[Connection]:
-        """One transaction that nobody else writes in, committed when the block is left but by raising. Raises Unavailable."""
+        """One transaction that nobody else writes in, committed when the block is left but by raising. Raises
+        Unavailable."""
         return self._transaction("BEGIN IMMEDIATE")
 
     def reading(self) -> contextlib.AbstractContextManager[Connection]:

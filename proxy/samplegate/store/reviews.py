@@ -1,4 +1,5 @@
-"""The SQL store of reviews: each method is one transaction that reads rows, asks ``core.review.states`` and writes what follows with its event.
+"""The SQL store of reviews: each method is one transaction that reads rows, asks ``core.review.states`` and writes what
+follows with its event.
 
 For the command line, and for the thread behind ``threads.py``. Shapes and meanings: ``ports.ReviewTransactions``.
 """
@@ -21,7 +22,19 @@ from samplegate.store import schema
 from samplegate.store.engine import Database
 from samplegate.store.schema import DELIVERIES, EVENTS, FACTS, REVIEWS, plain, plains
 
-What: TypeAlias = Literal["opened", "joined", "approved", "rejected", "answered", "expired", "withdrawn", "used", "given back", "told", "untold"]
+What: TypeAlias = Literal[
+    "opened",
+    "joined",
+    "approved",
+    "rejected",
+    "answered",
+    "expired",
+    "withdrawn",
+    "used",
+    "given back",
+    "told",
+    "untold",
+]
 
 PROCESS: Final = 32  # characters of a waiter's name that name its process
 AT_A_TIME: Final = 200  # reviews of one transaction where many end at once: others wait no longer than for that
@@ -34,7 +47,8 @@ _one: Final = select(REVIEWS).where(_r.id == bindparam("wanted"))
 
 
 class Reviews:
-    """Opened by its first call. For one thread at a time. ``make``: whether a store that does not exist is created. All raise Unavailable."""
+    """Opened by its first call. For one thread at a time. ``make``: whether a store that does not exist is created. All
+    raise Unavailable."""
 
     def __init__(self, url: str, *, make: bool = True) -> None:
         self.database = Database(url, make=make)
@@ -47,9 +61,20 @@ class Reviews:
         self.database.close()
         self._holder.close(remove=True)
 
-    # -- the gate --------------------------------------------------------------------------------------------------------------------------
+    # -- the gate
+    # ------------------------------------------------------------------------------------------------------------------
 
-    def seek(self, lookup: str, *, stage: Stage, waiter: str, now: float, seconds: float, until: float | None = 0.0, own: str = "") -> Review | None:
+    def seek(
+        self,
+        lookup: str,
+        *,
+        stage: Stage,
+        waiter: str,
+        now: float,
+        seconds: float,
+        until: float | None = 0.0,
+        own: str = "",
+    ) -> Review | None:
         with self.database.writing() as db:
             self._register(waiter)
             self._free_of_dead(db, lookup, now)
@@ -69,9 +94,14 @@ class Reviews:
             self._holder.register(waiter[:PROCESS])
 
     def _free_of_dead(self, db: Connection, lookup: str, now: float) -> None:
-        """End the leases of processes that no longer run, so that the same request joins the review that one of them opened."""
+        """End the leases of processes that no longer run, so that the same request joins the review that one of them
+        opened."""
         held = and_(_r.lookup == plain(lookup), _r.used_by.is_(None), _r.waiter.is_not(None), _r.held_until > now)
-        waiters = [waiter for waiter in db.execute(select(_r.waiter).where(held).distinct()).scalars() if waiter and len(waiter) > PROCESS]
+        waiters = [
+            waiter
+            for waiter in db.execute(select(_r.waiter).where(held).distinct()).scalars()
+            if waiter and len(waiter) > PROCESS
+        ]
         dead = set(self._holder.dead({waiter[:PROCESS] for waiter in waiters}))
         gone = [waiter for waiter in waiters if waiter[:PROCESS] in dead]
         if gone:
@@ -80,7 +110,9 @@ class Reviews:
     def open(self, review: Review, *, announce: bool, most: int) -> bool:
         with self.database.writing() as db:
             self._register(review.waiter or "")
-            waiting = select(func.count()).select_from(REVIEWS).where(_r.state == "pending", _r.expires > review.created)
+            waiting = (
+                select(func.count()).select_from(REVIEWS).where(_r.state == "pending", _r.expires > review.created)
+            )
             if db.execute(waiting).scalar_one() >= most:
                 return False
             db.execute(insert(REVIEWS), schema.row(review, announced=announce))
@@ -93,7 +125,9 @@ class Reviews:
     def renew(self, waiters: Sequence[str], *, now: float, seconds: float) -> None:
         with self.database.writing() as db:
             for first in range(0, len(waiters), AT_A_TIME):
-                theirs = update(REVIEWS).where(_r.waiter.in_(plains(waiters[first : first + AT_A_TIME])), _r.used_by.is_(None))
+                theirs = update(REVIEWS).where(
+                    _r.waiter.in_(plains(waiters[first : first + AT_A_TIME])), _r.used_by.is_(None)
+                )
                 db.execute(theirs.values(held_until=now + seconds))
 
     def leave(self, id: str, *, waiter: str, now: float) -> None:
@@ -143,9 +177,13 @@ class Reviews:
 
     def ready(self, lookup: str, *, stage: Stage, waiter: str, now: float) -> bool:
         with self.database.reading() as db:
-            return any(states.standing(review, waiter, now) == "decided" for review in _free(db, lookup, stage=stage, waiter=waiter, now=now))
+            return any(
+                states.standing(review, waiter, now) == "decided"
+                for review in _free(db, lookup, stage=stage, waiter=waiter, now=now)
+            )
 
-    # -- verdicts and ends -----------------------------------------------------------------------------------------------------------------
+    # -- verdicts and ends
+    # -----------------------------------------------------------------------------------------------------------------
 
     def decide(self, id: str, verdict: Verdict, *, who: str, door: Door, now: float) -> Review | Conflict | None:
         with self.database.writing() as db:
@@ -164,7 +202,11 @@ class Reviews:
         over = select(_r.id).where(_r.state == "pending", _r.expires <= now).order_by(_r.expires, _r.id)
         with self.database.reading() as db:
             ids = db.execute(over).scalars().all()
-        return [gone for first in range(0, len(ids), AT_A_TIME) for gone in self._expire_some(ids[first : first + AT_A_TIME], now)]
+        return [
+            gone
+            for first in range(0, len(ids), AT_A_TIME)
+            for gone in self._expire_some(ids[first : first + AT_A_TIME], now)
+        ]
 
     def _expire_some(self, ids: Sequence[str], now: float) -> Sequence[Review]:
         over = []
@@ -222,7 +264,8 @@ class Reviews:
                     db.execute(insert(FACTS), {"name": "key", "value": key})
         return key
 
-    # -- looking ---------------------------------------------------------------------------------------------------------------------------
+    # -- looking
+    # ------------------------------------------------------------------------------------------------------------------
 
     def get(self, id: str) -> Review | None:
         with self.database.reading() as db:
@@ -240,12 +283,21 @@ class Reviews:
         # each state is walked along its own index, so that few of many are found as fast as many of few
         limit = min(max(filter.limit, 0), MOST_LISTED)
         with self.database.reading() as db:
-            beyond = None if filter.before is None else db.execute(select(_r.created, _r.id).where(_r.id == plain(filter.before))).first()
+            beyond = (
+                None
+                if filter.before is None
+                else db.execute(select(_r.created, _r.id).where(_r.id == plain(filter.before))).first()
+            )
             if limit == 0 or (filter.before is not None and beyond is None):
                 return ()
             states: Sequence[str | None] = sorted(set(filter.states)) or (None,)
             pages = [db.execute(page(filter, state, beyond, limit)).all() for state in states]
-            ids = [id for _, id in sorted(((found.created, found.id) for some in pages for found in some), reverse=not filter.oldest_first)[:limit]]
+            ids = [
+                id
+                for _, id in sorted(
+                    ((found.created, found.id) for some in pages for found in some), reverse=not filter.oldest_first
+                )[:limit]
+            ]
             found = {row.id: schema.review(row) for row in db.execute(select(REVIEWS).where(_r.id.in_(ids)))}
             return [found[id] for id in ids]
 
@@ -264,17 +316,25 @@ class Reviews:
             return [schema.event(row) for row in db.execute(statement)]
 
     def pending(self) -> Mapping[str, tuple[int, float]]:
-        statement = select(_r.reviewer, func.count(), func.min(_r.created)).where(_r.state == "pending").group_by(_r.reviewer)
+        statement = (
+            select(_r.reviewer, func.count(), func.min(_r.created)).where(_r.state == "pending").group_by(_r.reviewer)
+        )
         with self.database.reading() as db:
             return {reviewer: (count, oldest) for reviewer, count, oldest in db.execute(statement)}
 
-    # -- deliveries ------------------------------------------------------------------------------------------------------------------------
+    # -- deliveries
+    # ------------------------------------------------------------------------------------------------------------------
 
-    def take_deliveries(self, reviewers: Sequence[str], *, taker: str, now: float, seconds: float, limit: int) -> Sequence[Delivery]:
+    def take_deliveries(
+        self, reviewers: Sequence[str], *, taker: str, now: float, seconds: float, limit: int
+    ) -> Sequence[Delivery]:
         free = or_(_d.taker.is_(None), _d.held_until <= now)
         due = select(DELIVERIES).where(_d.state == "waiting", _d.due <= now, _d.reviewer.in_(plains(reviewers)), free)
         with self.database.writing() as db:
-            found = [schema.delivery(row) for row in db.execute(due.order_by(_d.due, _d.id).limit(min(max(limit, 0), MOST_TAKEN)))]
+            found = [
+                schema.delivery(row)
+                for row in db.execute(due.order_by(_d.due, _d.id).limit(min(max(limit, 0), MOST_TAKEN)))
+            ]
             taken = [replace(one, taker=plain(taker), held_until=now + seconds) for one in found]
             for one in taken:
                 _change(db, one.id, taker=one.taker, held_until=one.held_until)
@@ -359,7 +419,8 @@ def _write(db: Connection, before: Review, after: Review) -> None:
 
 
 def tell(db: Connection, review: Review, what: What | State, at: float, *, detail: str = "") -> None:
-    """An event of the review's history under the next number, never with content. The person who decided is named with the verdict alone."""
+    """An event of the review's history under the next number, never with content. The person who decided is named with
+    the verdict alone."""
     by_person = what in DECIDED
     count = update(FACTS).where(FACTS.c.name == "events").values(number=FACTS.c.number + 1).returning(FACTS.c.number)
     line = {
@@ -376,7 +437,14 @@ def tell(db: Connection, review: Review, what: What | State, at: float, *, detai
 
 def _deliver(db: Connection, review: Review, event: str, now: float) -> None:
     id = "msg_" + "".join(secrets.choice(_LETTERS) for _ in range(24))
-    values = {"id": id, "review": review.id, "reviewer": plain(review.reviewer), "event": event, "created": now, "due": now}
+    values = {
+        "id": id,
+        "review": review.id,
+        "reviewer": plain(review.reviewer),
+        "event": event,
+        "created": now,
+        "due": now,
+    }
     db.execute(insert(DELIVERIES), {**values, "tries": 0, "state": "waiting", "held_until": 0.0, "said": ""})
 
 

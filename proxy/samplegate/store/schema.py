@@ -1,7 +1,9 @@
-"""The tables of reviews, their history and their deliveries; their migration by alembic; and a review as a row and back.
+"""The tables of reviews, their history and their deliveries; their migration by alembic; and a review as a row and
+back.
 
-Only what is searched, or changes, has a column of its own; ``body`` is written once and holds whatever JSON servers send, which comes back unchanged.
-Nothing here is SQLite's alone. alembic is imported only to create or migrate the tables (``migrations/``).
+Only what is searched, or changes, has a column of its own; ``body`` is written once and holds whatever JSON servers
+send, which comes back unchanged. Nothing here is SQLite's alone. alembic is imported only to create or migrate the
+tables (``migrations/``).
 """
 
 from __future__ import annotations
@@ -13,7 +15,20 @@ from pathlib import Path
 from typing import Any, Final
 
 import msgspec
-from sqlalchemy import Boolean, Column, Connection, Double, Index, Integer, LargeBinary, MetaData, Row, String, Table, Text
+from sqlalchemy import (
+    Boolean,
+    Column,
+    Connection,
+    Double,
+    Index,
+    Integer,
+    LargeBinary,
+    MetaData,
+    Row,
+    String,
+    Table,
+    Text,
+)
 
 from samplegate.core.review.review import Delivery, Event, Review, Verdict
 from samplegate.sqlite import Schema
@@ -95,7 +110,8 @@ FACTS: Final = Table(
     Column("number", Integer),
     Column("value", LargeBinary),
 )
-"""``events``: the number of the newest event, given out in the order of commits, which a sequence would not promise. ``key``: 32 random bytes."""
+"""``events``: the number of the newest event, given out in the order of commits, which a sequence would not promise.
+``key``: 32 random bytes."""
 
 OLDER: Final = frozenset[str]()
 """Versions that the steps lead on from."""
@@ -139,7 +155,9 @@ def row(review: Review, *, announced: bool) -> dict[str, Any]:
 
 def changes(before: Review, after: Review) -> dict[str, Any]:
     """The columns that differ. What was asked never does."""
-    changed = {name: _value(getattr(after, name)) for name in _CHANGING if getattr(before, name) != getattr(after, name)}
+    changed = {
+        name: _value(getattr(after, name)) for name in _CHANGING if getattr(before, name) != getattr(after, name)
+    }
     return changed if after.verdict is before.verdict else {**changed, "verdict": _verdict(after)}
 
 
@@ -161,7 +179,8 @@ def delivery(found: Row[Any]) -> Delivery:
 
 
 def json_text(value: Any) -> str:
-    """JSON that reads as the same value again. Half characters and numbers that are none go the way of a tolerant writer."""
+    """JSON that reads as the same value again. Half characters and numbers that are none go the way of a tolerant
+    writer."""
     try:
         text = msgspec.json.encode(value).decode()
         if msgspec.json.decode(text) == msgspec.to_builtins(value):
@@ -180,7 +199,8 @@ def json_value(text: str) -> Any:
 
 
 def plain(text: str) -> str:
-    """As a column may hold it and an index look for it: bounded, no halves of characters, no NUL, which no database takes."""
+    """As a column may hold it and an index look for it: bounded, no halves of characters, no NUL, which no database
+    takes."""
     return text[:MOST_TEXT].replace("\0", "\ufffd").encode("utf-8", "replace").decode()
 
 

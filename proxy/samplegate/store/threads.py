@@ -1,4 +1,5 @@
-"""``ports.ReviewStore`` over a database: what changes goes through one thread, what is only read through another, so that neither waits for both.
+"""``ports.ReviewStore`` over a database: what changes goes through one thread, what is only read through another, so
+that neither waits for both.
 
 A call that has begun is not broken off: whoever is cancelled meanwhile is so when it has ended. No rule is here.
 """
@@ -20,14 +21,16 @@ from samplegate.store.reviews import Reviews
 T = TypeVar("T")
 
 ENDING: Final = 1.0  # seconds that closing waits for a call under way
-STALLED: Final = 8.0  # seconds without a single call ended, after which those in the queue give up; a call under way gives up earlier
+# seconds without a single call ended, after which those in the queue give up; a call under way gives up earlier
+STALLED: Final = 8.0
 
 
 class _Lane:
     """One connection, and calls on it one after the other in worker threads.
 
-    A burst of calls may take its time, as long as one after the other ends. Where one of them has waited for the file in vain, those that queued
-    behind it do not wait as long again; where one does not end at all, they raise Unavailable.
+    A burst of calls may take its time, as long as one after the other ends. Where one of them has waited for the file
+    in vain, those that queued behind it do not wait as long again; where one does not end at all, they raise
+    Unavailable.
     """
 
     def __init__(self, url: str) -> None:
@@ -83,7 +86,8 @@ class KeptReviews:
         self._seen = 0
 
     def close(self) -> None:
-        """Close both connections, each unless a call goes on too long: then the end of the process does. A later call opens them again."""
+        """Close both connections, each unless a call goes on too long: then the end of the process does. A later call
+        opens them again."""
         self._writer.close()
         self._reader.close()
 

@@ -1,4 +1,5 @@
-"""The REST API: what waits and what became of it, and verdicts. A bearer token says who asks; no cookie is ever looked at, and no GET decides.
+"""The REST API: what waits and what became of it, and verdicts. A bearer token says who asks; no cookie is ever looked
+at, and no GET decides.
 
 Not the page, and not what a verdict may say: that is ``core/review/verdicts.py`` for every door.
 """
@@ -58,7 +59,11 @@ def _wrong(name: str, value: str) -> str:
             allowed = STATES if name == "state" else KINDS
             return "" if value in allowed else f"is not one of {', '.join(allowed)}"
         case "limit":
-            return "" if _limit.fullmatch(value) and 1 <= int(value) <= MAX_LIMIT else f"is no whole number from 1 to {MAX_LIMIT}"
+            return (
+                ""
+                if _limit.fullmatch(value) and 1 <= int(value) <= MAX_LIMIT
+                else f"is no whole number from 1 to {MAX_LIMIT}"
+            )
         case "before":
             return "" if ID.fullmatch(value) else "is no id of a review"
         case "reviewer" | "server":
@@ -79,7 +84,8 @@ def _filter(given: dict[str, list[str]], person: Person) -> Filter:
 
 EACH: Final = Pace(burst=100, rate=5.0)
 ALL: Final = Pace(burst=1_000, rate=50.0)
-"""Wrong tokens that are answered 401 before 429: more than a program with an old token makes, which is not to lock its neighbours out."""
+"""Wrong tokens that are answered 401 before 429: more than a program with an old token makes, which is not to lock its
+neighbours out."""
 
 
 def openapi_document(version: str) -> dict[str, Any]:
@@ -165,12 +171,18 @@ class Api:
     async def _decide(self, review: Review, verdict: Verdict, giver: Giver) -> Response:
         """The first verdict wins; a later one is told what came of it."""
         now = self._web.wall()
-        outcome = await self._web.store.write(lambda store: store.decide(review.id, verdict, who=giver.who, door=giver.door, now=now))
+        outcome = await self._web.store.write(
+            lambda store: store.decide(review.id, verdict, who=giver.who, door=giver.door, now=now)
+        )
         if outcome is None:
             return missing()
         if isinstance(outcome, Conflict):
             stands = outcome.review
-            why = withdrawn_for(await self._web.store.read(lambda store: store.history(stands.id))) if stands.state == "withdrawn" else ""
+            why = (
+                withdrawn_for(await self._web.store.read(lambda store: store.history(stands.id)))
+                if stands.state == "withdrawn"
+                else ""
+            )
             said = f"it is not pending any more: {stands.state}{f' ({why})' if why else ''}"
             return await to_thread.run_sync(lambda: problem(409, said, review=self._told(stands, giver.show)))
         self._web.log.info("verdict.given", review=review.id, verdict=verdict.word, who=giver.who, door=giver.door)
@@ -194,7 +206,9 @@ class Api:
     async def _by_callback(self, request: Request, token: str) -> tuple[Review, Giver] | Response:
         """Whether there is such a review is told to nobody whose token does not open it."""
         key, review = await self._web.store.write(lambda store: store.key()), await self._get(request)
-        why = formats.callback_fault(key, token, review.id if review else "", review.digest if review else "", self._web.wall())
+        why = formats.callback_fault(
+            key, token, review.id if review else "", review.digest if review else "", self._web.wall()
+        )
         if review is not None and why is None:
             return review, Giver("callback", "callback", "none")
         return self._wrong(request, problem(401, f"the token {why}", headers=CHALLENGE))
@@ -220,9 +234,14 @@ class Api:
         return unknown() if token is None else self._wrong(request, unknown())
 
     def _wrong(self, request: Request, refused: Response) -> Response:
-        """The answer to a wrong token. A valid one is never slowed down: behind a proxy all of them come from one address."""
+        """The answer to a wrong token. A valid one is never slowed down: behind a proxy all of them come from one
+        address."""
         wait = self._mistakes.attempt(sender(request.scope))
-        return problem(429, "too many wrong tokens came from here", headers={"retry-after": str(wait)}) if wait else refused
+        return (
+            problem(429, "too many wrong tokens came from here", headers={"retry-after": str(wait)})
+            if wait
+            else refused
+        )
 
     async def _shown(self, review: Review, show: Show) -> Response:
         """In a thread: one with many pictures takes a tenth of a second, in which others are served."""

@@ -1,4 +1,5 @@
-"""The reviewers' listener as one ASGI application: its routes, and what stands around them. Not where it listens, nor who people are."""
+"""The reviewers' listener as one ASGI application: its routes, and what stands around them. Not where it listens, nor
+who people are."""
 
 from __future__ import annotations
 
@@ -29,7 +30,8 @@ class ReviewsApp:
         if scope["type"] == "lifespan":
             await self._live(receive, send)
             return
-        await self._app({**scope, "app": self}, receive, send)  # `app`: the router raises what it refuses, and Guard words it
+        # `app`: the router raises what it refuses, and Guard words it
+        await self._app({**scope, "app": self}, receive, send)
 
     async def _live(self, receive: Receive, send: Send) -> None:
         while True:
@@ -45,11 +47,14 @@ class ReviewsApp:
         self._feed.end()
 
 
-def reviews_app(web: Web, *, poll: float = events.POLL, keep_alive: float = events.KEEP_ALIVE, body_time: float = BODY_TIME) -> ReviewsApp:
+def reviews_app(
+    web: Web, *, poll: float = events.POLL, keep_alive: float = events.KEEP_ALIVE, body_time: float = BODY_TIME
+) -> ReviewsApp:
     """The API below /v1 and the page below /reviews.
 
-    ``poll``: seconds between two looks at the store for other processes' changes, while somebody listens. ``keep_alive``: seconds of silence on a
-    stream. ``body_time``: seconds that a body has. To be made in the running event loop.
+    ``poll``: seconds between two looks at the store for other processes' changes, while somebody listens.
+    ``keep_alive``: seconds of silence on a stream. ``body_time``: seconds that a body has. To be made in the running
+    event loop.
     """
     return ReviewsApp(web, poll=poll, keep_alive=keep_alive, body_time=body_time)
 

@@ -33,7 +33,8 @@ from samplegate.web.context import size
 from samplegate.web.visible import hides, visible
 
 MAX_TEXT: Final = 100_000  # characters of one text
-MAX_PAGE: Final = 400_000  # characters of all texts of one page: some MiB of HTML at worst, which browsers lay out in a second
+# characters of all texts of one page: some MiB of HTML at worst, which browsers lay out in a second
+MAX_PAGE: Final = 400_000
 MAX_MARKDOWN: Final = 100_000  # characters of one page that are parsed: at worst a second
 FOLDED: Final = 4_000  # a longer text shows its beginning, and opens
 OPENING: Final = 600
@@ -113,7 +114,8 @@ class Picture(NamedTuple):
 
 
 def all_of(review: Review) -> Iterator[Mapping[str, Any]]:
-    """The image blocks of a review in the order that the page has them: the messages', then those of a model's answer."""
+    """The image blocks of a review in the order that the page has them: the messages', then those of a model's
+    answer."""
     messages = review.params.get("messages")
     for message in messages if isinstance(messages, list | tuple) else ():
         yield from within(message.get("content") if isinstance(message, Mapping) else None)
@@ -233,7 +235,9 @@ class _Renderer(RendererHTML):
         return '<span class="link">'
 
     def link_close(self, tokens: Sequence[Token], idx: int, options: Any, env: Any) -> str:
-        opened = next(token for token in reversed(tokens[:idx]) if token.type == "link_open" and token.level == tokens[idx].level)
+        opened = next(
+            token for token in reversed(tokens[:idx]) if token.type == "link_open" and token.level == tokens[idx].level
+        )
         return "</span>" + _address(opened, "")
 
     def image(self, tokens: Sequence[Token], idx: int, options: Any, env: Any) -> str:
@@ -259,14 +263,21 @@ def _written(tokens: Iterable[Token]) -> Iterator[str]:
 
 
 def _joins_lines(tokens: Iterable[Token]) -> bool:
-    """Whether line ends within a paragraph would be blanks: those in code, in what stands for a picture and in a link's title are."""
-    return any(t.content.count("\n") > sum(c.type in ("softbreak", "hardbreak") for c in t.children or ()) for t in tokens if t.type == "inline")
+    """Whether line ends within a paragraph would be blanks: those in code, in what stands for a picture and in a link's
+    title are."""
+    return any(
+        t.content.count("\n") > sum(c.type in ("softbreak", "hardbreak") for c in t.children or ())
+        for t in tokens
+        if t.type == "inline"
+    )
 
 
 def _address(token: Token, what: str) -> str:
     address, title = str(token.attrGet("href") or token.attrGet("src") or ""), str(token.attrGet("title") or "")
     shown = Markup(' <span class="address">&lt;{}{}&gt;</span>').format(what, visible(address))
-    return str(shown + Markup(' <span class="address">&quot;{}&quot;</span>').format(visible(title)) if title else shown)
+    return str(
+        shown + Markup(' <span class="address">&quot;{}&quot;</span>').format(visible(title)) if title else shown
+    )
 
 
 _parser: Final = MarkdownIt("commonmark", {"html": False, "linkify": False, "maxNesting": 20}, renderer_cls=_Renderer)
@@ -327,7 +338,8 @@ class Message(msgspec.Struct, frozen=True):
 
 
 class Reader:
-    """Reads the content of one page, from its top to its end: it counts pictures and blocks as they come. Not a value."""
+    """Reads the content of one page, from its top to its end: it counts pictures and blocks as they come. Not a
+    value."""
 
     def __init__(self, space: Space) -> None:
         self._space = space
@@ -341,7 +353,10 @@ class Reader:
         all_ = params.get("messages")
         listed = list(all_) if isinstance(all_, list | tuple) else []
         self.left_out += max(0, len(listed) - MAX_MESSAGES)
-        shown = [Message(n, str(m.get("role")), self.content(m.get("content"))) for n, m in enumerate(listed[:MAX_MESSAGES], 1)]
+        shown = [
+            Message(n, str(m.get("role")), self.content(m.get("content")))
+            for n, m in enumerate(listed[:MAX_MESSAGES], 1)
+        ]
         self._pictures += sum(_pictures(m.get("content")) for m in listed[MAX_MESSAGES:])
         return tuple(shown)
 
@@ -367,7 +382,12 @@ class Reader:
             case "audio":
                 return Block("note", note=_sound(block))
             case "tool_use":
-                return Block("tool_use", self._space.json(block.get("input")), str(block.get("id", ""))[:MAX_NAME], str(block.get("name"))[:MAX_NAME])
+                return Block(
+                    "tool_use",
+                    self._space.json(block.get("input")),
+                    str(block.get("id", ""))[:MAX_NAME],
+                    str(block.get("name"))[:MAX_NAME],
+                )
             case "tool_result":
                 return self._result(block)
             case _:
@@ -384,7 +404,8 @@ class Reader:
     def _result(self, block: Mapping[str, Any]) -> Block:
         structured = block.get("structuredContent")
         return Block(
-            "tool_result", None if structured is None else self._space.json(structured), "an error" if block.get("isError") else "",
+            "tool_result", None if structured is None else self._space.json(structured),
+            "an error" if block.get("isError") else "",
             str(block.get("toolUseId"))[:MAX_NAME], parts=self.content(block.get("content", [])),
         )  # fmt: skip
 

@@ -47,7 +47,8 @@ def _utc(at: float) -> dt.datetime:
 
 
 def dollars(units: int) -> str:
-    """An amount in the ledger's units: ``$12.34``, and below a dollar two digits that count, rounded up: ``$0.0013``."""
+    """An amount in the ledger's units: ``$12.34``, and below a dollar two digits that count, rounded up:
+    ``$0.0013``."""
     amount = Decimal(units) / SCALE["usd"]
     if amount == 0 or amount >= 1:
         return f"${amount:,.2f}"
@@ -103,7 +104,8 @@ CHALLENGE: Final[Mapping[str, str]] = {"www-authenticate": 'Bearer realm="sample
 
 
 def problem(status: int, detail: str, *, headers: Mapping[str, str] | None = None, **more: Any) -> Response:
-    """A response: ``type``, ``title`` and ``status`` by the status, ``detail`` in a sentence, and members of its own."""
+    """A response: ``type``, ``title`` and ``status`` by the status, ``detail`` in a sentence, and members of its
+    own."""
     body = {"type": "about:blank", "title": HTTPStatus(status).phrase, "status": status, "detail": detail, **more}
     return Response(json.dumps(body), status, headers, PROBLEM)
 
@@ -116,7 +118,11 @@ def unfit(problems: Sequence[tuple[str, str]]) -> Response:
 
 def unknown() -> Response:
     """401: nobody is known by what was given, or nothing was."""
-    return problem(401, "no token that is known; send `Authorization: Bearer` and a token of `people` in the settings", headers=CHALLENGE)
+    return problem(
+        401,
+        "no token that is known; send `Authorization: Bearer` and a token of `people` in the settings",
+        headers=CHALLENGE,
+    )
 
 
 def missing() -> Response:
@@ -157,7 +163,8 @@ class Web(msgspec.Struct, frozen=True, kw_only=True):
     person: Callable[[str], Person | None]
     """A token -> whose it is; asked each time, so that a reload holds at once."""
     known: Callable[[bytes], Person | None] = lambda _: None
-    """The SHA-256 of a token -> whose it is: what a session at the page is asked by, so that a token that is taken away ends it."""
+    """The SHA-256 of a token -> whose it is: what a session at the page is asked by, so that a token that is taken away
+    ends it."""
     url: str
     """How people reach this listener, without a slash at its end: ``https://reviews.example.com``."""
     wall: Callable[[], float]

@@ -1,4 +1,5 @@
-"""What was changed of a text, in pieces that are the same, gone or new. Two texts that are too large to compare are gone and new as a whole."""
+"""What was changed of a text, in pieces that are the same, gone or new. Two texts that are too large to compare are
+gone and new as a whole."""
 
 from __future__ import annotations
 
@@ -44,7 +45,9 @@ def pieces(before: str, after: str) -> tuple[Piece, ...]:
 
 def shortened(found: Sequence[Piece]) -> tuple[Piece, ...]:
     """The same with the middle of long stretches that stayed left out, for a person who looks for what changed."""
-    return tuple(Piece("same", _cut(p.text, n > 0, n < len(found) - 1)) if p.what == "same" else p for n, p in enumerate(found))
+    return tuple(
+        Piece("same", _cut(p.text, n > 0, n < len(found) - 1)) if p.what == "same" else p for n, p in enumerate(found)
+    )
 
 
 def _cut(text: str, before: bool, after: bool) -> str:
@@ -127,7 +130,11 @@ def of_content(old: Any, new: Any, label: str) -> list[Change]:
     """What changed between two contents with the same blocks."""
     ours, theirs = (content if isinstance(content, list | tuple) else [content] for content in (old, new))
     places = [label if len(ours) == 1 else f"{label}, part {n}" for n in range(1, len(ours) + 1)]
-    return [_change(place, a.get("text"), b.get("text")) for place, a, b in zip(places, ours, theirs, strict=False) if a != b]
+    return [
+        _change(place, a.get("text"), b.get("text"))
+        for place, a, b in zip(places, ours, theirs, strict=False)
+        if a != b
+    ]
 
 
 def _change(label: str, old: object, new: object) -> Change:

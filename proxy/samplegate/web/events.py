@@ -1,7 +1,8 @@
-"""What changes, as server-sent events: one look at the store for all who listen, and each is told of the reviews that they may see.
+"""What changes, as server-sent events: one look at the store for all who listen, and each is told of the reviews that
+they may see.
 
-A store may be changed by other processes: it is asked about once a second, and at once after a change of our own. An event says that something
-happened and to which review, never its content.
+A store may be changed by other processes: it is asked about once a second, and at once after a change of our own. An
+event says that something happened and to which review, never its content.
 """
 
 from __future__ import annotations
@@ -85,7 +86,9 @@ class Feed:
         async with self._lock:
             if event.number not in self._outlines:
                 found = await self.web.store.read(lambda store: store.get(event.review))
-                self._outlines[event.number] = None if found is None else replace(found, params={}, arguments=None, answer=None, verdict=None)
+                self._outlines[event.number] = (
+                    None if found is None else replace(found, params={}, arguments=None, answer=None, verdict=None)
+                )
                 if len(self._outlines) > MAX_OUTLINES:
                     del self._outlines[next(iter(self._outlines))]
             return self._outlines[event.number]
@@ -106,7 +109,8 @@ class Feed:
 
 
 class Stream(Response):
-    """The response. ``person``: who listens, asked again before every event; None ends it. ``after``: the last event they know; None: from now."""
+    """The response. ``person``: who listens, asked again before every event; None ends it. ``after``: the last event
+    they know; None: from now."""
 
     def __init__(self, feed: Feed, person: Callable[[], Person | None], after: int | None) -> None:
         super().__init__()
@@ -118,12 +122,21 @@ class Stream(Response):
         """The listener's place is taken and given back here: a response that is never sent takes none."""
         bell = self._feed.enter()
         if bell is None:
-            await said(scope, 503, f"as many as {MAX_LISTENERS} listen already; try again later", {"retry-after": "30"})(scope, receive, send)
+            await said(
+                scope, 503, f"as many as {MAX_LISTENERS} listen already; try again later", {"retry-after": "30"}
+            )(scope, receive, send)
             return
         try:
-            newest = await self._feed.web.store.read(lambda store: store.last_change())  # a number beyond it is of a store that was there before
+            # a number beyond it is of a store that was there before
+            newest = await self._feed.web.store.read(lambda store: store.last_change())
             after = newest if self._after is None else min(self._after, newest)
-            await send({"type": "http.response.start", "status": 200, "headers": [(b"content-type", b"text/event-stream; charset=utf-8")]})
+            await send(
+                {
+                    "type": "http.response.start",
+                    "status": 200,
+                    "headers": [(b"content-type", b"text/event-stream; charset=utf-8")],
+                }
+            )
             if scope["method"] != "HEAD":
                 await self._until_gone(bell, after, receive, send)
             await send({"type": "http.response.body", "body": b"", "more_body": False})
@@ -158,7 +171,8 @@ class Stream(Response):
                 if len(events) == PAGE:
                     after = events[-1].number
                     continue
-                after = max(newest, *(event.number for event in events[-1:]), after)  # those of forgotten reviews are gone
+                # those of forgotten reviews are gone
+                after = max(newest, *(event.number for event in events[-1:]), after)
             if self._person() is None:
                 return
             if loop.time() - spoke >= self._feed.keep_alive:

@@ -67,7 +67,10 @@ def drawable(form: Form) -> bool:
 def entries(form: Form, posted: Posted | None, problems: Mapping[str, str]) -> tuple[Entry, ...]:
     """Every field with its default, or with what was typed; ``problems`` by the peer's names."""
     secrets = secret_fields(form.schema)
-    return tuple(_entry(n, field, field.name in secrets, posted, problems.get(field.name, "")) for n, field in enumerate(form.fields))
+    return tuple(
+        _entry(n, field, field.name in secrets, posted, problems.get(field.name, ""))
+        for n, field in enumerate(form.fields)
+    )
 
 
 def _entry(n: int, field: Field, secret: bool, posted: Posted | None, problem: str) -> Entry:
@@ -78,7 +81,8 @@ def _entry(n: int, field: Field, secret: bool, posted: Posted | None, problem: s
     chooses = draws in ("radios", "select", "checkboxes")
     description = field.schema.get("description")
     return Entry(
-        name, field.name, (field.title or field.name)[:MAX_LABEL], description[:MAX_DESCRIPTION] if isinstance(description, str) else "",
+        name, field.name, (field.title or field.name)[:MAX_LABEL],
+        description[:MAX_DESCRIPTION] if isinstance(description, str) else "",
         draws, field.required, tuple(_hints(field)), secret, "" if chooses else value,
         tuple(_options(field, draws, chosen)) if chooses else (), problem,
     )  # fmt: skip
@@ -86,7 +90,9 @@ def _entry(n: int, field: Field, secret: bool, posted: Posted | None, problem: s
 
 def choices(field: Field) -> list[tuple[str, str]]:
     """The values of an enum and what they are called."""
-    source = field.schema.get("items", {}) if field.type == "multi_enum" else field.schema if field.type == "enum" else {}
+    source = (
+        field.schema.get("items", {}) if field.type == "multi_enum" else field.schema if field.type == "enum" else {}
+    )
     for name in ("oneOf", "anyOf"):
         if name in source:
             return [(each["const"], str(each.get("title", each["const"]))) for each in source[name]]
@@ -115,7 +121,11 @@ def _text_draws(field: Field) -> Draws:
     formats: dict[Any, Draws] = {"date": "date", "email": "email", "uri": "url"}
     if (found := formats.get(field.schema.get("format"))) is not None:
         return found
-    return "lines" if field.schema.get("maxLength", 0) > LONG or (isinstance(field.default, str) and "\n" in field.default) else "line"
+    return (
+        "lines"
+        if field.schema.get("maxLength", 0) > LONG or (isinstance(field.default, str) and "\n" in field.default)
+        else "line"
+    )
 
 
 def _options(field: Field, draws: Draws, chosen: set[str]) -> Iterator[Option]:
@@ -137,7 +147,13 @@ def _selected(field: Field, default: Any) -> set[str]:
 
 
 def _initial(default: Any) -> str:
-    return default if isinstance(default, str) else "" if default is None or isinstance(default, bool | list | dict) else json.dumps(default)
+    return (
+        default
+        if isinstance(default, str)
+        else ""
+        if default is None or isinstance(default, bool | list | dict)
+        else json.dumps(default)
+    )
 
 
 def _hints(field: Field) -> Iterator[str]:
@@ -145,7 +161,11 @@ def _hints(field: Field) -> Iterator[str]:
     schema = field.schema
     if field.type in ("integer", "number"):
         yield "a whole number" if field.type == "integer" else "a number"
-    formats = {"email": "an e-mail address", "uri": "an absolute address, such as https://example.com/", "date": "a date, such as 2026-11-22"}
+    formats = {
+        "email": "an e-mail address",
+        "uri": "an absolute address, such as https://example.com/",
+        "date": "a date, such as 2026-11-22",
+    }
     formats["date-time"] = "a moment with its time zone, such as 2026-11-22T10:03:00Z or 2026-11-22T11:03:00+01:00"
     if field.type == "string" and (said := formats.get(str(schema.get("format")))):
         yield said
@@ -157,7 +177,8 @@ def _hints(field: Field) -> Iterator[str]:
 
 
 _BOUNDS: Final = {
-    "minimum": "at least {}", "exclusiveMinimum": "more than {}", "maximum": "at most {}", "exclusiveMaximum": "less than {}",
+    "minimum": "at least {}", "exclusiveMinimum": "more than {}", "maximum": "at most {}",
+    "exclusiveMaximum": "less than {}",
     "multipleOf": "a multiple of {}", "minLength": "at least {} characters", "maxLength": "at most {} characters",
     "minItems": "at least {} of them", "maxItems": "at most {} of them",
 }  # fmt: skip
@@ -174,7 +195,8 @@ UNFILLED: Final = Unfilled()
 
 
 def content(form: Form, posted: Posted) -> tuple[dict[str, Any], dict[str, str]]:
-    """The values by the peer's names, and what is wrong by the same names. Empty fields are left out, never filled with defaults."""
+    """The values by the peer's names, and what is wrong by the same names. Empty fields are left out, never filled with
+    defaults."""
     values: dict[str, Any] = {}
     problems: dict[str, str] = {}
     for n, field in enumerate(form.fields):
@@ -277,7 +299,13 @@ def summary(problems: Mapping[str, str], kind: Kind, entries: Sequence[Entry]) -
 def _wrong(path: str, what: str, kind: Kind, by_key: Mapping[str, Entry]) -> Wrong:
     if (entry := by_key.get(path)) is not None:
         return Wrong(entry.name, entry.label, what)
-    label = _NAMES[path][1] if path in _NAMES else path.removeprefix("content.") if path.startswith("content") and kind == "elicitation" else ""
+    label = (
+        _NAMES[path][1]
+        if path in _NAMES
+        else path.removeprefix("content.")
+        if path.startswith("content") and kind == "elicitation"
+        else ""
+    )
     return Wrong(field_of(path, kind), label, what)
 
 
@@ -301,7 +329,8 @@ def field_of(path: str, kind: Kind) -> str:
     return "content" if kind == "elicitation" else f"answer.{found[1] or 0}"
 
 
-MAX_EDITED: Final = 150_000  # characters of one form: up to three bytes each on the way back, and the listener takes 1 MiB
+# characters of one form: up to three bytes each on the way back, and the listener takes 1 MiB
+MAX_EDITED: Final = 150_000
 MAX_EDITORS: Final = 200
 
 
@@ -330,7 +359,9 @@ def answers(review: Review) -> tuple[Editor, ...]:
     if review.answer is None:
         return (Editor("answer.0", "Your answer", ""),)
     found = list(texts(review.answer.get("content")))
-    return _fitting([Editor(f"answer.{b}", f"Part {b + 1}" if len(found) > 1 else "The answer", text) for b, text in found])
+    return _fitting(
+        [Editor(f"answer.{b}", f"Part {b + 1}" if len(found) > 1 else "The answer", text) for b, text in found]
+    )
 
 
 def _fitting(found: list[Editor]) -> tuple[Editor, ...]:
@@ -347,7 +378,8 @@ PREVIEW: Final = "preview"
 
 
 Touched: TypeAlias = Literal["untouched", "edited", "written", "both"]
-"""What the reviewer has typed into the decision form: nothing, edits of what was asked or answered, an answer of their own, or both of these."""
+"""What the reviewer has typed into the decision form: nothing, edits of what was asked or answered, an answer of their
+own, or both of these."""
 
 
 class Typed(msgspec.Struct, frozen=True):
@@ -377,8 +409,8 @@ class Said(msgspec.Struct, frozen=True):
 def said(review: Review, posted: Posted) -> Said:
     """The verdict of the decision form; ``do`` names the button.
 
-    A page has one decision form, so every button comes with everything that was typed. A button that would drop a part of it is refused
-    (``_dropped``); only a refusal of the request may do so, because it releases nothing.
+    A page has one decision form, so every button comes with everything that was typed. A button that would drop a part
+    of it is refused (``_dropped``); only a refusal of the request may do so, because it releases nothing.
     """
     do = first(posted, "do") or ""
     found = _typed(review, posted)
@@ -410,7 +442,9 @@ def _chosen(word: str, review: Review, found: Typed) -> dict[str, Any] | None:
         case "answer" if review.kind == "sampling" and review.stage == "request":
             return {"verdict": "answer", "content": found.answer}
         case "accept":
-            return {"verdict": "answer", "action": "accept"} | ({} if review.mode == "url" else {"content": found.answer})
+            return {"verdict": "answer", "action": "accept"} | (
+                {} if review.mode == "url" else {"content": found.answer}
+            )
         case "decline" | "cancel":
             return {"verdict": "answer", "action": word}
         case "reject":
@@ -431,22 +465,32 @@ def _dropped(do: str, review: Review, found: Typed) -> str | None:
     labels = ", ".join(found.labels)
     match do, found.touched:
         case (("approve" | "edit" | "answer" | "preview"), "both"):
-            return f"You edited the request and also wrote an answer ({labels}). Only one of them can be used: undo the other."
+            return (
+                f"You edited the request and also wrote an answer ({labels}). Only one of them can be used: undo the"
+                " other."
+            )
         case "approve", "edited":
             edit = "Release with edits" if review.stage == "answer" else "Approve with edits"
             return f'Your edits would be lost ({labels}). Choose "{edit}", or undo the edits.'
         case "edit", "untouched":
-            return f'Nothing is edited. Choose "{"Release" if review.stage == "answer" else "Approve"}" to let it pass as it is.'
+            return (
+                f'Nothing is edited. Choose "{"Release" if review.stage == "answer" else "Approve"}" to let it pass as'
+                " it is."
+            )
         case (("approve" | "edit"), "written"):
             return 'The answer that you wrote would be lost. Choose "Send this answer", or remove it.'
         case "answer", "edited":
-            return f"Your edits would be lost ({labels}): this button sends your own answer instead of asking the model. Undo the edits."
+            return (
+                f"Your edits would be lost ({labels}): this button sends your own answer instead of asking the model."
+                " Undo the edits."
+            )
         case _:
             return None
 
 
 def _typed(review: Review, posted: Posted) -> Typed:
-    """What differs from the page as it was first shown. An absent field is untouched: browsers send every field that is there."""
+    """What differs from the page as it was first shown. An absent field is untouched: browsers send every field that is
+    there."""
     if review.kind == "elicitation":
         content, problems = ({}, {}) if review.mode == "url" else _content(review, posted)
         return Typed("untouched", {}, content, problems, ())
@@ -461,7 +505,13 @@ def _typed(review: Review, posted: Posted) -> Typed:
     return Typed("both" if labels else "written", found, answer, problems, (*labels, "Your answer"))
 
 
-_LABELS: Final = {"messages": "Messages", "systemPrompt": "System prompt", "model": "Model", "maxTokens": "Max tokens", "temperature": "Temperature"}
+_LABELS: Final = {
+    "messages": "Messages",
+    "systemPrompt": "System prompt",
+    "model": "Model",
+    "maxTokens": "Max tokens",
+    "temperature": "Temperature",
+}
 
 
 def edits(review: Review, posted: Posted) -> tuple[dict[str, Any], dict[str, str]]:

@@ -56,7 +56,8 @@ def about(review: Review) -> About:
 
 
 def first_words(text: str) -> str:
-    """The beginning of a text as one line. Only plain blanks and line ends are joined: what else is not seen is written out where it is shown."""
+    """The beginning of a text as one line. Only plain blanks and line ends are joined: what else is not seen is written
+    out where it is shown."""
     text = text.lstrip(_BLANKS)
     line = _blank.sub(" ", text[:_LOOKED_AT]).rstrip(" ")
     if len(line) <= LENGTH and len(text) <= _LOOKED_AT:
@@ -88,8 +89,8 @@ def _host(url: str) -> str:
 
 
 Phase: TypeAlias = Literal["waits", "outlived", "used", "taken", "kept", "unused", "expired", "withdrawn"]
-"""``waits``: its request does; ``outlived``: only the review does. Decided: ``used``, ``taken`` by a request that waits, ``kept`` for the next same
-one, or ``unused`` and past."""
+"""``waits``: its request does; ``outlived``: only the review does. Decided: ``used``, ``taken`` by a request that
+waits, ``kept`` for the next same one, or ``unused`` and past."""
 
 
 class Standing(msgspec.Struct, frozen=True):
@@ -109,7 +110,9 @@ def standing(review: Review, now: float) -> Standing:
     """How it stands at ``now``."""
     request_until = review.expires if review.answers_until is None else min(review.answers_until, review.expires)
     kept_until = (review.decided or 0.0) + review.late
-    return Standing(_phase(review, now, request_until, kept_until), request_until, review.expires, review.late, kept_until)
+    return Standing(
+        _phase(review, now, request_until, kept_until), request_until, review.expires, review.late, kept_until
+    )
 
 
 def _phase(review: Review, now: float, request_until: float, kept_until: float) -> Phase:
@@ -184,7 +187,9 @@ def changes(review: Review, typed: Typed) -> tuple[Change, ...]:
 def sent(verdict: Mapping[str, Any]) -> str:
     """The values of a form as the server would get them, laid out; "" where there are none."""
     content = verdict.get("content")
-    return json.dumps(content, indent=2, ensure_ascii=False) if isinstance(content, dict) and "action" in verdict else ""
+    return (
+        json.dumps(content, indent=2, ensure_ascii=False) if isinstance(content, dict) and "action" in verdict else ""
+    )
 
 
 def short(found: list[Change]) -> tuple[Change, ...]:
@@ -203,13 +208,17 @@ async def waiting(store: ReviewStore, person: Person, asked: Mapping[str, str], 
     """The names of ``waiting.html``, in pages by ``asked["after"]``, the last of the page before."""
     chosen = _chosen(asked)
     after = asked["after"][:100]
-    wanted = replace(_filter(chosen, person), states=("pending",), before=after or None, limit=MAX_WAITING + 1, oldest_first=True)
+    wanted = replace(
+        _filter(chosen, person), states=("pending",), before=after or None, limit=MAX_WAITING + 1, oldest_first=True
+    )
     found = await store.read(lambda store: store.list(wanted))
     more = len(found) > MAX_WAITING
     listed = [review for review in found[:MAX_WAITING] if expired(review, now) is None]
     return {
-        "rows": [_row(review, now) for review in listed], "more": more, "chosen": chosen, "kinds": KINDS, "filtered": any(chosen.values()),
-        "at": _at("/reviews", chosen, after=after), "later": _at("/reviews", chosen, after=found[MAX_WAITING - 1].id) if more else "",
+        "rows": [_row(review, now) for review in listed], "more": more, "chosen": chosen, "kinds": KINDS,
+        "filtered": any(chosen.values()),
+        "at": _at("/reviews", chosen, after=after), "later": _at("/reviews", chosen,
+        after=found[MAX_WAITING - 1].id) if more else "",
         "oldest": _at("/reviews", chosen) if after else "",
     }  # fmt: skip
 
@@ -236,7 +245,11 @@ def _chosen(asked: Mapping[str, str]) -> dict[str, str]:
 
 def _filter(chosen: Mapping[str, str], person: Person) -> Filter:
     reviewers = person.reviewers_among([chosen["reviewer"]] if chosen["reviewer"] else None)
-    return Filter(reviewers=reviewers, server=chosen["server"] or None, kind=next((kind for kind in KINDS if kind == chosen["kind"]), None))
+    return Filter(
+        reviewers=reviewers,
+        server=chosen["server"] or None,
+        kind=next((kind for kind in KINDS if kind == chosen["kind"]), None),
+    )
 
 
 def _at(path: str, chosen: Mapping[str, str], **more: str) -> str:
@@ -245,7 +258,13 @@ def _at(path: str, chosen: Mapping[str, str], **more: str) -> str:
 
 
 def _row(review: Review, now: float) -> dict[str, Any]:
-    return {"review": review, "asks": asks(review), "kind": kind(review), "standing": standing(review, now), "about": about(review)}
+    return {
+        "review": review,
+        "asks": asks(review),
+        "kind": kind(review),
+        "standing": standing(review, now),
+        "about": about(review),
+    }
 
 
 MAX_TOOLS: Final = 100
@@ -254,7 +273,8 @@ _APART: Final = frozenset({"messages", "systemPrompt", "maxTokens", "temperature
 
 
 class Try(msgspec.Struct, frozen=True):
-    """A form that was posted and decided nothing: what was typed comes back with what is wrong, or with what it would come to."""
+    """A form that was posted and decided nothing: what was typed comes back with what is wrong, or with what it would
+    come to."""
 
     posted: Posted
     said: forms.Said
@@ -262,7 +282,9 @@ class Try(msgspec.Struct, frozen=True):
     """By path, as ``review.Problem`` has them."""
 
 
-def view(review: Review, events: Sequence[Event], person: Person, now: float, tried: Try | None = None) -> dict[str, Any]:
+def view(
+    review: Review, events: Sequence[Event], person: Person, now: float, tried: Try | None = None
+) -> dict[str, Any]:
     """The names of ``review.html``."""
     space = Space()
     reader = Reader(space)
@@ -270,7 +292,8 @@ def view(review: Review, events: Sequence[Event], person: Person, now: float, tr
     posted = None if tried is None else tried.posted
     shows = tried is not None and tried.said.preview
     values: dict[str, Any] = {
-        "review": review, "standing": standing(review, now), "asks": asks(review), "kind": kind(review), "lines": lines(events),
+        "review": review, "standing": standing(review, now), "asks": asks(review), "kind": kind(review),
+        "lines": lines(events),
         "withdrawn_for": withdrawn_for(events),
         "decides": person.decides(review) and review.state == "pending", "problems": problems,
         "touched": "untouched" if tried is None else tried.said.typed.touched, "preview": shows,
@@ -284,7 +307,9 @@ def view(review: Review, events: Sequence[Event], person: Person, now: float, tr
     by_field = at(problems, review.kind)
     values["problem_at"] = lambda name: by_field.get(name, "")
     values["outcome"] = outcome(review, space)
-    values["message"] = space.text(str(review.params.get("message", "")), rendered=False) if review.kind == "elicitation" else None
+    values["message"] = (
+        space.text(str(review.params.get("message", "")), rendered=False) if review.kind == "elicitation" else None
+    )
     values["raw"] = space.json(review.params)
     return values | {"left_out": space.left_out, "unread": reader.left_out}
 
@@ -306,7 +331,11 @@ def _sampling(review: Review, space: Space, reader: Reader) -> dict[str, Any]:
     system, others = params.get("systemPrompt"), {name: value for name, value in params.items() if name not in apart}
     # in the order of the page, for what comes first has room first
     released = () if answer is None else reader.content(answer.get("content"))
-    about = None if answer is None else space.json({name: value for name, value in answer.items() if name not in ("content", "role")})
+    about = (
+        None
+        if answer is None
+        else space.json({name: value for name, value in answer.items() if name not in ("content", "role")})
+    )
     return {
         "answer": released, "about": about,
         "system": space.text(system) if isinstance(system, str) and system else None,
@@ -362,7 +391,8 @@ class Pages:
         self._web = web
 
     def signed_in(self, handler: Handler) -> Callable[[Request], Awaitable[Response]]:
-        """The handler for who is signed in; everybody else is sent to do that. A store that cannot be reached is said so."""
+        """The handler for who is signed in; everybody else is sent to do that. A store that cannot be reached is said
+        so."""
 
         async def handle(request: Request) -> Response:
             person = signin.person_of(self._web, request)
@@ -373,7 +403,11 @@ class Pages:
             except Unavailable as problem:
                 self._web.log.error("reviews.unavailable", problem=str(problem))
                 return self._notice(
-                    request, person, 503, "The reviews cannot be reached", "Their store does not answer. Nothing was decided; try again."
+                    request,
+                    person,
+                    503,
+                    "The reviews cannot be reached",
+                    "Their store does not answer. Nothing was decided; try again.",
                 )
 
         return handle
@@ -381,12 +415,16 @@ class Pages:
     async def waiting(self, request: Request, person: Person) -> Response:
         """What waits, oldest first."""
         asked = {name: request.query_params.get(name, "") for name in ("reviewer", "server", "kind", "after")}
-        return self._page(request, "waiting.html", person, **await waiting(self._web.store, person, asked, self._web.wall()))
+        return self._page(
+            request, "waiting.html", person, **await waiting(self._web.store, person, asked, self._web.wall())
+        )
 
     async def history(self, request: Request, person: Person) -> Response:
         """All of them, newest first, as far as the filters let through."""
         asked = {name: request.query_params.get(name, "") for name in ("state", "reviewer", "server", "kind", "before")}
-        return self._page(request, "history.html", person, **await history(self._web.store, person, asked, self._web.wall()))
+        return self._page(
+            request, "history.html", person, **await history(self._web.store, person, asked, self._web.wall())
+        )
 
     async def one(self, request: Request, person: Person) -> Response:
         """One review, with the forms that decide it."""
@@ -394,12 +432,14 @@ class Pages:
         return self._missing(request, person) if review is None else await self._shown(request, person, review)
 
     async def back(self, request: Request, person: Person) -> Response:
-        """Where a form was refused, the browser stands at the address that it was sent to; asked for, that is the review. It decides nothing."""
+        """Where a form was refused, the browser stands at the address that it was sent to; asked for, that is the
+        review. It decides nothing."""
         del person
         return RedirectResponse(f"/reviews/{quote(request.path_params['id'], safe='')}", 303)
 
     async def verdict(self, request: Request, person: Person) -> Response:
-        """A form was posted: 303 where it decided, 422 with what is wrong at its field, 409 with how it stands, 200 with what it would come to."""
+        """A form was posted: 303 where it decided, 422 with what is wrong at its field, 409 with how it stands, 200
+        with what it would come to."""
         posted = await signin.read_form(self._web, request)
         if isinstance(posted, Response):
             return posted
@@ -412,17 +452,27 @@ class Pages:
             return await self._shown(request, person, review, status=409)
         return await self._tried(request, person, review, posted)
 
-    async def _tried(self, request: Request, person: Person, review: Review, posted: Mapping[str, list[str]]) -> Response:
+    async def _tried(
+        self, request: Request, person: Person, review: Review, posted: Mapping[str, list[str]]
+    ) -> Response:
         words = said(review, posted)
         read = verdicts.read(words.verdict, review, digest="needed")
-        problems = {problem.path: problem.what for problem in read} | words.problems if isinstance(read, tuple) else words.problems
+        problems = (
+            {problem.path: problem.what for problem in read} | words.problems
+            if isinstance(read, tuple)
+            else words.problems
+        )
         if words.preview and words.typed.touched == "untouched" and review.kind == "sampling":
             problems = {}
         if problems or words.preview or isinstance(read, tuple):
             tried = Try(posted, words, problems)
-            return await self._shown(request, person, review, tried, status=422 if problems and not words.preview else 200)
+            return await self._shown(
+                request, person, review, tried, status=422 if problems and not words.preview else 200
+            )
         now = self._web.wall()
-        decided = await self._web.store.write(lambda store: store.decide(review.id, read, who=person.name, door="page", now=now))
+        decided = await self._web.store.write(
+            lambda store: store.decide(review.id, read, who=person.name, door="page", now=now)
+        )
         if decided is None:
             return self._missing(request, person)
         if isinstance(decided, Conflict):
@@ -432,7 +482,9 @@ class Pages:
     async def picture(self, request: Request, person: Person) -> Response:
         """A picture of a review, by its number on the page."""
         review = await self._seen(request, person)
-        found = None if review is None else await to_thread.run_sync(render.picture_of, review, request.path_params["n"])
+        found = (
+            None if review is None else await to_thread.run_sync(render.picture_of, review, request.path_params["n"])
+        )
         return self._missing(request, person) if found is None else found
 
     async def raw(self, request: Request, person: Person) -> Response:
@@ -447,17 +499,33 @@ class Pages:
             return None
         return expired(review, self._web.wall()) or review
 
-    async def _shown(self, request: Request, person: Person, review: Review, tried: Try | None = None, *, status: int = 200) -> Response:
+    async def _shown(
+        self, request: Request, person: Person, review: Review, tried: Try | None = None, *, status: int = 200
+    ) -> Response:
         events = await self._web.store.read(lambda store: store.history(review.id))
         # a large review takes a tenth of a second to lay out, in which others are served
         values = await to_thread.run_sync(view, review, events, person, self._web.wall(), tried)
         return self._page(request, "review.html", person, status=status, late_by=status == 409, **values)
 
     def _page(self, request: Request, template: str, person: Person, *, status: int = 200, **values: Any) -> Response:
-        return render.page(self._web, request, template, status=status, person=person, form_token=signin.form_token(self._web, request), **values)
+        return render.page(
+            self._web,
+            request,
+            template,
+            status=status,
+            person=person,
+            form_token=signin.form_token(self._web, request),
+            **values,
+        )
 
     def _missing(self, request: Request, person: Person) -> Response:
-        return self._notice(request, person, 404, "There is no such review", "It was never there, is forgotten, or is not for you to see.")
+        return self._notice(
+            request,
+            person,
+            404,
+            "There is no such review",
+            "It was never there, is forgotten, or is not for you to see.",
+        )
 
     def _notice(self, request: Request, person: Person, status: int, title: str, text: str) -> Response:
         return self._page(request, "notice.html", person, status=status, title=title, text=text)

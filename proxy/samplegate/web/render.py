@@ -68,12 +68,15 @@ class Line(msgspec.Struct, frozen=True):
 
 
 def lines(events: Sequence[Event]) -> tuple[Line, ...]:
-    """The last lines, in order. Whoever is put off and asks again joins each time: one line for as long as nothing else happens."""
+    """The last lines, in order. Whoever is put off and asks again joins each time: one line for as long as nothing else
+    happens."""
     found: list[Line] = []
     for what, some in groupby(events, lambda event: event.what):
         alike = list(some)
         meaning = _MEANINGS.get(what, "")
-        found += [Line(alike[-1], len(alike), meaning)] if what == "joined" else [Line(event, 1, meaning) for event in alike]
+        found += (
+            [Line(alike[-1], len(alike), meaning)] if what == "joined" else [Line(event, 1, meaning) for event in alike]
+        )
     return tuple(found[-MOST:])
 
 
@@ -84,8 +87,11 @@ HEADERS: Final = {
 """Of a page, beside those that every answer has (``security.py``)."""
 
 
-def page(web: Web, request: Request, template: str, *, status: int = 200, person: Person | None = None, **values: Any) -> Response:
-    """One page of ``templates/``. ``person``: who is signed in, for the bar at the top; ``values`` are the template's own names."""
+def page(
+    web: Web, request: Request, template: str, *, status: int = 200, person: Person | None = None, **values: Any
+) -> Response:
+    """One page of ``templates/``. ``person``: who is signed in, for the bar at the top; ``values`` are the template's
+    own names."""
     values = {"form_token": "", "here": request.url.path, **values}
     html = _environment().get_template(template).render(web=web, now=web.wall(), person=person, **values)
     return HTMLResponse(html, status, HEADERS)
@@ -93,7 +99,13 @@ def page(web: Web, request: Request, template: str, *, status: int = 200, person
 
 @lru_cache(maxsize=1)
 def _environment() -> Environment:
-    made = Environment(loader=PackageLoader("samplegate.web"), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    made = Environment(
+        loader=PackageLoader("samplegate.web"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
     made.filters |= {
         "visible": visible,
         "plain": plain,

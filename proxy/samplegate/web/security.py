@@ -1,7 +1,8 @@
-"""What holds for every request before and after its handler: its host and origin, the size and time of its body, headers of the answer, faults.
+"""What holds for every request before and after its handler: its host and origin, the size and time of its body,
+headers of the answer, faults.
 
-Plain ASGI around the application: the body is counted as it comes, whatever it announced, and a stream passes through unbuffered. ``Mistakes`` limits
-how often an address, and all together, may send an unknown token; it keeps no token.
+Plain ASGI around the application: the body is counted as it comes, whatever it announced, and a stream passes through
+unbuffered. ``Mistakes`` limits how often an address, and all together, may send an unknown token; it keeps no token.
 """
 
 from __future__ import annotations
@@ -27,7 +28,8 @@ from samplegate.request_headers import RequestHeaders, host_name, is_local_name
 from samplegate.urls import PORTS, address_of, split
 from samplegate.web.context import Web, problem
 
-MAX_ADDRESSES: Final = 4096  # that are remembered: the one unseen for longest goes first, and the budget for all holds without it
+# that are remembered: the one unseen for longest goes first, and the budget for all holds without it
+MAX_ADDRESSES: Final = 4096
 
 
 class Pace(msgspec.Struct, frozen=True):
@@ -82,13 +84,14 @@ def _wait(spent: float, pace: Pace) -> int:
 
 
 MAX_VERDICT: Final = 1024 * 1024  # bytes: edited messages are text, and long ones make some 100 KiB
-MAX_FORM: Final = 4 * MAX_VERDICT  # the same by the page: a form spends three bytes on one, and nine on a letter of some alphabets
+# the same by the page: a form spends three bytes on one, and nine on a letter of some alphabets
+MAX_FORM: Final = 4 * MAX_VERDICT
 MAX_BODY: Final = 64 * 1024  # bytes of any other body: a token and a few fields
 BODY_TIME: Final = 30.0  # seconds from the head to the end of the body
 
 PAGE_POLICY: Final = (
-    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; form-action 'self'; base-uri 'none'; "
-    "frame-ancestors 'none'"
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; form-action 'self';"
+    " base-uri 'none'; frame-ancestors 'none'"
 )
 """For pages: nothing but our own files, nothing inline, nowhere else to post to."""
 API_POLICY: Final = "default-src 'none'; frame-ancestors 'none'"
@@ -102,7 +105,10 @@ _HEADERS: Final = {
     "cache-control": "no-store",
 }
 _CLOSE: Final = {"connection": "close"}  # what is left of the body would be read as the next request
-_DETAILS: Final = {404: "nothing is here; /reviews is the page and /v1/openapi.json describes the API", 405: "this path does not take this method"}
+_DETAILS: Final = {
+    404: "nothing is here; /reviews is the page and /v1/openapi.json describes the API",
+    405: "this path does not take this method",
+}
 
 
 class TooLarge(Exception):
@@ -141,7 +147,12 @@ class Guard:
         """What cannot be done is told; what should not have happened is logged whole and told in a fixed sentence."""
         match problem:
             case HTTPException():
-                return said(scope, problem.status_code, _DETAILS.get(problem.status_code, problem.detail), dict(problem.headers or {}))
+                return said(
+                    scope,
+                    problem.status_code,
+                    _DETAILS.get(problem.status_code, problem.detail),
+                    dict(problem.headers or {}),
+                )
             case TooLarge():
                 return too_large(scope)
             case TooSlow():
@@ -157,7 +168,11 @@ class Guard:
     def _refused(self, scope: Scope) -> Response | None:
         headers = headers_of(scope)
         if is_forged_host(headers, self._web):
-            return said(scope, 403, "host: this name is not one of the listener's; use an address, localhost or the host of reviews_url")
+            return said(
+                scope,
+                403,
+                "host: this name is not one of the listener's; use an address, localhost or the host of reviews_url",
+            )
         if is_cross_origin(headers, self._web):
             return said(scope, 403, "origin: a page of another site sent this; open the page of the reviews itself")
         announced, most = headers.length(), bound_of(scope["path"])
@@ -192,7 +207,9 @@ def is_api(scope: MutableMapping[str, Any]) -> bool:
     return str(scope["path"]).startswith("/v1/") or scope["path"] == "/v1"
 
 
-def said(scope: MutableMapping[str, Any], status: int, detail: str, headers: Mapping[str, str] | None = None) -> Response:
+def said(
+    scope: MutableMapping[str, Any], status: int, detail: str, headers: Mapping[str, str] | None = None
+) -> Response:
     """An answer that no handler made: problem details for programs, a line of text for people."""
     if is_api(scope):
         return problem(status, detail, headers=headers)
@@ -217,7 +234,8 @@ def shown(path: str) -> str:
 
 
 def _bounded(receive: Receive, most: int, seconds: float) -> Receive:
-    """The body's parts, counted and timed. What comes after its end (that the client is gone) is waited for as long as it takes."""
+    """The body's parts, counted and timed. What comes after its end (that the client is gone) is waited for as long as
+    it takes."""
     until: float | None = asyncio.get_running_loop().time() + seconds
     taken = 0
 
@@ -245,7 +263,8 @@ def headers_of(scope: MutableMapping[str, Any]) -> RequestHeaders:
 
 
 def is_forged_host(headers: RequestHeaders, web: Web) -> bool:
-    """It came under a name that is none of the listener's: a page whose name was made to lead here (DNS rebinding, R96).
+    """It came under a name that is none of the listener's: a page whose name was made to lead here (DNS rebinding,
+    R96).
 
     An address as Host is no such name, and a client that sends none is no browser.
     """
@@ -267,8 +286,9 @@ def is_cross_origin(headers: RequestHeaders, web: Web) -> bool:
         return True
     if origin == _origin(web.url):
         return False
-    # Reached by another of its names, behind a proxy perhaps, which makes http of https: then the Host alone tells. Under the name of `url` the
-    # scheme must be that of `url`, or who listens on the way could put up a page under plain http.
+    # Reached by another of its names, behind a proxy perhaps, which makes http of https: then the Host alone tells.
+    # Under the name of `url` the scheme must be that of `url`, or who listens on the way could put up a page under
+    # plain http.
     host = (headers.one(b"host") or "").lower()
     return host == urlsplit(web.url).netloc.lower() or origin != _origin(f"{origin[0]}://{host}")
 
@@ -279,12 +299,18 @@ def is_cross_site(headers: RequestHeaders) -> bool:
 
 
 def is_own_page(headers: RequestHeaders, web: Web) -> bool:
-    """A browser says that a page of ours sent it, in one of the two ways that all of them say it of a form that is posted."""
-    return not is_cross_origin(headers, web) and not is_cross_site(headers) and (headers.has(b"origin") or headers.has(b"sec-fetch-site"))
+    """A browser says that a page of ours sent it, in one of the two ways that all of them say it of a form that is
+    posted."""
+    return (
+        not is_cross_origin(headers, web)
+        and not is_cross_site(headers)
+        and (headers.has(b"origin") or headers.has(b"sec-fetch-site"))
+    )
 
 
 def sender(scope: MutableMapping[str, Any]) -> str:
-    """Whose requests are counted together: an address, or the network of an IPv6 one, since a host has 2**64 of those."""
+    """Whose requests are counted together: an address, or the network of an IPv6 one, since a host has 2**64 of
+    those."""
     client = scope.get("client")
     address = address_of(client[0] if client else "")
     if isinstance(address, IPv6Address):

@@ -1,4 +1,5 @@
-"""A session at the page, as a cookie that nobody else can make: who signed in, by which token, until when. Pure but for its randomness.
+"""A session at the page, as a cookie that nobody else can make: who signed in, by which token, until when. Pure but for
+its randomness.
 
 Nothing is kept of it here but which sessions were signed out before their time.
 """
@@ -18,7 +19,8 @@ MAX_ENDED: Final = 10_000  # sessions that were signed out and would still hold
 
 
 class Claims(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What a cookie says. ``token`` is the SHA-256 of the token in hex: enough of what cannot be guessed, and too little to sign in with."""
+    """What a cookie says. ``token`` is the SHA-256 of the token in hex: enough of what cannot be guessed, and too
+    little to sign in with."""
 
     id: str
     name: str
@@ -34,9 +36,14 @@ def made(claims: Claims, key: bytes) -> str:
 
 
 def read(cookie: str, key: bytes, now: float) -> Claims | None:
-    """The claims of a cookie that we signed and whose time is not over; the signature is held against it before anything else is read."""
+    """The claims of a cookie that we signed and whose time is not over; the signature is held against it before
+    anything else is read."""
     text, _, signature = cookie.rpartition(".")
-    if len(cookie) > MAX_COOKIE or not cookie.isascii() or not hmac.compare_digest(_signature(text.encode(), key), signature):
+    if (
+        len(cookie) > MAX_COOKIE
+        or not cookie.isascii()
+        or not hmac.compare_digest(_signature(text.encode(), key), signature)
+    ):
         return None
     try:
         claims = msgspec.json.decode(base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)), type=Claims)
@@ -51,10 +58,11 @@ def form_token(id: str, key: bytes) -> str:
 
 
 class Ended:
-    """Sessions that were signed out, until their cookies are worth nothing anyway. In this process: a restart forgets them.
+    """Sessions that were signed out, until their cookies are worth nothing anyway. In this process: a restart forgets
+    them.
 
-    Over MAX_ENDED, the token with the most of them has all its sessions ended instead: no sign-out is lost, and no other
-    person's session ends.
+    Over MAX_ENDED, the token with the most of them has all its sessions ended instead: no sign-out is lost, and no
+    other person's session ends.
     """
 
     def __init__(self, clock: Callable[[], float]) -> None:
@@ -70,7 +78,9 @@ class Ended:
         self._until.setdefault(claims.token, {})[claims.id] = claims.until
         if sum(map(len, self._until.values())) <= MAX_ENDED:
             return False
-        self._until = {token: {id: until for id, until in ids.items() if now < until} for token, ids in self._until.items()}
+        self._until = {
+            token: {id: until for id, until in ids.items() if now < until} for token, ids in self._until.items()
+        }
         self._all_until = {token: until for token, until in self._all_until.items() if now < until}
         if sum(map(len, self._until.values())) <= MAX_ENDED:
             return False
@@ -85,7 +95,11 @@ class Ended:
 
 
 def _signature(text: bytes, key: bytes) -> str:
-    return base64.urlsafe_b64encode(hmac.new(_derived(key, b"session"), text, hashlib.sha256).digest()).rstrip(b"=").decode()
+    return (
+        base64.urlsafe_b64encode(hmac.new(_derived(key, b"session"), text, hashlib.sha256).digest())
+        .rstrip(b"=")
+        .decode()
+    )
 
 
 def _derived(key: bytes, use: bytes) -> bytes:

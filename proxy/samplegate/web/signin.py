@@ -1,4 +1,5 @@
-"""Signing in at the page and out again: a token for a session cookie, the session of each request, and forms that only our own pages post.
+"""Signing in at the page and out again: a token for a session cookie, the session of each request, and forms that only
+our own pages post.
 
 The API knows no cookie and has none of this. Not the page's looks: those are a template.
 """
@@ -30,7 +31,8 @@ FORM_FIELD: Final = "form_token"
 MAX_FIELDS: Final = 2_000  # of a form: schemas with some hundred fields have been seen
 EACH: Final = Pace(burst=10, rate=0.2)
 ALL: Final = Pace(burst=200, rate=5.0)
-"""Nobody guesses a token of 256 bits; this keeps the log and the machine quiet, and tokens that people thought up a little safer."""
+"""Nobody guesses a token of 256 bits; this keeps the log and the machine quiet, and tokens that people thought up a
+little safer."""
 
 _SESSION: Final = "samplegate.session"
 _FOREIGN: Final = "This form was not sent by a page of ours"
@@ -48,51 +50,69 @@ class Session(msgspec.Struct, frozen=True):
 
 
 def person_of(web: Web, request: Request) -> Person | None:
-    """Who is signed in, None for nobody. Asked of the settings with each request: a token that is taken away ends its sessions."""
+    """Who is signed in, None for nobody. Asked of the settings with each request: a token that is taken away ends its
+    sessions."""
     del web  # what it says was asked when the request came in
     session: Session | None = request.scope.get(_SESSION)
     return None if session is None else session.person
 
 
 def listener_of(request: Request) -> Callable[[], Person | None]:
-    """Who is signed in, to be asked again and again by what stands open: None once the session is over, by whatever it ends."""
+    """Who is signed in, to be asked again and again by what stands open: None once the session is over, by whatever it
+    ends."""
     session: Session | None = request.scope.get(_SESSION)
     return (lambda: None) if session is None else session.now
 
 
 def form_token(web: Web, request: Request) -> str:
-    """What the hidden field ``form_token`` of this session's forms holds; empty for nobody, whose only form needs none."""
+    """What the hidden field ``form_token`` of this session's forms holds; empty for nobody, whose only form needs
+    none."""
     del web
     session: Session | None = request.scope.get(_SESSION)
     return "" if session is None else session.form
 
 
 async def read_form(web: Web, request: Request) -> Mapping[str, list[str]] | Response:
-    """The fields of a form that a page of ours posted in this session, each with all its values; a response where it is none."""
+    """The fields of a form that a page of ours posted in this session, each with all its values; a response where it is
+    none."""
     session: Session | None = request.scope.get(_SESSION)
     if session is None:
-        return _said(web, request, 403, "You are not signed in any more", "Nothing was decided. Sign in, and send it again.")
+        return _said(
+            web, request, 403, "You are not signed in any more", "Nothing was decided. Sign in, and send it again."
+        )
     form = await _fields(web, request)
     if isinstance(form, Response):
         return form
     given = form.pop(FORM_FIELD, [])
     if len(given) != 1 or not hmac.compare_digest(given[0].encode(), session.form.encode()):
-        return _said(web, request, 403, "This form is not of your session", "Nothing was decided. Load the page again, and send it from there.")
+        return _said(
+            web,
+            request,
+            403,
+            "This form is not of your session",
+            "Nothing was decided. Load the page again, and send it from there.",
+        )
     return form
 
 
 def stranger(request: Request) -> Response:
     """Nobody is signed in: to the sign-in page, and back here afterwards.
 
-    A browser that follows a link from another site leaves a strict cookie out: then a page of ours asks once more, and the cookie comes along.
+    A browser that follows a link from another site leaves a strict cookie out: then a page of ours asks once more, and
+    the cookie comes along.
     """
     headers = request.headers
-    if request.method == "GET" and headers.get("sec-fetch-site") == "cross-site" and "again" not in request.query_params:
+    if (
+        request.method == "GET"
+        and headers.get("sec-fetch-site") == "cross-site"
+        and "again" not in request.query_params
+    ):
         query = f"{request.url.query}&again=1" if request.url.query else "again=1"
         again = back_to(f"{request.url.path}?{query}")
         return Response(
-            f'<!doctype html><meta charset="utf-8"><title>Reviews</title><meta http-equiv="refresh" content="0;url={again.replace("&", "&amp;")}">'
-            f'<p><a href="{again.replace("&", "&amp;")}">Go on to the reviews</a></p>',
+            '<!doctype html><meta charset="utf-8"><title>Reviews</title><meta http-equiv="refresh"'
+            f' content="0;url={again.replace("&", "&amp;")}"><p><a href="{again.replace("&", "&amp;")}">Go on to the'
+            " reviews</a></p>",
             media_type="text/html",
         )
     place = request.url.path + (f"?{request.url.query}" if request.url.query else "")
@@ -114,7 +134,10 @@ class SignIn:
         self._ended = sessions.Ended(web.wall)
 
     def routes(self) -> list[Route]:
-        return [Route(SIGN_IN, self._sign_in, methods=["GET", "POST"]), Route(SIGN_OUT, self._sign_out, methods=["POST"])]
+        return [
+            Route(SIGN_IN, self._sign_in, methods=["GET", "POST"]),
+            Route(SIGN_OUT, self._sign_out, methods=["POST"]),
+        ]
 
     async def session(self, scope: Scope) -> Session | None:
         """Whose session a request belongs to. Raises Unavailable where the store cannot say its key."""
@@ -152,7 +175,8 @@ class SignIn:
         return await self._welcome(person, token, place)
 
     def _wrong(self, request: Request, place: str) -> Response:
-        """The answer to a wrong token. A valid one is never slowed down: behind a proxy all of them come from one address."""
+        """The answer to a wrong token. A valid one is never slowed down: behind a proxy all of them come from one
+        address."""
         address = sender(request.scope)
         wait = self._mistakes.attempt(address)
         if wait:
@@ -165,9 +189,13 @@ class SignIn:
     async def _welcome(self, person: Person, token: str, place: str) -> Response:
         """A new session with an id of its own, whatever cookie came along."""
         until = int(self._web.wall()) + self._web.session
-        claims = sessions.Claims(self._web.random(16).hex(), person.name, hashlib.sha256(token.encode()).hexdigest(), until)
+        claims = sessions.Claims(
+            self._web.random(16).hex(), person.name, hashlib.sha256(token.encode()).hexdigest(), until
+        )
         response = RedirectResponse(place, 303)
-        self._set(response, sessions.made(claims, await self._web.store.write(lambda store: store.key())), self._web.session)
+        self._set(
+            response, sessions.made(claims, await self._web.store.write(lambda store: store.key())), self._web.session
+        )
         return response
 
     async def _sign_out(self, request: Request) -> Response:
@@ -176,7 +204,10 @@ class SignIn:
             return form
         session: Session = request.scope[_SESSION]
         if self._ended.add(session.claims):
-            self._web.log.warning("person.sessions_ended", why=f"more than {sessions.MAX_ENDED} sessions were signed out; one token's are all over")
+            self._web.log.warning(
+                "person.sessions_ended",
+                why=f"more than {sessions.MAX_ENDED} sessions were signed out; one token's are all over",
+            )
         self._web.log.info("person.signed_out", person=session.person.name)
         response = RedirectResponse(SIGN_IN, 303)
         self._set(response, "", 0)
@@ -191,11 +222,14 @@ class SignIn:
 
     @property
     def _cookie(self) -> str:
-        """``__Host-``: browsers take it only with Secure, for this host alone, so that no page of a neighbouring name sets one."""
+        """``__Host-``: browsers take it only with Secure, for this host alone, so that no page of a neighbouring name
+        sets one."""
         return "__Host-samplegate" if self._is_secure else "samplegate"
 
     def _set(self, response: Response, value: str, seconds: int) -> None:
-        response.set_cookie(self._cookie, value, max_age=seconds, path="/", secure=self._is_secure, httponly=True, samesite="strict")
+        response.set_cookie(
+            self._cookie, value, max_age=seconds, path="/", secure=self._is_secure, httponly=True, samesite="strict"
+        )
 
 
 class Entering:
@@ -206,7 +240,11 @@ class Entering:
         self._signin = signin
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http" and f"{scope['path']}/".startswith("/reviews/") and not scope["path"].startswith("/reviews/static/"):
+        if (
+            scope["type"] == "http"
+            and f"{scope['path']}/".startswith("/reviews/")
+            and not scope["path"].startswith("/reviews/static/")
+        ):
             scope = {**scope, _SESSION: await self._signin.session(scope)}
         await self._app(scope, receive, send)
 
@@ -216,16 +254,31 @@ async def _fields(web: Web, request: Request) -> dict[str, list[str]] | Response
     if is_cross_site(headers_of(request.scope)):
         return _said(web, request, 403, _FOREIGN, "Nothing was done. Open the page of the reviews itself.")
     if headers_of(request.scope).media_type() != "application/x-www-form-urlencoded":
-        return _said(web, request, 415, "This is no form", "Nothing was done. Forms come as application/x-www-form-urlencoded.")
+        return _said(
+            web, request, 415, "This is no form", "Nothing was done. Forms come as application/x-www-form-urlencoded."
+        )
     try:
         text = (await request.body()).decode("ascii")
         return parse_qs(text, keep_blank_values=True, max_num_fields=MAX_FIELDS, errors="strict")
     except ValueError:
-        return _said(web, request, 400, "This form cannot be read", f"It is not URL-encoded UTF-8, or has more than {MAX_FIELDS} fields.")
+        return _said(
+            web,
+            request,
+            400,
+            "This form cannot be read",
+            f"It is not URL-encoded UTF-8, or has more than {MAX_FIELDS} fields.",
+        )
 
 
 def _said(web: Web, request: Request, status: int, title: str, text: str) -> Response:
     """A page that says why nothing was done."""
     return render.page(
-        web, request, "notice.html", status=status, person=person_of(web, request), form_token=form_token(web, request), title=title, text=text
+        web,
+        request,
+        "notice.html",
+        status=status,
+        person=person_of(web, request),
+        form_token=form_token(web, request),
+        title=title,
+        text=text,
     )

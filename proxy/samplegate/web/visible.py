@@ -1,4 +1,5 @@
-"""A peer's text so that all of it can be seen: escaped, and what has no shape or turns others around written out. Not Markdown (``content.py``).
+"""A peer's text so that all of it can be seen: escaped, and what has no shape or turns others around written out. Not
+Markdown (``content.py``).
 
 Invisible marks carry instructions to models and turn addresses around (T12); here they stand as their code points.
 """
@@ -16,8 +17,11 @@ from markupsafe import Markup, escape
 _CANDIDATES: Final = re.compile(r"[^\n\t\x20-\x7e\u00a1-\u00ac\u00ae-\u033f\u0370-\u060b]")
 """What is looked at closely: all but letters and signs that are surely seen."""
 MAX_RUN: Final = 16  # written out of many in a row
-MAX_MARKS: Final = 1_000  # of one text: browsers lay out some thousand spans in a moment, and a hundred thousand in minutes
-_SHAPELESS: Final = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0") | {chr(c) for c in range(0xFE00, 0xFE10)}
+# of one text: browsers lay out some thousand spans in a moment, and a hundred thousand in minutes
+MAX_MARKS: Final = 1_000
+_SHAPELESS: Final = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0") | {
+    chr(c) for c in range(0xFE00, 0xFE10)
+}
 _SPACES: Final = frozenset("\u00a0\u202f\u3000")
 """Blanks that people write: French and Chinese need them. They look like what they are."""
 _JOINS: Final = frozenset("\u200d\ufe0f")
@@ -25,9 +29,11 @@ _JOINS: Final = frozenset("\u200d\ufe0f")
 
 
 def visible(text: str) -> Markup:
-    """As HTML: every character that would not be seen, or that turns the direction of others, as ``U+202E`` in a marked span.
+    """As HTML: every character that would not be seen, or that turns the direction of others, as ``U+202E`` in a marked
+    span.
 
-    Of many in a row the first are written out and the rest are counted; after MAX_MARKS of a text they stand in brackets, without a span each.
+    Of many in a row the first are written out and the rest are counted; after MAX_MARKS of a text they stand in
+    brackets, without a span each.
     """
     parts: list[str] = []
     end = run = marks = 0
@@ -82,7 +88,11 @@ def _is_hidden(character: str) -> bool:
     if character in _SPACES:
         return False
     category = unicodedata.category(character)
-    return category in ("Cc", "Cf", "Co", "Cn", "Cs", "Zl", "Zp", "Zs") or character in _SHAPELESS or 0xE0100 <= ord(character) <= 0xE01EF
+    return (
+        category in ("Cc", "Cf", "Co", "Cn", "Cs", "Zl", "Zp", "Zs")
+        or character in _SHAPELESS
+        or 0xE0100 <= ord(character) <= 0xE01EF
+    )
 
 
 def _at_a_picture(text: str, at: int) -> bool:

@@ -81,7 +81,9 @@ def test_each_round_brings_its_sample_and_is_on_record() -> None:
 
 
 def test_a_round_that_is_refused_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rounds, "POLICY", rounds.POLICY.replace("effect: allow, with: {models: [script]}", "effect: deny"))
+    monkeypatch.setattr(
+        rounds, "POLICY", rounds.POLICY.replace("effect: allow, with: {models: [script]}", "effect: deny")
+    )
     found = rounds.measure(3)
     assert (3, 0) == (found.lost, found.recorded)
 
@@ -99,5 +101,7 @@ def test_a_program_that_does_not_listen_is_named(tmp_path: Path) -> None:
 
 def test_hostile_frames_are_timed() -> None:
     found = hostile_traffic.measured([("NaN, in an argument", 1 << 20), ("deep lists, in argument", 1 << 19)])
-    assert [("NaN, in an argument", 1 << 20), ("deep lists, in argument", 1 << 19)] == [(stall.name, stall.size) for stall in found]
+    assert [("NaN, in an argument", 1 << 20), ("deep lists, in argument", 1 << 19)] == [
+        (stall.name, stall.size) for stall in found
+    ]
     assert all(stall.cpu >= 0 for stall in found)

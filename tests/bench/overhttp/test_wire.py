@@ -12,7 +12,10 @@ from bench.overhttp import load
 from bench.overhttp.wire import Calls, Connection, Era, Wrong, check, connect, header, request
 
 pytestmark = pytest.mark.anyio
-JSON = b'HTTP/1.1 200 OK\r\nContent-Length: 52\r\nMCP-Session-Id: aB\r\n\r\n{"jsonrpc":"2.0","id":10000001,"result":{"text":"x"}}'
+JSON = (
+    b"HTTP/1.1 200 OK\r\nContent-Length: 52\r\nMCP-Session-Id:"
+    b' aB\r\n\r\n{"jsonrpc":"2.0","id":10000001,"result":{"text":"x"}}'
+)
 CHUNKED = (
     b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\ncontent-type: text/event-stream\r\n\r\n"
     b'3d\r\ndata: {"jsonrpc":"2.0","id":10000001,"result":{"text":"x"}}\n\n\r\n0\r\n\r\n'
@@ -21,7 +24,8 @@ CHUNKED = (
 
 @asynccontextmanager
 async def saying(*pieces: bytes, stays: bool = False) -> AsyncIterator[str]:
-    """The address of a server that says these pieces once it is asked, and then closes it unless it ``stays`` until its client has gone."""
+    """The address of a server that says these pieces once it is asked, and then closes it unless it ``stays`` until its
+    client has gone."""
     over = asyncio.Event()
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

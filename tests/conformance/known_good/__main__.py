@@ -1,7 +1,8 @@
-"""A server on the Python SDK that passes the official suite by itself: `python -m tests.conformance.known_good stdio|http [legacy|modern]`.
+"""A server on the Python SDK that passes the official suite by itself: `python -m tests.conformance.known_good
+stdio|http [legacy|modern]`.
 
-With an era it speaks that one only. It is the other side of the gate in these tests, never a part of the product. Over HTTP it says where it
-listens on stderr. Runs in the environment sdk2, from the repository's top folder.
+With an era it speaks that one only. It is the other side of the gate in these tests, never a part of the product. Over
+HTTP it says where it listens on stderr. Runs in the environment sdk2, from the repository's top folder.
 """
 
 from __future__ import annotations
@@ -19,7 +20,15 @@ from mcp.server.stdio import stdio_server
 from mcp.server.streamable_http import EventCallback, EventMessage, EventStore
 from mcp.server.subscriptions import ListenHandler
 from mcp.shared.exceptions import MCPError
-from mcp_types import INVALID_PARAMS, CallToolRequestParams, CallToolResult, JSONRPCMessage, ListToolsResult, PaginatedRequestParams, TextContent
+from mcp_types import (
+    INVALID_PARAMS,
+    CallToolRequestParams,
+    CallToolResult,
+    JSONRPCMessage,
+    ListToolsResult,
+    PaginatedRequestParams,
+    TextContent,
+)
 from mcp_types import Tool as ListedTool
 from starlette.types import ASGIApp
 
@@ -53,7 +62,12 @@ class Events(EventStore):
 
 
 async def list_tools(_context: Context, _params: PaginatedRequestParams | None) -> ListToolsResult:
-    return ListToolsResult(tools=[ListedTool(name=name, description=tool.description, input_schema=tool.schema) for name, tool in OFFERED.items()])
+    return ListToolsResult(
+        tools=[
+            ListedTool(name=name, description=tool.description, input_schema=tool.schema)
+            for name, tool in OFFERED.items()
+        ]
+    )
 
 
 async def call_tool(context: Context, params: CallToolRequestParams) -> Reply:
@@ -64,8 +78,11 @@ async def call_tool(context: Context, params: CallToolRequestParams) -> Reply:
     return await tool.run(Call(context, params.arguments or {}, params.input_responses or {}, params.request_state))
 
 
-# Both modules enter their tools as they are imported. The suite takes the first tool of the list for calls where any will do.
-OFFERED: Final = {name: TOOLS[name] for module in (telling, asking) for name in TOOLS if TOOLS[name].run.__module__ == module.__name__}
+# Both modules enter their tools as they are imported. The suite takes the first tool of the list for calls where any
+# will do.
+OFFERED: Final = {
+    name: TOOLS[name] for module in (telling, asking) for name in TOOLS if TOOLS[name].run.__module__ == module.__name__
+}
 
 
 def built() -> Server[dict[str, object]]:
@@ -93,7 +110,8 @@ def built() -> Server[dict[str, object]]:
 async def over_stdio() -> None:
     server = built()
     async with stdio_server() as (read, write):
-        changes = NotificationOptions(prompts_changed=True, tools_changed=True)  # what is said of them after a handshake
+        # what is said of them after a handshake
+        changes = NotificationOptions(prompts_changed=True, tools_changed=True)
         await server.run(read, write, server.create_initialization_options(changes))
 
 

@@ -1,4 +1,5 @@
-"""The tools that ask the client: by requests of their own up to 2025-11-25, by `input_required` rounds since 2026-07-28."""
+"""The tools that ask the client: by requests of their own up to 2025-11-25, by `input_required` rounds since
+2026-07-28."""
 
 from __future__ import annotations
 
@@ -33,7 +34,8 @@ def sampling(text: str) -> CreateMessageRequest:
     return CreateMessageRequest(params=CreateMessageRequestParams(messages=messages, max_tokens=50))
 
 
-# --- in either era: asked while the call waits, or in a result and answered with the next call ------------------------------------------
+# --- in either era: asked while the call waits, or in a result and answered with the next call
+# ------------------------------------------
 
 
 @tool("test_sampling", prompt=TEXT)
@@ -42,10 +44,16 @@ async def samples(call: Call) -> Reply:
     question = sampling(call.arguments["prompt"])
     if not call.modern:
         messages, most = question.params.messages, question.params.max_tokens
-        result = await call.context.session.create_message(messages, max_tokens=most, related_request_id=call.context.request_id)
+        result = await call.context.session.create_message(
+            messages, max_tokens=most, related_request_id=call.context.request_id
+        )
         return heard(result)
     answer = call.answers.get("sample")
-    return heard(answer) if isinstance(answer, CreateMessageResult) else InputRequiredResult(input_requests={"sample": question})
+    return (
+        heard(answer)
+        if isinstance(answer, CreateMessageResult)
+        else InputRequiredResult(input_requests={"sample": question})
+    )
 
 
 def heard(result: CreateMessageResult) -> Reply:
@@ -56,7 +64,11 @@ async def asked(call: Call, message: str, schema: dict[str, Any]) -> Reply:
     if call.modern and not isinstance(call.answers.get("form"), ElicitResult):
         return InputRequiredResult(input_requests={"form": form(message, schema)})
     pushed = call.context.session.elicit_form
-    result = call.answers["form"] if call.modern else await pushed(message, schema, related_request_id=call.context.request_id)
+    result = (
+        call.answers["form"]
+        if call.modern
+        else await pushed(message, schema, related_request_id=call.context.request_id)
+    )
     return said(f"Elicitation completed: action={result.action}, content={json.dumps(result.content)}")
 
 
@@ -78,7 +90,8 @@ async def elicits_choices(call: Call) -> Reply:
     return await asked(call, "Please choose", ENUMS)
 
 
-# --- since 2026-07-28: rounds ----------------------------------------------------------------------------------------------------------
+# --- since 2026-07-28: rounds
+# ----------------------------------------------------------------------------------------------------------
 
 
 def filled(call: Call, key: str, field: str) -> Any:
@@ -154,8 +167,12 @@ async def asks_twice(call: Call) -> Reply:
     if "name" in known and (color := filled(call, "step2", "color")):
         return said(f"{known['name']} likes {color}")
     if known and (name := filled(call, "step1", "name")):
-        return InputRequiredResult(input_requests={"step2": form("Your favorite color?", COLOR)}, request_state=json.dumps({"name": name}))
-    return InputRequiredResult(input_requests={"step1": form("Your name?", NAME)}, request_state=json.dumps({"round": 1}))
+        return InputRequiredResult(
+            input_requests={"step2": form("Your favorite color?", COLOR)}, request_state=json.dumps({"name": name})
+        )
+    return InputRequiredResult(
+        input_requests={"step1": form("Your name?", NAME)}, request_state=json.dumps({"round": 1})
+    )
 
 
 @tool("test_input_required_result_capabilities")

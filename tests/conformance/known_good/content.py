@@ -17,7 +17,12 @@ def _chunk(name: bytes, data: bytes) -> bytes:
 def _pixel() -> bytes:
     """A red PNG of one pixel."""
     header = struct.pack(">IIBBBBB", 1, 1, 8, 2, 0, 0, 0)
-    return b"\x89PNG\r\n\x1a\n" + _chunk(b"IHDR", header) + _chunk(b"IDAT", zlib.compress(b"\0\xff\0\0")) + _chunk(b"IEND", b"")
+    return (
+        b"\x89PNG\r\n\x1a\n"
+        + _chunk(b"IHDR", header)
+        + _chunk(b"IDAT", zlib.compress(b"\0\xff\0\0"))
+        + _chunk(b"IEND", b"")
+    )
 
 
 def _silence() -> bytes:

@@ -1,4 +1,5 @@
-"""The known-good server cut down to one era, as a server is that never learned the other. Where each says no, and how; not what it serves."""
+"""The known-good server cut down to one era, as a server is that never learned the other. Where each says no, and how;
+not what it serves."""
 
 from __future__ import annotations
 
@@ -32,7 +33,8 @@ def refused(era: str, frame: Any) -> dict[str, Any] | None:
 
 
 def on_stdin(era: str) -> None:
-    """Puts a filter before stdin: the SDK's own stdio server would take the era of the first request that it sees, refused or not."""
+    """Puts a filter before stdin: the SDK's own stdio server would take the era of the first request that it sees,
+    refused or not."""
     read, write = os.pipe()
     source = os.fdopen(os.dup(0), "rb")
     os.dup2(read, 0)

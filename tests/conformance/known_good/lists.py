@@ -54,7 +54,9 @@ async def list_resources(_context: Context, _params: PaginatedRequestParams | No
 
 
 async def list_templates(_context: Context, _params: PaginatedRequestParams | None) -> ListResourceTemplatesResult:
-    return ListResourceTemplatesResult(resource_templates=[ResourceTemplate(uri_template="test://template/{id}/data", name="by id")])
+    return ListResourceTemplatesResult(
+        resource_templates=[ResourceTemplate(uri_template="test://template/{id}/data", name="by id")]
+    )
 
 
 async def read_resource(context: Context, params: ReadResourceRequestParams) -> ReadResourceResult:
@@ -73,7 +75,9 @@ async def nothing(_context: Context, _params: Any) -> EmptyResult:
 async def list_prompts(_context: Context, _params: PaginatedRequestParams | None) -> ListPromptsResult:
     return ListPromptsResult(
         prompts=[
-            Prompt(name=name, description=name, arguments=[PromptArgument(name=one, required=True) for one in arguments])
+            Prompt(
+                name=name, description=name, arguments=[PromptArgument(name=one, required=True) for one in arguments]
+            )
             for name, arguments in PROMPTS.items()
         ]
     )
@@ -91,7 +95,10 @@ def _written(call: Call, name: str) -> list[ContentBlock] | None:
         case "test_prompt_with_arguments":
             return [_text(f"Prompt with arguments: arg1='{given.get('arg1')}', arg2='{given.get('arg2')}'")]
         case "test_prompt_with_embedded_resource":
-            return [embedded(given["resourceUri"], "text/plain", "Embedded resource content for testing."), _text("Please process it.")]
+            return [
+                embedded(given["resourceUri"], "text/plain", "Embedded resource content for testing."),
+                _text("Please process it."),
+            ]
         case "test_prompt_with_image":
             return [ImageContent(type="image", data=PIXEL, mime_type="image/png"), _text("Please analyze it.")]
         case "test_input_required_result_prompt":
@@ -102,9 +109,13 @@ def _written(call: Call, name: str) -> list[ContentBlock] | None:
 
 
 async def get_prompt(context: Context, params: GetPromptRequestParams) -> GetPromptResult | InputRequiredResult:
-    blocks = _written(Call(context, params.arguments or {}, params.input_responses or {}, params.request_state), params.name)
+    blocks = _written(
+        Call(context, params.arguments or {}, params.input_responses or {}, params.request_state), params.name
+    )
     if blocks is None:
-        return InputRequiredResult(input_requests={"user_context": form("What context should the prompt use?", CONTEXT)})
+        return InputRequiredResult(
+            input_requests={"user_context": form("What context should the prompt use?", CONTEXT)}
+        )
     return GetPromptResult(messages=[PromptMessage(role="user", content=block) for block in blocks])
 
 

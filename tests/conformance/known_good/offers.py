@@ -49,7 +49,11 @@ def tool(name: str, schema: dict[str, Any] | None = None, **properties: Any) -> 
     """Enters a tool; the properties, all required, make its schema unless that is given whole."""
 
     def enter(run: Run) -> Run:
-        own: dict[str, Any] = {"type": "object", "properties": properties, **({"required": [*properties]} if properties else {})}
+        own: dict[str, Any] = {
+            "type": "object",
+            "properties": properties,
+            **({"required": [*properties]} if properties else {}),
+        }
         TOOLS[name] = Tool(schema or own, run.__doc__ or "", run)
         return run
 
@@ -63,7 +67,9 @@ def said(text: str) -> CallToolResult:
 def resource(uri: str) -> TextResourceContents | BlobResourceContents | None:
     """What stands at an address, None where nothing does."""
     if uri == "test://static-text":
-        return TextResourceContents(uri=uri, mime_type="text/plain", text="This is the content of the static text resource.")
+        return TextResourceContents(
+            uri=uri, mime_type="text/plain", text="This is the content of the static text resource."
+        )
     if uri == "test://static-binary":
         return BlobResourceContents(uri=uri, mime_type="image/png", blob=PIXEL)
     if uri == "test://watched-resource":

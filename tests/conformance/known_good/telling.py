@@ -46,7 +46,9 @@ def embedded(uri: str, kind: str, text: str) -> EmbeddedResource:
 @tool("test_embedded_resource")
 async def embedded_resource(_call: Call) -> Reply:
     """A resource in a result."""
-    return CallToolResult(content=[embedded("test://embedded-resource", "text/plain", "This is an embedded resource content.")])
+    return CallToolResult(
+        content=[embedded("test://embedded-resource", "text/plain", "This is an embedded resource content.")]
+    )
 
 
 @tool("test_multiple_content_types")
@@ -114,7 +116,11 @@ async def needs_sampling(call: Call) -> Reply:
     """Refuses clients that did not declare sampling."""
     declared = call.context.session.client_capabilities
     if declared is None or declared.sampling is None:
-        raise MCPError(MISSING_REQUIRED_CLIENT_CAPABILITY, "the client did not declare sampling", {"requiredCapabilities": {"sampling": {}}})
+        raise MCPError(
+            MISSING_REQUIRED_CLIENT_CAPABILITY,
+            "the client did not declare sampling",
+            {"requiredCapabilities": {"sampling": {}}},
+        )
     return said("declared")
 
 

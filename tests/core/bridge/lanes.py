@@ -1,4 +1,5 @@
-"""A conversation over many lanes with whatever has the methods of a session: say what somebody wrote, look at what came out."""
+"""A conversation over many lanes with whatever has the methods of a session: say what somebody wrote, look at what came
+out."""
 
 from __future__ import annotations
 
@@ -66,15 +67,26 @@ class Lanes:
         """Give the one round among ``effects`` its outcomes."""
         round: Round = one(effects, Open).round
         chosen = {key: outcomes.get("all", answered(item.method)) for key, item in round.items.items()}
-        return self.take(self.session.round_done(round.id, Settled({key: Release(o, "d") for key, o in chosen.items()}), self.now))
+        return self.take(
+            self.session.round_done(round.id, Settled({key: Release(o, "d") for key, o in chosen.items()}), self.now)
+        )
 
 
-def bridge(*rules: Mapping[str, Any], capabilities: Mapping[str, Any] | None = None, revision: str = "2025-11-25", streams: bool = False) -> Lanes:
+def bridge(
+    *rules: Mapping[str, Any],
+    capabilities: Mapping[str, Any] | None = None,
+    revision: str = "2025-11-25",
+    streams: bool = False,
+) -> Lanes:
     """A ModernClient whose server is open; ``streams``: over HTTP."""
     d = Lanes(ModernClient, *rules)
     d.state.streams = streams
     hello = sent(d.client(99, asks("first", "server/discover")))[0]
-    said = {"protocolVersion": revision, "capabilities": ALL if capabilities is None else capabilities, "serverInfo": INFO}
+    said = {
+        "protocolVersion": revision,
+        "capabilities": ALL if capabilities is None else capabilities,
+        "serverInfo": INFO,
+    }
     d.server(result(hello["id"], **said))
     return d
 

@@ -34,11 +34,22 @@ class Bridge(Dialogue):
         """A side writes on a lane."""
         return self.take(self.session.frame(side, lane, json.dumps(frame, separators=(",", ":")).encode(), self.now))
 
-    def initialize(self, capabilities: Mapping[str, Any] | None = None, revision: str = "2025-11-25", id: Any = 0) -> list[Effect]:
+    def initialize(
+        self, capabilities: Mapping[str, Any] | None = None, revision: str = "2025-11-25", id: Any = 0
+    ) -> list[Effect]:
         """The client opens; the server has not answered yet."""
-        return self.client(request(id, "initialize", protocolVersion=revision, capabilities=dict(capabilities or {}), clientInfo=INFO))
+        return self.client(
+            request(id, "initialize", protocolVersion=revision, capabilities=dict(capabilities or {}), clientInfo=INFO)
+        )
 
-    def open(self, capabilities: Mapping[str, Any] | None = None, revision: str = "2025-11-25", *, server: Any = None, **more: Any) -> dict[str, Any]:
+    def open(
+        self,
+        capabilities: Mapping[str, Any] | None = None,
+        revision: str = "2025-11-25",
+        *,
+        server: Any = None,
+        **more: Any,
+    ) -> dict[str, Any]:
         """The whole opening; what the client was told."""
         (asked,) = to_server(self.initialize(capabilities, revision))
         (said,) = to_client(self.server(discovered(asked["id"], server, **more)))

@@ -13,7 +13,9 @@ from samplegate.core.jsontext import Malformed, cut, inserted
 
 NAMES = ["a", "b", "resultType", "_meta", 'q"', "\u00e9", ","]
 OBJECTS = st.dictionaries(st.sampled_from(NAMES), st.sampled_from([1, "x,}", {"a": [1, {}]}, None, "\u00e9\\"]))
-STYLES: Any = st.sampled_from([{}, {"indent": 1}, {"separators": (",", ":")}, {"separators": (" , ", " : "), "ensure_ascii": False}])
+STYLES: Any = st.sampled_from(
+    [{}, {"indent": 1}, {"separators": (",", ":")}, {"separators": (" , ", " : "), "ensure_ascii": False}]
+)
 
 
 @given(OBJECTS, st.sets(st.sampled_from(NAMES)), STYLES)

@@ -23,13 +23,31 @@ from tests.core.bridge.legacy import (
     discovered,
     notification,
 )
-from tests.core.dialogue import ALLOW, ANSWER, FORWARD, ask, error, form, one, request, result, sample, to_client, to_server
+from tests.core.dialogue import (
+    ALLOW,
+    ANSWER,
+    FORWARD,
+    ask,
+    error,
+    form,
+    one,
+    request,
+    result,
+    sample,
+    to_client,
+    to_server,
+)
 
 
 class TestOpening:
     def test_initialize_is_answered_from_what_the_server_says_of_itself(self) -> None:
         d = Bridge()
-        capabilities = {"tools": {"listChanged": True}, "logging": {}, "resources": {"subscribe": True}, "vendor": {"x": 1.0}}
+        capabilities = {
+            "tools": {"listChanged": True},
+            "logging": {},
+            "resources": {"subscribe": True},
+            "vendor": {"x": 1.0},
+        }
         assert {
             "protocolVersion": "2025-11-25",
             "capabilities": capabilities,
@@ -41,7 +59,9 @@ class TestOpening:
         d = Bridge(ALLOW)
         (asked,) = to_server(d.initialize({"roots": {"listChanged": True}}))
         assert "server/discover" == asked["method"]
-        assert {VERSION: "2026-07-28", CAPABILITIES: {"roots": {}, "sampling": {}}, CLIENT_INFO: INFO} == asked["params"]["_meta"]
+        assert {VERSION: "2026-07-28", CAPABILITIES: {"roots": {}, "sampling": {}}, CLIENT_INFO: INFO} == asked[
+            "params"
+        ]["_meta"]
 
     @pytest.mark.parametrize("asked", LEGACY)
     def test_the_client_gets_the_legacy_revision_it_asks_for(self, asked: str) -> None:
@@ -55,8 +75,16 @@ class TestOpening:
         ("client", "server", "told"),
         [
             ({}, {"extensions": {"a/b": {}}}, {}),
-            ({"extensions": {"a/b": {}}}, {"extensions": {"a/b": {"v": 1}, "c/d": {}}}, {"extensions": {"a/b": {"v": 1}}}),
-            ({"extensions": {"io.modelcontextprotocol/tasks": {}}}, {"extensions": {"io.modelcontextprotocol/tasks": {}}}, {}),
+            (
+                {"extensions": {"a/b": {}}},
+                {"extensions": {"a/b": {"v": 1}, "c/d": {}}},
+                {"extensions": {"a/b": {"v": 1}}},
+            ),
+            (
+                {"extensions": {"io.modelcontextprotocol/tasks": {}}},
+                {"extensions": {"io.modelcontextprotocol/tasks": {}}},
+                {},
+            ),
             ({}, {"tasks": {"list": {}}, "tools": {}}, {"tools": {}}),
             ({}, {"extensions": 5}, {}),
             ({}, [], {}),
@@ -77,7 +105,12 @@ class TestOpening:
         assert info == Bridge().open(_meta=meta)["serverInfo"]
 
     def test_members_that_would_be_read_as_the_handshake_are_ours(self) -> None:
-        told = Bridge().open(protocolVersion="2026-07-28", serverInfo={"name": "evil"}, instructions=["no text"], supportedVersions=["2026-07-28"])
+        told = Bridge().open(
+            protocolVersion="2026-07-28",
+            serverInfo={"name": "evil"},
+            instructions=["no text"],
+            supportedVersions=["2026-07-28"],
+        )
         assert ("2025-11-25", {"name": "s", "version": "2"}) == (told["protocolVersion"], told["serverInfo"])
         assert "instructions" not in told
 
@@ -99,7 +132,12 @@ class TestOpening:
         d = Bridge()
         d.open({"roots": {}})
         assert [] == d.opened
-        for method in ("notifications/initialized", "notifications/roots/list_changed", "notifications/progress", "notifications/tasks/status"):
+        for method in (
+            "notifications/initialized",
+            "notifications/roots/list_changed",
+            "notifications/progress",
+            "notifications/tasks/status",
+        ):
             assert [] == d.client(notification(method))
 
     def test_a_client_may_open_again(self) -> None:
@@ -112,7 +150,11 @@ class TestOpening:
         assert [{"jsonrpc": "2.0", "id": "p", "result": {}}] == to_client(Bridge().client(request("p", "ping")))
 
     def test_a_server_that_speaks_before_it_is_asked_is_not_heard(self) -> None:
-        for line in (request(1, "sampling/createMessage", **sample()), notification("notifications/message", data="x"), result(0)):
+        for line in (
+            request(1, "sampling/createMessage", **sample()),
+            notification("notifications/message", data="x"),
+            result(0),
+        ):
             assert [Note("frame.unasked", {"side": "server"})] == Bridge(ALLOW).server(line)
 
 
@@ -123,13 +165,25 @@ class TestRequests:
         line = b'{"jsonrpc":"2.0","id":"a", "method":"x/y","params":{ "n":1.0,"_meta":{"progressToken":7,"v": 1e2}}}'
         out = d.client(line)
         sent = one(out, ToServer).line
-        assert sent.startswith(b'{"jsonrpc":"2.0","id":"a", "method":"x/y","params":{ "n":1.0,"_meta":{"progressToken":7,"v": 1e2,')
+        assert sent.startswith(
+            b'{"jsonrpc":"2.0","id":"a", "method":"x/y","params":{ "n":1.0,"_meta":{"progressToken":7,"v": 1e2,'
+        )
         (seen,) = to_server(out)
-        meta = {"progressToken": 7, "v": 100.0, VERSION: "2026-07-28", CAPABILITIES: {"sampling": {}, "elicitation": {}}, CLIENT_INFO: INFO}
+        meta = {
+            "progressToken": 7,
+            "v": 100.0,
+            VERSION: "2026-07-28",
+            CAPABILITIES: {"sampling": {}, "elicitation": {}},
+            CLIENT_INFO: INFO,
+        }
         assert meta == seen["params"]["_meta"]
 
     @pytest.mark.parametrize(
-        "line", [b'{"jsonrpc":"2.0","id":1,"method":"tools/list"}', b'{"jsonrpc":"2.0","id":1,"method":"tools/list","params":{}}']
+        "line",
+        [
+            b'{"jsonrpc":"2.0","id":1,"method":"tools/list"}',
+            b'{"jsonrpc":"2.0","id":1,"method":"tools/list","params":{}}',
+        ],
     )
     def test_a_request_without_params_gets_some(self, line: bytes) -> None:
         d = Bridge()
@@ -140,8 +194,16 @@ class TestRequests:
     def test_what_a_client_writes_in_place_of_the_stamp_counts_for_nothing(self) -> None:
         d = Bridge(FORWARD)
         d.open()
-        forged = {VERSION: "2099-01-01", CAPABILITIES: {"sampling": {}}, CLIENT_INFO: {"name": "root"}, LEVEL: "debug", "kept": 1}
-        assert {"kept": 1, VERSION: "2026-07-28", CAPABILITIES: {}, CLIENT_INFO: INFO} == d.call(_meta=forged)["params"]["_meta"]
+        forged = {
+            VERSION: "2099-01-01",
+            CAPABILITIES: {"sampling": {}},
+            CLIENT_INFO: {"name": "root"},
+            LEVEL: "debug",
+            "kept": 1,
+        }
+        assert {"kept": 1, VERSION: "2026-07-28", CAPABILITIES: {}, CLIENT_INFO: INFO} == d.call(_meta=forged)[
+            "params"
+        ]["_meta"]
 
     @pytest.mark.parametrize(
         ("revision", "declared", "seen"),
@@ -152,8 +214,16 @@ class TestRequests:
                 {"sampling": {"tools": {}}, "elicitation": {"form": {}, "url": {}}},
             ),
             ("2025-11-25", {"elicitation": {}}, {"elicitation": {}}),
-            ("2025-11-25", {"tasks": {"requests": {"sampling": {}}}, "experimental": {"x": {}}}, {"experimental": {"x": {}}}),
-            ("2025-06-18", {"sampling": {"tools": {}}, "elicitation": {"url": {}}}, {"sampling": {}, "elicitation": {}}),
+            (
+                "2025-11-25",
+                {"tasks": {"requests": {"sampling": {}}}, "experimental": {"x": {}}},
+                {"experimental": {"x": {}}},
+            ),
+            (
+                "2025-06-18",
+                {"sampling": {"tools": {}}, "elicitation": {"url": {}}},
+                {"sampling": {}, "elicitation": {}},
+            ),
             ("2025-03-26", {"sampling": {}, "elicitation": {}}, {"sampling": {}}),
             ("2025-11-25", {"roots": {"listChanged": True}}, {"roots": {}}),
         ],
@@ -167,12 +237,17 @@ class TestRequests:
         d = Bridge()
         d.open(server={"logging": {}})
         assert LEVEL not in d.call()["params"]["_meta"]
-        assert [{"jsonrpc": "2.0", "id": 2, "result": {}}] == to_client(d.client(request(2, "logging/setLevel", level="warning")))
+        assert [{"jsonrpc": "2.0", "id": 2, "result": {}}] == to_client(
+            d.client(request(2, "logging/setLevel", level="warning"))
+        )
         assert "warning" == d.call(3)["params"]["_meta"][LEVEL]
         d.open(server={"logging": {}})
         assert LEVEL not in d.call(4)["params"]["_meta"]
 
-    @pytest.mark.parametrize(("server", "level", "code"), [({"logging": {}}, "loud", -32602), ({"logging": {}}, None, -32602), ({}, "info", -32601)])
+    @pytest.mark.parametrize(
+        ("server", "level", "code"),
+        [({"logging": {}}, "loud", -32602), ({"logging": {}}, None, -32602), ({}, "info", -32601)],
+    )
     def test_a_level_that_is_none_is_refused(self, server: Any, level: Any, code: int) -> None:
         d = Bridge()
         d.open(server=server)
@@ -254,7 +329,10 @@ class TestResults:
         d = Bridge()
         d.open()
         d.client(request(1, "tools/list"))
-        out = d.server(b'{"jsonrpc":"2.0", "id":1,"result":{"a" : 1.0,"resultType":"complete", "b":"\\u00e9","ttlMs":0,"c":[ 1 ]} }')
+        out = d.server(
+            b'{"jsonrpc":"2.0", "id":1,"result":{"a" : 1.0,"resultType":"complete", "b":"\\u00e9","ttlMs":0,"c":[ 1'
+            b" ]} }"
+        )
         assert b'{"jsonrpc":"2.0", "id":1,"result":{"a" : 1.0, "b":"\\u00e9","c":[ 1 ]} }' == one(out, ToClient).line
 
     def test_a_result_of_an_unknown_type_is_not_shown(self) -> None:
@@ -265,7 +343,11 @@ class TestResults:
         assert (1, -32603) == (said["id"], said["error"]["code"])
 
     @pytest.mark.parametrize(
-        "line", [b'{"jsonrpc":"2.0","id":1,"result":{"ttlMs":1,"ttlMs":2}}', b'{"jsonrpc":"2.0","id":1,"result":{"ResultType":"complete"}}']
+        "line",
+        [
+            b'{"jsonrpc":"2.0","id":1,"result":{"ttlMs":1,"ttlMs":2}}',
+            b'{"jsonrpc":"2.0","id":1,"result":{"ResultType":"complete"}}',
+        ],
     )
     def test_a_result_of_two_readings_is_not_shown(self, line: bytes) -> None:
         d = Bridge()
@@ -278,7 +360,11 @@ class TestResults:
         d = Bridge()
         d.open()
         d.client(request(1, "tools/list"))
-        tools = [{"name": "a", "outputSchema": {"type": "array"}}, {"name": "b", "outputSchema": {"type": "object"}}, {"name": "c"}]
+        tools = [
+            {"name": "a", "outputSchema": {"type": "array"}},
+            {"name": "b", "outputSchema": {"type": "object"}},
+            {"name": "c"},
+        ]
         (said,) = to_client(d.server(result(1, resultType="complete", tools=tools)))
         assert [{"name": "a"}, tools[1], tools[2]] == said["result"]["tools"]
         d.call(2)
@@ -286,7 +372,8 @@ class TestResults:
         assert {"content": []} == said["result"]
 
     @pytest.mark.parametrize(
-        ("code", "told"), [(-32021, -32603), (-32022, -32603), (-32020, -32603), (-32602, -32602), (-32601, -32601), (-1, -1), (7, 7)]
+        ("code", "told"),
+        [(-32021, -32603), (-32022, -32603), (-32020, -32603), (-32602, -32602), (-32601, -32601), (-1, -1), (7, 7)],
     )
     def test_errors_pass_but_for_codes_of_the_modern_era(self, code: int, told: int) -> None:
         d = Bridge()
@@ -307,7 +394,12 @@ class TestResults:
         d = Bridge()
         d.open()
         d.call()
-        for line in (result(99), error(None, -32600), cancel(1), notification("notifications/elicitation/complete", elicitationId="e")):
+        for line in (
+            result(99),
+            error(None, -32600),
+            cancel(1),
+            notification("notifications/elicitation/complete", elicitationId="e"),
+        ):
             assert [] == to_client(d.server(line))
         assert [1] == [line["id"] for line in to_client(d.server(result(1)))]
 
@@ -324,7 +416,10 @@ class TestResults:
         head = b'{"jsonrpc":"2.0","id":4,"method":"tools/call","params":{'
         assert [4] == [line["id"] for line in to_client(d.session.lost("client", 0, head, "it is too long"))]
         assert [] == d.session.lost("client", 0, b'{"params":{', "it is too long")
-        assert [4] == [line["id"] for line in to_client(d.session.lost_end("client", 0, b'{"method":"x",', b'"jsonrpc":"2.0","id":4}'))]
+        assert [4] == [
+            line["id"]
+            for line in to_client(d.session.lost_end("client", 0, b'{"method":"x",', b'"jsonrpc":"2.0","id":4}'))
+        ]
         assert [] == d.session.lost_end("client", 0, head, b"")
 
 
@@ -390,7 +485,11 @@ class TestAnsweredHere:
         d.call(1)
         out = d.settle(d.asks(1, {"s": ask(sample()), "f": ask(form())}, requestState="st"))
         (retry,) = to_server(out)
-        assert ("tools/call", "st", {"s", "f"}) == (retry["method"], retry["params"]["requestState"], set(retry["params"]["inputResponses"]))
+        assert ("tools/call", "st", {"s", "f"}) == (
+            retry["method"],
+            retry["params"]["requestState"],
+            set(retry["params"]["inputResponses"]),
+        )
         (said,) = to_client(d.server(result(retry["id"], resultType="complete", content=[])))
         assert {"jsonrpc": "2.0", "id": 1, "result": {"content": []}} == said
 
@@ -420,13 +519,19 @@ class TestProgress:
 
         def progress(value: float) -> list[Any]:
             return [
-                line["params"]["progress"] for line in to_client(d.server(notification("notifications/progress", progressToken="p", progress=value)))
+                line["params"]["progress"]
+                for line in to_client(
+                    d.server(notification("notifications/progress", progressToken="p", progress=value))
+                )
             ]
 
         assert [[1], [2]] == [progress(1), progress(2)]
         (asked,) = to_client(d.hand_on(d.asks(1, {"f": ask(form())}), "f"))
         back = d.client(result(asked["id"], action="decline"))
-        beats = [line["params"]["progress"] for line in to_client(d.session.round_progress(next(iter(d.session._session.exchange.open))))]
+        beats = [
+            line["params"]["progress"]
+            for line in to_client(d.session.round_progress(next(iter(d.session._session.exchange.open))))
+        ]
         assert 2 < beats[0] < 2.1
         d.settle(back)
         assert [[], [], [3]] == [progress(1), progress(2), progress(3)]
@@ -453,7 +558,7 @@ class TestWhatIsLeft:
     def test_an_answer_to_the_opening_of_two_readings_fails_it(self) -> None:
         d = Bridge()
         (asked,) = to_server(d.initialize())
-        line = '{"jsonrpc":"2.0","id":"%s","result":{"supportedVersions":["2026-07-28"],"capabilities":{"tools":{},"tools":{}},"ttlMs":0,"ttlMs":0}}'
+        line = '{"jsonrpc":"2.0","id":"%s","result":{"supportedVersions":["2026-07-28"],"capabilities":{"tools":{},"tools":{}},"ttlMs":0,"ttlMs":0}}'  # noqa: E501
         (said,) = to_client(d.server((line % asked["id"]).encode()))
         assert (0, -32603) == (said["id"], said["error"]["code"])
         assert "2025-11-25" == d.open()["protocolVersion"]
@@ -473,7 +578,9 @@ class TestWhatIsLeft:
         (said,) = to_client(d.server(result(1, tools="outputSchema")))
         assert {"tools": "outputSchema"} == said["result"]
 
-    @pytest.mark.parametrize(("code", "told"), [(b'"x"', -32603), (b"null", -32603), (b"-32021.0", -32603), (b"-32000.0", -32000)])
+    @pytest.mark.parametrize(
+        ("code", "told"), [(b'"x"', -32603), (b"null", -32603), (b"-32021.0", -32603), (b"-32000.0", -32000)]
+    )
     def test_codes_are_read_as_numbers(self, code: bytes, told: object) -> None:
         d = Bridge()
         d.open()
@@ -490,7 +597,9 @@ class TestWhatIsLeft:
 
     def test_a_client_that_opens_badly_may_open_again(self) -> None:
         d = Bridge()
-        (said,) = to_client(d.client(b'{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"capabilities":{"a":1,"a":2}}}'))
+        (said,) = to_client(
+            d.client(b'{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"capabilities":{"a":1,"a":2}}}')
+        )
         assert -32600 == said["error"]["code"]
         assert "2025-11-25" == d.open()["protocolVersion"]
 
@@ -517,7 +626,11 @@ class TestMappedIds:
         d.open(server={"resources": {"subscribe": True}})
         (listen,) = to_server(d.client(request(5, "resources/subscribe", uri="a:1")))
         tag = {"_meta": {SUBSCRIPTION: listen["id"]}}
-        assert [5] == [line["id"] for line in to_client(d.server(notification("notifications/subscriptions/acknowledged", **tag)))]
+        assert [5] == [
+            line["id"] for line in to_client(d.server(notification("notifications/subscriptions/acknowledged", **tag)))
+        ]
         (told,) = to_client(d.server(notification("notifications/resources/updated", uri="a:1", **tag)))
         assert {"uri": "a:1"} == told["params"]
-        assert [listen["id"]] == [line["params"]["requestId"] for line in to_server(d.client(request(6, "resources/unsubscribe", uri="a:1")))]
+        assert [listen["id"]] == [
+            line["params"]["requestId"] for line in to_server(d.client(request(6, "resources/unsubscribe", uri="a:1")))
+        ]

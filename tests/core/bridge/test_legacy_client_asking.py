@@ -11,7 +11,21 @@ from samplegate.core.session import state
 from samplegate.core.session.request_state import LIFETIME
 from samplegate.core.session.rounds import ForwardRound, Later, Note, Open, Over, Seen, ToClient
 from tests.core.bridge.legacy import BOTH, URL, Bridge, cancel, notification
-from tests.core.dialogue import ALLOW, FORWARD, FORWARD_URLS, NONCE, ask, error, form, one, request, result, sample, to_client, to_server
+from tests.core.dialogue import (
+    ALLOW,
+    FORWARD,
+    FORWARD_URLS,
+    NONCE,
+    ask,
+    error,
+    form,
+    one,
+    request,
+    result,
+    sample,
+    to_client,
+    to_server,
+)
 
 ROOTS = {"method": "roots/list"}
 ACCEPT = {"action": "accept", "content": {"confirm": True}}
@@ -40,15 +54,23 @@ class TestARound:
         assert [] == d.client(result(asked[1]["id"], **ACCEPT))
         out = d.returned(d.client(result(asked[0]["id"], **SAID, _meta={"v": 1})))
         (retry,) = to_server(out)
-        assert ("tools/call", {"n": 1}, "server's own") == (retry["method"], retry["params"]["arguments"], retry["params"]["requestState"])
+        assert ("tools/call", {"n": 1}, "server's own") == (
+            retry["method"],
+            retry["params"]["arguments"],
+            retry["params"]["requestState"],
+        )
         assert {"s": {**SAID, "_meta": {"v": 1}}, "f": ACCEPT} == retry["params"]["inputResponses"]
-        assert [{"jsonrpc": "2.0", "id": 1, "result": {"content": []}}] == to_client(d.server(result(retry["id"], resultType="complete", content=[])))
+        assert [{"jsonrpc": "2.0", "id": 1, "result": {"content": []}}] == to_client(
+            d.server(result(retry["id"], resultType="complete", content=[]))
+        )
 
     def test_the_client_sees_nothing_of_the_round_itself(self) -> None:
         d = bridge()
         for effect in d.handed_on({"s": ask(sample())}, requestState="server's own"):
             if isinstance(effect, ToClient):
-                assert not any(word in effect.line for word in (b"input_required", b"requestState", b"resultType", b"server's own"))
+                assert not any(
+                    word in effect.line for word in (b"input_required", b"requestState", b"resultType", b"server's own")
+                )
 
     def test_questions_go_on_the_lane_of_the_call(self) -> None:
         d = Bridge(FORWARD)
@@ -102,7 +124,12 @@ class TestShapes:
     """Each question in the words of the client's revision."""
 
     def asked(self, question: Any, revision: str, capabilities: Any = None) -> Any:
-        d = bridge({"sampling": {"tools": {}}, "elicitation": {"form": {}, "url": {}}} if capabilities is None else capabilities, revision)
+        d = bridge(
+            {"sampling": {"tools": {}}, "elicitation": {"form": {}, "url": {}}}
+            if capabilities is None
+            else capabilities,
+            revision,
+        )
         sent = to_client(d.handed_on({"k": question}))
         return sent[0] if sent else None
 
@@ -118,7 +145,9 @@ class TestShapes:
     def test_titled_choices_of_2025_06_18(self) -> None:
         titled = {"type": "string", "title": "T", "oneOf": [{"const": "a", "title": "A"}, {"const": "b", "title": "B"}]}
         sent = self.asked(ask({**form(c=titled, d={"type": "boolean"}), "mode": "form"}), "2025-06-18")
-        assert {"type": "string", "title": "T", "enum": ["a", "b"], "enumNames": ["A", "B"]} == sent["params"]["requestedSchema"]["properties"]["c"]
+        assert {"type": "string", "title": "T", "enum": ["a", "b"], "enumNames": ["A", "B"]} == sent["params"][
+            "requestedSchema"
+        ]["properties"]["c"]
         assert {"type": "boolean"} == sent["params"]["requestedSchema"]["properties"]["d"]
         assert "mode" not in sent["params"]
 
@@ -137,7 +166,14 @@ class TestShapes:
         [
             (ask(form(many={"type": "array", "items": {"type": "string", "enum": ["a"]}})), "2025-06-18"),
             (ask(form(c={"type": "string", "oneOf": [{"title": "A"}]})), "2025-06-18"),
-            (entry("sampling/createMessage", messages=[{"role": "user", "content": [{"type": "text", "text": "a"}] * 2}], maxTokens=1), "2025-06-18"),
+            (
+                entry(
+                    "sampling/createMessage",
+                    messages=[{"role": "user", "content": [{"type": "text", "text": "a"}] * 2}],
+                    maxTokens=1,
+                ),
+                "2025-06-18",
+            ),
             (
                 entry(
                     "sampling/createMessage",
@@ -148,7 +184,9 @@ class TestShapes:
             ),
         ],
     )
-    def test_what_its_revision_cannot_ask_is_not_asked_and_the_gate_hears_of_it(self, question: Any, revision: str) -> None:
+    def test_what_its_revision_cannot_ask_is_not_asked_and_the_gate_hears_of_it(
+        self, question: Any, revision: str
+    ) -> None:
         d = bridge({"sampling": {}, "elicitation": {}}, revision)
         out = d.handed_on({"k": question, "s": ask(sample())})
         assert [] == to_client(out)
@@ -162,7 +200,13 @@ class TestShapes:
 
 class TestFailure:
     @pytest.mark.parametrize(
-        "answer", [{"error": {"code": -1, "message": "no"}}, {"error": {"code": -32603, "message": "x"}}, {"result": 5}, {"result": None}]
+        "answer",
+        [
+            {"error": {"code": -1, "message": "no"}},
+            {"error": {"code": -32603, "message": "x"}},
+            {"result": 5},
+            {"result": None},
+        ],
     )
     def test_the_first_that_fails_takes_its_siblings_back(self, answer: Any) -> None:
         d = bridge()
@@ -196,7 +240,10 @@ class TestFailure:
         assert [True] == [line["result"]["isError"] for line in to_client(out)]
         assert not [effect for effect in out if isinstance(effect, Open)]
 
-    @pytest.mark.parametrize("line", [b'{"jsonrpc":"2.0","id":"%s","result":{"a":1,"a":2}}', b'{"jsonrpc":"2.0","id":"%s","result":{},"Result":{}}'])
+    @pytest.mark.parametrize(
+        "line",
+        [b'{"jsonrpc":"2.0","id":"%s","result":{"a":1,"a":2}}', b'{"jsonrpc":"2.0","id":"%s","result":{},"Result":{}}'],
+    )
     def test_an_answer_that_cannot_be_read_is_none(self, line: bytes) -> None:
         d = bridge()
         (asked,) = to_client(d.handed_on({"s": ask(sample())}))
@@ -206,7 +253,11 @@ class TestFailure:
     def test_an_answer_that_cannot_be_taken_is_none(self) -> None:
         d = bridge()
         (asked,) = to_client(d.handed_on({"s": ask(sample())}))
-        out = d.take(d.session.lost("client", 0, b'{"jsonrpc":"2.0","id":"%s","result":{' % asked["id"].encode(), "it is too long"))
+        out = d.take(
+            d.session.lost(
+                "client", 0, b'{"jsonrpc":"2.0","id":"%s","result":{' % asked["id"].encode(), "it is too long"
+            )
+        )
         assert to_client(d.returned(out))[0]["result"]["isError"]
 
     def test_a_late_or_unasked_answer_is_nobodys(self) -> None:
@@ -214,7 +265,11 @@ class TestFailure:
         (asked,) = to_client(d.handed_on({"s": ask(sample())}))
         d.returned(d.client(result(asked["id"], **SAID)))
         for id in (asked["id"], "sg:t:99", 5, None):
-            assert [] == [e for e in d.client({"jsonrpc": "2.0", "id": id, "error": {"code": 1, "message": ""}}) if not isinstance(e, Note)]
+            assert [] == [
+                e
+                for e in d.client({"jsonrpc": "2.0", "id": id, "error": {"code": 1, "message": ""}})
+                if not isinstance(e, Note)
+            ]
 
     def test_a_cancelled_call_takes_its_questions_back(self) -> None:
         d = bridge()
@@ -258,10 +313,14 @@ class TestTime:
     def test_what_is_not_answered_in_the_rules_time_is_taken_back(self) -> None:
         d = bridge()
         round = one(d.asks(1, {"f": ask(form())}), Open).round
-        out = d.done(round, ForwardRound(frozenset({"f"}), {"f": Seen("d", "forward", "r", timeout=12.0)}, "hash", NONCE))
+        out = d.done(
+            round, ForwardRound(frozenset({"f"}), {"f": Seen("d", "forward", "r", timeout=12.0)}, "hash", NONCE)
+        )
         (asked,) = to_client(out)
         waits = []
-        while to_client(out) != [notification("notifications/cancelled", requestId=asked["id"], reason="its time is over")]:
+        while to_client(out) != [
+            notification("notifications/cancelled", requestId=asked["id"], reason="its time is over")
+        ]:
             later = one(out, Later)
             waits.append(later.delay)
             out = d.take(d.session.due(later.token))
@@ -287,7 +346,9 @@ def test_the_questions_to_one_client_are_bounded() -> None:
     sent = 0
     for id in range(1, 40):
         d.call(id)
-        sent += sum("method" in line and "createMessage" in line["method"] for line in to_client(d.handed_on(keys, id=id)))
+        sent += sum(
+            "method" in line and "createMessage" in line["method"] for line in to_client(d.handed_on(keys, id=id))
+        )
     assert MAX_ASKED - 60 < sent <= MAX_ASKED
 
 

@@ -1,4 +1,5 @@
-"""A bridge between peers that write anything: it never raises, each request of the client's gets one answer, and no era shows through."""
+"""A bridge between peers that write anything: it never raises, each request of the client's gets one answer, and no era
+shows through."""
 
 from __future__ import annotations
 
@@ -12,18 +13,53 @@ from samplegate.core import frames
 from samplegate.core.bridge.calls import MAX_CALLS
 from samplegate.core.decisions import Denied, Reason, Unanswered, Withdrawn
 from samplegate.core.session.rounds import Effect, Later, Note, Open, Over, Round, ToClient, ToServer, Withdraw
-from tests.core.bridge.legacy import BOTH, SUBSCRIPTION, URL, VERSION, Bridge, cancel, discovered, input_required, notification
-from tests.core.dialogue import ALLOW, ANSWER, FORWARD, FORWARD_URLS, answered, ask, error, form, request, result, sample, to_client
+from tests.core.bridge.legacy import (
+    BOTH,
+    SUBSCRIPTION,
+    URL,
+    VERSION,
+    Bridge,
+    cancel,
+    discovered,
+    input_required,
+    notification,
+)
+from tests.core.dialogue import (
+    ALLOW,
+    ANSWER,
+    FORWARD,
+    FORWARD_URLS,
+    answered,
+    ask,
+    error,
+    form,
+    request,
+    result,
+    sample,
+    to_client,
+)
 from tests.core.session.test_fuzz import ANYTHING
 
-EVERYTHING: dict[str, Any] = {"sampling": {"tools": {}}, "elicitation": {"form": {}, "url": {}}, "roots": {"listChanged": True}}
+EVERYTHING: dict[str, Any] = {
+    "sampling": {"tools": {}},
+    "elicitation": {"form": {}, "url": {}},
+    "roots": {"listChanged": True},
+}
 SERVER = {"tools": {"listChanged": True}, "resources": {"subscribe": True, "listChanged": True}, "logging": {}}
 IDS = [1, 2, "a", "1"]
 LEGACY_ONLY = {
     *("initialize", "ping", "logging/setLevel", "resources/subscribe", "resources/unsubscribe", "roots/list"),
     *("sampling/createMessage", "elicitation/create", "notifications/initialized", "notifications/roots/list_changed"),
 }
-MODERN_WORDS = (b'"resultType"', b'"ttlMs"', b'"cacheScope"', b'"input_required"', b'"inputRequests"', b'"requestState"', b"io.modelcontextprotocol")
+MODERN_WORDS = (
+    b'"resultType"',
+    b'"ttlMs"',
+    b'"cacheScope"',
+    b'"input_required"',
+    b'"inputRequests"',
+    b'"requestState"',
+    b"io.modelcontextprotocol",
+)
 FEW = settings(max_examples=200, deadline=None)
 
 
@@ -67,7 +103,8 @@ class Play:
         if "method" in line and "id" in line:
             self.at_client.append(line)
 
-    # -- the client ------------------------------------------------------------------------------------------------------------------------
+    # -- the client
+    # ------------------------------------------------------------------------------------------------------------------
 
     def _ask(self, n: int, method: str, **params: Any) -> list[Effect]:
         self.requests += 1
@@ -88,7 +125,9 @@ class Play:
             "tasks/get",
             "initialize",
         ]
-        return self._ask(n, methods[n % 8], level="info", uri=f"a:{n % 5}", protocolVersion="2025-11-25", capabilities=EVERYTHING)
+        return self._ask(
+            n, methods[n % 8], level="info", uri=f"a:{n % 5}", protocolVersion="2025-11-25", capabilities=EVERYTHING
+        )
 
     def cancel(self, n: int) -> list[Effect]:
         return self.d.on(n % 4, cancel(IDS[n % len(IDS)]))
@@ -97,13 +136,25 @@ class Play:
         if not self.at_client:
             return []
         id = self.at_client.pop(n % len(self.at_client))["id"]
-        answers = [result(id, action="accept", content={"confirm": True}), result(id, roots=[]), error(id, -1), {**result(id), "result": 5}]
+        answers = [
+            result(id, action="accept", content={"confirm": True}),
+            result(id, roots=[]),
+            error(id, -1),
+            {**result(id), "result": 5},
+        ]
         return self.d.client(answers[n % 4])
 
     def says(self, n: int) -> list[Effect]:
-        return self.d.client(notification(["notifications/initialized", "notifications/roots/list_changed", "notifications/progress", "x/y"][n % 4]))
+        return self.d.client(
+            notification(
+                ["notifications/initialized", "notifications/roots/list_changed", "notifications/progress", "x/y"][
+                    n % 4
+                ]
+            )
+        )
 
-    # -- the server ------------------------------------------------------------------------------------------------------------------------
+    # -- the server
+    # ------------------------------------------------------------------------------------------------------------------
 
     def answer(self, n: int) -> list[Effect]:
         if not self.at_server:
@@ -115,7 +166,9 @@ class Play:
         answers = [
             result(id, resultType="complete", content=[], ttlMs=1, cacheScope="public"),
             input_required(id, {"s": ask(sample()), "f": ask(form()), "u": ask(URL)}, requestState="st"),
-            input_required(id, {"r": {"method": "roots/list"}, "f": ask(form(m={"type": "array", "items": {"enum": ["a"]}}))}),
+            input_required(
+                id, {"r": {"method": "roots/list"}, "f": ask(form(m={"type": "array", "items": {"enum": ["a"]}}))}
+            ),
             input_required(id, {"r": {"method": "roots/list"}}, requestState="st"),
             input_required(id, requestState="later"),
             input_required(id, {"x": {"method": "vendor/x"}}),
@@ -139,7 +192,8 @@ class Play:
         ]
         return self.d.server(lines[n % 8])
 
-    # -- the gate --------------------------------------------------------------------------------------------------------------------------
+    # -- the gate
+    # ------------------------------------------------------------------------------------------------------------------
 
     def gate(self, n: int) -> list[Effect]:
         if not self.rounds:
@@ -148,10 +202,16 @@ class Play:
         if round.door == "input_required" and round.returned is None and n % 3:
             return self.d.hand_on([Open(round)], *round.items)
         outcome = [Denied(Reason.RULE), Unanswered(Reason.CLIENT), Withdrawn(), None][n % 4]
-        return self.d.settle([Open(round)], answers={key: outcome or answered(item.method) for key, item in round.items.items()})
+        return self.d.settle(
+            [Open(round)], answers={key: outcome or answered(item.method) for key, item in round.items.items()}
+        )
 
     def beat(self, n: int) -> list[Effect]:
-        return [] if not self.rounds else self.d.take(self.d.session.round_progress(self.rounds[n % len(self.rounds)].id, n))
+        return (
+            []
+            if not self.rounds
+            else self.d.take(self.d.session.round_progress(self.rounds[n % len(self.rounds)].id, n))
+        )
 
     def due(self, n: int) -> list[Effect]:
         tokens = [effect.token for effect in self.d.log if isinstance(effect, Later)]
@@ -161,12 +221,34 @@ class Play:
         return self.d.take(self.d.session.lane_closed("client", n % 4))
 
 
-STEPS = ["call", "call", "other", "cancel", "reply", "reply", "says", "answer", "answer", "answer", "tells", "gate", "gate", "beat", "due", "closed"]
+STEPS = [
+    "call",
+    "call",
+    "other",
+    "cancel",
+    "reply",
+    "reply",
+    "says",
+    "answer",
+    "answer",
+    "answer",
+    "tells",
+    "gate",
+    "gate",
+    "beat",
+    "due",
+    "closed",
+]
 
 
-@given(st.sampled_from(["2025-11-25", "2025-06-18", "2024-11-05"]), st.lists(st.tuples(st.sampled_from(STEPS), st.integers(0, 1000)), max_size=60))
+@given(
+    st.sampled_from(["2025-11-25", "2025-06-18", "2024-11-05"]),
+    st.lists(st.tuples(st.sampled_from(STEPS), st.integers(0, 1000)), max_size=60),
+)
 @FEW
-def test_every_request_of_the_client_is_answered_once_or_taken_back_or_in_flight(revision: str, script: list[tuple[str, int]]) -> None:
+def test_every_request_of_the_client_is_answered_once_or_taken_back_or_in_flight(
+    revision: str, script: list[tuple[str, int]]
+) -> None:
     play = Play(revision)
     for kind, n in script:
         play.step(kind, n)
@@ -182,7 +264,14 @@ def test_every_request_of_the_client_is_answered_once_or_taken_back_or_in_flight
 
 @given(
     st.sampled_from(["2025-11-25", "2025-03-26"]),
-    st.lists(st.tuples(st.sampled_from(["client", "server", "forward", "settle", "beat", "due", *STEPS]), ANYTHING, st.integers(0, 99)), max_size=14),
+    st.lists(
+        st.tuples(
+            st.sampled_from(["client", "server", "forward", "settle", "beat", "due", *STEPS]),
+            ANYTHING,
+            st.integers(0, 99),
+        ),
+        max_size=14,
+    ),
 )
 @FEW
 def test_a_bridge_never_raises_whatever_is_written(revision: str, script: list[tuple[str, bytes, int]]) -> None:
@@ -227,10 +316,14 @@ def test_ids_of_ours_are_nobody_elses() -> None:
 
 
 def test_a_server_that_asks_with_twin_keys_or_members_ends_the_call() -> None:
-    entry = b'"method":"elicitation/create","params":{"message":"m","requestedSchema":{"type":"object","properties":{}}}'
+    entry = (
+        b'"method":"elicitation/create","params":{"message":"m","requestedSchema":{"type":"object","properties":{}}}'
+    )
     for requests in (b'{"k":{%s},"k":{%s}}' % (entry, entry), b'{"k":{%s,"Params":{}}}' % entry, b"[]", b'{"k":5}'):
         d = Bridge(FORWARD)
         d.open(BOTH)
         d.call(1)
-        out = d.server(b'{"jsonrpc":"2.0","id":1,"result":{"resultType":"input_required","inputRequests":%s}}' % requests)
+        out = d.server(
+            b'{"jsonrpc":"2.0","id":1,"result":{"resultType":"input_required","inputRequests":%s}}' % requests
+        )
         assert [(1, -32603)] == [(line["id"], line["error"]["code"]) for line in to_client(out)]

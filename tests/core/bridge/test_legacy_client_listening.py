@@ -6,12 +6,23 @@ from typing import Any
 
 import pytest
 
-from samplegate.core.bridge.subscriptions import FIRST_PAUSE, LONGEST_PAUSE, MAX_SUBSCRIBED, MAX_SUBSCRIBED_SIZE, PATIENCE
+from samplegate.core.bridge.subscriptions import (
+    FIRST_PAUSE,
+    LONGEST_PAUSE,
+    MAX_SUBSCRIBED,
+    MAX_SUBSCRIBED_SIZE,
+    PATIENCE,
+)
 from samplegate.core.session.rounds import Effect, Later, Note, Over, ToClient
 from tests.core.bridge.legacy import LEVEL, SUBSCRIPTION, Bridge, cancel, notification
 from tests.core.dialogue import error, request, result, to_client, to_server
 
-LISTS = {"tools": {"listChanged": True}, "prompts": {"listChanged": False}, "resources": {"listChanged": True, "subscribe": True}, "logging": {}}
+LISTS = {
+    "tools": {"listChanged": True},
+    "prompts": {"listChanged": False},
+    "resources": {"listChanged": True, "subscribe": True},
+    "logging": {},
+}
 QUIET = {"resources": {"subscribe": True}}
 
 
@@ -24,7 +35,11 @@ def tagged(id: Any, method: str, **params: Any) -> dict[str, Any]:
 
 
 def acknowledged(d: Bridge, listen: Any) -> list[Effect]:
-    return d.server(tagged(listen["id"], "notifications/subscriptions/acknowledged", notifications=listen["params"]["notifications"]))
+    return d.server(
+        tagged(
+            listen["id"], "notifications/subscriptions/acknowledged", notifications=listen["params"]["notifications"]
+        )
+    )
 
 
 def subscribed(*uris: str, server: Any = None) -> tuple[Bridge, Any]:
@@ -70,7 +85,9 @@ def test_changes_reach_the_client_on_the_standalone_lane_and_without_a_subscript
     d, listen = subscribed(server=LISTS)
     out = d.server(tagged(listen["id"], "notifications/tools/list_changed"))
     assert [notification("notifications/tools/list_changed")] == to_client(out)
-    out = d.server(notification("notifications/resources/updated", uri="a:1", _meta={SUBSCRIPTION: listen["id"], "v": 1}))
+    out = d.server(
+        notification("notifications/resources/updated", uri="a:1", _meta={SUBSCRIPTION: listen["id"], "v": 1})
+    )
     assert [notification("notifications/resources/updated", uri="a:1", _meta={"v": 1})] == to_client(out)
     assert {0} == {effect.lane for effect in d.log if isinstance(effect, ToClient)}
 
@@ -78,7 +95,9 @@ def test_changes_reach_the_client_on_the_standalone_lane_and_without_a_subscript
 def test_over_http_they_come_on_the_stream_of_the_listen() -> None:
     d = Bridge(streams=True)
     d.open(server=LISTS)
-    listen = next(pending for pending in d.session.state.inflight.asked.values() if pending.method == "subscriptions/listen")
+    listen = next(
+        pending for pending in d.session.state.inflight.asked.values() if pending.method == "subscriptions/listen"
+    )
     out = d.on(listen.number, notification("notifications/tools/list_changed"), "server")
     assert [0] == [effect.lane for effect in out if isinstance(effect, ToClient)]
 
@@ -218,7 +237,10 @@ def test_an_acknowledgement_of_another_listen_is_none_of_ours() -> None:
     for id in ("x", 1, None):
         out = d.server(tagged(id, "notifications/subscriptions/acknowledged", notifications={}))
         assert [] == to_client(out)
-    assert [1] == [line["id"] for line in to_client(d.server(notification("notifications/subscriptions/acknowledged", notifications={})))]
+    assert [1] == [
+        line["id"]
+        for line in to_client(d.server(notification("notifications/subscriptions/acknowledged", notifications={})))
+    ]
 
 
 def test_subscriptions_are_bounded_in_number_and_size() -> None:
@@ -231,7 +253,9 @@ def test_subscriptions_are_bounded_in_number_and_size() -> None:
             acknowledged(d, line)
     assert 5 == refused
     d, listen = subscribed("a:0")
-    assert [-32602] == [line["error"]["code"] for line in to_client(d.client(subscribe(1, "a:" + "x" * MAX_SUBSCRIBED_SIZE)))]
+    assert [-32602] == [
+        line["error"]["code"] for line in to_client(d.client(subscribe(1, "a:" + "x" * MAX_SUBSCRIBED_SIZE)))
+    ]
     assert listen is not None
 
 

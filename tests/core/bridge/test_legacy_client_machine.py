@@ -1,9 +1,12 @@
-"""A legacy client before a modern server under any order of events: each side and the gate act when they like, and often late.
+"""A legacy client before a modern server under any order of events: each side and the gate act when they like, and
+often late.
 
-The client is on stdio, or on HTTP with a stream for each request: the stream ends with its answer, and nothing is sent on it after that.
+The client is on stdio, or on HTTP with a stream for each request: the stream ends with its answer, and nothing is sent
+on it after that.
 
-What must hold: each request has one answer unless the client cancelled it, the client answers only what it was asked, a call is in one place at
-a time, what belongs to a call arrives on its stream and in order, and nothing is left in flight.
+What must hold: each request has one answer unless the client cancelled it, the client answers only what it was asked, a
+call is in one place at a time, what belongs to a call arrives on its stream and in order, and nothing is left in
+flight.
 """
 
 from __future__ import annotations
@@ -41,18 +44,47 @@ from samplegate.core.session.rounds import (
 from samplegate.core.session.state import INTERNAL, State
 from tests.core.bridge.lanes import CAPABILITIES, LEVEL, SUBSCRIPTION, VERSION, raw, tells
 from tests.core.bridge.legacy import BOTH, INFO, URL, cancel, discovered
-from tests.core.dialogue import ALLOW, ANSWER, DENY, FORWARD, FORWARD_URLS, KEY, NONCE, answered, form, policy, request, result, sample
+from tests.core.dialogue import (
+    ALLOW,
+    ANSWER,
+    DENY,
+    FORWARD,
+    FORWARD_URLS,
+    KEY,
+    NONCE,
+    answered,
+    form,
+    policy,
+    request,
+    result,
+    sample,
+)
 
 Id = tuple[str, Any]
 """A type and a value: 1 and "1" are two ids."""
 POLICIES = [(FORWARD,), (FORWARD,), (FORWARD,), (ALLOW, ANSWER), (DENY,), (FORWARD_URLS, ALLOW)]
-ALL: dict[str, Any] = {"sampling": {"tools": {}}, "elicitation": {"form": {}, "url": {}}, "roots": {"listChanged": True}}
+ALL: dict[str, Any] = {
+    "sampling": {"tools": {}},
+    "elicitation": {"form": {}, "url": {}},
+    "roots": {"listChanged": True},
+}
 DECLARED = [ALL, ALL, ALL, {**BOTH, "roots": {}}, {"sampling": {}}, {}]
 REVISIONS = ["2025-11-25", "2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05"]
 IDS = st.sampled_from([0, 1, "1", "a", 2**70])
 OWN = ["ping", "logging/setLevel", "resources/subscribe", "resources/unsubscribe"]
 METHODS = st.sampled_from(
-    ["tools/call", "tools/call", "tools/call", "prompts/get", "resources/read", "tools/list", "vendor/x", *OWN, *OWN, "server/discover"]
+    [
+        "tools/call",
+        "tools/call",
+        "tools/call",
+        "prompts/get",
+        "resources/read",
+        "tools/list",
+        "vendor/x",
+        *OWN,
+        *OWN,
+        "server/discover",
+    ]
 )
 QUESTIONS = {
     "s": {"method": "sampling/createMessage", "params": sample()},
@@ -114,7 +146,9 @@ class OneClient(RuleBasedStateMachine):
     )
     def begin(self, rules: tuple[Any, ...], http: bool, streams: bool, hello: dict[str, Any], opened: bool) -> None:
         """``http``: the client has a stream for each request; ``streams``: the server has."""
-        self.session = LegacyClient(State(compile_policy(policy(*rules), {}), "default", "t", KEY, streams=streams, outlived=True))
+        self.session = LegacyClient(
+            State(compile_policy(policy(*rules), {}), "default", "t", KEY, streams=streams, outlived=True)
+        )
         self.http, self.now = http, 0.0
         self.posts = self.fresh = self.told = 0
         self.awaited: set[int] = set()  # the client's open streams, over HTTP
@@ -138,7 +172,8 @@ class OneClient(RuleBasedStateMachine):
             self.the_server_says_what_it_is()
             self.says(tells("notifications/initialized"))
 
-    # -- what comes out is looked at here ----------------------------------------------------------------------------------------------------
+    # -- what comes out is looked at here
+    # ----------------------------------------------------------------------------------------------------
 
     def says(self, line: dict[str, Any] | bytes) -> list[Effect]:
         lane = 0
@@ -257,9 +292,11 @@ class OneClient(RuleBasedStateMachine):
         elif said["method"] == "notifications/cancelled":
             self.drop(key(said["params"]["requestId"]))
         else:
-            assert said["method"] in ("vendor/x", "sampling/createMessage")  # notifications of no use, which harm nobody
+            # notifications of no use, which harm nobody
+            assert said["method"] in ("vendor/x", "sampling/createMessage")
 
-    # -- the client --------------------------------------------------------------------------------------------------------------------------
+    # -- the client
+    # ------------------------------------------------------------------------------------------------------------------
 
     @rule(id=IDS, method=METHODS, token=st.booleans())
     def the_client_asks(self, id: Any, method: str, token: bool) -> None:
@@ -324,7 +361,12 @@ class OneClient(RuleBasedStateMachine):
         assert not any(isinstance(effect, ToClient) and effect.last for effect in out)
 
     @precondition(lambda self: self.at_client)
-    @rule(data=st.data(), body=st.sampled_from([{"result": {"by": "client"}}] * 3 + [{"result": 5}, {"error": {"code": -1, "message": ""}}]))
+    @rule(
+        data=st.data(),
+        body=st.sampled_from(
+            [{"result": {"by": "client"}}] * 3 + [{"result": 5}, {"error": {"code": -1, "message": ""}}]
+        ),
+    )
     def the_client_answers(self, data: st.DataObject, body: dict[str, Any]) -> None:
         self.replies(data.draw(st.sampled_from(sorted(self.at_client, key=repr))), body)
 
@@ -346,10 +388,15 @@ class OneClient(RuleBasedStateMachine):
     @precondition(lambda self: self.withdrawn)
     @rule(data=st.data())
     def the_client_answers_late_or_twice(self, data: st.DataObject) -> None:
-        out = self.says({"jsonrpc": "2.0", "id": data.draw(st.sampled_from(self.withdrawn))[1], "result": {"by": "client"}})
+        out = self.says(
+            {"jsonrpc": "2.0", "id": data.draw(st.sampled_from(self.withdrawn))[1], "result": {"by": "client"}}
+        )
         assert [Note] == [type(effect) for effect in out]
 
-    @rule(again=st.sampled_from([True, False, False, False]), method=st.sampled_from(["initialized", "roots/list_changed", "vendor/x"]))
+    @rule(
+        again=st.sampled_from([True, False, False, False]),
+        method=st.sampled_from(["initialized", "roots/list_changed", "vendor/x"]),
+    )
     def the_client_tells(self, again: bool, method: str) -> None:
         if again:
             self.fresh += 1
@@ -358,14 +405,23 @@ class OneClient(RuleBasedStateMachine):
 
     @rule(data=st.data(), busy=st.booleans())
     def a_stream_of_the_client_closes(self, data: st.DataObject, busy: bool) -> None:
-        """For a legacy client that is no cancellation (T35): what belongs to its call goes on, and waits for the client to come back."""
+        """For a legacy client that is no cancellation (T35): what belongs to its call goes on, and waits for the client
+        to come back."""
         lane = data.draw(st.sampled_from(sorted(self.awaited))) if busy and self.awaited else self.posts
         assert [] == self.session.lane_closed("client", lane)
 
-    # -- the server --------------------------------------------------------------------------------------------------------------------------
+    # -- the server
+    # ------------------------------------------------------------------------------------------------------------------
 
     def works_on(self) -> list[Id]:
-        return sorted((id for id, (method, _) in self.at_server.items() if method not in ("subscriptions/listen", "server/discover")), key=repr)
+        return sorted(
+            (
+                id
+                for id, (method, _) in self.at_server.items()
+                if method not in ("subscriptions/listen", "server/discover")
+            ),
+            key=repr,
+        )
 
     @precondition(lambda self: any(method == "server/discover" for method, _ in self.at_server.values()))
     @rule()
@@ -389,11 +445,15 @@ class OneClient(RuleBasedStateMachine):
     def asks_for_input(self, id: Id, keys: list[str], *, state: bool) -> None:
         _, lane = self.at_server.pop(id)
         asked = {"inputRequests": {name: QUESTIONS[name] for name in keys}} if keys or not state else {}
-        self.hears(result(id[1], resultType="input_required", **asked, **({"requestState": "theirs"} if state else {})), lane)
+        self.hears(
+            result(id[1], resultType="input_required", **asked, **({"requestState": "theirs"} if state else {})), lane
+        )
 
     @precondition(lambda self: self.gone)
     @rule(data=st.data(), keys=KEYS, body=st.sampled_from([None, *ANSWERS]))
-    def the_server_answers_what_it_was_told_to_drop(self, data: st.DataObject, keys: list[str], body: dict[str, Any] | None) -> None:
+    def the_server_answers_what_it_was_told_to_drop(
+        self, data: st.DataObject, keys: list[str], body: dict[str, Any] | None
+    ) -> None:
         id = data.draw(st.sampled_from(self.gone))
         if id in self.at_server:
             return
@@ -414,7 +474,11 @@ class OneClient(RuleBasedStateMachine):
         line = tells("notifications/progress", progressToken=self.tokens[id], progress=self.reported[id])
         self.hears(line, self.at_server[id][1])
 
-    @rule(data=st.data(), method=st.sampled_from([*NEWS, "notifications/message", "notifications/tasks"]), named=st.booleans())
+    @rule(
+        data=st.data(),
+        method=st.sampled_from([*NEWS, "notifications/message", "notifications/tasks"]),
+        named=st.booleans(),
+    )
     def the_server_tells(self, data: st.DataObject, method: str, named: bool) -> None:
         self.told += 1
         lane = data.draw(st.sampled_from([0, *(lane for _, lane in self.at_server.values())]))
@@ -452,7 +516,8 @@ class OneClient(RuleBasedStateMachine):
             self.carry_out(self.session.eof("server"))
             assert asked == set(self.at_client)
 
-    # -- the gate ----------------------------------------------------------------------------------------------------------------------------
+    # -- the gate
+    # ------------------------------------------------------------------------------------------------------------------
 
     @precondition(lambda self: self.rounds)
     @rule(data=st.data(), forward=st.sampled_from([True, True, False]))
@@ -462,22 +527,36 @@ class OneClient(RuleBasedStateMachine):
     def conclude(self, round: Round, data: st.DataObject, *, forward: bool) -> None:
         self.rounds.pop(round.id, None)
         if round.door == "input_required" and round.returned is None and (forward or round.roots):
-            seen = {name: Seen("d", "forward", "r", timeout=data.draw(st.sampled_from([None, 3.0]))) for name in round.items}
+            seen = {
+                name: Seen("d", "forward", "r", timeout=data.draw(st.sampled_from([None, 3.0]))) for name in round.items
+            }
             self.forwarding = True
-            self.carry_out(self.session.round_done(round.id, ForwardRound(frozenset(round.items), seen, "hash", NONCE), self.now))
+            self.carry_out(
+                self.session.round_done(round.id, ForwardRound(frozenset(round.items), seen, "hash", NONCE), self.now)
+            )
         else:
-            refused: list[Outcome] = [Denied(Reason.RULE, "decline"), Unanswered(Reason.TIMEOUT), Unanswered(Reason.CLIENT)]
+            refused: list[Outcome] = [
+                Denied(Reason.RULE, "decline"),
+                Unanswered(Reason.TIMEOUT),
+                Unanswered(Reason.CLIENT),
+            ]
             chosen: dict[str, Outcome] = {}
             for name, item in round.items.items():
                 reply = None if round.returned is None else round.returned.replies.get(name)
                 good: list[Outcome] = [answered(item.method) if reply is None else Answered(reply, "client")]
-                chosen[name] = data.draw(st.sampled_from(refused if round.door == "url_error" else [*good, *good, *refused]))
+                chosen[name] = data.draw(
+                    st.sampled_from(refused if round.door == "url_error" else [*good, *good, *refused])
+                )
             self.release(round, chosen)
         self.forwarding = False
 
     def release(self, round: Round, outcomes: Mapping[str, Outcome]) -> None:
         self.releasing = True
-        self.carry_out(self.session.round_done(round.id, Settled({name: Release(o, "d") for name, o in outcomes.items()}), self.now))
+        self.carry_out(
+            self.session.round_done(
+                round.id, Settled({name: Release(o, "d") for name, o in outcomes.items()}), self.now
+            )
+        )
         self.releasing = False
 
     @precondition(lambda self: self.late)
@@ -512,12 +591,15 @@ class OneClient(RuleBasedStateMachine):
         self.now += seconds
         self.carry_out(self.session.overdue(self.now, 10.0))
 
-    # -- what always holds -------------------------------------------------------------------------------------------------------------------
+    # -- what always holds
+    # ------------------------------------------------------------------------------------------------------------------
 
     @invariant()
     def everything_is_counted(self) -> None:
         if hasattr(self, "session"):
-            assert {(*place, id) for id, place in self.waiting.items()} == {(one.lane, one.method, key(one.id)) for one in self.session.open_calls()}
+            assert {(*place, id) for id, place in self.waiting.items()} == {
+                (one.lane, one.method, key(one.id)) for one in self.session.open_calls()
+            }
             assert set(self.at_client) == set(map(key, self.session.questions()))
             assert self.awaited == ({lane for lane, _ in self.waiting.values()} if self.http else set())
 

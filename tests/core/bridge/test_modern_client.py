@@ -75,7 +75,9 @@ class TestOpening:
         assert [] == sent(d.client(2, asks(1, "tools/call", name="b")))
         assert [] == sent(d.client(1, tells("notifications/vendor", x=1)))
         out = sent(opened(d, hello["id"]))
-        assert ["notifications/initialized", "tools/call", "tools/call", "notifications/vendor"] == [line["method"] for line in out]
+        assert ["notifications/initialized", "tools/call", "tools/call", "notifications/vendor"] == [
+            line["method"] for line in out
+        ]
         assert ["a", "b"] == [line["params"]["name"] for line in out[1:3]]
 
     def test_a_server_that_refuses_fails_those_who_wait_and_is_asked_again_by_the_next(self) -> None:
@@ -99,11 +101,15 @@ class TestOpening:
         d = unopened()
         out = d.client(1, asks(1, "tools/list"))
         assert 60.0 == timer(out).delay
-        assert [(1, -32603)] == [(lane, said["error"]["code"]) for lane, said, _ in heard(d.take(d.session.due(timer(out).token)))]
+        assert [(1, -32603)] == [
+            (lane, said["error"]["code"]) for lane, said, _ in heard(d.take(d.session.due(timer(out).token)))
+        ]
         again = d.client(1, asks(2, "tools/list"))
         assert [] == sent(again)
         assert [] == d.session.due(timer(out).token)
-        assert ["notifications/initialized", "tools/list"] == [line["method"] for line in sent(opened(d, sent(out)[0]["id"]))]
+        assert ["notifications/initialized", "tools/list"] == [
+            line["method"] for line in sent(opened(d, sent(out)[0]["id"]))
+        ]
         assert [] == d.session.due(timer(again).token)
 
     def test_who_is_cancelled_or_leaves_while_waiting_is_not_sent_on(self) -> None:
@@ -126,14 +132,20 @@ class TestOpening:
     def test_what_is_hostile_is_refused_before_it_waits(self) -> None:
         d = unopened()
         refused = d.client(1, asks(1, "tools/call", name="x", inputresponses={}))
-        assert ([], [(1, -32600)]) == (sent(refused), [(said["id"], said["error"]["code"]) for _, said, _ in heard(refused)])
+        assert ([], [(1, -32600)]) == (
+            sent(refused),
+            [(said["id"], said["error"]["code"]) for _, said, _ in heard(refused)],
+        )
         (hello,) = sent(d.client(1, asks(2, "tools/list")))
         out = opened(d, hello["id"])
         assert ["notifications/initialized", "tools/list"] == [line["method"] for line in sent(out)]
 
     def test_bytes_that_wait_are_bounded(self) -> None:
         d = unopened()
-        out = [heard(d.client(1, asks(number, "tools/call", name="x", arguments={"a": "b" * 10_000_000}))) for number in range(4)]
+        out = [
+            heard(d.client(1, asks(number, "tools/call", name="x", arguments={"a": "b" * 10_000_000})))
+            for number in range(4)
+        ]
         assert [0, 0, 0, 1] == [len(one) for one in out]
 
 
@@ -146,7 +158,15 @@ class TestEnvelope:
         assert missing in said["error"]["message"]
 
     @pytest.mark.parametrize(
-        "params", [None, [], {}, {"_meta": 5}, {"_meta": {VERSION: 5, CAPABILITIES: {}}}, {"_meta": {**ENVELOPE, CAPABILITIES: []}}]
+        "params",
+        [
+            None,
+            [],
+            {},
+            {"_meta": 5},
+            {"_meta": {VERSION: 5, CAPABILITIES: {}}},
+            {"_meta": {**ENVELOPE, CAPABILITIES: []}},
+        ],
     )
     def test_an_envelope_of_another_shape_is_bad_params(self, params: Any) -> None:
         line = {"jsonrpc": "2.0", "id": 1, "method": "tools/list", **({} if params is None else {"params": params})}
@@ -156,13 +176,19 @@ class TestEnvelope:
     @pytest.mark.parametrize("version", ["2025-11-25", "v999.0.0", "2027-01-01"])
     def test_another_version_is_answered_with_those_that_are_spoken(self, version: str) -> None:
         ((_, said, _),) = heard(bridge().client(3, asks(1, "tools/list", {VERSION: version})))
-        assert (-32022, {"supported": ["2026-07-28"], "requested": version}) == (said["error"]["code"], said["error"]["data"])
+        assert (-32022, {"supported": ["2026-07-28"], "requested": version}) == (
+            said["error"]["code"],
+            said["error"]["data"],
+        )
 
     def test_a_level_that_is_none_is_bad_params(self) -> None:
         ((_, said, _),) = heard(bridge().client(3, asks(1, "tools/list", {LEVEL: "loud"})))
         assert -32602 == said["error"]["code"]
 
-    @pytest.mark.parametrize("method", ["initialize", "ping", "logging/setLevel", "resources/subscribe", "resources/unsubscribe", "tasks/get"])
+    @pytest.mark.parametrize(
+        "method",
+        ["initialize", "ping", "logging/setLevel", "resources/subscribe", "resources/unsubscribe", "tasks/get"],
+    )
     def test_what_the_modern_era_has_no_more_is_not_found_and_the_versions_are_named(self, method: str) -> None:
         out = bridge().client(3, asks(1, method))
         ((_, said, _),) = heard(out)
@@ -174,8 +200,15 @@ class TestEnvelope:
 
     def test_the_server_sees_the_request_without_its_envelope_and_all_else_byte_for_byte(self) -> None:
         d = bridge()
-        meta = b'{"io.modelcontextprotocol/protocolVersion":"2026-07-28", "a":1.0,"io.modelcontextprotocol/clientCapabilities":{"roots":{}}}'
-        line = b'{"jsonrpc":"2.0", "id":1,"method":"x/y","params":{ "n":1.0,"_meta":' + meta + b',"u":"\\u00e9"},"extra":[true]}'
+        meta = (
+            b'{"io.modelcontextprotocol/protocolVersion":"2026-07-28",'
+            b' "a":1.0,"io.modelcontextprotocol/clientCapabilities":{"roots":{}}}'
+        )
+        line = (
+            b'{"jsonrpc":"2.0", "id":1,"method":"x/y","params":{ "n":1.0,"_meta":'
+            + meta
+            + b',"u":"\\u00e9"},"extra":[true]}'
+        )
         seen = one(d.client(3, line), ToServer).line
         head, _, tail = seen.partition(b'"id":')
         assert b'{"jsonrpc":"2.0", ' == head
@@ -196,7 +229,17 @@ class TestEnvelope:
         assert [] == sent(out)
 
     def test_answers_that_nobody_asked_for_and_tasks_are_taken_out(self) -> None:
-        out = bridge().client(3, asks(1, "tools/call", name="x", inputResponses={"k": {"action": "accept"}}, requestState=None, task={"ttl": 1}))
+        out = bridge().client(
+            3,
+            asks(
+                1,
+                "tools/call",
+                name="x",
+                inputResponses={"k": {"action": "accept"}},
+                requestState=None,
+                task={"ttl": 1},
+            ),
+        )
         assert [{"name": "x"}] == [line["params"] for line in sent(out)]
         assert ["answers.unsolicited"] == notes(out)
 
@@ -211,10 +254,20 @@ class TestAnswers:
     def test_discover_is_answered_from_what_the_server_said_of_itself(self) -> None:
         d = unopened()
         (hello,) = sent(d.client(1, asks("d", "server/discover")))
-        capabilities = {**ALL, "tasks": {"list": {}}, "extensions": {"io.modelcontextprotocol/tasks": {}, "vendor/x": {}}}
+        capabilities = {
+            **ALL,
+            "tasks": {"list": {}},
+            "extensions": {"io.modelcontextprotocol/tasks": {}, "vendor/x": {}},
+        }
         out = opened(d, hello["id"], capabilities=capabilities, instructions="read \u00e9")
         wanted = {**ALL, "extensions": {"vendor/x": {}}}
-        body = {"supportedVersions": ["2026-07-28"], "capabilities": wanted, "instructions": "read \u00e9", **COMPLETE, **UNCACHED}
+        body = {
+            "supportedVersions": ["2026-07-28"],
+            "capabilities": wanted,
+            "instructions": "read \u00e9",
+            **COMPLETE,
+            **UNCACHED,
+        }
         assert [(1, result("d", **body), True)] == heard(out)
         assert [(2, result(1, **body), True)] == heard(d.client(2, asks(1, "server/discover")))
 
@@ -232,17 +285,28 @@ class TestAnswers:
             ("vendor/x", {}),
         ],
     )
-    def test_a_result_is_complete_and_says_how_long_it_holds_where_it_must(self, method: str, more: dict[str, Any]) -> None:
+    def test_a_result_is_complete_and_says_how_long_it_holds_where_it_must(
+        self, method: str, more: dict[str, Any]
+    ) -> None:
         d = bridge()
         (seen,) = sent(d.client(3, asks("a", method, name="x", uri="u")))
         out = d.server(result(seen["id"], vendor=1, _meta={"v": 2}))
-        assert [(3, result("a", vendor=1, **more, resultType="complete", _meta={"v": 2, SERVER: INFO}), True)] == heard(out)
+        assert [(3, result("a", vendor=1, **more, resultType="complete", _meta={"v": 2, SERVER: INFO}), True)] == heard(
+            out
+        )
 
     def test_the_rest_of_a_result_stays_byte_for_byte(self) -> None:
         d = bridge()
         (seen,) = sent(d.client(3, asks(1, "tools/call", name="x")))
-        out = one(d.server(f'{{"jsonrpc":"2.0","id":"{seen["id"]}","result":{{ "n": 1.0,"u":"\\u00e9"}},"extra":[1.0]}}'.encode()), ToClient)
-        head = b'{"jsonrpc":"2.0","id":1,"result":{"resultType":"complete","_meta":{"io.modelcontextprotocol/serverInfo":'
+        out = one(
+            d.server(
+                f'{{"jsonrpc":"2.0","id":"{seen["id"]}","result":{{ "n": 1.0,"u":"\\u00e9"}},"extra":[1.0]}}'.encode()
+            ),
+            ToClient,
+        )
+        head = (
+            b'{"jsonrpc":"2.0","id":1,"result":{"resultType":"complete","_meta":{"io.modelcontextprotocol/serverInfo":'
+        )
         assert head + b'{"name":"s","version":"1"}}, "n": 1.0,"u":"\\u00e9"},"extra":[1.0]}' == out.line
 
     @pytest.mark.parametrize(
@@ -253,11 +317,15 @@ class TestAnswers:
             {"_meta": 5, "ttlMs": -1},
         ],
     )
-    def test_what_means_something_only_in_the_modern_era_means_nothing_in_a_legacy_result(self, said: dict[str, Any]) -> None:
+    def test_what_means_something_only_in_the_modern_era_means_nothing_in_a_legacy_result(
+        self, said: dict[str, Any]
+    ) -> None:
         d = bridge()
         (seen,) = sent(d.client(3, asks(1, "resources/read", uri="u")))
         ((_, answer, _),) = heard(d.server(result(seen["id"], contents=[], **said)))
-        assert {"contents": [], **COMPLETE, **UNCACHED} == {name: value for name, value in answer["result"].items() if name != "task"}
+        assert {"contents": [], **COMPLETE, **UNCACHED} == {
+            name: value for name, value in answer["result"].items() if name != "task"
+        }
 
     @pytest.mark.parametrize(
         "payload",
@@ -276,7 +344,9 @@ class TestAnswers:
         d = bridge()
         (seen,) = sent(d.client(3, asks(1, "tools/call", name="x")))
         out = d.server(b'{"jsonrpc":"2.0","id":"' + seen["id"].encode() + b'","result":' + payload + b"}")
-        assert [(3, 1, -32603, True)] == [(lane, said["id"], said["error"]["code"], last) for lane, said, last in heard(out)]
+        assert [(3, 1, -32603, True)] == [
+            (lane, said["id"], said["error"]["code"], last) for lane, said, last in heard(out)
+        ]
 
     def test_a_server_that_says_nothing_of_itself_is_not_named(self) -> None:
         d = unopened()
@@ -285,8 +355,12 @@ class TestAnswers:
         (seen,) = sent(d.client(1, asks(1, "tools/list")))
         assert [(1, result(1, resultType="complete", **UNCACHED), True)] == heard(d.server(result(seen["id"])))
 
-    @pytest.mark.parametrize("said", [{"resultType": 5}, {"inputRequests": {"k": {}}, "requestState": "s"}, {"requestState": "s"}])
-    def test_a_legacy_result_with_which_a_modern_server_would_ask_for_input_is_refused(self, said: dict[str, Any]) -> None:
+    @pytest.mark.parametrize(
+        "said", [{"resultType": 5}, {"inputRequests": {"k": {}}, "requestState": "s"}, {"requestState": "s"}]
+    )
+    def test_a_legacy_result_with_which_a_modern_server_would_ask_for_input_is_refused(
+        self, said: dict[str, Any]
+    ) -> None:
         d = bridge()
         (seen,) = sent(d.client(3, asks(1, "resources/read", uri="u")))
         ((_, answer, _),) = heard(d.server(result(seen["id"], contents=[], **said)))
@@ -299,12 +373,16 @@ class TestAnswers:
         out = one(d.server(b'{"jsonrpc":"2.0","id":"' + seen["id"].encode() + b'","error":' + payload + b"}"), ToClient)
         assert b'{"jsonrpc":"2.0","id":1,"error":' + payload + b"}" == out.line
 
-    @pytest.mark.parametrize(("code", "wanted"), [(-32002.0, -32602), (-32002, -32602), (-32601, -32601), (-32000, -32000), (7, 7)])
+    @pytest.mark.parametrize(
+        ("code", "wanted"), [(-32002.0, -32602), (-32002, -32602), (-32601, -32601), (-32000, -32000), (7, 7)]
+    )
     def test_an_error_goes_on_as_it_came_but_for_the_code_that_the_era_renamed(self, code: float, wanted: int) -> None:
         d = bridge()
         (seen,) = sent(d.client(3, asks(1, "resources/read", uri="u")))
         assert [(3, error(1, wanted, "no", data={"uri": "u"}), True)] == heard(
-            d.server({"jsonrpc": "2.0", "id": seen["id"], "error": {"code": code, "message": "no", "data": {"uri": "u"}}})
+            d.server(
+                {"jsonrpc": "2.0", "id": seen["id"], "error": {"code": code, "message": "no", "data": {"uri": "u"}}}
+            )
         )
 
     def test_the_same_id_on_two_lanes_is_two_requests(self) -> None:
@@ -327,7 +405,9 @@ class TestAnswers:
         d = bridge()
         (seen,) = sent(d.client(0, asks(1, "resources/read", uri="u")))
         assert [-32600] == [said["error"]["code"] for _, said, _ in heard(d.client(0, asks(1, "tools/list")))]
-        assert [-32600] == [said["error"]["code"] for _, said, _ in heard(d.client(0, b'{"jsonrpc":"2.0","id":1,"method":5}'))]
+        assert [-32600] == [
+            said["error"]["code"] for _, said, _ in heard(d.client(0, b'{"jsonrpc":"2.0","id":1,"method":5}'))
+        ]
         ((_, answer, _),) = heard(d.server(result(seen["id"], contents=[])))
         assert 0 == answer["result"]["ttlMs"]
 
@@ -337,13 +417,18 @@ class TestServerAsks:
         d = bridge(ALLOW)
         (seen,) = sent(d.client(3, asks(1, "tools/call", name="x")))
         out = d.server(request(5, "sampling/createMessage", **sample()))
-        assert ("tools/call", "x") == (one(out, Open).round.origin.calls[0].method, one(out, Open).round.origin.calls[0].tool)
-        ((answer),) = sent(d.settle(out))
+        assert ("tools/call", "x") == (
+            one(out, Open).round.origin.calls[0].method,
+            one(out, Open).round.origin.calls[0].tool,
+        )
+        (answer,) = sent(d.settle(out))
         assert (5, "m") == (answer["id"], answer["result"]["model"])
         assert [3] == [lane for lane, _, _ in heard(d.server(result(seen["id"], content=[])))]
 
     @pytest.mark.parametrize("params", [sample(), form()])
-    def test_forward_is_not_reachable_and_the_server_gets_the_specifications_error(self, params: dict[str, Any]) -> None:
+    def test_forward_is_not_reachable_and_the_server_gets_the_specifications_error(
+        self, params: dict[str, Any]
+    ) -> None:
         d = bridge(FORWARD)
         d.client(3, asks(1, "tools/call", {CAPABILITIES: {"sampling": {}, "elicitation": {}}}, name="x"))
         method = "sampling/createMessage" if "messages" in params else "elicitation/create"
@@ -353,11 +438,12 @@ class TestServerAsks:
         assert not isinstance(item.request, BadRequest)
         assert (False, False) == (item.offered, can_forward(item.request, round.client))
         assert "none" == decide(d.book, item.request, Situation(can_forward(item.request, round.client))).effect
-        ((answer),) = sent(d.settle(out, all=Unanswered(Reason.NOT_OFFERED, code=-32602)))
+        (answer,) = sent(d.settle(out, all=Unanswered(Reason.NOT_OFFERED, code=-32602)))
         assert (5, -32602) == (answer["id"], answer["error"]["code"])
 
     def test_what_the_server_waits_for_itself_is_not_put_off(self) -> None:
-        """Its own patience runs in one session all along, and between two tries of the client nobody would be there to be told or to cancel."""
+        """Its own patience runs in one session all along, and between two tries of the client nobody would be there to
+        be told or to cancel."""
         d = bridge(ALLOW)
         d.client(3, asks(1, "tools/call", name="x", arguments={"n": 1}))
         round = one(d.server(request(5, "sampling/createMessage", **sample())), Open).round
@@ -376,16 +462,26 @@ class TestServerAsks:
     def test_an_error_that_asks_for_urls_ends_the_call_without_them(self) -> None:
         d = bridge(FORWARD_URLS)
         (seen,) = sent(d.client(3, asks(1, "tools/call", {CAPABILITIES: {"elicitation": {"url": {}}}}, name="x")))
-        urls = {"elicitations": [{"mode": "url", "message": "m", "url": "https://a.example/secret", "elicitationId": "e"}]}
+        urls = {
+            "elicitations": [{"mode": "url", "message": "m", "url": "https://a.example/secret", "elicitationId": "e"}]
+        }
         out = d.server(error(seen["id"], -32042, "open it", data=urls))
         (item,) = one(out, Open).round.items.values()
         assert not item.offered
         done = d.settle(out, all=Denied(Reason.RULE))
         ((lane, answer, last),) = heard(done)
-        assert (3, 1, True, "complete", True) == (lane, answer["id"], last, answer["result"]["resultType"], answer["result"]["isError"])
+        assert (3, 1, True, "complete", True) == (
+            lane,
+            answer["id"],
+            last,
+            answer["result"]["resultType"],
+            answer["result"]["isError"],
+        )
         assert b"secret" not in one(done, ToClient).line
 
-    @pytest.mark.parametrize(("method", "answer"), [("ping", {"result": {}}), ("roots/list", -32601), ("vendor/x", -32601)])
+    @pytest.mark.parametrize(
+        ("method", "answer"), [("ping", {"result": {}}), ("roots/list", -32601), ("vendor/x", -32601)]
+    )
     def test_what_else_a_server_asks_is_answered_here(self, method: str, answer: Any) -> None:
         d = bridge()
         for line in (request("p", method), [request("p", method)]):
@@ -405,7 +501,10 @@ class TestNotifications:
     def test_progress_goes_to_the_lane_and_under_the_token_of_its_request(self) -> None:
         d = bridge()
         tokens = [
-            sent(d.client(lane, asks(1, "tools/call", {"progressToken": 7}, name="x")))[0]["params"]["_meta"]["progressToken"] for lane in (1, 2)
+            sent(d.client(lane, asks(1, "tools/call", {"progressToken": 7}, name="x")))[0]["params"]["_meta"][
+                "progressToken"
+            ]
+            for lane in (1, 2)
         ]
         assert 2 == len(set(tokens))
         out = d.server(tells("notifications/progress", progressToken=tokens[1], progress=1))
@@ -420,7 +519,8 @@ class TestNotifications:
         assert (3, 7, False) == (lane, beat["params"]["progressToken"], last)
 
     @pytest.mark.parametrize(
-        "method", ["notifications/elicitation/complete", "notifications/tasks/status", "notifications/vendor", "notifications/x"]
+        "method",
+        ["notifications/elicitation/complete", "notifications/tasks/status", "notifications/vendor", "notifications/x"],
     )
     def test_what_cannot_be_attributed_is_dropped_and_counted(self, method: str) -> None:
         d = bridge()
@@ -432,7 +532,9 @@ class TestNotifications:
         d = bridge(streams=True)
         d.client(3, asks(1, "tools/call", name="x"))
         number = one(d.client(4, asks(1, "tools/call", name="y")), ToServer).lane
-        assert [(4, tells("notifications/vendor", a=1), False)] == heard(d.server(tells("notifications/vendor", a=1), number))
+        assert [(4, tells("notifications/vendor", a=1), False)] == heard(
+            d.server(tells("notifications/vendor", a=1), number)
+        )
         assert [] == heard(d.server(tells("notifications/elicitation/complete", elicitationId="e"), number))
 
     def test_a_server_that_cancels_what_a_client_asked_is_not_heard(self) -> None:
@@ -441,13 +543,17 @@ class TestNotifications:
         assert [] == heard(d.server(tells("notifications/cancelled", requestId=seen["id"])))
         assert [3] == [lane for lane, _, _ in heard(d.server(result(seen["id"])))]
 
-    @pytest.mark.parametrize("method", ["notifications/initialized", "notifications/roots/list_changed", "notifications/progress"])
+    @pytest.mark.parametrize(
+        "method", ["notifications/initialized", "notifications/roots/list_changed", "notifications/progress"]
+    )
     def test_what_a_modern_client_has_no_more_goes_nowhere(self, method: str) -> None:
         assert [] == sent(bridge().client(3, tells(method, _meta=ENVELOPE)))
 
     def test_other_notifications_of_a_client_go_on_without_an_envelope(self) -> None:
         d = bridge()
-        assert [tells("notifications/vendor", a=1)] == sent(d.client(3, tells("notifications/vendor", a=1, _meta=ENVELOPE)))
+        assert [tells("notifications/vendor", a=1)] == sent(
+            d.client(3, tells("notifications/vendor", a=1, _meta=ENVELOPE))
+        )
         for line in (
             b'{"jsonrpc":"2.0","method":"notifications/vendor"}',
             b'{"jsonrpc":"2.0","method":"notifications/vendor","params":{"_meta":{"a": 1}}}',
@@ -463,7 +569,9 @@ class TestLogging:
     def test_the_level_of_a_request_is_set_before_it_and_messages_of_that_level_go_to_its_lane(self) -> None:
         d = bridge()
         out = sent(d.client(3, asks(1, "tools/call", {LEVEL: "warning"}, name="x")))
-        assert [("logging/setLevel", {"level": "warning"}), ("tools/call", {"name": "x"})] == [(line["method"], line["params"]) for line in out]
+        assert [("logging/setLevel", {"level": "warning"}), ("tools/call", {"name": "x"})] == [
+            (line["method"], line["params"]) for line in out
+        ]
         assert [] == heard(d.server(result(out[0]["id"])))
         message = tells("notifications/message", level="error", data="d")
         assert [(3, message, False)] == heard(d.server(message))
@@ -475,7 +583,9 @@ class TestLogging:
 
         def levels(lane: int, level: str) -> list[str]:
             return [
-                line["params"]["level"] for line in sent(d.client(lane, asks(1, "tools/call", {LEVEL: level}, name="x"))) if "level" in line["params"]
+                line["params"]["level"]
+                for line in sent(d.client(lane, asks(1, "tools/call", {LEVEL: level}, name="x")))
+                if "level" in line["params"]
             ]
 
         assert ["error"] == levels(1, "error")
@@ -519,7 +629,9 @@ class TestLogging:
 
     def test_a_server_without_a_log_is_not_asked_to_set_a_level(self) -> None:
         d = bridge(capabilities={})
-        assert ["tools/call"] == [line["method"] for line in sent(d.client(3, asks(1, "tools/call", {LEVEL: "debug"}, name="x")))]
+        assert ["tools/call"] == [
+            line["method"] for line in sent(d.client(3, asks(1, "tools/call", {LEVEL: "debug"}, name="x")))
+        ]
 
 
 def listens(id: Any, **filter: Any) -> dict[str, Any]:
@@ -529,8 +641,20 @@ def listens(id: Any, **filter: Any) -> dict[str, Any]:
 class TestListens:
     def test_a_listen_is_acknowledged_first_with_what_the_server_can_tell(self) -> None:
         d = bridge(capabilities={"tools": {"listChanged": True}, "prompts": {}, "resources": {"subscribe": True}})
-        out = d.client(3, listens("L", toolsListChanged=True, promptsListChanged=True, resourcesListChanged=True, resourceSubscriptions=["a:b"]))
-        wanted = {"_meta": {SUBSCRIPTION: "L"}, "notifications": {"toolsListChanged": True, "resourceSubscriptions": ["a:b"]}}
+        out = d.client(
+            3,
+            listens(
+                "L",
+                toolsListChanged=True,
+                promptsListChanged=True,
+                resourcesListChanged=True,
+                resourceSubscriptions=["a:b"],
+            ),
+        )
+        wanted = {
+            "_meta": {SUBSCRIPTION: "L"},
+            "notifications": {"toolsListChanged": True, "resourceSubscriptions": ["a:b"]},
+        }
         assert [(3, tells("notifications/subscriptions/acknowledged", **wanted), False)] == heard(out[:1])
         assert [("resources/subscribe", {"uri": "a:b"})] == [(line["method"], line["params"]) for line in sent(out)]
 
@@ -549,20 +673,28 @@ class TestListens:
         d.client(0, listens(1, toolsListChanged=True))
         d.client(0, listens(2, toolsListChanged=True))
         out = d.server(tells("notifications/tools/list_changed", _meta={SUBSCRIPTION: "forged", "v": 1}))
-        assert [{SUBSCRIPTION: 1, "v": 1}, {SUBSCRIPTION: 2, "v": 1}] == [said["params"]["_meta"] for _, said, _ in heard(out)]
+        assert [{SUBSCRIPTION: 1, "v": 1}, {SUBSCRIPTION: 2, "v": 1}] == [
+            said["params"]["_meta"] for _, said, _ in heard(out)
+        ]
 
     def test_an_update_goes_to_those_who_watch_the_resource_or_what_it_is_a_part_of(self) -> None:
         d = bridge()
         d.client(3, listens(1, resourceSubscriptions=["file:///a", "file:///b"]))
         d.client(4, listens(1, resourceSubscriptions=["file:///a/c"]))
-        assert [3, 4] == sorted(lane for lane, _, _ in heard(d.server(tells("notifications/resources/updated", uri="file:///a/c"))))
-        assert [3] == [lane for lane, _, _ in heard(d.server(tells("notifications/resources/updated", uri="file:///b")))]
+        assert [3, 4] == sorted(
+            lane for lane, _, _ in heard(d.server(tells("notifications/resources/updated", uri="file:///a/c")))
+        )
+        assert [3] == [
+            lane for lane, _, _ in heard(d.server(tells("notifications/resources/updated", uri="file:///b")))
+        ]
         assert [] == heard(d.server(tells("notifications/resources/updated", uri="file:///bc")))
         assert [] == heard(d.server(tells("notifications/resources/updated", uri=5)))
 
     def test_the_server_is_subscribed_once_however_many_watch_and_unsubscribed_by_the_last(self) -> None:
         d = bridge()
-        assert ["resources/subscribe"] == [line["method"] for line in sent(d.client(3, listens(1, resourceSubscriptions=["u", "u"])))]
+        assert ["resources/subscribe"] == [
+            line["method"] for line in sent(d.client(3, listens(1, resourceSubscriptions=["u", "u"])))
+        ]
         assert [] == sent(d.client(4, listens(1, resourceSubscriptions=["u"])))
         assert [Over(3)] == d.client(3, tells("notifications/cancelled", requestId=1))
         (last,) = sent(d.session.lane_closed("client", 4))
@@ -594,7 +726,9 @@ class TestListens:
     def test_a_part_of_a_resource_is_found_by_a_bounded_search(self) -> None:
         d = bridge()
         d.client(3, listens(1, resourceSubscriptions=["a:/", "a:" + "/x" * 100]))
-        assert [3] == [lane for lane, _, _ in heard(d.server(tells("notifications/resources/updated", uri="a:" + "/x" * 4000)))]
+        assert [3] == [
+            lane for lane, _, _ in heard(d.server(tells("notifications/resources/updated", uri="a:" + "/x" * 4000)))
+        ]
         assert [] == heard(d.server(tells("notifications/resources/updated", uri="b:" + "/" * 100_000)))
 
     @pytest.mark.parametrize(
@@ -624,7 +758,12 @@ class TestListens:
         d = bridge()
 
         def listen(lane: int) -> bool:
-            return "error" not in heard(d.client(lane, listens(1, resourceSubscriptions=[f"u{lane}.{number}" for number in range(250)])))[0][1]
+            return (
+                "error"
+                not in heard(
+                    d.client(lane, listens(1, resourceSubscriptions=[f"u{lane}.{number}" for number in range(250)]))
+                )[0][1]
+            )
 
         assert 40 == sum(listen(lane) for lane in range(45))
         d.session.lane_closed("client", 0)
@@ -671,7 +810,15 @@ class TestTakenBack:
 
 class TestHostile:
     @pytest.mark.parametrize(
-        "line", [b"", b"x", b"[]", b"\xff", b'{"jsonrpc":"2.0","id":1,"result":{}}', b'{"jsonrpc":"2.0","id":"sg:t:1","result":{}}']
+        "line",
+        [
+            b"",
+            b"x",
+            b"[]",
+            b"\xff",
+            b'{"jsonrpc":"2.0","id":1,"result":{}}',
+            b'{"jsonrpc":"2.0","id":"sg:t:1","result":{}}',
+        ],
     )
     def test_what_is_no_request_or_answers_nobody_goes_nowhere(self, line: bytes) -> None:
         out = bridge(ALLOW).client(3, line)
@@ -680,26 +827,37 @@ class TestHostile:
     def test_a_batch_of_a_client_passes_no_revision_that_has_batches(self) -> None:
         d = bridge(revision="2025-03-26")
         out = d.client(3, b'[{"jsonrpc":"2.0","id":1,"method":"logging/setLevel","params":{}}]')
-        assert ([], [(3, 1, -32600)]) == (sent(out), [(lane, said["id"], said["error"]["code"]) for lane, said, _ in heard(out)])
+        assert ([], [(3, 1, -32600)]) == (
+            sent(out),
+            [(lane, said["id"], said["error"]["code"]) for lane, said, _ in heard(out)],
+        )
 
     def test_an_id_of_our_own_form_is_refused(self) -> None:
-        assert [-32600] == [said["error"]["code"] for _, said, _ in heard(bridge().client(3, asks("sg:t:1", "tools/list")))]
+        assert [-32600] == [
+            said["error"]["code"] for _, said, _ in heard(bridge().client(3, asks("sg:t:1", "tools/list")))
+        ]
 
     def test_a_line_that_was_lost_fails_whoever_waits_for_it(self) -> None:
         d = bridge()
         (seen,) = sent(d.client(3, asks(1, "tools/call", name="x")))
-        out = d.session.lost("server", 0, f'{{"jsonrpc":"2.0","id":"{seen["id"]}","result":{{"a'.encode(), "it is too long")
+        out = d.session.lost(
+            "server", 0, f'{{"jsonrpc":"2.0","id":"{seen["id"]}","result":{{"a'.encode(), "it is too long"
+        )
         assert [(3, 1, -32603)] == [(lane, said["id"], said["error"]["code"]) for lane, said, _ in heard(out)]
         (seen,) = sent(d.client(4, asks(1, "tools/call", name="x")))
         line = f'{{"result":{{}},"jsonrpc":"2.0","id":"{seen["id"]}"}}'.encode()
         assert [4] == [lane for lane, _, _ in heard(d.session.lost_end("server", 0, line[:12], line[12:]))]
-        out = d.session.lost("client", 3, b'{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"a', "it is too long")
+        out = d.session.lost(
+            "client", 3, b'{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"a', "it is too long"
+        )
         assert [(3, 7, -32603)] == [(lane, said["id"], said["error"]["code"]) for lane, said, _ in heard(out)]
 
     def test_a_lost_answer_to_initialize_fails_those_who_wait(self) -> None:
         d = unopened()
         (hello,) = sent(d.client(1, asks(1, "tools/list")))
-        out = d.session.lost("server", 0, f'{{"jsonrpc":"2.0","id":"{hello["id"]}","result":{{"a'.encode(), "it is too long")
+        out = d.session.lost(
+            "server", 0, f'{{"jsonrpc":"2.0","id":"{hello["id"]}","result":{{"a'.encode(), "it is too long"
+        )
         assert [(1, 1)] == [(lane, said["id"]) for lane, said, _ in heard(out)]
 
     def test_a_server_that_never_answers_what_we_ask_is_asked_only_so_often(self) -> None:

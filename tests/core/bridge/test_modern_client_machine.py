@@ -1,9 +1,11 @@
-"""Modern clients over a legacy server under any order of things: clients on several lanes and a server that each do as they like.
+"""Modern clients over a legacy server under any order of things: clients on several lanes and a server that each do as
+they like.
 
-The clients are on stdio, or on HTTP with a stream for each request: the stream ends with its answer, and nothing is sent on it after that.
+The clients are on stdio, or on HTTP with a stream for each request: the stream ends with its answer, and nothing is
+sent on it after that.
 
-What must hold whatever happens: nothing raises, every request is answered once or was taken back, the server never sees the modern era, nobody
-hears what is another's, and nothing is kept.
+What must hold whatever happens: nothing raises, every request is answered once or was taken back, the server never sees
+the modern era, nobody hears what is another's, and nothing is kept.
 """
 
 from __future__ import annotations
@@ -21,7 +23,19 @@ from samplegate.core.bridge.modern_client import ModernClient
 from samplegate.core.bridge.translation import LEVELS, REMOVED
 from samplegate.core.decisions import Denied, Outcome, Reason, Unanswered
 from samplegate.core.matching.match import compile_policy
-from samplegate.core.session.rounds import Effect, Later, Open, Over, Release, Reply, Round, Settled, ToClient, ToServer, Withdraw
+from samplegate.core.session.rounds import (
+    Effect,
+    Later,
+    Open,
+    Over,
+    Release,
+    Reply,
+    Round,
+    Settled,
+    ToClient,
+    ToServer,
+    Withdraw,
+)
 from samplegate.core.session.state import State
 from tests.core.bridge.lanes import ALL, CAPABILITIES, INFO, LEVEL, SERVER, SUBSCRIPTION, VERSION, asks, raw, tells
 from tests.core.dialogue import ALLOW, ANSWER, DENY, FORWARD, FORWARD_URLS, KEY, answered, form, policy, request, sample
@@ -33,7 +47,16 @@ POLICIES = [(ALLOW, ANSWER), (FORWARD,), (FORWARD, ALLOW), (DENY,), (FORWARD_URL
 IDS = st.sampled_from([0, 1, "1", "a", 2**70, "sg:t:1"])
 LANES = st.integers(0, 2)
 METHODS = st.sampled_from(
-    ["tools/call", "tools/call", "prompts/get", "resources/read", "tools/list", "server/discover", "vendor/x", *sorted(REMOVED)]
+    [
+        "tools/call",
+        "tools/call",
+        "prompts/get",
+        "resources/read",
+        "tools/list",
+        "server/discover",
+        "vendor/x",
+        *sorted(REMOVED),
+    ]
 )
 METAS = st.sampled_from(
     [
@@ -47,7 +70,9 @@ METAS = st.sampled_from(
         {LEVEL: "loud"},
     ]
 )
-MORE = st.sampled_from([{}, {}, {}, {"requestState": "s"}, {"inputResponses": {"k": {}}}, {"requeststate": 1}, {"task": {}}])
+MORE = st.sampled_from(
+    [{}, {}, {}, {"requestState": "s"}, {"inputResponses": {"k": {}}}, {"requeststate": 1}, {"task": {}}]
+)
 FILTERS = st.sampled_from(
     [
         {"toolsListChanged": True, "resourceSubscriptions": ["u"]},
@@ -72,7 +97,13 @@ ANSWERS: list[dict[str, Any]] = [
     {"error": {"code": -32002, "message": "no"}},
     {"error": {"code": -32042, "message": "no", "data": {"elicitations": [URL]}}},
 ]
-PUSHES = {"sampling/createMessage": sample(), "elicitation/create": form(), "roots/list": {}, "ping": {}, "server/discover": {}}
+PUSHES = {
+    "sampling/createMessage": sample(),
+    "elicitation/create": form(),
+    "roots/list": {},
+    "ping": {},
+    "server/discover": {},
+}
 TOLD = [
     tells("notifications/message", level="error", data="d"),
     tells("notifications/message", level=5, data="d"),
@@ -122,16 +153,20 @@ class Clients(RuleBasedStateMachine):
         opened=st.sampled_from([True, True, True, False]),
     )
     def begin(self, rules: tuple[Any, ...], http: bool, streams: bool, outlived: bool, opened: bool) -> None:
-        self.session = ModernClient(State(compile_policy(policy(*rules), {}), "default", "t", KEY, streams=streams, outlived=outlived))
+        self.session = ModernClient(
+            State(compile_policy(policy(*rules), {}), "default", "t", KEY, streams=streams, outlived=outlived)
+        )
         self.http, self.now = http, 0.0
         self.posts = 0
         self.awaited: set[int] = set()  # the clients' open streams, over HTTP
         self.ended: list[int] = []  # streams that have ended, of which the session has not been told
         self.late: list[Round] = []  # rounds that were withdrawn before their release
         self.waiting: Counter[Place] = Counter()  # the clients' requests that they have no answer to
-        self.levels: Counter[int] = Counter()  # by lane: whether anything on it ever asked for log messages since it was empty
+        # by lane: whether anything on it ever asked for log messages since it was empty
+        self.levels: Counter[int] = Counter()
         self.listening: set[Place] = set()  # the listens that were acknowledged
-        self.at_server: dict[Id, tuple[str, int]] = {}  # what the server was sent and has not answered: method, and the lane it came on
+        # what the server was sent and has not answered: method, and the lane it came on
+        self.at_server: dict[Id, tuple[str, int]] = {}
         self.seen_ids: set[Id] = set()
         self.pushed: set[Id] = set()
         self.rounds: dict[str, Round] = {}
@@ -142,7 +177,8 @@ class Clients(RuleBasedStateMachine):
             self.says(self.stream(0), asks("first", "server/discover"))
             self.the_server_opens()
 
-    # -- what comes out is looked at here ----------------------------------------------------------------------------------------------------
+    # -- what comes out is looked at here
+    # ----------------------------------------------------------------------------------------------------
 
     def carry_out(self, effects: list[Effect]) -> list[Effect]:
         for effect in effects:
@@ -240,7 +276,8 @@ class Clients(RuleBasedStateMachine):
     def told(self, line: dict[str, Any] | list[Any] | bytes, lane: int = 0) -> list[Effect]:
         return self.carry_out(self.session.frame("server", lane, raw(line), self.now))
 
-    # -- the clients -------------------------------------------------------------------------------------------------------------------------
+    # -- the clients
+    # ------------------------------------------------------------------------------------------------------------------
 
     @rule(lane=LANES, id=IDS, method=METHODS, meta=METAS, more=MORE)
     def a_client_asks(self, lane: int, id: Any, method: str, meta: dict[str, Any], more: dict[str, Any]) -> None:
@@ -269,7 +306,11 @@ class Clients(RuleBasedStateMachine):
         if expected:
             self.end(lane)
 
-    @rule(lane=LANES, meta=st.sampled_from([{}, {"progressToken": 1}, {LEVEL: "debug"}]), answer=st.sampled_from([None, *ANSWERS]))
+    @rule(
+        lane=LANES,
+        meta=st.sampled_from([{}, {"progressToken": 1}, {LEVEL: "debug"}]),
+        answer=st.sampled_from([None, *ANSWERS]),
+    )
     def a_call_goes_out(self, lane: int, meta: dict[str, Any], answer: dict[str, Any] | None) -> None:
         """Two steps that a search by chance rarely makes one after the other."""
         self.fresh += 1
@@ -293,7 +334,9 @@ class Clients(RuleBasedStateMachine):
             del self.waiting[place]
             self.listening.discard(place)
         self.levels[lane] = 0
-        assert not any(isinstance(effect, ToClient) for effect in self.carry_out(self.session.lane_closed("client", lane)))
+        assert not any(
+            isinstance(effect, ToClient) for effect in self.carry_out(self.session.lane_closed("client", lane))
+        )
 
     @precondition(lambda self: self.ended)
     @rule(data=st.data())
@@ -302,11 +345,15 @@ class Clients(RuleBasedStateMachine):
         self.ended.remove(lane)
         assert [] == self.session.lane_closed("client", lane)
 
-    @rule(lane=LANES, method=st.sampled_from(["notifications/initialized", "notifications/vendor", "notifications/progress"]))
+    @rule(
+        lane=LANES,
+        method=st.sampled_from(["notifications/initialized", "notifications/vendor", "notifications/progress"]),
+    )
     def a_client_tells(self, lane: int, method: str) -> None:
         self.says(lane, tells(method, _meta={VERSION: "2026-07-28"}))
 
-    # -- the server --------------------------------------------------------------------------------------------------------------------------
+    # -- the server
+    # ------------------------------------------------------------------------------------------------------------------
 
     @precondition(lambda self: self.at_server)
     @rule(data=st.data(), answer=st.sampled_from(ANSWERS))
@@ -350,7 +397,10 @@ class Clients(RuleBasedStateMachine):
         if side == "client":
             lane = self.stream(lane)
             self.waiting[lane, key(id)] += 1
-            head = json.dumps({"jsonrpc": "2.0", "id": id, "method": "tools/call"}, separators=(",", ":"))[:-1].encode() + b',"params":{"a'
+            head = (
+                json.dumps({"jsonrpc": "2.0", "id": id, "method": "tools/call"}, separators=(",", ":"))[:-1].encode()
+                + b',"params":{"a'
+            )
             self.carry_out(self.session.lost("client", lane, head, "it is too long"))
             if id == 2**70:  # a number too long to be found in half a line
                 self.waiting[lane, key(id)] -= 1
@@ -358,20 +408,36 @@ class Clients(RuleBasedStateMachine):
         elif self.at_server:
             gone = next(iter(self.at_server))
             del self.at_server[gone]
-            self.carry_out(self.session.lost("server", 0, b'{"jsonrpc":"2.0","id":"' + str(gone[1]).encode() + b'","result":{"a', "it is too long"))
+            self.carry_out(
+                self.session.lost(
+                    "server",
+                    0,
+                    b'{"jsonrpc":"2.0","id":"' + str(gone[1]).encode() + b'","result":{"a',
+                    "it is too long",
+                )
+            )
 
-    # -- the gate ----------------------------------------------------------------------------------------------------------------------------
+    # -- the gate
+    # ------------------------------------------------------------------------------------------------------------------
 
     @precondition(lambda self: self.rounds)
     @rule(data=st.data())
     def the_gate_settles(self, data: st.DataObject) -> None:
         round = self.rounds.pop(data.draw(st.sampled_from(sorted(self.rounds))))
-        refused: list[Outcome] = [Denied(Reason.RULE), Unanswered(Reason.TIMEOUT), Unanswered(Reason.NOT_OFFERED, code=-32602)]
+        refused: list[Outcome] = [
+            Denied(Reason.RULE),
+            Unanswered(Reason.TIMEOUT),
+            Unanswered(Reason.NOT_OFFERED, code=-32602),
+        ]
         chosen = {
-            name: data.draw(st.sampled_from(refused if round.door == "url_error" else [*refused, answered(item.method)]))
+            name: data.draw(
+                st.sampled_from(refused if round.door == "url_error" else [*refused, answered(item.method)])
+            )
             for name, item in round.items.items()
         }
-        self.carry_out(self.session.round_done(round.id, Settled({name: Release(o, "d") for name, o in chosen.items()}), self.now))
+        self.carry_out(
+            self.session.round_done(round.id, Settled({name: Release(o, "d") for name, o in chosen.items()}), self.now)
+        )
 
     @precondition(lambda self: self.late)
     @rule(data=st.data())
@@ -406,7 +472,11 @@ class Clients(RuleBasedStateMachine):
             return
         for round in list(self.rounds.values()):
             del self.rounds[round.id]
-            self.carry_out(self.session.round_done(round.id, Settled({name: Release(Denied(Reason.RULE), "d") for name in round.items}), self.now))
+            self.carry_out(
+                self.session.round_done(
+                    round.id, Settled({name: Release(Denied(Reason.RULE), "d") for name in round.items}), self.now
+                )
+            )
         assert set() == self.pushed
         self.carry_out(self.session.eof("server"))
         assert [] == [place for place, count in self.waiting.items() if count], "somebody still waits"

@@ -13,13 +13,29 @@ from samplegate.core.bridge.negotiation import Opening
 from samplegate.core.session.rounds import Close, Later, Note, Open, Over, ToServer, Withdraw
 from samplegate.core.session.session import Session
 from samplegate.core.session.witness import REFUSED
-from tests.core.bridge.lanes import ALL, CAPABILITIES, ENVELOPE, INFO, SERVER, VERSION, Lanes, asks, heard, raw, sent, tells, timer
+from tests.core.bridge.lanes import (
+    ALL,
+    CAPABILITIES,
+    ENVELOPE,
+    INFO,
+    SERVER,
+    VERSION,
+    Lanes,
+    asks,
+    heard,
+    raw,
+    sent,
+    tells,
+    timer,
+)
 from tests.core.dialogue import ALLOW, FORWARD, Dialogue, error, one, request, result, sample
 
 MODERN = ["2026-07-28"]
 BOTH = ["2026-07-28", "2025-11-25"]
 OFFERED: dict[str, Any] = {"sampling": {}}
-HELLO = request(0, "initialize", protocolVersion="2025-11-25", capabilities=OFFERED, clientInfo={"name": "c", "version": "1"})
+HELLO = request(
+    0, "initialize", protocolVersion="2025-11-25", capabilities=OFFERED, clientInfo={"name": "c", "version": "1"}
+)
 WELCOME = {"protocolVersion": "2025-11-25", "capabilities": ALL, "serverInfo": INFO}
 
 
@@ -48,7 +64,15 @@ class Scene(Lanes):
 
 
 def discovered(id: Any, versions: list[str], **more: Any) -> dict[str, Any]:
-    return result(id, resultType="complete", supportedVersions=versions, capabilities={"tools": {}}, ttlMs=0, cacheScope="private", **more)
+    return result(
+        id,
+        resultType="complete",
+        supportedVersions=versions,
+        capabilities={"tools": {}},
+        ttlMs=0,
+        cacheScope="private",
+        **more,
+    )
 
 
 class TestModernClient:
@@ -90,7 +114,9 @@ class TestModernClient:
             (error("?", -32022, data={"supported": ["2025-06-18"]}), False),
         ],
     )
-    def test_a_server_that_does_not_say_that_it_is_modern_is_bridged(self, answer: dict[str, Any], modern: bool | None) -> None:
+    def test_a_server_that_does_not_say_that_it_is_modern_is_bridged(
+        self, answer: dict[str, Any], modern: bool | None
+    ) -> None:
         d = Scene()
         (probe,) = sent(d.client(3, asks(1, "tools/list")))
         (hello,) = sent(d.server({**answer, "id": probe["id"]}))
@@ -100,7 +126,10 @@ class TestModernClient:
         assert ["notifications/initialized", "tools/list"] == [line["method"] for line in sent(out)]
         assert (ModernClient, (True, modern)) == (d.chosen(), d.eras())
 
-    @pytest.mark.parametrize("answer", [error("?", -32022, data={"supported": MODERN}), error("?", -32022), error("?", -32021), error("?", -32020)])
+    @pytest.mark.parametrize(
+        "answer",
+        [error("?", -32022, data={"supported": MODERN}), error("?", -32022), error("?", -32021), error("?", -32020)],
+    )
     def test_an_error_that_only_a_modern_server_makes_is_modern(self, answer: dict[str, Any]) -> None:
         d = Scene()
         (probe,) = sent(d.client(3, asks(1, "tools/list")))
@@ -154,10 +183,16 @@ class TestModernClient:
         d = Scene()
         out = d.client(0, asks(1, "tools/list"))
         (hello,) = sent(d.due(out))
-        assert [] == [effect for effect in d.server(error(hello["id"], -32022)) if isinstance(effect, Note) and effect.event == REFUSED]
+        assert [] == [
+            effect
+            for effect in d.server(error(hello["id"], -32022))
+            if isinstance(effect, Note) and effect.event == REFUSED
+        ]
         first = Scene()
         (hello,) = sent(first.client(0, HELLO))
-        assert [REFUSED] == [effect.event for effect in first.server(error(hello["id"], -32022)) if isinstance(effect, Note)]
+        assert [REFUSED] == [
+            effect.event for effect in first.server(error(hello["id"], -32022)) if isinstance(effect, Note)
+        ]
 
     def test_a_server_that_takes_neither_fails_those_who_wait_and_is_found_out_anew(self) -> None:
         d = Scene()
@@ -193,7 +228,9 @@ class TestModernClient:
     def test_a_probe_whose_answer_is_lost_is_legacy(self) -> None:
         d = Scene()
         (probe,) = sent(d.client(3, asks(1, "tools/list")))
-        out = d.session.lost("server", 0, raw({"jsonrpc": "2.0", "id": probe["id"], "result": {}})[:-2], "it is too long")
+        out = d.session.lost(
+            "server", 0, raw({"jsonrpc": "2.0", "id": probe["id"], "result": {}})[:-2], "it is too long"
+        )
         assert ["initialize"] == [line["method"] for line in sent(out)]
 
     def test_the_end_of_the_server_while_it_is_asked_fails_those_who_wait(self) -> None:
@@ -212,7 +249,9 @@ class TestModernClient:
         assert ["initialize"] == [line["method"] for line in sent(d.client(3, asks(1, "tools/list")))]
 
     def test_a_server_of_which_only_the_other_era_is_known_is_asked(self) -> None:
-        assert ["server/discover"] == [line["method"] for line in sent(Scene(Eras(legacy=True)).client(3, asks(1, "tools/list")))]
+        assert ["server/discover"] == [
+            line["method"] for line in sent(Scene(Eras(legacy=True)).client(3, asks(1, "tools/list")))
+        ]
 
 
 class TestLegacyClient:
@@ -228,7 +267,9 @@ class TestLegacyClient:
         d = Scene()
         d.client(0, HELLO)
         assert [] == sent(d.client(0, tells("notifications/initialized")) + d.client(0, request(1, "tools/list")))
-        assert ["notifications/initialized", "tools/list"] == [line["method"] for line in sent(d.server(result(0, **WELCOME)))]
+        assert ["notifications/initialized", "tools/list"] == [
+            line["method"] for line in sent(d.server(result(0, **WELCOME)))
+        ]
 
     def test_what_it_answers_to_the_server_meanwhile_goes_on_at_once(self) -> None:
         d = Scene()
@@ -246,7 +287,9 @@ class TestLegacyClient:
         assert [0] == [lane for lane, _, _ in heard(d.server(result(0, **WELCOME)))]
 
     @pytest.mark.parametrize("refusal", [error(0, -32601), error(0, -32602), error(0, -32600), error(0, -1)])
-    def test_a_server_that_refuses_is_asked_whether_it_is_modern_and_then_bridged(self, refusal: dict[str, Any]) -> None:
+    def test_a_server_that_refuses_is_asked_whether_it_is_modern_and_then_bridged(
+        self, refusal: dict[str, Any]
+    ) -> None:
         d = Scene()
         d.client(0, HELLO)
         d.client(0, tells("notifications/initialized"))
@@ -268,9 +311,15 @@ class TestLegacyClient:
     def test_answers_of_two_readings_tell_nothing(self) -> None:
         d = Scene()
         d.client(0, HELLO)
-        out = d.server(b'{"jsonrpc":"2.0","id":0,"error":{"code":-32022,"data":{"supported":[],"supported":["2026-07-28"]}}}')
+        out = d.server(
+            b'{"jsonrpc":"2.0","id":0,"error":{"code":-32022,"data":{"supported":[],"supported":["2026-07-28"]}}}'
+        )
         probe = sent(out)[0]["id"].encode()
-        after = d.server(b'{"jsonrpc":"2.0","id":"' + probe + b'","error":{"code":-32022,"data":{"supported":[],"supported":["2026-07-28"]}}}')
+        after = d.server(
+            b'{"jsonrpc":"2.0","id":"'
+            + probe
+            + b'","error":{"code":-32022,"data":{"supported":[],"supported":["2026-07-28"]}}}'
+        )
         assert [-32022] == [said["error"]["code"] for _, said, _ in heard(after)]
         assert (Session, (None, None)) == (d.chosen(), d.eras())
 
@@ -298,7 +347,9 @@ class TestLegacyClient:
     def test_what_it_asked_before_initialize_of_a_modern_server_is_refused(self) -> None:
         d = Scene(Eras(legacy=False, modern=True))
         d.client(0, request(7, "tools/list"))
-        assert [(7, -32600)] == [(said["id"], said["error"]["code"]) for _, said, _ in heard(d.client(0, HELLO)) if "error" in said]
+        assert [(7, -32600)] == [
+            (said["id"], said["error"]["code"]) for _, said, _ in heard(d.client(0, HELLO)) if "error" in said
+        ]
         assert [] == heard(d.server(result(7)))
 
     def test_a_server_known_to_be_legacy_has_its_say_without_more_ado(self) -> None:
@@ -364,7 +415,9 @@ class TestFallingBack:
         d = Scene(Eras(legacy=True, modern=False))
         (own,) = sent(d.client(0, asks(1, "server/discover")))
         d.server(result(own["id"], **WELCOME))
-        assert ["tools/call"] == [line["method"] for line in sent(d.client(0, asks(2, "tools/call", name="initialize")))]
+        assert ["tools/call"] == [
+            line["method"] for line in sent(d.client(0, asks(2, "tools/call", name="initialize")))
+        ]
         assert [] == sent(d.client(0, b'{"initialize'))
         assert ModernClient is d.chosen()
 
@@ -395,8 +448,12 @@ class TestSentBack:
         out = self.scene(ALLOW).client(0, asks("d", "server/discover", {CAPABILITIES: {"roots": {}}}))
         assert [-32601] == [line["error"]["code"] for _, line, _ in heard(out)]
 
-    @pytest.mark.parametrize(("rule", "capabilities"), [(ALLOW, {"sampling": {}}), (FORWARD, {}), (FORWARD, {"vendor": {}})])
-    def test_where_policy_answers_all_or_the_client_declares_nothing_it_is_bridged(self, rule: Any, capabilities: dict[str, Any]) -> None:
+    @pytest.mark.parametrize(
+        ("rule", "capabilities"), [(ALLOW, {"sampling": {}}), (FORWARD, {}), (FORWARD, {"vendor": {}})]
+    )
+    def test_where_policy_answers_all_or_the_client_declares_nothing_it_is_bridged(
+        self, rule: Any, capabilities: dict[str, Any]
+    ) -> None:
         d = self.scene(rule)
         out = d.client(0, asks("d", "server/discover", {CAPABILITIES: capabilities}))
         assert ["initialize"] == [line["method"] for line in sent(out)]
@@ -446,7 +503,9 @@ class TestAround:
         out = d.server(request("s", "sampling/createMessage", **sample(_meta={"progressToken": 1})))
         round = one(out, Open).round
         assert ["sampling/createMessage"] == [said["method"] for _, said, _ in heard(d.session.forward(round.id))]
-        assert ["notifications/cancelled"] == [said["method"] for _, said, _ in heard(d.session.unforward(round.id, "late"))]
+        assert ["notifications/cancelled"] == [
+            said["method"] for _, said, _ in heard(d.session.unforward(round.id, "late"))
+        ]
         assert ["notifications/progress"] == [said["method"] for said in sent(d.session.round_progress(round.id))]
         assert ["s"] == [said["id"] for said in sent(d.settle(out))]
         assert [] == d.session.due("nothing")
@@ -455,7 +514,9 @@ class TestAround:
         d = Scene()
         (probe,) = sent(d.client(3, asks(1, "tools/list")))
         line = raw({"result": {}, "jsonrpc": "2.0", "id": probe["id"]})
-        assert ["initialize"] == [said["method"] for said in sent(d.session.lost_end("server", 0, line[:12], line[12:]))]
+        assert ["initialize"] == [
+            said["method"] for said in sent(d.session.lost_end("server", 0, line[:12], line[12:]))
+        ]
 
     def test_a_request_with_two_readings_is_refused_while_the_server_is_found_out(self) -> None:
         d = Scene()
@@ -472,4 +533,6 @@ class TestAround:
     @pytest.mark.parametrize("envelope", [{VERSION: "2026-07-28"}, ENVELOPE])
     def test_the_first_frame_needs_no_good_envelope_to_be_modern(self, envelope: dict[str, Any]) -> None:
         d = Scene()
-        assert ["server/discover"] == [line["method"] for line in sent(d.client(0, request(1, "server/discover", _meta=envelope)))]
+        assert ["server/discover"] == [
+            line["method"] for line in sent(d.client(0, request(1, "server/discover", _meta=envelope)))
+        ]

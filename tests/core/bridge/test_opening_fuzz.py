@@ -1,4 +1,5 @@
-"""Anything at all in any order, until an opening has become something and after: nothing raises, nobody is answered twice, nobody waits for ever."""
+"""Anything at all in any order, until an opening has become something and after: nothing raises, nobody is answered
+twice, nobody waits for ever."""
 
 from __future__ import annotations
 
@@ -67,9 +68,21 @@ STEPS = st.one_of(
     st.tuples(st.just("client"), st.just(0), st.sampled_from(CLIENT[:5])),
     st.tuples(st.just("answer"), st.integers(0, 3), st.sampled_from(SERVER)),
     st.tuples(st.just("answer"), st.integers(0, 3), st.sampled_from(SERVER)),
-    st.tuples(st.sampled_from(["push", "push", "due", "close", "settle", "lost"]), st.integers(0, 1), st.sampled_from(PUSHED)),
+    st.tuples(
+        st.sampled_from(["push", "push", "due", "close", "settle", "lost"]), st.integers(0, 1), st.sampled_from(PUSHED)
+    ),
 )
-KNOWN = st.sampled_from([None, Eras(True, False), Eras(False, True), Eras(True, None), Eras(None, True), Eras(True, True), Eras(False, False)])
+KNOWN = st.sampled_from(
+    [
+        None,
+        Eras(True, False),
+        Eras(False, True),
+        Eras(True, None),
+        Eras(None, True),
+        Eras(True, True),
+        Eras(False, False),
+    ]
+)
 
 
 class Counted(Lanes):
@@ -94,11 +107,15 @@ class Counted(Lanes):
                     said = json.loads(line)
                     if "method" in said and "id" in said:
                         self.at_server.append(said["id"])
-                    elif said.get("method") == "notifications/cancelled" and said["params"].get("requestId") in self.at_server:
+                    elif (
+                        said.get("method") == "notifications/cancelled"
+                        and said["params"].get("requestId") in self.at_server
+                    ):
                         self.at_server.remove(said["params"]["requestId"])
                 case Over(lane):
                     gone = [place for place, count in self.waiting.items() if place[0] == lane and count]
-                    ended = next((place for place in gone if place in self.modern), gone[0])  # a closed lane ends its modern requests alone (T35)
+                    # a closed lane ends its modern requests alone (T35)
+                    ended = next((place for place in gone if place in self.modern), gone[0])
                     self.waiting[self.cancelled if self.waiting[self.cancelled] else ended] -= 1
                 case Open(round):
                     self.open.add(round.id)
@@ -140,7 +157,14 @@ class Counted(Lanes):
             case "due" if self.timers:
                 self.take(self.session.due(self.timers.pop()))
             case "lost" if self.at_server:
-                self.take(self.session.lost("server", 0, raw({"jsonrpc": "2.0", "id": self.at_server.pop(0), "result": {}})[:-2], "it is too long"))
+                self.take(
+                    self.session.lost(
+                        "server",
+                        0,
+                        raw({"jsonrpc": "2.0", "id": self.at_server.pop(0), "result": {}})[:-2],
+                        "it is too long",
+                    )
+                )
             case "settle" if self.open:
                 round = self.open.pop()
                 self.take(self.session.round_done(round, Settled({"": Release(Denied(Reason.RULE), "d")}), 0.0))
@@ -163,7 +187,9 @@ def test_nothing_raises_and_nobody_is_answered_twice(known: Eras | None, script:
 
 @given(KNOWN, st.lists(STEPS.filter(lambda step: step[0] not in ("close", "lost")), max_size=20))
 @settings(max_examples=400, deadline=None)
-def test_whatever_was_asked_is_answered_once_when_the_server_is_gone(known: Eras | None, script: list[tuple[str, int, Any]]) -> None:
+def test_whatever_was_asked_is_answered_once_when_the_server_is_gone(
+    known: Eras | None, script: list[tuple[str, int, Any]]
+) -> None:
     d = Counted(known)
     d.state.outlived = True
     for kind, number, line in script:

@@ -16,7 +16,10 @@ def test_what_waits_on_a_lane_that_closes_waits_no_more_and_makes_room() -> None
         assert waiting.add(number % 2, request(number), 0.0)
     assert not waiting.add(1, request(MAX_FRAMES), 0.0)
     assert waiting.lane_closed(1)
-    assert ({0}, waiting.size) == ({held.lane for held in waiting.held}, sum(len(held.frame.raw) for held in waiting.held))
+    assert ({0}, waiting.size) == (
+        {held.lane for held in waiting.held},
+        sum(len(held.frame.raw) for held in waiting.held),
+    )
     assert waiting.add(1, request(MAX_FRAMES), 0.0)
 
 

@@ -27,14 +27,22 @@ def flat(schema: Any, revision: str = NEW) -> Form:
 @pytest.mark.parametrize(
     ("type_", "field", "in_old"),
     [
-        ("string", {"type": "string", "title": "T", "description": "D", "minLength": 1, "maxLength": 5.0, "format": "email"}, True),
+        (
+            "string",
+            {"type": "string", "title": "T", "description": "D", "minLength": 1, "maxLength": 5.0, "format": "email"},
+            True,
+        ),
         ("string", {"type": "string", "pattern": "^a+$", "default": "a"}, True),
         ("number", {"type": "number", "minimum": 0, "maximum": 1.5}, True),
         ("integer", {"type": "integer", "exclusiveMinimum": 0, "multipleOf": 2}, True),
         ("boolean", {"type": "boolean", "default": False, "x-order": 1}, True),
         ("enum", {"type": "string", "enum": ["a"], "enumNames": ["A"]}, True),
         ("enum", {"type": "string", "oneOf": TITLED}, False),
-        ("multi_enum", {"type": "array", "items": {"type": "string", "enum": ["a"]}, "minItems": 1, "uniqueItems": True}, False),
+        (
+            "multi_enum",
+            {"type": "array", "items": {"type": "string", "enum": ["a"]}, "minItems": 1, "uniqueItems": True},
+            False,
+        ),
         ("multi_enum", {"type": "array", "items": {"anyOf": TITLED}, "default": ["a"]}, False),
     ],
 )
@@ -134,7 +142,10 @@ def test_a_peers_name_is_shown_escaped_and_bounded(schema: Any, why: str) -> Non
 def test_a_misfit_shows_a_peers_name_escaped() -> None:
     form = flat({"type": "object", "properties": {"\u202ef": {"type": "string"}}})
     assert check(form, {"\u202ef": 1}) == "'\\u202ef' does not fit its type"
-    assert check(form, {"\u202e" * 90: None}) == "'" + "\\u202e" * 9 + "...' is not a text, a number, true, false or a list of texts"
+    assert (
+        check(form, {"\u202e" * 90: None})
+        == "'" + "\\u202e" * 9 + "...' is not a text, a number, true, false or a list of texts"
+    )
 
 
 @pytest.mark.parametrize(
@@ -152,10 +163,20 @@ def test_a_misfit_shows_a_peers_name_escaped() -> None:
         (
             {"type": "string", "format": "date-time"},
             ["2026-02-28T23:59:60Z", "2026-02-28t01:02:03.123456789+01:00"],
-            ["2026-02-28T01:02:03", "2026-02-28", "2026-02-28T25:00:00Z", "2026-02-28T01:02:61Z", "2026-02-28T01:02:03+99:00"],
+            [
+                "2026-02-28T01:02:03",
+                "2026-02-28",
+                "2026-02-28T25:00:00Z",
+                "2026-02-28T01:02:61Z",
+                "2026-02-28T01:02:03+99:00",
+            ],
         ),
         ({"type": "string", "format": "anything"}, ["x"], [1]),
-        ({"type": "integer", "minimum": 1, "maximum": 5}, [1, 5.0, 5], [True, 0, 6, 1.5, "1", float("nan"), float("inf")]),
+        (
+            {"type": "integer", "minimum": 1, "maximum": 5},
+            [1, 5.0, 5],
+            [True, 0, 6, 1.5, "1", float("nan"), float("inf")],
+        ),
         ({"type": "number", "exclusiveMinimum": 0}, [0.1, 1], [0, True, "1", float("nan"), float("inf")]),
         ({"type": "boolean"}, [True, False], [1, 0, "true"]),
         ({"type": "string", "enum": ["a", "b"]}, ["a"], ["c", "A", ["a"]]),
@@ -195,9 +216,26 @@ def test_a_pattern_that_hangs_other_engines_is_checked_at_once() -> None:
 
 
 JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5), lambda inner: st.lists(inner, max_size=3), max_leaves=4
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3),
+    max_leaves=4,
 )
-WORDS = st.sampled_from(["type", "enum", "oneOf", "items", "pattern", "format", "minLength", "minimum", "multipleOf", "default", "$ref", "maxItems"])
+WORDS = st.sampled_from(
+    [
+        "type",
+        "enum",
+        "oneOf",
+        "items",
+        "pattern",
+        "format",
+        "minLength",
+        "minimum",
+        "multipleOf",
+        "default",
+        "$ref",
+        "maxItems",
+    ]
+)
 TYPES = st.sampled_from(["string", "number", "integer", "boolean", "array", "object"])
 
 

@@ -16,7 +16,11 @@ from samplegate.core.requests import Request
 from tests.core.asking import PROMPT, form, sampling, text, tool, url
 
 IMAGE = {"type": "image", "data": "", "mimeType": "image/png"}
-RESULT = {"type": "tool_result", "toolUseId": "1", "content": [text("deep"), {"type": "resource", "resource": {"uri": "a:b", "text": "deeper"}}]}
+RESULT = {
+    "type": "tool_result",
+    "toolUseId": "1",
+    "content": [text("deep"), {"type": "resource", "resource": {"uri": "a:b", "text": "deeper"}}],
+}
 
 
 def holds(match: Match, request: Request, *, every: bool = True) -> bool | None:
@@ -57,7 +61,10 @@ ASKED = form(confirm="boolean", reason="string")
         (Match(fields=["reason", "confirm"]), ASKED),
         (Match(has=["reason"]), ASKED),
         (Match(field_names="^rea"), ASKED),
-        (Match(field_names="(?i)password"), form(login={"type": "object", "properties": {"Password": {"type": "string"}}})),
+        (
+            Match(field_names="(?i)password"),
+            form(login={"type": "object", "properties": {"Password": {"type": "string"}}}),
+        ),
         (Match(field_types=["boolean", "string"]), ASKED),
         (Match(fields=[]), form()),
         (Match(mode="url"), url("https://a.example.com/x")),
@@ -83,7 +90,11 @@ def test_it_holds(match: Match, request_: Request) -> None:
         (Match(server=["db", "d?c"]), sampling(), "server: 'docs' is not one of db, d?c"),
         (Match(max_tokens=Range(max=10)), sampling(), "max_tokens: 1000 is not at most 10"),
         (Match(max_tokens=Range(max=10)), ASKED, "max_tokens: the request has none"),
-        (Match(content_types=["text"]), sampling([text("a"), IMAGE]), "content_types: ['image', 'text'] is not made of text alone"),
+        (
+            Match(content_types=["text"]),
+            sampling([text("a"), IMAGE]),
+            "content_types: ['image', 'text'] is not made of text alone",
+        ),
         (Match(system_prompt=".*"), sampling(), "system_prompt: '' is not a place where '.*' is found"),
         (Match(text="^b"), sampling("a"), "text: ['a'] is not a place where '^b' is found"),
         (Match(hint="*gpt*"), HINTED, "hint: ['claude-3-sonnet'] is not a list with *gpt*"),
@@ -93,8 +104,16 @@ def test_it_holds(match: Match, request_: Request) -> None:
         (Match(has=["x"]), sampling(), "has: the request has none"),
         (Match(field_types=["string"]), form(a={"type": "object"}), "field_types: [''] is not made of string alone"),
         (Match(), url("https://a.example/"), "mode: 'url' is not covered: a rule takes urls only if it says mode: url"),
-        (Match(host="a.example"), url("https://a.example/"), "mode: 'url' is not covered: a rule takes urls only if it says mode: url"),
-        (Match(not_=Match(mode="form")), url("https://a.example/"), "mode: 'url' is not covered: a rule takes urls only if it says mode: url"),
+        (
+            Match(host="a.example"),
+            url("https://a.example/"),
+            "mode: 'url' is not covered: a rule takes urls only if it says mode: url",
+        ),
+        (
+            Match(not_=Match(mode="form")),
+            url("https://a.example/"),
+            "mode: 'url' is not covered: a rule takes urls only if it says mode: url",
+        ),
         (Match(not_=Match(server="docs")), sampling(), "not: what it excludes holds (server)"),
         (Match(text="x"), sampling("a" * 1000), "text: ['" + "a" * 55 + "...'] is not a place where 'x' is found"),
     ],
@@ -104,7 +123,10 @@ def test_it_does_not_hold_and_says_why(match: Match, request_: Request, why: str
     assert why == compile_match(match).complaint(Facts(request_))
 
 
-@pytest.mark.parametrize("address", ["mailto:a@b.example", "javascript:alert(1)", "data:text/html,x", "view-source:https://a.example/", "file:///x"])
+@pytest.mark.parametrize(
+    "address",
+    ["mailto:a@b.example", "javascript:alert(1)", "data:text/html,x", "view-source:https://a.example/", "file:///x"],
+)
 def test_a_url_without_a_host_is_in_doubt_for_every_host(address: str) -> None:
     assert holds(Match(mode="url", host="*"), url(address)) is None
     assert holds(Match(mode="url", not_=Match(host="a.example")), url(address)) is None
@@ -142,7 +164,14 @@ def test_a_name_is_found_wherever_a_schema_says_it(name: str) -> None:
 
 
 def test_what_changes_no_field_leaves_no_doubt() -> None:
-    asked = around(**{"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "t", "additionalProperties": False, "x-note": 1})
+    asked = around(
+        **{
+            "$schema": "https://json-schema.org/draft/2020-12/schema",
+            "title": "t",
+            "additionalProperties": False,
+            "x-note": 1,
+        }
+    )
     assert holds(Match(fields=["confirm"], field_types=["boolean"]), asked) is True
 
 
@@ -206,8 +235,13 @@ def test_a_prompt_is_no_tool_whatever_its_name() -> None:
 
 def test_the_complaint_names_how_many_calls_it_may_belong_to() -> None:
     asked = sampling("hello", tool("a"), tool("b"))
-    assert compile_match(Match(tool="a")).complaint(Facts(asked)) == "tool: 'b' is not a (one of 2 calls it may belong to)"
-    assert compile_match(Match(tool="a")).complaint(Facts(sampling())) == "tool: no call is in flight, and it asks for a tool or method"
+    assert (
+        compile_match(Match(tool="a")).complaint(Facts(asked)) == "tool: 'b' is not a (one of 2 calls it may belong to)"
+    )
+    assert (
+        compile_match(Match(tool="a")).complaint(Facts(sampling()))
+        == "tool: no call is in flight, and it asks for a tool or method"
+    )
 
 
 def test_an_expression_that_does_not_compile_is_refused() -> None:
@@ -221,7 +255,9 @@ REQUESTS = st.one_of(
     st.builds(lambda calls, what: sampling(what, *calls), CALLS, st.sampled_from(["hello", "bye"])),
     st.builds(lambda calls: sampling("hello", *calls, tools=[{"name": "t", "inputSchema": {}}]), CALLS),
     st.builds(lambda calls: form(*calls, confirm="boolean"), CALLS),
-    st.builds(lambda calls, to: url(to, *calls), CALLS, st.sampled_from(["https://a.example/", "https://a@b.example/", "x:y"])),
+    st.builds(
+        lambda calls, to: url(to, *calls), CALLS, st.sampled_from(["https://a.example/", "https://a@b.example/", "x:y"])
+    ),
 )
 
 
@@ -244,10 +280,17 @@ def matches(depth: int = 2) -> st.SearchStrategy[Match]:
 
 
 @settings(max_examples=300)
-@given(matches(), REQUESTS, st.booleans(), st.sets(st.sampled_from(["kind", "mode", "is_url", "server", "tools", "calls", "texts", "host"])))
+@given(
+    matches(),
+    REQUESTS,
+    st.booleans(),
+    st.sets(st.sampled_from(["kind", "mode", "is_url", "server", "tools", "calls", "texts", "host"])),
+)
 def test_knowing_less_never_says_the_opposite(match: Match, request: Request, every: bool, told: set[str]) -> None:
     matcher, facts = compile_match(match), Facts(request)
-    known = Known(request.origin.calls if "calls" in told else UNKNOWN, {name: getattr(facts, name) for name in told - {"calls"}})
+    known = Known(
+        request.origin.calls if "calls" in told else UNKNOWN, {name: getattr(facts, name) for name in told - {"calls"}}
+    )
     said, real = matcher.holds(known, every), matcher.holds(facts, every)
     assert said is None or said is real
 
@@ -271,11 +314,17 @@ def test_the_complaint_is_empty_exactly_where_a_grant_matches(match: Match, requ
 
 def test_every_condition_of_a_match_has_its_row_and_every_row_its_fact() -> None:
     assert {*Match.__struct_fields__} - {"not_"} == {*TABLE}
-    assert [] == [row.name for row in TABLE.values() if not hasattr(Facts, row.fact) and not hasattr(Facts(sampling()), row.fact)]
+    assert [] == [
+        row.name for row in TABLE.values() if not hasattr(Facts, row.fact) and not hasattr(Facts(sampling()), row.fact)
+    ]
 
 
-@pytest.mark.parametrize(("kind", "request_"), [("sampling", sampling()), ("form", ASKED), ("url", url("https://a.example/"))])
-def test_a_fact_is_absent_where_the_table_says_so_and_nowhere_else(kind: Literal["sampling", "form", "url"], request_: Request) -> None:
+@pytest.mark.parametrize(
+    ("kind", "request_"), [("sampling", sampling()), ("form", ASKED), ("url", url("https://a.example/"))]
+)
+def test_a_fact_is_absent_where_the_table_says_so_and_nowhere_else(
+    kind: Literal["sampling", "form", "url"], request_: Request
+) -> None:
     facts = Facts(sampling(maxTokens=5) if kind == "sampling" else request_)
     given = {row.fact for row in TABLE.values() if row.kind != "any" and getattr(facts, row.fact) is not ABSENT}
     assert given.isdisjoint(absent(kind))

@@ -36,7 +36,11 @@ TITLED = [{"const": "s", "title": "Small"}, {"const": "l", "title": "Large"}]
         ({"type": "string", "format": "email"}, "x", "must be an email address"),
         ({"type": "string", "format": "uri"}, "x", "must be a whole address such as https://example.com/"),
         ({"type": "string", "format": "date"}, "2026-02-30", "must be a date such as 2026-07-28"),
-        ({"type": "string", "format": "date-time"}, "x", "must be a date with a time and a zone such as 2026-07-28T09:30:00Z"),
+        (
+            {"type": "string", "format": "date-time"},
+            "x",
+            "must be a date with a time and a zone such as 2026-07-28T09:30:00Z",
+        ),
         ({"type": "integer", "minimum": 1.0}, 0, "must be at least 1"),
         ({"type": "number", "maximum": 0.5}, 1, "must be at most 0.5"),
         ({"type": "number", "exclusiveMinimum": 0}, 0, "must be more than 0"),
@@ -45,14 +49,22 @@ TITLED = [{"const": "s", "title": "Small"}, {"const": "l", "title": "Large"}]
         ({"type": "string", "enum": ["red", "green"]}, "blue", "must be one of 'red', 'green'"),
         ({"type": "string", "enum": ["red", "green"]}, True, "must be one of its choices"),
         ({"type": "string", "oneOf": TITLED}, "Small", "must be one of 's', 'l'"),
-        ({"type": "string", "enum": [str(n) for n in range(9)]}, "9", "must be one of its choices, of which there are 9"),
+        (
+            {"type": "string", "enum": [str(n) for n in range(9)]},
+            "9",
+            "must be one of its choices, of which there are 9",
+        ),
         ({"type": "array", "items": {"type": "string", "enum": ["a", "b"]}}, ["c"], "must only name 'a', 'b'"),
         ({"type": "array", "items": {"anyOf": TITLED}}, ["Small"], "must only name 's', 'l'"),
         ({"type": "array", "items": {"anyOf": TITLED}}, "s", "must be a list of its choices"),
         ({"type": "array", "items": {"anyOf": TITLED}}, [1], "must be a list of its choices"),
         ({"type": "array", "items": {"anyOf": TITLED}, "minItems": 1}, [], "needs at least 1 choice"),
         ({"type": "array", "items": {"anyOf": TITLED}, "maxItems": 1}, ["s", "l"], "must be at most 1 choice"),
-        ({"type": "array", "items": {"anyOf": TITLED}, "uniqueItems": True}, ["s", "s"], "must not name a choice twice"),
+        (
+            {"type": "array", "items": {"anyOf": TITLED}, "uniqueItems": True},
+            ["s", "s"],
+            "must not name a choice twice",
+        ),
     ],
 )
 def test_the_field_says_what_its_schema_demands(schema: dict[str, Any], value: Any, what: str) -> None:
@@ -77,7 +89,10 @@ def test_a_whole_number_may_be_written_with_a_point(value: float) -> None:
 
 
 def test_a_long_pattern_and_long_choices_are_cut_short() -> None:
-    found = misfits(form(a={"type": "string", "pattern": "a" * 900}, b={"type": "string", "enum": ["c" * 900]}), {"a": "x", "b": "x"})
+    found = misfits(
+        form(a={"type": "string", "pattern": "a" * 900}, b={"type": "string", "enum": ["c" * 900]}),
+        {"a": "x", "b": "x"},
+    )
     assert max(map(len, found.values())) < 100
 
 

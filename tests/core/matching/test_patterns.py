@@ -9,7 +9,9 @@ from hypothesis import strategies as st
 from samplegate.core.matching.regex import any_of, peer_searcher, searcher, utf8
 
 
-@pytest.mark.parametrize("pattern", [r"^[A-Z]{2}\d{6,8}(-[a-z]+)?$", r"^[a-z0-9._%+-]+@[a-z0-9.-]+\.[a-z]{2,}$", "ä|ö", "(?i)^yes$"])
+@pytest.mark.parametrize(
+    "pattern", [r"^[A-Z]{2}\d{6,8}(-[a-z]+)?$", r"^[a-z0-9._%+-]+@[a-z0-9.-]+\.[a-z]{2,}$", "ä|ö", "(?i)^yes$"]
+)
 def test_what_a_form_needs_compiles_for_a_peer(pattern: str) -> None:
     assert not isinstance(peer_searcher(pattern), str)
 
@@ -38,7 +40,9 @@ class TestAnyOf:
 
     PATTERNS = ("(?i)^ignore", "token$", "a.c", r"\bcat\b", "^$", "x{2,3}", "(?s)b.*d", "[|)]", r"\(", "é", "a|b", "")
 
-    @given(st.lists(st.sampled_from(PATTERNS), min_size=2, max_size=6), st.text("aAbcdx IGNOREignorekt|)(\né", max_size=30))
+    @given(
+        st.lists(st.sampled_from(PATTERNS), min_size=2, max_size=6), st.text("aAbcdx IGNOREignorekt|)(\né", max_size=30)
+    )
     @settings(max_examples=300, deadline=None)
     def test_it_finds_something_where_one_of_them_does(self, patterns: list[str], text: str) -> None:
         combined = any_of(patterns)

@@ -28,7 +28,9 @@ def names(patterns: dict[str, str], text: bytes) -> list[str]:
 )
 @settings(max_examples=300, deadline=None)
 def test_the_places_are_those_that_a_search_for_each_finds(pattern: str, text: str) -> None:
-    expected = [match.span() for match in re.compile(pattern.replace("$", r"\Z")).finditer(text) if match.end() > match.start()]
+    expected = [
+        match.span() for match in re.compile(pattern.replace("$", r"\Z")).finditer(text) if match.end() > match.start()
+    ]
     assert expected == found(pattern, text.encode())
 
 
@@ -75,7 +77,10 @@ def test_a_single_expression_is_found_whether_or_not_it_needs_a_literal(pattern:
 
 
 def test_expressions_too_many_for_one_pass_are_searched_one_by_one() -> None:
-    words = {f"set-{number}": "|".join(md5(b"%d %d" % (number, each)).hexdigest()[:10] for each in range(900)) for number in range(100)}
+    words = {
+        f"set-{number}": "|".join(md5(b"%d %d" % (number, each)).hexdigest()[:10] for each in range(900))
+        for number in range(100)
+    }
     many = finder(words)
     assert many.quick is None
     assert ["set-99"] == [name for name, _ in many.hits(md5(b"99 899").hexdigest().encode())]

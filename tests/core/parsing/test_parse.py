@@ -10,12 +10,23 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from samplegate.core import eras
-from samplegate.core.requests import ELICITATION, SAMPLING, BadRequest, ElicitationRequest, Origin, SamplingRequest, parse
+from samplegate.core.requests import (
+    ELICITATION,
+    SAMPLING,
+    BadRequest,
+    ElicitationRequest,
+    Origin,
+    SamplingRequest,
+    parse,
+)
 
 REVISIONS = [*eras.LEGACY, *eras.MODERN]
 TEXT = {"type": "text", "text": "hello"}
 ASK: dict[str, Any] = {"messages": [{"role": "user", "content": TEXT}], "maxTokens": 100}
-FORM = {"message": "sure?", "requestedSchema": {"type": "object", "properties": {"ok": {"type": "boolean"}}, "required": ["ok"]}}
+FORM = {
+    "message": "sure?",
+    "requestedSchema": {"type": "object", "properties": {"ok": {"type": "boolean"}}, "required": ["ok"]},
+}
 URL = {"message": "go there", "mode": "url", "url": "https://example.com/x", "elicitationId": "e1"}
 USE = {"type": "tool_use", "id": "t1", "name": "look", "input": {}}
 RESULT = {"type": "tool_result", "toolUseId": "t1", "content": [TEXT]}
@@ -53,7 +64,12 @@ def test_every_member_the_specification_has_is_taken() -> None:
         "temperature": 0.5,
         "stopSequences": ["\n"],
         "metadata": {"x": [1]},
-        "modelPreferences": {"hints": [{"name": "claude"}, {}, {"name": ""}], "costPriority": 1, "speedPriority": 0.0, "intelligencePriority": 7},
+        "modelPreferences": {
+            "hints": [{"name": "claude"}, {}, {"name": ""}],
+            "costPriority": 1,
+            "speedPriority": 0.0,
+            "intelligencePriority": 7,
+        },
         "tools": [{"name": "look", "inputSchema": {"$ref": "https://example.com/s"}}],
         "toolChoice": {"mode": "required"},
         "task": {"ttl": 1},
@@ -69,7 +85,14 @@ def test_five_point_zero_tokens_are_five() -> None:
 
 
 def test_a_null_where_nothing_is_needed_counts_as_absent() -> None:
-    nulls = {"systemPrompt": None, "temperature": None, "stopSequences": None, "modelPreferences": {"hints": None}, "tools": None, "_meta": None}
+    nulls = {
+        "systemPrompt": None,
+        "temperature": None,
+        "stopSequences": None,
+        "modelPreferences": {"hints": None},
+        "tools": None,
+        "_meta": None,
+    }
     assert {**ASK, "modelPreferences": {}} == read(SAMPLING, {**ASK, **nulls}).params
 
 
@@ -118,22 +141,40 @@ def test_a_malformed_sampling_request_is_refused_at_its_place(params: Any, fault
 BALANCED = [
     talk(("user", TEXT), ("assistant", [TEXT, USE]), ("user", [RESULT])),
     talk(("assistant", USE), ("user", RESULT), ("assistant", TEXT)),
-    talk(("assistant", [USE, {**USE, "id": "t2"}]), ("user", [{**RESULT, "toolUseId": "t2", "content": []}, {**RESULT, "isError": True}])),
-    talk(("assistant", USE), ("user", {**RESULT, "content": [{"type": "resource_link", "uri": "x:y", "name": "n"}], "structuredContent": {}})),
+    talk(
+        ("assistant", [USE, {**USE, "id": "t2"}]),
+        ("user", [{**RESULT, "toolUseId": "t2", "content": []}, {**RESULT, "isError": True}]),
+    ),
+    talk(
+        ("assistant", USE),
+        (
+            "user",
+            {**RESULT, "content": [{"type": "resource_link", "uri": "x:y", "name": "n"}], "structuredContent": {}},
+        ),
+    ),
 ]
 UNBALANCED = [
     (talk(("assistant", USE)), "messages.0: uses a tool whose result does not follow"),
     (talk(("assistant", USE), ("user", TEXT)), "messages.1: its tool results are not those of the tool uses before it"),
     (talk(("user", RESULT)), "messages.0: its tool results are not those of the tool uses before it"),
     (talk(("assistant", USE), ("user", [RESULT, TEXT])), "messages.1: mixes tool results with other content"),
-    (talk(("assistant", USE), ("user", [RESULT, RESULT])), "messages.1: its tool results are not those of the tool uses before it"),
-    (talk(("assistant", USE), ("user", {**RESULT, "toolUseId": "t9"})), "messages.1: its tool results are not those of the tool uses before it"),
+    (
+        talk(("assistant", USE), ("user", [RESULT, RESULT])),
+        "messages.1: its tool results are not those of the tool uses before it",
+    ),
+    (
+        talk(("assistant", USE), ("user", {**RESULT, "toolUseId": "t9"})),
+        "messages.1: its tool results are not those of the tool uses before it",
+    ),
     (talk(("assistant", USE), ("assistant", RESULT)), "messages.1: has a tool result that is not the user's"),
     (talk(("user", USE)), "messages.0: uses a tool though it is not the assistant's"),
     (talk(("assistant", [USE, USE])), "messages.0: two tool uses have one id"),
     (talk(("assistant", {**USE, "input": []})), "messages.0.content.input: must be an object"),
     (talk(("assistant", USE), ("user", {**RESULT, "content": TEXT})), "messages.1.content.content: must be a list"),
-    (talk(("assistant", USE), ("user", {**RESULT, "content": [{}]})), "messages.1.content.content.0: must be a content block"),
+    (
+        talk(("assistant", USE), ("user", {**RESULT, "content": [{}]})),
+        "messages.1.content.content.0: must be a content block",
+    ),
 ]
 
 
@@ -150,7 +191,11 @@ def test_unbalanced_tool_results_are_refused(params: Any, fault: str) -> None:
 @pytest.mark.parametrize("revision", REVISIONS)
 @pytest.mark.parametrize(
     ("content", "since"),
-    [({"type": "audio", "data": "", "mimeType": "audio/wav"}, "2025-03-26"), ([TEXT], "2025-11-25"), ([], "2025-11-25")],
+    [
+        ({"type": "audio", "data": "", "mimeType": "audio/wav"}, "2025-03-26"),
+        ([TEXT], "2025-11-25"),
+        ([], "2025-11-25"),
+    ],
     ids=["audio", "list", "empty list"],
 )
 def test_content_is_taken_from_the_revision_that_brought_it(revision: str, content: Any, since: str) -> None:
@@ -166,7 +211,11 @@ def test_structured_content_may_be_anything_only_in_the_modern_era() -> None:
 HARMLESS_SCHEMAS: list[Any] = [
     {},
     {"$ref": "https://example.com/schema"},
-    {"type": "object", "properties": {"a": {"type": "object", "properties": {"b": {"$ref": "#/$defs/x"}}}}, "$defs": {"x": True}},
+    {
+        "type": "object",
+        "properties": {"a": {"type": "object", "properties": {"b": {"$ref": "#/$defs/x"}}}},
+        "$defs": {"x": True},
+    },
     {"type": "object", "properties": {"a": {"anyOf": [{"type": "string"}, {"type": "null"}]}, "b": True}},
 ]
 
@@ -183,7 +232,10 @@ ELICITATION_FAULTS: list[tuple[Any, str]] = [
     ({**FORM, "requestedSchema": {"properties": []}}, "requestedSchema.properties: must be an object"),
     ({**FORM, "requestedSchema": {"required": "ok"}}, "requestedSchema.required: must be a list"),
     ({**FORM, "requestedSchema": {"required": [1]}}, "requestedSchema.required: must be a list of strings"),
-    ({**FORM, "requestedSchema": {"properties": {str(n): {} for n in range(10_000)}}}, "requestedSchema.properties: are more than 1000"),
+    (
+        {**FORM, "requestedSchema": {"properties": {str(n): {} for n in range(10_000)}}},
+        "requestedSchema.properties: are more than 1000",
+    ),
     ({**FORM, "mode": "voice"}, "mode: is none that 2025-11-25 has"),
     ({**FORM, "mode": None}, "mode: is none that 2025-11-25 has"),
     ({**FORM, "mode": ["form"]}, "mode: is none that 2025-11-25 has"),
@@ -225,10 +277,30 @@ def test_a_hundred_megabytes_are_refused_before_they_are_decoded() -> None:
 
 METHODS = st.sampled_from([SAMPLING, ELICITATION])
 VALUES = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5), lambda inner: st.lists(inner, max_size=4), max_leaves=5
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=4),
+    max_leaves=5,
 )
-NAMES = ["messages", "maxTokens", "role", "content", "type", "text", "mode", "url", "message", "requestedSchema", "properties", "tools", "hints"]
-NODES = st.recursive(VALUES, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(NAMES), inner, max_size=5), max_leaves=20)
+NAMES = [
+    "messages",
+    "maxTokens",
+    "role",
+    "content",
+    "type",
+    "text",
+    "mode",
+    "url",
+    "message",
+    "requestedSchema",
+    "properties",
+    "tools",
+    "hints",
+]
+NODES = st.recursive(
+    VALUES,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(NAMES), inner, max_size=5),
+    max_leaves=20,
+)
 
 
 @given(METHODS, st.binary(max_size=80), st.sampled_from(REVISIONS))
@@ -238,12 +310,20 @@ def test_any_bytes_are_a_request_or_malformed(method: str, raw: bytes, revision:
 
 @settings(max_examples=200)
 @given(METHODS, NODES, st.sampled_from([ASK, FORM, URL, *BALANCED]), st.sampled_from(NAMES), st.sampled_from(REVISIONS))
-def test_any_json_in_any_place_is_a_request_or_malformed(method: str, node: Any, whole: Any, name: str, revision: str) -> None:
+def test_any_json_in_any_place_is_a_request_or_malformed(
+    method: str, node: Any, whole: Any, name: str, revision: str
+) -> None:
     for params in (node, {**whole, name: node}):
         assert isinstance(read(method, params, revision), SamplingRequest | ElicitationRequest | BadRequest)
 
 
-@given(st.dictionaries(st.text().map(lambda name: f"x/{name}"), st.booleans() | st.text(alphabet=st.characters(codec="utf-8")), max_size=3))
+@given(
+    st.dictionaries(
+        st.text().map(lambda name: f"x/{name}"),
+        st.booleans() | st.text(alphabet=st.characters(codec="utf-8")),
+        max_size=3,
+    )
+)
 def test_members_nobody_knows_change_nothing_and_are_kept(extra: dict[str, Any]) -> None:
     assert {**ASK, **extra} == read(SAMPLING, {**ASK, **extra}).params
     assert {**FORM, **extra} == read(ELICITATION, {**FORM, **extra}).params
@@ -252,21 +332,44 @@ def test_members_nobody_knows_change_nothing_and_are_kept(extra: dict[str, Any])
 VARIANTS: list[tuple[str, Any, str]] = [
     (SAMPLING, {**ASK, "Messages": []}, "params: 'Messages' could be read as another member"),
     (SAMPLING, {**ASK, "MAXTOKENS": 9}, "params: 'MAXTOKENS' could be read as another member"),
-    (SAMPLING, {"messages": [{**ASK["messages"][0], "Role": "user"}], "maxTokens": 9}, "messages.0: 'Role' could be read as another member"),
-    (SAMPLING, talk(("user", {**TEXT, "Text": "evil"})), "messages.0.content: 'Text' could be read as another member"),
-    (SAMPLING, talk(("user", [TEXT, {**TEXT, "tYpe": "image"}])), "messages.0.content.1: 'tYpe' could be read as another member"),
     (
         SAMPLING,
-        talk(("assistant", USE), ("user", {**RESULT, "content": [{"type": "resource", "resource": {"uri": "a:b", "TEXT": "evil"}}]})),
+        {"messages": [{**ASK["messages"][0], "Role": "user"}], "maxTokens": 9},
+        "messages.0: 'Role' could be read as another member",
+    ),
+    (SAMPLING, talk(("user", {**TEXT, "Text": "evil"})), "messages.0.content: 'Text' could be read as another member"),
+    (
+        SAMPLING,
+        talk(("user", [TEXT, {**TEXT, "tYpe": "image"}])),
+        "messages.0.content.1: 'tYpe' could be read as another member",
+    ),
+    (
+        SAMPLING,
+        talk(
+            ("assistant", USE),
+            ("user", {**RESULT, "content": [{"type": "resource", "resource": {"uri": "a:b", "TEXT": "evil"}}]}),
+        ),
         "messages.1.content.content.0.resource: 'TEXT' could be read as another member",
     ),
     (SAMPLING, {**ASK, "modelPreferences": {"Hints": []}}, "modelPreferences: 'Hints' could be read as another member"),
-    (SAMPLING, {**ASK, "modelPreferences": {"hints": [{"NAME": "x"}]}}, "modelPreferences.hints.0: 'NAME' could be read as another member"),
+    (
+        SAMPLING,
+        {**ASK, "modelPreferences": {"hints": [{"NAME": "x"}]}},
+        "modelPreferences.hints.0: 'NAME' could be read as another member",
+    ),
     (SAMPLING, {**ASK, "toolChoice": {"Mode": "none"}}, "toolChoice: 'Mode' could be read as another member"),
-    (SAMPLING, {**ASK, "tools": [{"name": "a", "inputSchema": {}, "Name": "b"}]}, "tools.0: 'Name' could be read as another member"),
+    (
+        SAMPLING,
+        {**ASK, "tools": [{"name": "a", "inputSchema": {}, "Name": "b"}]},
+        "tools.0: 'Name' could be read as another member",
+    ),
     (ELICITATION, {**URL, "URL": "https://evil.example/"}, "params: 'URL' could be read as another member"),
     (ELICITATION, {**FORM, "me\u017f\u017fage": "evil"}, "params: 'me\u017f\u017fage' could be read as another member"),
-    (ELICITATION, {**FORM, "requestedSchema": {"type": "object", "Properties": {}}}, "requestedSchema: 'Properties' could be read as another member"),
+    (
+        ELICITATION,
+        {**FORM, "requestedSchema": {"type": "object", "Properties": {}}},
+        "requestedSchema: 'Properties' could be read as another member",
+    ),
 ]
 
 
@@ -276,5 +379,8 @@ def test_a_member_that_another_parser_folds_into_one_of_ours_is_refused(method: 
 
 
 def test_field_names_of_a_form_may_differ_in_case_only() -> None:
-    schema = {"type": "object", "properties": {"a": {"type": "string"}, "A": {"type": "string"}, "Properties": {"type": "string"}}}
+    schema = {
+        "type": "object",
+        "properties": {"a": {"type": "string"}, "A": {"type": "string"}, "Properties": {"type": "string"}},
+    }
     assert isinstance(read(ELICITATION, {**FORM, "requestedSchema": schema}), ElicitationRequest)

@@ -72,7 +72,8 @@ def test_any_bytes_become_a_value_that_can_be_written_again_or_a_fault(text: byt
 
 @given(
     st.recursive(
-        st.none() | st.booleans() | st.integers(-(2**63), 2**64 - 1) | st.text(), lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner)
+        st.none() | st.booleans() | st.integers(-(2**63), 2**64 - 1) | st.text(),
+        lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
     )
 )
 def test_what_is_well_formed_comes_back_as_it_was(value: object) -> None:
@@ -112,4 +113,6 @@ def test_known_and_other_names_resemble_nothing() -> None:
 
 
 def test_a_name_is_shown_quoted_bounded_and_with_what_is_odd_escaped() -> None:
-    assert ["'f-1_x'", "'a b'", "'\\u202e'", "'" + "a" * 55 + "...'"] == [named(name) for name in ("f-1_x", "a b", "\u202e", "a" * 1000)]
+    assert ["'f-1_x'", "'a b'", "'\\u202e'", "'" + "a" * 55 + "...'"] == [
+        named(name) for name in ("f-1_x", "a b", "\u202e", "a" * 1000)
+    ]

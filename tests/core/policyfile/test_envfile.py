@@ -8,7 +8,10 @@ from hypothesis import strategies as st
 
 from samplegate.core.policyfile.envfile import EnvFileError, parse
 
-UNCLOSED = "f.env:1: A has a quote that is not closed on its line, or something behind it; a new line inside a value is \\n in double quotes"
+UNCLOSED = (
+    "f.env:1: A has a quote that is not closed on its line, or something behind it; a new line inside a value is \\n in"
+    " double quotes"
+)
 TAKEN = {
     "A=1": {"A": "1"},
     "\ufeffA=1\r\nB=2\r\n": {"A": "1", "B": "2"},
@@ -24,11 +27,16 @@ TAKEN = {
 }
 REFUSED = {
     "sk-abcdef": "f.env:1: is no variable; write NAME=value",
-    "MY-KEY=sk-abcdef": "f.env:1: has a name with characters other than letters, digits and underscores; rename the variable",
+    "MY-KEY=sk-abcdef": (
+        "f.env:1: has a name with characters other than letters, digits and underscores; rename the variable"
+    ),
     "A=1\nB=2\nA=sk-abcdef": "f.env:3: A stands twice, first in line 1; remove one",
     "A='sk-abcdef": UNCLOSED,
     'A="sk-abcdef" x': UNCLOSED,
-    'A="sk-\\abcdef"': "f.env:1: A has a backslash before a character that needs none; write \\\\ for a backslash, or use single quotes",
+    'A="sk-\\abcdef"': (
+        "f.env:1: A has a backslash before a character that needs none; write \\\\ for a backslash, or use single"
+        " quotes"
+    ),
     "A=sk-abcdef\0": "f.env:1: A holds a NUL character; remove it",
     "A=" + "x" * 1_048_576: "f.env: is larger than 1048576 characters; keep only variables in it",
 }
@@ -50,7 +58,10 @@ def test_a_fault_is_told_with_its_line_and_without_the_value(text: str) -> None:
 def test_all_faults_are_told_at_once() -> None:
     with pytest.raises(EnvFileError) as refused:
         parse("x\nA=1\ny", file="f.env")
-    assert ["f.env:1: is no variable; write NAME=value", "f.env:3: is no variable; write NAME=value"] == refused.value.problems
+    assert [
+        "f.env:1: is no variable; write NAME=value",
+        "f.env:3: is no variable; write NAME=value",
+    ] == refused.value.problems
 
 
 @given(st.text() | st.text(alphabet="A=\"'\\ #\n$", max_size=40))

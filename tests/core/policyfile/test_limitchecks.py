@@ -1,4 +1,5 @@
-"""Limits against prices and the smallest request, and the database of time zones. What the file alone shows is in bad_policies/limits*.yaml."""
+"""Limits against prices and the smallest request, and the database of time zones. What the file alone shows is in
+bad_policies/limits*.yaml."""
 
 from __future__ import annotations
 
@@ -25,7 +26,10 @@ KNOWN: Final[Catalogue] = {"big": DEAR, "small": CHEAP}
 
 
 def draft(limit: str, rule: str = "", models: str = MODELS) -> Draft:
-    text = f"version: 1\n{models}limits: {{l: {limit}}}\nrules: [{{name: r, match: {{kind: sampling{rule}, limits: [l]}}]\n"
+    text = (
+        f"version: 1\n{models}limits: {{l: {limit}}}\nrules: [{{name: r, match: {{kind: sampling{rule}, limits:"
+        " [l]}]\n"
+    )
     root, faults = compose(text)
     assert [] == faults
     value, walk = convert(root, type_of(Policy))
@@ -48,8 +52,8 @@ LONG: Final = ", max_tokens: {min: 1000}}, effect: allow"
 def test_an_unknown_price_under_a_dollar_limit_names_limit_models_and_remedy() -> None:
     (what,) = said("{usd: 5, per: day, tz: UTC}", ANY, {"small": CHEAP})
     assert (
-        "'l' is in dollars, and the price of model 'big' is not known, so the rule could not ask; give it a `price: {input: , output: }` under"
-        " models, or take it out of the rule's `with.models`" == what
+        "'l' is in dollars, and the price of model 'big' is not known, so the rule could not ask; give it a `price:"
+        " {input: , output: }` under models, or take it out of the rule's `with.models`" == what
     )
     (both,) = said("{usd: 5, per: day, tz: UTC}", ANY, {"small": ModelFacts()})
     assert "the price of models 'big', 'small' are not known" in both
@@ -94,7 +98,11 @@ def test_a_limit_that_some_request_fits_into_is_no_problem(limit: str, rule: str
     [
         ("{usd: 0.01, per: 1m}", BIG, "USD"),
         ("{output_tokens: 399, per: 1m}", LONG, "400 output tokens"),
-        ("{output_tokens: 999, per: 1m}", ", max_tokens: {min: 1000}}, effect: allow, with: {models: [big]}", "1000 output tokens"),
+        (
+            "{output_tokens: 999, per: 1m}",
+            ", max_tokens: {min: 1000}}, effect: allow, with: {models: [big]}",
+            "1000 output tokens",
+        ),
         ("{input_tokens: 1, per: 1m}", ANY, "input tokens"),
     ],
 )

@@ -6,7 +6,10 @@ import pytest
 
 from samplegate.core.load import load
 
-TABLE = {"x/seeing": {"supports_vision": True}, "x/able": {"supports_function_calling": True, "supports_audio_input": True}}
+TABLE = {
+    "x/seeing": {"supports_vision": True},
+    "x/able": {"supports_function_calling": True, "supports_audio_input": True},
+}
 POLICY = """\
 version: 1
 models:
@@ -26,7 +29,8 @@ rules:
 def warnings(match: str, models: str, *, table: bool = True) -> list[str]:
     text = POLICY.format(match=match, models=models)
     return [
-        f"{problem.place}: {problem.what}" for problem in load(text, file="p", environment={}, look_up=(lambda _: TABLE) if table else None).warnings
+        f"{problem.place}: {problem.what}"
+        for problem in load(text, file="p", environment={}, look_up=(lambda _: TABLE) if table else None).warnings
     ]
 
 
@@ -41,7 +45,8 @@ def warnings(match: str, models: str, *, table: bool = True) -> list[str]:
 )
 def test_a_demand_that_no_model_of_the_rule_meets_is_a_warning(match: str, models: str, place: str, extra: str) -> None:
     what = (
-        f"none of the rule's models ({models}) takes {extra}, so this is never answered; add `accepts: [{extra}]` to one that does, or name another"
+        f"none of the rule's models ({models}) takes {extra}, so this is never answered; add `accepts: [{extra}]` to"
+        " one that does, or name another"
     )
     assert [f"rules.0.match.{place}: {what}"] == warnings(match, models)
     assert [] == warnings(match, models, table=False)

@@ -1,4 +1,5 @@
-"""A rule that is said to be unreachable never decides a request, whatever the policy and the request (the warning errs to silence)."""
+"""A rule that is said to be unreachable never decides a request, whatever the policy and the request (the warning errs
+to silence)."""
 
 from __future__ import annotations
 
@@ -11,7 +12,20 @@ from hypothesis import strategies as st
 
 from samplegate.core.decide import compile_policy, decide
 from samplegate.core.decisions import Situation
-from samplegate.core.policy import AllowRule, AnswerRule, DenyRule, EscalateRule, ForwardRule, Match, Model, Policy, Range, Reviewer, Rule, With
+from samplegate.core.policy import (
+    AllowRule,
+    AnswerRule,
+    DenyRule,
+    EscalateRule,
+    ForwardRule,
+    Match,
+    Model,
+    Policy,
+    Range,
+    Reviewer,
+    Rule,
+    With,
+)
 from samplegate.core.policyfile import rule_checks
 from samplegate.core.policyfile.draft import Draft
 from samplegate.core.policyfile.tree import Mapping, Mark
@@ -25,7 +39,9 @@ CONDITIONS: Final[dict[str, st.SearchStrategy[Any]]] = {
     "method": st.sampled_from(["tools/call", "prompts/*"]),
     "mode": st.sampled_from(["form", "url", ["form", "url"]]),
     "era": st.sampled_from(["legacy", "modern"]),
-    "max_tokens": st.builds(lambda low, high: Range(min=low, max=high), st.sampled_from([None, 1, 5]), st.sampled_from([None, 5, 9])),
+    "max_tokens": st.builds(
+        lambda low, high: Range(min=low, max=high), st.sampled_from([None, 1, 5]), st.sampled_from([None, 5, 9])
+    ),
     "hint": NAMES,
     "text": st.sampled_from(["x", "y"]),
     "fields": st.sampled_from([["f"], ["f", "g"]]),
@@ -36,19 +52,35 @@ CONDITIONS: Final[dict[str, st.SearchStrategy[Any]]] = {
 }
 PLAIN: Final = st.fixed_dictionaries({}, optional=CONDITIONS)
 MATCHES: Final = st.builds(
-    lambda outer, inner: Match(**outer, not_=None if inner is None else Match(**inner)), PLAIN, st.one_of(st.none(), st.none(), st.none(), PLAIN)
+    lambda outer, inner: Match(**outer, not_=None if inner is None else Match(**inner)),
+    PLAIN,
+    st.one_of(st.none(), st.none(), st.none(), PLAIN),
 )
 OTHERWISE: Final = st.sampled_from(["unanswered", "deny", "next"])
 RULES: Final = st.one_of(
     st.builds(lambda match: AllowRule(name="r", match=match, with_=With()), MATCHES),
-    st.builds(lambda match, otherwise: AnswerRule(name="r", match=match, content={"f": "x"}, otherwise=otherwise), MATCHES, OTHERWISE),
+    st.builds(
+        lambda match, otherwise: AnswerRule(name="r", match=match, content={"f": "x"}, otherwise=otherwise),
+        MATCHES,
+        OTHERWISE,
+    ),
     st.builds(lambda match, otherwise: ForwardRule(name="r", match=match, otherwise=otherwise), MATCHES, OTHERWISE),
-    st.builds(lambda match, otherwise: EscalateRule(name="r", reviewer="ops", match=match, otherwise=otherwise), MATCHES, OTHERWISE),
+    st.builds(
+        lambda match, otherwise: EscalateRule(name="r", reviewer="ops", match=match, otherwise=otherwise),
+        MATCHES,
+        OTHERWISE,
+    ),
     st.builds(lambda match, shadow: DenyRule(name="r", match=match, shadow=shadow), MATCHES, st.booleans()),
 )
-CALLS: Final = st.lists(st.sampled_from([Call("tools/call", "a"), Call("tools/call", "b"), Call("prompts/get", None)]), max_size=2, unique=True)
+CALLS: Final = st.lists(
+    st.sampled_from([Call("tools/call", "a"), Call("tools/call", "b"), Call("prompts/get", None)]),
+    max_size=2,
+    unique=True,
+)
 ORIGINS: Final = st.builds(
-    lambda server, modern, calls: Origin(server, "local", *(("modern", "2026-07-28") if modern else ("legacy", "2025-11-25")), tuple(calls)),
+    lambda server, modern, calls: Origin(
+        server, "local", *(("modern", "2026-07-28") if modern else ("legacy", "2025-11-25")), tuple(calls)
+    ),
     st.sampled_from(["a", "b", "ab"]),
     st.booleans(),
     CALLS,
@@ -63,7 +95,10 @@ def sampling(origin: Origin, text: str, most: int, hints: list[str]) -> Sampling
 
 
 def form(origin: Origin, text: str, fields: dict[str, str]) -> ElicitationRequest:
-    schema: dict[str, Any] = {"type": "object", "properties": {name: {"type": kind} for name, kind in fields.items() if kind != "more"}}
+    schema: dict[str, Any] = {
+        "type": "object",
+        "properties": {name: {"type": kind} for name, kind in fields.items() if kind != "more"},
+    }
     if "more" in fields.values():
         schema["allOf"] = [{}]
     return ElicitationRequest(origin, {"message": text, "requestedSchema": schema}, 100, "form")
@@ -71,20 +106,37 @@ def form(origin: Origin, text: str, fields: dict[str, str]) -> ElicitationReques
 
 def url(origin: Origin, text: str, host: str) -> ElicitationRequest:
     return ElicitationRequest(
-        origin, {"mode": "url", "message": text, "url": host if ":" in host else f"https://{host}/", "elicitationId": "1"}, 100, "url"
+        origin,
+        {"mode": "url", "message": text, "url": host if ":" in host else f"https://{host}/", "elicitationId": "1"},
+        100,
+        "url",
     )
 
 
 REQUESTS: Final[st.SearchStrategy[Request]] = st.one_of(
-    st.builds(sampling, ORIGINS, TEXTS, st.sampled_from([1, 5, 9, 20]), st.lists(st.sampled_from(["a", "b", "c"]), max_size=2)),
-    st.builds(form, ORIGINS, TEXTS, st.dictionaries(st.sampled_from(["f", "g"]), st.sampled_from(["string", "boolean", "more"]))),
-    st.builds(url, ORIGINS, TEXTS, st.sampled_from(["h.example", "i.example", "other", "app://h.example/", "app:x", "https://a@h.example/"])),
+    st.builds(
+        sampling, ORIGINS, TEXTS, st.sampled_from([1, 5, 9, 20]), st.lists(st.sampled_from(["a", "b", "c"]), max_size=2)
+    ),
+    st.builds(
+        form,
+        ORIGINS,
+        TEXTS,
+        st.dictionaries(st.sampled_from(["f", "g"]), st.sampled_from(["string", "boolean", "more"])),
+    ),
+    st.builds(
+        url,
+        ORIGINS,
+        TEXTS,
+        st.sampled_from(["h.example", "i.example", "other", "app://h.example/", "app:x", "https://a@h.example/"]),
+    ),
 )
 
 
 @settings(max_examples=150, deadline=None)
 @given(st.lists(RULES, min_size=2, max_size=4), st.lists(REQUESTS, min_size=3, max_size=8), st.booleans())
-def test_an_unreachable_rule_never_takes_a_request(rules: list[Rule], requests: list[Request], can_forward: bool) -> None:
+def test_an_unreachable_rule_never_takes_a_request(
+    rules: list[Rule], requests: list[Request], can_forward: bool
+) -> None:
     named = [msgspec.structs.replace(rule, name=f"r{index}") for index, rule in enumerate(rules)]
     policy = Policy(version=1, reviewers={"ops": Reviewer()}, models=[Model(name="m", model="a/b")], rules=named)
     draft = Draft(policy, Mapping(Mark(1, 1)), set())
@@ -110,20 +162,48 @@ def test_the_same_match_twice_is_found() -> None:
 @pytest.mark.parametrize(
     ("first", "later", "found"),
     [
-        (ForwardRule(name="r0", match=Match(mode="url")), ForwardRule(name="r1", match=Match(mode="url", scheme="app")), False),
+        (
+            ForwardRule(name="r0", match=Match(mode="url")),
+            ForwardRule(name="r1", match=Match(mode="url", scheme="app")),
+            False,
+        ),
         (ForwardRule(name="r0", match=Match(mode="url")), DenyRule(name="r1", match=Match(mode="url")), False),
-        (ForwardRule(name="r0", match=Match(mode="url")), ForwardRule(name="r1", match=Match(mode="url", scheme="https")), True),
-        (ForwardRule(name="r0", match=Match(mode="url")), ForwardRule(name="r1", match=Match(mode="url", host="a.example")), True),
-        (ForwardRule(name="r0", match=Match(mode=["form", "url"])), DenyRule(name="r1", match=Match(mode="form")), True),
-        (DenyRule(name="r0", match=Match(mode="url")), ForwardRule(name="r1", match=Match(mode="url", scheme="app")), True),
+        (
+            ForwardRule(name="r0", match=Match(mode="url")),
+            ForwardRule(name="r1", match=Match(mode="url", scheme="https")),
+            True,
+        ),
+        (
+            ForwardRule(name="r0", match=Match(mode="url")),
+            ForwardRule(name="r1", match=Match(mode="url", host="a.example")),
+            True,
+        ),
+        (
+            ForwardRule(name="r0", match=Match(mode=["form", "url"])),
+            DenyRule(name="r1", match=Match(mode="form")),
+            True,
+        ),
+        (
+            DenyRule(name="r0", match=Match(mode="url")),
+            ForwardRule(name="r1", match=Match(mode="url", scheme="app")),
+            True,
+        ),
         (
             ForwardRule(name="r0", match=Match(mode="url", scheme=["app", "x"])),
             ForwardRule(name="r1", match=Match(mode="url", scheme="app")),
             True,
         ),
         (ForwardRule(name="r0", match=Match(fields=["f"])), DenyRule(name="r1", match=Match(fields=["f"])), False),
-        (ForwardRule(name="r0", match=Match(mode="url", host="h")), DenyRule(name="r1", match=Match(mode="url", host="h")), False),
-        (ForwardRule(name="r0", match=Match(not_=Match(has=["f"]))), DenyRule(name="r1", match=Match(not_=Match(has=["f"]))), False),
+        (
+            ForwardRule(name="r0", match=Match(mode="url", host="h")),
+            DenyRule(name="r1", match=Match(mode="url", host="h")),
+            False,
+        ),
+        (
+            ForwardRule(name="r0", match=Match(not_=Match(has=["f"]))),
+            DenyRule(name="r1", match=Match(not_=Match(has=["f"]))),
+            False,
+        ),
         (DenyRule(name="r0", match=Match(fields=["f"])), ForwardRule(name="r1", match=Match(fields=["f"])), True),
     ],
 )

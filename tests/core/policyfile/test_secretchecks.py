@@ -7,7 +7,10 @@ import pytest
 from samplegate.core.load import PolicyError, load
 from samplegate.core.policyfile.checks import MAX_SECRETS
 
-RULES = "models: [{name: m, model: a/b}]\nrules:\n  - {name: r, match: {kind: sampling}, effect: allow, with: {secrets: %s}}\n"
+RULES = (
+    "models: [{name: m, model: a/b}]\nrules:\n  - {name: r, match: {kind: sampling}, effect: allow, with: {secrets:"
+    " %s}}\n"
+)
 
 
 def policy(patterns: int, secrets: str = "{}") -> str:
@@ -22,7 +25,9 @@ def test_as_many_patterns_as_the_bound_are_taken() -> None:
 def test_more_patterns_than_that_are_one_problem() -> None:
     with pytest.raises(PolicyError) as caught:
         load(policy(MAX_SECRETS + 3), file="p", environment={})
-    assert ["p:103:3: secrets.own-100: there are more than 100 secrets; join some patterns with |"] == [str(each) for each in caught.value.problems]
+    assert ["p:103:3: secrets.own-100: there are more than 100 secrets; join some patterns with |"] == [
+        str(each) for each in caught.value.problems
+    ]
 
 
 @pytest.mark.parametrize("secrets", ["{}", "{prompt: stop, answer: keep}", "{prompt: keep}", "{answer: stop}"])

@@ -1,4 +1,5 @@
-"""The reader of YAML: one reading, bounded, with every fault at its place. Both of PyYAML's parsers must say the same."""
+"""The reader of YAML: one reading, bounded, with every fault at its place. Both of PyYAML's parsers must say the
+same."""
 
 from __future__ import annotations
 
@@ -40,7 +41,8 @@ READ_AS_YAML_1_2: Final[dict[str, Any]] = {
 }
 
 TWO_READINGS: Final = (
-    "y n yes No ON off 010 -0777 0o17 0b11 1_000 0x_1f 12:30 1:30:00 190:20:30.15 2026-11-21 2026-11-21T10:00:00Z .inf -.INF .nan 00 09"
+    "y n yes No ON off 010 -0777 0o17 0b11 1_000 0x_1f 12:30 1:30:00 190:20:30.15 2026-11-21 2026-11-21T10:00:00Z .inf"
+    " -.INF .nan 00 09"
 ).split()
 
 
@@ -58,7 +60,10 @@ def read(text: str) -> Any:
 
 
 def faults(text: str) -> list[str]:
-    return [f"{fault.mark.line}:{fault.mark.column} {tree.dotted(fault.path)}: {fault.what}" for fault in tree.compose(text)[1]]
+    return [
+        f"{fault.mark.line}:{fault.mark.column} {tree.dotted(fault.path)}: {fault.what}"
+        for fault in tree.compose(text)[1]
+    ]
 
 
 @pytest.mark.usefixtures("parser")
@@ -72,7 +77,10 @@ def test_a_scalar_is_read_by_the_core_schema(text: str, value: Any) -> None:
 @pytest.mark.parametrize("text", TWO_READINGS)
 def test_a_scalar_with_two_readings_is_refused_and_its_quoted_twin_is_text(text: str) -> None:
     assert [
-        "1:3 0: " + f"{text!r} means different things to different YAML readers; quote it for text, or write true, false or a plain number"
+        (
+            f"1:3 0: {text!r} means different things to different YAML readers; quote it for text, or write true, false or"  # noqa: E501
+            " a plain number"
+        )
     ] == faults(f"- {text}")
     assert [text] == read(f'- "{text}"')
 
@@ -86,7 +94,10 @@ def test_every_fault_of_a_file_is_told_and_the_rest_is_read() -> None:
         "3:11 c.d: the key stands twice, first in line 3; remove one",
         "4:1 : merge key '<<' is not read here; write the keys out",
         "5:3 : a list or mapping stands as a key; a key is text",
-        "7:5 f.0: 'yes' means different things to different YAML readers; quote it for text, or write true, false or a plain number",
+        (
+            "7:5 f.0: 'yes' means different things to different YAML readers; quote it for text, or write true, false"
+            " or a plain number"
+        ),
         "8:1 : key '1' is not text; quote it",
         "9:4 g: tag '!t' is not read here; remove it",
     ] == faults(text)
@@ -96,12 +107,18 @@ def test_every_fault_of_a_file_is_told_and_the_rest_is_read() -> None:
 @pytest.mark.usefixtures("parser")
 def test_a_value_under_a_key_that_names_a_secret_is_not_shown() -> None:
     assert [
-        "1:14 api_key_env: this value means different things to different YAML readers; quote it for text, or write true, false or a plain number"
+        (
+            "1:14 api_key_env: this value means different things to different YAML readers; quote it for text, or write"
+            " true, false or a plain number"
+        )
     ] == (faults("api_key_env: 0123456"))
 
 
 @pytest.mark.usefixtures("parser")
-@pytest.mark.parametrize("text", ['"\\ud800"', '"\\UFFFFFFFF"', "{", "a: b: c", "\t- x", "*", "%YAML 9.1\n---\na", "--- a\n--- b", "", "[" * 10_000])
+@pytest.mark.parametrize(
+    "text",
+    ['"\\ud800"', '"\\UFFFFFFFF"', "{", "a: b: c", "\t- x", "*", "%YAML 9.1\n---\na", "--- a\n--- b", "", "[" * 10_000],
+)
 def test_what_is_no_yaml_or_out_of_bounds_is_unreadable_or_faulty(text: str) -> None:
     assert outcome(text)
 
@@ -114,7 +131,9 @@ def outcome(text: str) -> str | list[str]:
 
 
 @settings(max_examples=100, deadline=2000)
-@given(st.recursive(st.text(st.characters(exclude_categories=["Cs"])), st.lists, max_leaves=10).map(lambda value: [value]))
+@given(
+    st.recursive(st.text(st.characters(exclude_categories=["Cs"])), st.lists, max_leaves=10).map(lambda value: [value])
+)
 def test_what_pyyaml_writes_in_quotes_is_read_back(value: Any) -> None:
     assert value == read(yaml.safe_dump(value, default_style='"'))
 

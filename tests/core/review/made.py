@@ -39,7 +39,12 @@ def review(**values: Any) -> Review:
         "mode": None,
         "calls": (Call("tools/call", "purge"),),
         "arguments": {"name": "purge", "arguments": {"ticket": "T-1"}},
-        "params": {"messages": [said("Classify this")], "maxTokens": 200, "systemPrompt": "Be brief", "temperature": 0.5},
+        "params": {
+            "messages": [said("Classify this")],
+            "maxTokens": 200,
+            "systemPrompt": "Be brief",
+            "temperature": 0.5,
+        },
         "bounds": BOUNDS,
         "created": NOW,
         "expires": NOW + 900,
@@ -52,16 +57,25 @@ def form(required: list[str] | None = None, **fields: Any) -> Review:
     """An elicitation by form; a field is a type's name or a schema."""
     properties = {name: {"type": schema} if isinstance(schema, str) else schema for name, schema in fields.items()}
     schema = {"type": "object", "properties": properties, "required": list(fields) if required is None else required}
-    return review(kind="elicitation", mode="form", bounds=None, params={"message": "Really delete?", "requestedSchema": schema})
+    return review(
+        kind="elicitation", mode="form", bounds=None, params={"message": "Really delete?", "requestedSchema": schema}
+    )
 
 
 def address(url: str = "https://sign.example.com/in?state=xyz") -> Review:
     """An elicitation by URL."""
-    return review(kind="elicitation", mode="url", bounds=None, params={"mode": "url", "message": "Please sign in", "url": url, "elicitationId": "1"})
+    return review(
+        kind="elicitation",
+        mode="url",
+        bounds=None,
+        params={"mode": "url", "message": "Please sign in", "url": url, "elicitationId": "1"},
+    )
 
 
 def model_answer(*blocks: dict[str, Any], **params: Any) -> Review:
     """A model's answer that waits to be released."""
     content: Any = blocks[0] if len(blocks) == 1 else list(blocks)
     answer = {"role": "assistant", "content": content, "model": "smart", "stopReason": "endTurn"}
-    return review(stage="answer", bounds=None, answer=answer, params={"messages": [said("hi")], "maxTokens": 200, **params})
+    return review(
+        stage="answer", bounds=None, answer=answer, params={"messages": [said("hi")], "maxTokens": 200, **params}
+    )

@@ -40,7 +40,10 @@ def test_retry_after_is_read_as_seconds_and_as_a_date(header: str, seconds: floa
     assert seconds == retry_after(header, NOW)
 
 
-@pytest.mark.parametrize("header", [None, "", "soon", "-5", "1.5", "1e3", "99999999999999", "Fri, 99 Jan 2027 08:01:00 GMT", "x" * 100_000, "١٢"])
+@pytest.mark.parametrize(
+    "header",
+    [None, "", "soon", "-5", "1.5", "1e3", "99999999999999", "Fri, 99 Jan 2027 08:01:00 GMT", "x" * 100_000, "١٢"],
+)
 def test_a_retry_after_that_says_nothing_asks_for_nothing(header: str | None) -> None:
     assert retry_after(header, NOW) is None
 

@@ -1,4 +1,5 @@
-"""What a verdict is bound to: the same request has one digest, and anything that would be acted on otherwise has another."""
+"""What a verdict is bound to: the same request has one digest, and anything that would be acted on otherwise has
+another."""
 
 from __future__ import annotations
 
@@ -69,7 +70,9 @@ def test_no_two_requests_are_one_by_where_their_texts_end() -> None:
 
 def test_a_call_is_known_by_what_it_was_made_with_and_not_by_what_differs_from_try_to_try() -> None:
     first = call_digest(b'{"name":"purge","arguments":{"what":"staging"},"_meta":{"progressToken":1}}')
-    assert first == call_digest(b'{"arguments":{"what":"staging"},"name":"purge","requestState":"s","_meta":{"progressToken":2}}')
+    assert first == call_digest(
+        b'{"arguments":{"what":"staging"},"name":"purge","requestState":"s","_meta":{"progressToken":2}}'
+    )
     assert first != call_digest(b'{"name":"purge","arguments":{"what":"production"}}')
 
 

@@ -30,14 +30,19 @@ def test_a_token_opens_nothing_else() -> None:
 
 def test_its_end_cannot_be_put_off() -> None:
     _, seconds, code = TOKEN.split(".")
-    assert "is not the callback token of this review" == callback_fault(KEY, f"{TOKEN_PREFIX}{int(seconds) + 1}.{code}", "rv_1", DIGEST, NOW)
+    assert "is not the callback token of this review" == callback_fault(
+        KEY, f"{TOKEN_PREFIX}{int(seconds) + 1}.{code}", "rv_1", DIGEST, NOW
+    )
 
 
 def test_what_is_bound_cannot_be_moved_from_one_part_to_the_next() -> None:
     assert make(KEY, "a", "bc", EXPIRES).split(".")[2] != make(KEY, "ab", "c", EXPIRES).split(".")[2]
 
 
-@pytest.mark.parametrize("token", ["", "cb1.", "cb1..", TOKEN + "x", TOKEN[:-1], TOKEN.replace("cb1", "cb2"), f"{TOKEN}\n", "cb1.١." + "A" * 43])
+@pytest.mark.parametrize(
+    "token",
+    ["", "cb1.", "cb1..", TOKEN + "x", TOKEN[:-1], TOKEN.replace("cb1", "cb2"), f"{TOKEN}\n", "cb1.١." + "A" * 43],
+)
 def test_what_is_no_token_is_said_so(token: str) -> None:
     assert "is no callback token" == callback_fault(KEY, token, "rv_1", DIGEST, NOW)
 

@@ -44,7 +44,10 @@ def wrong(given: Any, **values: Any) -> dict[str, str]:
         ({"messages": []}, {"edits.messages": "must be at least one message"}),
         ({"messages": {}}, {"edits.messages": "must be a list of messages"}),
         ({"messages": [said("x", "system")]}, {"edits.messages.0.role": "must be user or assistant"}),
-        ({"messages": [{"role": "user", "content": {"type": "text"}}]}, {"edits.messages.0.content.text": "must be a string"}),
+        (
+            {"messages": [{"role": "user", "content": {"type": "text"}}]},
+            {"edits.messages.0.content.text": "must be a string"},
+        ),
         (
             {"messages": [{"role": "user", "content": {"type": "image", "data": "AAAA", "mimeType": "image/png"}}]},
             {"edits.messages": "may not bring content that the request does not have (image)"},
@@ -72,12 +75,18 @@ def test_what_the_rule_puts_before_the_prompt_stays(prompt: str) -> None:
 
 
 def test_the_rules_lower_bound_of_the_temperature_holds() -> None:
-    assert {"edits.temperature": "must be at least 0.2"} == wrong({"temperature": 0.1}, bounds=Bounds(temperature_min=0.2))
+    assert {"edits.temperature": "must be at least 0.2"} == wrong(
+        {"temperature": 0.1}, bounds=Bounds(temperature_min=0.2)
+    )
 
 
 def test_only_what_may_be_approved_can_be_edited() -> None:
     nothing = [Problem("edits", "nothing can be edited here: only a sampling request that may be approved can")]
-    assert nothing == problems(review(bounds=None), Edits(max_tokens=1)) == problems(model_answer(text("a")), Edits(max_tokens=1))
+    assert (
+        nothing
+        == problems(review(bounds=None), Edits(max_tokens=1))
+        == problems(model_answer(text("a")), Edits(max_tokens=1))
+    )
 
 
 @pytest.mark.parametrize(
@@ -90,7 +99,9 @@ def test_tool_uses_keep_their_results(messages: list[Any]) -> None:
     assert found[0].path.startswith("edits.messages.")
 
 
-@pytest.mark.parametrize("messages", [[said("stop")], [said("stop"), USE, RESULT], [said("go"), USE, RESULT, said("and now")]])
+@pytest.mark.parametrize(
+    "messages", [[said("stop")], [said("stop"), USE, RESULT], [said("go"), USE, RESULT, said("and now")]]
+)
 def test_messages_can_be_changed_taken_away_and_added(messages: list[Any]) -> None:
     assert Edits(messages=tuple(messages)) == read({"messages": messages}, WITH_TOOLS)
 
@@ -112,7 +123,9 @@ def test_edits_are_applied_to_a_copy() -> None:
 
 def test_the_changes_are_told_param_by_param_and_message_by_message() -> None:
     of = review(params={"messages": [said("a"), said("b"), said("c")], "maxTokens": 200})
-    edits = Edits(messages=(said("a"), said("B"), said("new"), said("c")), model="cheap", max_tokens=50, system_prompt="Hi")
+    edits = Edits(
+        messages=(said("a"), said("B"), said("new"), said("c")), model="cheap", max_tokens=50, system_prompt="Hi"
+    )
     assert [
         Change("messages.1", said("b"), said("B")),
         Change("messages.2", None, said("new")),
@@ -140,7 +153,16 @@ def test_the_changes_make_the_new_messages_of_the_old(before: list[Any], after: 
     assert all(after[at] == change.after for at, change in made.items() if change.after is not None)
 
 
-@given(st.fixed_dictionaries({}, optional={"maxTokens": st.integers() | st.floats(), "temperature": st.integers() | st.floats(), "model": st.text()}))
+@given(
+    st.fixed_dictionaries(
+        {},
+        optional={
+            "maxTokens": st.integers() | st.floats(),
+            "temperature": st.integers() | st.floats(),
+            "model": st.text(),
+        },
+    )
+)
 def test_no_edit_that_is_read_goes_beyond_a_bound(given: dict[str, Any]) -> None:
     of = review()
     found = read(given, of)

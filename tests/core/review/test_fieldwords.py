@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from samplegate.core.review.views import choices, kind, lines, span
 
 ANYTHING = st.recursive(
-    st.none() | st.booleans() | st.floats() | st.text(max_size=300), lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner)
+    st.none() | st.booleans() | st.floats() | st.text(max_size=300),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
 )
 WORDS = ("type", "enum", "enumNames", "oneOf", "anyOf", "items", "default", "minimum", "pattern", "format", "minItems")
 
@@ -32,7 +33,16 @@ def test_choices_are_read_however_they_are_written(schema: dict[str, Any], expec
 
 
 @pytest.mark.parametrize(
-    ("default", "said"), [(True, "true"), (3, "3"), ("a", "a"), ("", '""'), (["a", "b"], "a, b"), ([], "[]"), ("x" * 500, "x" * 197 + "...")]
+    ("default", "said"),
+    [
+        (True, "true"),
+        (3, "3"),
+        ("a", "a"),
+        ("", '""'),
+        (["a", "b"], "a, b"),
+        ([], "[]"),
+        ("x" * 500, "x" * 197 + "..."),
+    ],
 )
 def test_a_default_is_told_as_it_is_typed_unless_it_is_a_secret(default: Any, said: str) -> None:
     assert [f"default: {said}"] == list(lines({"type": "string", "default": default}, secret=False))
@@ -47,7 +57,8 @@ def test_whatever_a_schema_holds_is_told_in_few_short_lines(schema: dict[str, An
 
 
 @pytest.mark.parametrize(
-    ("seconds", "said"), [(-1, "0 s"), (42.9, "42 s"), (119, "119 s"), (120, "2 min"), (7_200, "2 h"), (86_400, "24 h"), (259_200, "3 d")]
+    ("seconds", "said"),
+    [(-1, "0 s"), (42.9, "42 s"), (119, "119 s"), (120, "2 min"), (7_200, "2 h"), (86_400, "24 h"), (259_200, "3 d")],
 )
 def test_spans_are_said_as_people_say_them(seconds: float, said: str) -> None:
     assert said == span(seconds)

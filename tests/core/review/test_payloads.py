@@ -28,7 +28,11 @@ def test_the_body_says_the_event_when_it_was_and_the_review_as_it_is() -> None:
     body = standard(review(show="full"))
     assert ["data", "timestamp", "type"] == sorted(body)
     assert ("review.opened", "2027-01-15T08:00:00Z") == (body["type"], body["timestamp"])
-    assert ("docs", 870, "Be brief") == (body["data"]["server"], body["data"]["seconds_left"], body["data"]["request"]["systemPrompt"])
+    assert ("docs", 870, "Be brief") == (
+        body["data"]["server"],
+        body["data"]["seconds_left"],
+        body["data"]["request"]["systemPrompt"],
+    )
 
 
 def test_the_callback_s_token_opens_exactly_this_review_until_it_expires() -> None:
@@ -42,7 +46,9 @@ def test_the_callback_s_token_opens_exactly_this_review_until_it_expires() -> No
 
 @pytest.mark.parametrize("event", ["review.decided", "review.expired", "review.withdrawn"])
 def test_what_became_of_it_comes_without_a_callback(event: str) -> None:
-    over = replace(review(), state="approved", verdict=Verdict(word="approve"), decided=NOW + 20, who="ann", door="page")
+    over = replace(
+        review(), state="approved", verdict=Verdict(word="approve"), decided=NOW + 20, who="ann", door="page"
+    )
     body = standard(over, event)
     assert event == body["type"]
     assert ("approved", "ann", "page") == tuple(body["data"][name] for name in ("state", "who", "door"))
@@ -63,19 +69,25 @@ def test_what_the_rule_does_not_show_is_not_in_it() -> None:
 
 def test_redacted_content_has_gone_through_the_given_cleaner() -> None:
     view = View(now=NOW, url=None, clean=lambda text: text.replace("hunter2", "[secret]"), key=KEY)
-    body = standard(review(show="redacted", params={"messages": [said("my password is hunter2")], "maxTokens": 1}), view=view)
+    body = standard(
+        review(show="redacted", params={"messages": [said("my password is hunter2")], "maxTokens": 1}), view=view
+    )
     assert "hunter2" not in json.dumps(body)
     assert "my password is [secret]" in json.dumps(body)
 
 
 def test_a_huge_request_is_cut_to_a_body_that_receivers_take() -> None:
-    raw = formats.standard(delivery(), review(show="full", params={"messages": [said("x" * 3_000_000)], "maxTokens": 1}), VIEW)
+    raw = formats.standard(
+        delivery(), review(show="full", params={"messages": [said("x" * 3_000_000)], "maxTokens": 1}), VIEW
+    )
     assert len(raw) < MOST_BYTES + 1_000
     assert json.loads(raw)["data"]["truncated"]
 
 
 def test_the_text_is_ascii_whatever_was_asked() -> None:
-    assert formats.standard(delivery(), review(show="full", params={"messages": [said("grüße \u2028 😀")], "maxTokens": 1}), VIEW).isascii()
+    assert formats.standard(
+        delivery(), review(show="full", params={"messages": [said("grüße \u2028 😀")], "maxTokens": 1}), VIEW
+    ).isascii()
 
 
 def test_a_chat_gets_no_callback_since_everybody_in_it_would_have_it() -> None:

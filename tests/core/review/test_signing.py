@@ -21,7 +21,9 @@ def signed(*keys: bytes, at: float = NOW, **changed: str) -> dict[str, str]:
     return {**headers(keys or (KEY,), id="msg_1", at=at, body=BODY), **changed}
 
 
-@given(st.binary(min_size=1, max_size=64), st.text(st.characters(codec="ascii", exclude_categories=["Cc"]), max_size=200))
+@given(
+    st.binary(min_size=1, max_size=64), st.text(st.characters(codec="ascii", exclude_categories=["Cc"]), max_size=200)
+)
 def test_the_signature_is_the_one_of_the_reference_library(key: bytes, text: str) -> None:
     ours = headers([key], id="msg_7", at=NOW, body=text.encode())
     assert Webhook(key).sign("msg_7", datetime.fromtimestamp(NOW, UTC), text) == ours["webhook-signature"]

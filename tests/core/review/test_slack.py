@@ -22,21 +22,41 @@ from tests.core.review.made import NOW, address, form, model_answer, review, sai
 
 GOLDEN: Final = Path(__file__).parent / "slack"
 URL: Final = "https://reviews.example.com"
-HOSTILE: Final = "<!channel> <@U1> <https://evil.example|click> *bold* ```\nout``` & https://evil.example/x \u202egnp.exe\x07"
+HOSTILE: Final = (
+    "<!channel> <@U1> <https://evil.example|click> *bold* ```\nout``` & https://evil.example/x \u202egnp.exe\x07"
+)
 
 CASES: Final[dict[str, tuple[str, Review]]] = {
     "sampling": ("review.opened", review(show="full", worst_usd=SCALE["usd"] // 80, answers_until=NOW + 45)),
     "sampling_without_content": ("review.opened", review(show="none")),
-    "form": ("review.opened", form(["confirm"], confirm={"type": "boolean", "title": "Sure"}, why={"type": "string", "description": "For the log"})),
+    "form": (
+        "review.opened",
+        form(
+            ["confirm"],
+            confirm={"type": "boolean", "title": "Sure"},
+            why={"type": "string", "description": "For the log"},
+        ),
+    ),
     "url": ("review.opened", address("https://xn--pypal-4ve.example/in?state=xyz")),
-    "answer": ("review.opened", replace(model_answer(text("Here you are"), {"type": "image", "mimeType": "image/png", "data": "AAAA"}), show="full")),
+    "answer": (
+        "review.opened",
+        replace(
+            model_answer(text("Here you are"), {"type": "image", "mimeType": "image/png", "data": "AAAA"}), show="full"
+        ),
+    ),
     "hostile": (
         "review.opened",
         review(
-            show="full", server="docs <!here>", calls=(Call("tools/call", HOSTILE),), params={"messages": [said(HOSTILE)], "systemPrompt": HOSTILE}
+            show="full",
+            server="docs <!here>",
+            calls=(Call("tools/call", HOSTILE),),
+            params={"messages": [said(HOSTILE)], "systemPrompt": HOSTILE},
         ),
     ),
-    "approved": ("review.decided", replace(review(), state="approved", verdict=Verdict(word="approve"), decided=NOW, who="ann <@U1>", door="page")),
+    "approved": (
+        "review.decided",
+        replace(review(), state="approved", verdict=Verdict(word="approve"), decided=NOW, who="ann <@U1>", door="page"),
+    ),
     "expired": ("review.expired", replace(review(), state="expired", decided=NOW, door="gate")),
     "withdrawn": ("review.withdrawn", replace(review(), state="withdrawn", decided=NOW, door="gate")),
 }
@@ -104,7 +124,9 @@ def test_nothing_is_unfurled_and_no_text_is_made_a_link(name: str) -> None:
 def test_the_address_of_a_url_elicitation_is_never_in_chat(show: Any, words: str) -> None:
     asked = address("https://sign.example.com/in?state=xyz")
     told_by_server = {**asked.params, "message": words.format(asked.params["url"])}
-    found = json.dumps(body("review.opened", replace(asked, show=show, params=told_by_server, arguments={"go": asked.params["url"]})))
+    found = json.dumps(
+        body("review.opened", replace(asked, show=show, params=told_by_server, arguments={"go": asked.params["url"]}))
+    )
     assert "/in" not in found.replace("/v1", "")
     assert "state=xyz" not in found
     assert show == "none" or "sign.example.com" in found
@@ -119,14 +141,22 @@ def test_markup_of_a_server_is_text() -> None:
 
 
 FIELDS: Final[dict[str, Any]] = {
-    "color": {"type": "string", "oneOf": [{"const": "r", "title": "Red"}, {"const": "g", "title": "Green"}], "default": "r"},
+    "color": {
+        "type": "string",
+        "oneOf": [{"const": "r", "title": "Red"}, {"const": "g", "title": "Green"}],
+        "default": "r",
+    },
     "port": {"type": "integer", "title": "Port", "minimum": 1, "maximum": 9},
     "password": {"type": "string", "default": "hunter2"},
 }
 
 
 def form_said(about: Review) -> Any:
-    return next(one["text"] for one in texts(body("review.opened", replace(about, show="full"))) if one["text"].startswith("*It asks for*"))
+    return next(
+        one["text"]
+        for one in texts(body("review.opened", replace(about, show="full")))
+        if one["text"].startswith("*It asks for*")
+    )
 
 
 def test_a_field_is_told_with_what_it_takes() -> None:
@@ -140,7 +170,9 @@ def test_a_field_is_told_with_what_it_takes() -> None:
 
 
 def test_a_form_that_is_too_long_with_it_is_told_without() -> None:
-    said = form_said(form([], **{f"f{n}": {"type": "string", "enum": [f"choice {m} of it" for m in range(30)]} for n in range(20)}))
+    said = form_said(
+        form([], **{f"f{n}": {"type": "string", "enum": [f"choice {m} of it" for m in range(30)]} for n in range(20)})
+    )
     assert all(f"f{n} (one of a list)" in said for n in range(20))
     assert "choice" not in said
     assert "(what each may be is at the page)" in said
@@ -155,8 +187,12 @@ def test_a_form_that_is_too_long_with_it_is_told_without() -> None:
     ],
 )
 def test_both_ends_are_told(until: float | None, says: list[str | int]) -> None:
-    found = [one["text"] for one in texts(body("review.opened", review(answers_until=until))) if "<!date^" in one["text"]]
-    parts = [part if isinstance(part, str) else f"<!date^{int(NOW) + part}^{{date_short_pretty}} {{time}}|" for part in says]
+    found = [
+        one["text"] for one in texts(body("review.opened", review(answers_until=until))) if "<!date^" in one["text"]
+    ]
+    parts = [
+        part if isinstance(part, str) else f"<!date^{int(NOW) + part}^{{date_short_pretty}} {{time}}|" for part in says
+    ]
     assert "".join(parts) == "".join(re.sub(r"\|[^>]*>", "|", text) for text in found)
 
 
@@ -170,26 +206,40 @@ def test_no_content_is_told_where_the_rule_shows_none() -> None:
     assert "T-1" not in found
 
 
-_anything: Final = st.text(max_size=40) | st.sampled_from([HOSTILE, "<" * 5_000, "&" * 3_000, "`" * 4_000, "x\n" * 5_000, "\u202e" * 100])
+_anything: Final = st.text(max_size=40) | st.sampled_from(
+    [HOSTILE, "<" * 5_000, "&" * 3_000, "`" * 4_000, "x\n" * 5_000, "\u202e" * 100]
+)
 
 
 @settings(max_examples=60, deadline=None)
 @given(_anything, _anything, st.lists(_anything, max_size=60), _anything)
-def test_whatever_a_server_writes_keeps_to_slack_s_limits(server: str, tool: str, messages: list[str], system: str) -> None:
+def test_whatever_a_server_writes_keeps_to_slack_s_limits(
+    server: str, tool: str, messages: list[str], system: str
+) -> None:
     params = {"messages": [said(one) for one in messages], "systemPrompt": system, "maxTokens": 5}
     found = body(
-        "review.opened", review(show="full", server=server or "s", calls=(Call("tools/call", tool),) * 30, params=params, arguments=messages)
+        "review.opened",
+        review(
+            show="full", server=server or "s", calls=(Call("tools/call", tool),) * 30, params=params, arguments=messages
+        ),
     )
     assert is_within_slack_s_limits(found)
     assert all("://" not in one["text"] for one in texts(found))
 
 
 @settings(max_examples=40, deadline=None)
-@given(st.recursive(st.none() | st.booleans() | st.integers() | _anything, lambda inner: st.lists(inner) | st.dictionaries(_anything, inner)))
+@given(
+    st.recursive(
+        st.none() | st.booleans() | st.integers() | _anything,
+        lambda inner: st.lists(inner) | st.dictionaries(_anything, inner),
+    )
+)
 def test_whatever_a_form_or_an_answer_holds_is_shown_within_the_limits(value: Any) -> None:
     for about in (
         replace(form(), show="full", params={"message": value, "requestedSchema": value}),
-        replace(form(), show="full", params={"message": "m", "requestedSchema": {"properties": value, "required": value}}),
+        replace(
+            form(), show="full", params={"message": "m", "requestedSchema": {"properties": value, "required": value}}
+        ),
         replace(form(), show="full", params={"message": "m", "requestedSchema": {"properties": {"a": value}}}),
         review(show="full", params={"messages": value, "systemPrompt": value, "temperature": value}),
         review(show="full", params={"messages": [value, {"role": value, "content": value}]}),

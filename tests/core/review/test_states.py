@@ -12,7 +12,11 @@ from samplegate.core.review.review import DECIDED, ENDED, Review, State, Verdict
 from samplegate.core.review.states import Conflict, decided, expired, held, left, standing, used, withdrawn
 from tests.core.review.made import NOW, review
 
-APPROVE, REJECT, ANSWER = Verdict(word="approve"), Verdict(word="reject"), Verdict(word="answer", result={"action": "cancel"})
+APPROVE, REJECT, ANSWER = (
+    Verdict(word="approve"),
+    Verdict(word="reject"),
+    Verdict(word="answer", result={"action": "cancel"}),
+)
 DONE: tuple[State, ...] = ("approved", "rejected", "answered", "expired", "withdrawn")
 
 
@@ -24,7 +28,13 @@ def approved(**values: object) -> Review:
 def test_a_verdict_decides_what_is_pending(verdict: Verdict, state: State) -> None:
     after = decided(review(), verdict, who="ada", door="page", now=NOW + 1)
     assert isinstance(after, Review)
-    assert (state, verdict, NOW + 1, "ada", "page") == (after.state, after.verdict, after.decided, after.who, after.door)
+    assert (state, verdict, NOW + 1, "ada", "page") == (
+        after.state,
+        after.verdict,
+        after.decided,
+        after.who,
+        after.door,
+    )
 
 
 @pytest.mark.parametrize("state", DONE)
@@ -98,7 +108,8 @@ def test_who_leaves_gives_it_free_but_only_its_own() -> None:
 
 
 class Races(RuleBasedStateMachine):
-    """Three waiters, people and the clock do what they like to one review: one verdict at most, used once at most, by who held it."""
+    """Three waiters, people and the clock do what they like to one review: one verdict at most, used once at most, by
+    who held it."""
 
     def __init__(self) -> None:
         super().__init__()

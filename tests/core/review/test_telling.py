@@ -21,7 +21,9 @@ SHOWN: tuple[Show, ...] = ("full", "redacted", "none")
 
 
 def tell(of: Review, show: Show = "full", **options: Any) -> dict[str, Any]:
-    return told(of, show=show, now=options.pop("now", NOW + 60), url=options.pop("url", "https://gate.example"), **options)
+    return told(
+        of, show=show, now=options.pop("now", NOW + 60), url=options.pop("url", "https://gate.example"), **options
+    )
 
 
 def clean(text: str) -> str:
@@ -59,7 +61,10 @@ def test_of_an_elicitation_the_form_or_the_address_is_told_with_its_host() -> No
     assert of.params == tell(of)["request"]
     by_url = tell(address("https://xn--pypl-53dc.com/in?state=xyz"))
     assert {"message": "Please sign in", "url": "https://xn--pypl-53dc.com/in?state=xyz"} == by_url["request"]
-    assert ("xn--pypl-53dc.com", "p\u0430yp\u0430l.com") == (by_url["address"]["host"], by_url["address"]["host_unicode"])
+    assert ("xn--pypl-53dc.com", "p\u0430yp\u0430l.com") == (
+        by_url["address"]["host"],
+        by_url["address"]["host_unicode"],
+    )
     assert by_url["address"]["warnings"]
 
 
@@ -68,12 +73,21 @@ def test_of_a_models_answer_the_answer_is_told() -> None:
 
 
 SECRETIVE = (
-    review(params={"messages": [said("it is hunter2")], "systemPrompt": "hunter2", "maxTokens": 5}, arguments={"q": ["hunter2"], "hunter2": 1}),
+    review(
+        params={"messages": [said("it is hunter2")], "systemPrompt": "hunter2", "maxTokens": 5},
+        arguments={"q": ["hunter2"], "hunter2": 1},
+    ),
     review(arguments={"password": "abc", "n": {"api_key": "abc"}}, params={"messages": [said("x")], "maxTokens": 5}),
-    form(a={"type": "string", "title": "hunter2", "default": "hunter2"}, password={"type": "string", "default": "abc", "examples": ["abc"]}),
+    form(
+        a={"type": "string", "title": "hunter2", "default": "hunter2"},
+        password={"type": "string", "default": "abc", "examples": ["abc"]},
+    ),
     address("https://hunter2:abc@sign.example/in?token=abc#hunter2"),
     model_answer(text("hunter2")),
-    replace(review(state="answered", verdict=Verdict(word="answer", result={"content": text("hunter2")}, reason="hunter2")), decided=NOW),
+    replace(
+        review(state="answered", verdict=Verdict(word="answer", result={"content": text("hunter2")}, reason="hunter2")),
+        decided=NOW,
+    ),
     review(state="approved", verdict=Verdict(word="approve", edits=Edits(system_prompt="hunter2"))),
 )
 
@@ -88,11 +102,15 @@ def test_redacted_holds_no_secret(of: Review) -> None:
 def test_a_secret_that_a_person_filled_in_is_told_nowhere() -> None:
     of = form(password="string", ticket="string")
     result = {"action": "accept", "content": {"password": "tr0ub4dor", "ticket": "T-1"}}
-    of = replace(of, state="answered", verdict=Verdict(word="answer", result=result), decided=NOW, who="ada", door="page")
+    of = replace(
+        of, state="answered", verdict=Verdict(word="answer", result=result), decided=NOW, who="ada", door="page"
+    )
     for show in SHOWN:
         assert "tr0ub4dor" not in json.dumps(tell(of, show))
     whole = tell(of)
-    assert {"verdict": "answer", "action": "accept", "content": {"password": "[secret]", "ticket": "T-1"}} == whole["verdict"]
+    assert {"verdict": "answer", "action": "accept", "content": {"password": "[secret]", "ticket": "T-1"}} == whole[
+        "verdict"
+    ]
     assert ("ada", "page") == (whole["who"], whole["door"])
 
 
@@ -119,7 +137,12 @@ def test_none_tells_no_content_and_no_name_of_a_field(of: Review) -> None:
 HUGE = (
     review(params={"messages": [said("x" * 2_000_000)], "maxTokens": 5}),
     review(params={"messages": [said("\u00e4" * 100)] * 10_000, "maxTokens": 5}),
-    review(params={"messages": [{"role": "user", "content": {**PICTURE, "data": "A" * 3_000_000}}, said("x" * 300_000)], "maxTokens": 5}),
+    review(
+        params={
+            "messages": [{"role": "user", "content": {**PICTURE, "data": "A" * 3_000_000}}, said("x" * 300_000)],
+            "maxTokens": 5,
+        }
+    ),
     review(arguments={"a" * 1000 + str(n): ["b" * 100] * 100 for n in range(300)}),
     form(None, **{f"field{n}": {"type": "string", "enum": [str(m) * 50 for m in range(100)]} for n in range(900)}),
     review(calls=tuple(Call("tools/call", "t" * 60) for _ in range(100)), arguments=[[[["x"] * 50] * 50] * 50]),
@@ -143,7 +166,12 @@ def test_what_is_small_enough_is_whole() -> None:
 
 
 def test_a_picture_goes_before_words_are_cut() -> None:
-    of = review(params={"messages": [said("words " * 1000), {"role": "user", "content": {**PICTURE, "data": "A" * 3_000_000}}], "maxTokens": 5})
+    of = review(
+        params={
+            "messages": [said("words " * 1000), {"role": "user", "content": {**PICTURE, "data": "A" * 3_000_000}}],
+            "maxTokens": 5,
+        }
+    )
     assert "words " * 1000 == tell(of, most=MOST_BYTES)["request"]["messages"][0]["content"]["text"]
 
 
@@ -152,7 +180,11 @@ def test_a_picture_goes_before_words_are_cut() -> None:
     [
         (address(), NOW, "is not that user"),
         (review(answers_until=NOW + 45), NOW + 45, "a verdict now answers the next same request, once, within 60 min"),
-        (review(answers_until=NOW + 45, late=86_400.0), NOW + 45, "a verdict now answers the next same request, once, within 24 h"),
+        (
+            review(answers_until=NOW + 45, late=86_400.0),
+            NOW + 45,
+            "a verdict now answers the next same request, once, within 24 h",
+        ),
         (review(answers_until=NOW + 45, late=0.0), NOW + 45, "a verdict now answers the next same request, not at all"),
         (review(state="approved", decided=NOW), NOW + 1, "the next same request gets it"),
         (review(state="approved", decided=NOW), NOW + 3600, "never used, and is over"),
@@ -162,7 +194,15 @@ def test_what_a_verdict_does_is_noted(of: Review, now: float, note: str) -> None
     assert any(note in said for said in notes(of, now))
 
 
-@pytest.mark.parametrize("of", [review(), review(answers_until=NOW + 45), review(state="approved", decided=NOW, used=NOW), review(state="expired")])
+@pytest.mark.parametrize(
+    "of",
+    [
+        review(),
+        review(answers_until=NOW + 45),
+        review(state="approved", decided=NOW, used=NOW),
+        review(state="expired"),
+    ],
+)
 def test_nothing_is_noted_where_nothing_is_odd(of: Review) -> None:
     assert [] == notes(of, NOW + 1)
 
@@ -181,13 +221,23 @@ def test_what_is_nested_too_deep_is_left_out() -> None:
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(),
-    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=5) | st.sampled_from(["type", "data", "blob"]), inner, max_size=4),
+    lambda inner: (
+        st.lists(inner, max_size=4)
+        | st.dictionaries(st.text(max_size=5) | st.sampled_from(["type", "data", "blob"]), inner, max_size=4)
+    ),
     max_leaves=20,
 )
 
 
-@given(arguments=JSON, answer=st.dictionaries(st.text(), JSON, max_size=3), show=st.sampled_from(SHOWN), most=st.none() | st.integers(2_000, 5_000))
-def test_whatever_a_server_sent_it_is_json_and_bounded(arguments: Any, answer: dict[str, Any], show: Show, most: int | None) -> None:
+@given(
+    arguments=JSON,
+    answer=st.dictionaries(st.text(), JSON, max_size=3),
+    show=st.sampled_from(SHOWN),
+    most=st.none() | st.integers(2_000, 5_000),
+)
+def test_whatever_a_server_sent_it_is_json_and_bounded(
+    arguments: Any, answer: dict[str, Any], show: Show, most: int | None
+) -> None:
     of = replace(model_answer(text("x")), arguments=arguments, answer=answer)
     found = tell(of, show, clean=clean, most=most)
     assert json.loads(json.dumps(found)) == found

@@ -16,17 +16,23 @@ def of(*, allowed: bool = True, **params: Any) -> list[tuple[str, Any, str]]:
     rule = rulebook.policy.rules[0]
     assert isinstance(rule, AllowRule)
     request = SamplingRequest(origin(), {"messages": [], "maxTokens": 5, "_meta": {"a": 1}, **params}, 0)
-    return [(each.param, each.value, each.effect) for each in unsent(rulebook, rule, Allowed(("m",), params, None) if allowed else None, request)]
+    return [
+        (each.param, each.value, each.effect)
+        for each in unsent(rulebook, rule, Allowed(("m",), params, None) if allowed else None, request)
+    ]
 
 
 def test_what_the_protocol_and_the_model_get_is_not_in_it() -> None:
-    assert [] == of(systemPrompt="x", temperature=1, stopSequences=["a"], tools=[], toolChoice={"mode": "auto"}, task={"ttl": 1})
+    assert [] == of(
+        systemPrompt="x", temperature=1, stopSequences=["a"], tools=[], toolChoice={"mode": "auto"}, task={"ttl": 1}
+    )
 
 
 def test_what_is_too_large_is_told_by_its_size_and_the_rest_is_shown() -> None:
-    assert [("metadata", f"[{MOST_BYTES + 17} bytes: too large to show]", "not sent to the model"), ("x", 1, "not sent to the model")] == of(
-        metadata={"k": "x" * MOST_BYTES}, x=1
-    )
+    assert [
+        ("metadata", f"[{MOST_BYTES + 17} bytes: too large to show]", "not sent to the model"),
+        ("x", 1, "not sent to the model"),
+    ] == of(metadata={"k": "x" * MOST_BYTES}, x=1)
 
 
 def test_so_many_unknown_params_and_no_more() -> None:

@@ -34,7 +34,8 @@ def wrong(of: Review, **given: Any) -> dict[str, str]:
     return {problem.path: problem.what for problem in found}
 
 
-# --- what is a verdict ------------------------------------------------------------------------------------------------------------------
+# --- what is a verdict
+# ------------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -44,25 +45,51 @@ def wrong(of: Review, **given: Any) -> dict[str, str]:
         (model_answer(text("hi")), {"verdict": "approve"}, Verdict(word="approve")),
         (review(), {"verdict": "reject"}, Verdict(word="reject")),
         (form(a="string"), {"verdict": "reject", "reason": " too risky "}, Verdict(word="reject", reason="too risky")),
-        (review(), {"verdict": "reject", "reason": "no", "tell_server": True}, Verdict(word="reject", reason="no", tell_server=True)),
+        (
+            review(),
+            {"verdict": "reject", "reason": "no", "tell_server": True},
+            Verdict(word="reject", reason="no", tell_server=True),
+        ),
         (
             form(a="string"),
             {"verdict": "answer", "action": "accept", "content": {"a": "x"}},
             Verdict(word="answer", result={"action": "accept", "content": {"a": "x"}}),
         ),
-        (form(), {"verdict": "answer", "action": "accept"}, Verdict(word="answer", result={"action": "accept", "content": {}})),
-        (form(a="string"), {"verdict": "answer", "action": "decline"}, Verdict(word="answer", result={"action": "decline"})),
-        (form(a="string"), {"verdict": "answer", "action": "cancel", "content": None}, Verdict(word="answer", result={"action": "cancel"})),
+        (
+            form(),
+            {"verdict": "answer", "action": "accept"},
+            Verdict(word="answer", result={"action": "accept", "content": {}}),
+        ),
+        (
+            form(a="string"),
+            {"verdict": "answer", "action": "decline"},
+            Verdict(word="answer", result={"action": "decline"}),
+        ),
+        (
+            form(a="string"),
+            {"verdict": "answer", "action": "cancel", "content": None},
+            Verdict(word="answer", result={"action": "cancel"}),
+        ),
         (address(), {"verdict": "answer", "action": "accept"}, Verdict(word="answer", result={"action": "accept"})),
-        (review(), {"verdict": "approve", "edits": {"maxTokens": 10.0}}, Verdict(word="approve", edits=Edits(max_tokens=10))),
-        (review(), {"verdict": "approve", "edits": {"model": "smart", "temperature": 0.5, "maxTokens": 200}}, Verdict(word="approve")),
+        (
+            review(),
+            {"verdict": "approve", "edits": {"maxTokens": 10.0}},
+            Verdict(word="approve", edits=Edits(max_tokens=10)),
+        ),
+        (
+            review(),
+            {"verdict": "approve", "edits": {"model": "smart", "temperature": 0.5, "maxTokens": 200}},
+            Verdict(word="approve"),
+        ),
     ],
 )
 def test_it_is_read(of: Review, given: dict[str, Any], expected: Verdict) -> None:
     assert expected == verdict(of, **given)
 
 
-@pytest.mark.parametrize(("content", "kept"), [("hi", text("hi")), ([text("a"), IMAGE], [text("a"), IMAGE]), (text("hi"), text("hi"))])
+@pytest.mark.parametrize(
+    ("content", "kept"), [("hi", text("hi")), ([text("a"), IMAGE], [text("a"), IMAGE]), (text("hi"), text("hi"))]
+)
 def test_a_persons_answer_to_sampling_is_a_whole_result_in_the_reviewers_name(content: Any, kept: Any) -> None:
     read = verdict(review(), verdict="answer", content=content)
     assert isinstance(read, Verdict)
@@ -70,7 +97,9 @@ def test_a_persons_answer_to_sampling_is_a_whole_result_in_the_reviewers_name(co
 
 
 def test_the_uses_of_tools_in_a_models_answer_can_be_edited() -> None:
-    read = verdict(model_answer(text("I will"), USE, tools=TOOLS), verdict="answer", content=[{**USE, "input": {"a": 2}}])
+    read = verdict(
+        model_answer(text("I will"), USE, tools=TOOLS), verdict="answer", content=[{**USE, "input": {"a": 2}}]
+    )
     assert isinstance(read, Verdict)
     assert read.result is not None
     assert ("toolUse", [{**USE, "input": {"a": 2}}]) == (read.result["stopReason"], read.result["content"])
@@ -78,7 +107,9 @@ def test_the_uses_of_tools_in_a_models_answer_can_be_edited() -> None:
 
 def test_no_default_of_a_form_is_filled_in() -> None:
     of = form(required=[], a={"type": "string", "default": "x"})
-    assert Verdict(word="answer", result={"action": "accept", "content": {}}) == verdict(of, verdict="answer", action="accept", content={})
+    assert Verdict(word="answer", result={"action": "accept", "content": {}}) == verdict(
+        of, verdict="answer", action="accept", content={}
+    )
 
 
 def test_messages_with_a_picture_larger_than_a_verdict_can_be_edited_by_a_door_of_ours() -> None:
@@ -86,10 +117,13 @@ def test_messages_with_a_picture_larger_than_a_verdict_can_be_edited_by_a_door_o
     of = review(params={"messages": [picture, said("what is it")], "maxTokens": 10})
     given = {"verdict": "approve", "edits": {"messages": [picture, said("what is this")]}}
     assert isinstance(read(given, of, digest="optional"), Verdict)
-    assert (Problem("", f"it is larger than {MOST_BYTES} bytes"),) == read(json.dumps(given).encode(), of, digest="optional")
+    assert (Problem("", f"it is larger than {MOST_BYTES} bytes"),) == read(
+        json.dumps(given).encode(), of, digest="optional"
+    )
 
 
-# --- what is none -----------------------------------------------------------------------------------------------------------------------
+# --- what is none
+# ----------------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -124,21 +158,37 @@ def test_what_is_no_json_with_one_reading_is_no_verdict(raw: bytes | Mapping[str
             {"verdict": "approve", "Edits": {}},
             {"Edits": "is none of action, content, digest, edits, reason, tell_server, verdict"},
         ),
-        (review(), {"verdict": "approve", "digest": "sha256:00"}, {"digest": "is not that of this review: something else was shown"}),
+        (
+            review(),
+            {"verdict": "approve", "digest": "sha256:00"},
+            {"digest": "is not that of this review: something else was shown"},
+        ),
         (review(), {"verdict": "reject", "edits": {}}, {"edits": "does not belong to 'reject'"}),
         (review(), {"verdict": "approve", "content": "x"}, {"content": "does not belong to 'approve'"}),
-        (review(), {"verdict": "reject", "reason": "x" * 1001}, {"reason": "must be a text of at most 1000 characters"}),
+        (
+            review(),
+            {"verdict": "reject", "reason": "x" * 1001},
+            {"reason": "must be a text of at most 1000 characters"},
+        ),
         (review(), {"verdict": "reject", "reason": "a\x1b[2J"}, {"reason": "may not hold control characters"}),
         (review(), {"verdict": "reject", "reason": "a\u202eb"}, {"reason": "may not hold control characters"}),
         (review(), {"verdict": "reject", "tell_server": True}, {"reason": "is empty, and the server is to be told it"}),
         (review(), {"verdict": "reject", "tell_server": "yes"}, {"tell_server": "must be true or false"}),
-        (review(), {"verdict": "approve", "reason": "x", "tell_server": True}, {"tell_server": "only a rejection tells the server its reason"}),
+        (
+            review(),
+            {"verdict": "approve", "reason": "x", "tell_server": True},
+            {"tell_server": "only a rejection tells the server its reason"},
+        ),
         (
             form(a="string"),
             {"verdict": "reject", "reason": "x", "tell_server": True},
             {"tell_server": "an elicitation that is declined has no place for a reason"},
         ),
-        (form(a="string"), {"verdict": "approve"}, {"verdict": "must be answer or reject: to approve a form or an address is to answer it"}),
+        (
+            form(a="string"),
+            {"verdict": "approve"},
+            {"verdict": "must be answer or reject: to approve a form or an address is to answer it"},
+        ),
         (
             review(bounds=None, why="no model takes images"),
             {"verdict": "approve"},
@@ -150,24 +200,50 @@ def test_what_is_no_json_with_one_reading_is_no_verdict(raw: bytes | Mapping[str
             {"edits": "do not belong to a model's answer: give the edited one as `answer` with its content"},
         ),
         (form(a="string"), {"verdict": "answer"}, {"action": "must be accept, decline or cancel"}),
-        (form(a="string"), {"verdict": "answer", "action": "decline", "content": {}}, {"content": "does not belong to 'decline'"}),
-        (address(), {"verdict": "answer", "action": "accept", "content": {}}, {"content": "does not belong to the acceptance of an address"}),
-        (form(a="string"), {"verdict": "answer", "action": "accept", "content": []}, {"content": "must be an object with the fields of the form"}),
-        (review(), {"verdict": "answer", "action": "accept", "content": "x"}, {"action": "belongs to elicitations only"}),
+        (
+            form(a="string"),
+            {"verdict": "answer", "action": "decline", "content": {}},
+            {"content": "does not belong to 'decline'"},
+        ),
+        (
+            address(),
+            {"verdict": "answer", "action": "accept", "content": {}},
+            {"content": "does not belong to the acceptance of an address"},
+        ),
+        (
+            form(a="string"),
+            {"verdict": "answer", "action": "accept", "content": []},
+            {"content": "must be an object with the fields of the form"},
+        ),
+        (
+            review(),
+            {"verdict": "answer", "action": "accept", "content": "x"},
+            {"action": "belongs to elicitations only"},
+        ),
         (
             form(a={"anyOf": [{"type": "string"}, {"type": "null"}]}),
             {"verdict": "answer", "action": "accept", "content": {}},
             {
-                "content": "cannot be checked, as the form is not flat: requestedSchema.properties.a: it has none of the types of a flat form",
+                "content": (
+                    "cannot be checked, as the form is not flat: requestedSchema.properties.a: it has none of the types"
+                    " of a flat form"
+                ),
             },
         ),
         (review(), {"verdict": "answer"}, {"content": "is missing: the answer as a text or as content blocks"}),
         (review(), {"verdict": "answer", "content": []}, {"content": "must be a text or 1 to 100 content blocks"}),
         (review(), {"verdict": "answer", "content": ""}, {"content": "must be a text that is not empty"}),
-        (review(), {"verdict": "answer", "content": 5}, {"content": "must be a content block of type text, image or audio"}),
         (
             review(),
-            {"verdict": "answer", "content": [text(""), {"type": "resource_link"}, {**IMAGE, "data": "%", "mimeType": "text/html"}]},
+            {"verdict": "answer", "content": 5},
+            {"content": "must be a content block of type text, image or audio"},
+        ),
+        (
+            review(),
+            {
+                "verdict": "answer",
+                "content": [text(""), {"type": "resource_link"}, {**IMAGE, "data": "%", "mimeType": "text/html"}],
+            },
             {
                 "content.0.text": "must be a text that is not empty",
                 "content.1": "must be a content block of type text, image or audio",
@@ -175,8 +251,16 @@ def test_what_is_no_json_with_one_reading_is_no_verdict(raw: bytes | Mapping[str
                 "content.2.mimeType": "must be a media type such as image/png",
             },
         ),
-        (review(), {"verdict": "answer", "content": [{**text("a"), "_meta": {}}]}, {"content.0._meta": "is none of text, type"}),
-        (review(), {"verdict": "answer", "content": [USE]}, {"content.0": "uses a tool that the model's answer does not use"}),
+        (
+            review(),
+            {"verdict": "answer", "content": [{**text("a"), "_meta": {}}]},
+            {"content.0._meta": "is none of text, type"},
+        ),
+        (
+            review(),
+            {"verdict": "answer", "content": [USE]},
+            {"content.0": "uses a tool that the model's answer does not use"},
+        ),
         (
             model_answer(USE, tools=TOOLS),
             {"verdict": "answer", "content": [{**USE, "name": "rm"}]},
@@ -188,7 +272,9 @@ def test_what_is_no_json_with_one_reading_is_no_verdict(raw: bytes | Mapping[str
             {"content": "has no form in revision 2025-06-18, which takes one block of text, image or audio"},
         ),
         (
-            review(params={"messages": [said("x")], "maxTokens": 5, "tools": TOOLS, "toolChoice": {"mode": "required"}}),
+            review(
+                params={"messages": [said("x")], "maxTokens": 5, "tools": TOOLS, "toolChoice": {"mode": "required"}}
+            ),
             {"verdict": "answer", "content": "x"},
             {"content": "is no answer to this: it uses no tool, and one must be used"},
         ),
@@ -199,8 +285,17 @@ def test_it_is_none_and_every_field_says_why(of: Review, given: dict[str, Any], 
 
 
 def test_all_problems_are_told_at_once() -> None:
-    given = {"verdict": "answer", "digest": "x", "action": "accept", "content": {"a": 1, "b": "x"}, "reason": 5, "more": 1}
-    assert {"digest", "content.a", "content.b", "reason", "more"} == wrong(form(a="string", b="integer"), **given).keys()
+    given = {
+        "verdict": "answer",
+        "digest": "x",
+        "action": "accept",
+        "content": {"a": 1, "b": "x"},
+        "reason": 5,
+        "more": 1,
+    }
+    assert {"digest", "content.a", "content.b", "reason", "more"} == wrong(
+        form(a="string", b="integer"), **given
+    ).keys()
 
 
 def test_a_digest_is_needed_where_the_request_was_shown_elsewhere() -> None:
@@ -214,7 +309,9 @@ def test_there_are_never_more_problems_than_anybody_reads() -> None:
 
 
 def test_nothing_that_was_given_is_repeated_at_length() -> None:
-    for path, what in wrong(form(a="string"), verdict="answer", action="accept", content={"s" * 5000: 1}, **{"k" * 5000: 1}).items():
+    for path, what in wrong(
+        form(a="string"), verdict="answer", action="accept", content={"s" * 5000: 1}, **{"k" * 5000: 1}
+    ).items():
         assert len(path) + len(what) < 300
 
 
@@ -225,7 +322,8 @@ def test_a_problem_says_its_field_before_what_is_wrong() -> None:
     )
 
 
-# --- always -----------------------------------------------------------------------------------------------------------------------------
+# --- always
+# ----------------------------------------------------------------------------------------------------------------------
 
 FORM = form(
     required=["name"],
@@ -235,15 +333,26 @@ FORM = form(
     sure="boolean",
     color={"type": "string", "enum": ["red", "green"]},
     size={"type": "string", "oneOf": [{"const": "s", "title": "Small"}, {"const": "l", "title": "Large"}]},
-    tags={"type": "array", "items": {"anyOf": [{"const": "x", "title": "X"}, {"const": "y", "title": "Y"}]}, "minItems": 1},
+    tags={
+        "type": "array",
+        "items": {"anyOf": [{"const": "x", "title": "X"}, {"const": "y", "title": "Y"}]},
+        "minItems": 1,
+    },
 )
 REVIEWS = (review(), review(bounds=None), FORM, address(), model_answer(text("hi"), USE, tools=TOOLS))
 ANY = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8) | st.sampled_from(["red", "s", "x", "smart", "cheap"]),
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats()
+    | st.text(max_size=8)
+    | st.sampled_from(["red", "s", "x", "smart", "cheap"]),
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=5), inner, max_size=4),
     max_leaves=12,
 )
-CONTENT = st.fixed_dictionaries({}, optional=dict.fromkeys(("name", "port", "ratio", "sure", "color", "size", "tags"), ANY))
+CONTENT = st.fixed_dictionaries(
+    {}, optional=dict.fromkeys(("name", "port", "ratio", "sure", "color", "size", "tags"), ANY)
+)
 FITTING = st.fixed_dictionaries(
     {"name": st.text(st.characters(codec="utf-8"), min_size=2, max_size=5)},
     optional={
@@ -255,7 +364,9 @@ FITTING = st.fixed_dictionaries(
         "tags": st.lists(st.sampled_from("xy"), min_size=1, max_size=3),
     },
 )
-EDITS = st.fixed_dictionaries({}, optional={"maxTokens": ANY, "temperature": ANY, "model": ANY, "systemPrompt": ANY, "messages": ANY, "x": ANY})
+EDITS = st.fixed_dictionaries(
+    {}, optional={"maxTokens": ANY, "temperature": ANY, "model": ANY, "systemPrompt": ANY, "messages": ANY, "x": ANY}
+)
 GIVEN = st.fixed_dictionaries(
     {"verdict": st.sampled_from(["approve", "reject", "answer"]) | ANY},
     optional={

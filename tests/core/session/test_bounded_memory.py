@@ -1,4 +1,5 @@
-"""What a session remembers of open requests is bounded in bytes, counted until they are over, and nothing is counted after that."""
+"""What a session remembers of open requests is bounded in bytes, counted until they are over, and nothing is counted
+after that."""
 
 from __future__ import annotations
 
@@ -82,7 +83,9 @@ def test_open_urls_of_an_error_are_counted_until_they_are_decided() -> None:
     d = Dialogue(FORWARD)
     d.open_legacy(elicitation={"url": {}})
     d.client(request(1, "tools/call", name="t"))
-    data = {"elicitations": [{"mode": "url", "elicitationId": "e", "url": "https://a.example/", "message": "m" * 100_000}]}
+    data = {
+        "elicitations": [{"mode": "url", "elicitationId": "e", "url": "https://a.example/", "message": "m" * 100_000}]
+    }
     out = d.server({"jsonrpc": "2.0", "id": 1, "error": {"code": -32042, "message": "", "data": data}})
     assert 200_000 < d.session.state.held
     one(out, Open)

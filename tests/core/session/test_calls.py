@@ -1,4 +1,5 @@
-"""Which call a request belongs to, for limits that count by call, and the progress that a model's tokens make (R16, R101)."""
+"""Which call a request belongs to, for limits that count by call, and the progress that a model's tokens make (R16,
+R101)."""
 
 from __future__ import annotations
 
@@ -66,7 +67,9 @@ def test_a_call_keeps_its_name_over_retries_of_the_gate_and_of_the_client() -> N
 def test_tokens_are_told_on_the_servers_series_and_never_fall() -> None:
     d = legacy()
     round = pushed(d, 7, _meta={"progressToken": "t"})
-    told = [to_server(d.session.round_progress(round.id, tokens))[0]["params"]["progress"] for tokens in (0, 40, 40, 12)]
+    told = [
+        to_server(d.session.round_progress(round.id, tokens))[0]["params"]["progress"] for tokens in (0, 40, 40, 12)
+    ]
     assert told == sorted(set(told)), "each is more than the one before"
     assert 40 == told[1]
 

@@ -1,4 +1,5 @@
-"""Capabilities on the wire: read at the grain at which requests are asked, and rewritten only where the gate differs from the client."""
+"""Capabilities on the wire: read at the grain at which requests are asked, and rewritten only where the gate differs
+from the client."""
 
 from __future__ import annotations
 
@@ -33,7 +34,10 @@ class TestRead:
         [
             ({}, ClientCapabilities()),
             ({"sampling": {}}, ClientCapabilities(sampling=True)),
-            ({"sampling": {"tools": {}, "context": {}}}, ClientCapabilities(sampling=True, sampling_tools=True, sampling_context=True)),
+            (
+                {"sampling": {"tools": {}, "context": {}}},
+                ClientCapabilities(sampling=True, sampling_tools=True, sampling_context=True),
+            ),
             ({"elicitation": {}}, ClientCapabilities(form=True)),
             ({"elicitation": {"form": {}}}, ClientCapabilities(form=True)),
             ({"elicitation": {"url": {}}}, ClientCapabilities(url=True)),
@@ -53,7 +57,12 @@ class TestRead:
         assert ClientCapabilities() == capabilities.declared_by(text)
 
     @pytest.mark.parametrize(
-        "text", [b'{"sampling":1,"sampling":{}}', b'{"elicitation":{"url":{},"url":{}}}', b'{"sampling":{"tools":{},"t\\u006fols":{}}}']
+        "text",
+        [
+            b'{"sampling":1,"sampling":{}}',
+            b'{"elicitation":{"url":{},"url":{}}}',
+            b'{"sampling":{"tools":{},"t\\u006fols":{}}}',
+        ],
     )
     def test_twins_are_refused(self, text: bytes) -> None:
         with pytest.raises(Malformed):
@@ -68,7 +77,10 @@ class TestRewrite:
             (b'{ "roots" : {} , "vendor":1.0 }', Offer()),
             (b'{"sampling":{ "vendor":1.0 }}', Offer(sampling=True)),
             (b'{"elicitation": {} }', Offer(form=True)),
-            (b'{"elicitation":{"form":{"x":1.0},"url":{}}, "sampling":{"tools":{}}}', Offer(sampling=True, sampling_tools=True, form=True, url=True)),
+            (
+                b'{"elicitation":{"form":{"x":1.0},"url":{}}, "sampling":{"tools":{}}}',
+                Offer(sampling=True, sampling_tools=True, form=True, url=True),
+            ),
         ],
     )
     def test_where_the_gate_offers_the_same_the_bytes_stay(self, text: bytes, offer: Offer) -> None:
@@ -76,19 +88,25 @@ class TestRewrite:
 
     def test_nothing_offered_removes_both_and_nothing_else(self) -> None:
         text = b'{"sampling":{"tools":{}}, "roots":{ },"elicitation":{"url":{}} ,"experimental":{"sampling":1.0}}'
-        assert b'{ "roots":{ } ,"experimental":{"sampling":1.0}}' == capabilities.rewritten(text, capabilities.declared_by(text), Offer(), NEWEST)
+        assert b'{ "roots":{ } ,"experimental":{"sampling":1.0}}' == capabilities.rewritten(
+            text, capabilities.declared_by(text), Offer(), NEWEST
+        )
 
     @pytest.mark.parametrize("text", [None, b"null", b"[1]", b"{}"])
     def test_what_is_offered_is_added_to_nothing(self, text: bytes | None) -> None:
         offer = Offer(sampling=True, sampling_tools=True, sampling_context=True, form=True, url=True)
-        assert {"sampling": {"tools": {}, "context": {}}, "elicitation": {"form": {}, "url": {}}} == rewritten(text, offer)
+        assert {"sampling": {"tools": {}, "context": {}}, "elicitation": {"form": {}, "url": {}}} == rewritten(
+            text, offer
+        )
 
     def test_each_revision_gets_what_it_has(self) -> None:
         """R29, R114."""
         offer = Offer(sampling=True, sampling_tools=True, sampling_context=True, form=True, url=True)
         bare: dict[str, Any] = {"sampling": {}}
         full: dict[str, Any] = {"sampling": {"tools": {}, "context": {}}, "elicitation": {"form": {}, "url": {}}}
-        assert [bare, bare, {**bare, "elicitation": {}}, full, full] == [rewritten(b"{}", offer, revision) for revision in (*LEGACY, *MODERN)]
+        assert [bare, bare, {**bare, "elicitation": {}}, full, full] == [
+            rewritten(b"{}", offer, revision) for revision in (*LEGACY, *MODERN)
+        ]
         assert {} == rewritten(b'{"elicitation":{"url":{}}}', Offer(url=True), "2025-06-18")
 
     def test_url_alone_is_never_said_as_an_empty_object(self) -> None:
@@ -99,19 +117,28 @@ class TestRewrite:
         """R106, R108."""
         text = raw(
             {
-                "tasks": {"cancel": {}, "requests": {"elicitation": {"create": {}}, "sampling": {"createMessage": {}}, "tools": {}}},
+                "tasks": {
+                    "cancel": {},
+                    "requests": {"elicitation": {"create": {}}, "sampling": {"createMessage": {}}, "tools": {}},
+                },
                 "extensions": {TASKS: {}, "v": 1},
             }
         )
         assert {"tasks": {"cancel": {}, "requests": {"tools": {}}}, "extensions": {"v": 1}} == rewritten(text, Offer())
-        escaped = text.replace(b"sampling", b"s\\u0061mpling").replace(TASKS.encode(), b"io.modelcontextprotocol\\/tasks")
-        assert {"tasks": {"cancel": {}, "requests": {"tools": {}}}, "extensions": {"v": 1}} == rewritten(escaped, Offer())
+        escaped = text.replace(b"sampling", b"s\\u0061mpling").replace(
+            TASKS.encode(), b"io.modelcontextprotocol\\/tasks"
+        )
+        assert {"tasks": {"cancel": {}, "requests": {"tools": {}}}, "extensions": {"v": 1}} == rewritten(
+            escaped, Offer()
+        )
 
     @given(
         st.fixed_dictionaries(
             {},
             optional={
-                "sampling": st.sampled_from([{}, {"tools": {}}, {"context": {}}, {"tools": {}, "context": {}}, None, 5]),
+                "sampling": st.sampled_from(
+                    [{}, {"tools": {}}, {"context": {}}, {"tools": {}, "context": {}}, None, 5]
+                ),
                 "elicitation": st.sampled_from([{}, {"form": {}}, {"url": {}}, {"form": {}, "url": {}}, None, []]),
                 "roots": st.just({"listChanged": True}),
                 "extensions": st.sampled_from([{}, {TASKS: {}}, {TASKS: {}, "v": {}}, 5]),
@@ -123,7 +150,9 @@ class TestRewrite:
         st.sampled_from([*LEGACY, *MODERN, "", "2999-01-01"]),
     )
     @settings(max_examples=100, deadline=None)
-    def test_the_server_never_sees_more_than_is_offered(self, value: dict[str, Any], flags: tuple[bool, ...], revision: str) -> None:
+    def test_the_server_never_sees_more_than_is_offered(
+        self, value: dict[str, Any], flags: tuple[bool, ...], revision: str
+    ) -> None:
         offer = Offer(flags[0], flags[0] and flags[1], flags[0] and flags[2], flags[3], flags[4])
         after = rewritten(raw(value), offer, revision)
         seen = capabilities.declared_by(raw(after))
@@ -132,7 +161,9 @@ class TestRewrite:
         assert all(may or not has for may, has in zip(allowed, got, strict=True))
         if revision >= "2025-11-25":
             assert allowed == got
-        assert {n: value[n] for n in ("roots", "vendor") if n in value} == {n: after[n] for n in ("roots", "vendor") if n in after}
+        assert {n: value[n] for n in ("roots", "vendor") if n in value} == {
+            n: after[n] for n in ("roots", "vendor") if n in after
+        }
         assert not isinstance(after.get("extensions"), dict) or TASKS not in after["extensions"]
 
 
@@ -140,6 +171,10 @@ def test_what_is_withheld_is_named() -> None:
     client = ClientCapabilities(True, True, True, True, True)
     every = ["sampling", "sampling.tools", "sampling.context", "elicitation.form", "elicitation.url"]
     assert every == capabilities.withheld_from(client, Offer(), "2025-11-25")
-    assert ["sampling.tools", "elicitation.url"] == capabilities.withheld_from(client, Offer(True, False, True, True, False), "2025-11-25")
+    assert ["sampling.tools", "elicitation.url"] == capabilities.withheld_from(
+        client, Offer(True, False, True, True, False), "2025-11-25"
+    )
     assert [] == capabilities.withheld_from(ClientCapabilities(), Offer(True, True, True, True, True), "2025-11-25")
-    assert ["sampling", "elicitation.form"] == capabilities.withheld_from(client, Offer(), "2025-06-18"), "the revision has no more"
+    assert ["sampling", "elicitation.form"] == capabilities.withheld_from(client, Offer(), "2025-06-18"), (
+        "the revision has no more"
+    )

@@ -1,4 +1,5 @@
-"""The session in the modern era, as conversations: rounds inside ``input_required`` results, and what the client must never see of them."""
+"""The session in the modern era, as conversations: rounds inside ``input_required`` results, and what the client must
+never see of them."""
 
 from __future__ import annotations
 
@@ -12,7 +13,18 @@ from samplegate.core.decisions import Answered, Denied, Forwarded, Outcome, Reas
 from samplegate.core.requests import BadRequest
 from samplegate.core.session.input_required import MAX_ROUNDS
 from samplegate.core.session.request_state import LIFETIME
-from samplegate.core.session.rounds import Effect, Later, Note, Open, Over, Release, Settled, ToClient, ToServer, Withdraw
+from samplegate.core.session.rounds import (
+    Effect,
+    Later,
+    Note,
+    Open,
+    Over,
+    Release,
+    Settled,
+    ToClient,
+    ToServer,
+    Withdraw,
+)
 from samplegate.core.session.state import MAX_WAITS
 from tests.core.dialogue import (
     ALLOW,
@@ -36,7 +48,11 @@ from tests.core.dialogue import (
 
 TASKS: dict[str, Any] = {"io.modelcontextprotocol/tasks": {}}
 BOTH: dict[str, Any] = {"sampling": {}, "elicitation": {}}
-CALLS: list[tuple[str, dict[str, Any]]] = [("tools/call", {"name": "x"}), ("prompts/get", {"name": "x"}), ("resources/read", {"uri": "file:///x"})]
+CALLS: list[tuple[str, dict[str, Any]]] = [
+    ("tools/call", {"name": "x"}),
+    ("prompts/get", {"name": "x"}),
+    ("resources/read", {"uri": "file:///x"}),
+]
 URL = {"mode": "url", "message": "log in", "url": "https://a.example/x"}
 
 
@@ -62,10 +78,21 @@ def cancel(id: Any) -> dict[str, Any]:
 def is_empty(d: Dialogue) -> bool:
     """Nothing is kept of what is over."""
     s = d.session
-    return not any((s.state.inflight.asked, s.state.inflight.wire, s.exchange.open, s.exchange.pauses.waiting, s.pushes.open, s.url_errors.open))
+    return not any(
+        (
+            s.state.inflight.asked,
+            s.state.inflight.wire,
+            s.exchange.open,
+            s.exchange.pauses.waiting,
+            s.pushes.open,
+            s.url_errors.open,
+        )
+    )
 
 
-def sealed(*rules: Any, keys: tuple[str, ...] = ("f",), requests: Any = None, **more: Any) -> tuple[Dialogue, dict[str, Any]]:
+def sealed(
+    *rules: Any, keys: tuple[str, ...] = ("f",), requests: Any = None, **more: Any
+) -> tuple[Dialogue, dict[str, Any]]:
     """A dialogue whose round went to the client, and the result that the client got."""
     d = Dialogue(*(rules or (FORWARD,)))
     d.client(call(1, BOTH))
@@ -82,12 +109,16 @@ class TestCapabilities:
 
     def test_what_is_denied_is_not_declared_and_the_rest_stays(self) -> None:
         d = Dialogue(DENY)
-        assert {"roots": {}, "vendor": 1.0} == declared(d.client(call(1, {"sampling": {}, "roots": {}, "elicitation": {"url": {}}, "vendor": 1.0})))
+        assert {"roots": {}, "vendor": 1.0} == declared(
+            d.client(call(1, {"sampling": {}, "roots": {}, "elicitation": {"url": {}}, "vendor": 1.0}))
+        )
 
     def test_each_request_is_taken_by_itself(self) -> None:
         """R50: nothing is inferred from an earlier request."""
         d = Dialogue(FORWARD)
-        assert [BOTH, {}, BOTH] == [declared(d.client(call(id, capabilities))) for id, capabilities in enumerate([BOTH, {}, BOTH])]
+        assert [BOTH, {}, BOTH] == [
+            declared(d.client(call(id, capabilities))) for id, capabilities in enumerate([BOTH, {}, BOTH])
+        ]
 
     def test_a_rule_for_one_tool_is_declared_for_that_tool(self) -> None:
         d = Dialogue({**ALLOW, "match": {"kind": "sampling", "tool": "a*"}})
@@ -96,16 +127,32 @@ class TestCapabilities:
 
     def test_a_rule_for_one_method_is_declared_for_that_method(self) -> None:
         d = Dialogue({**ALLOW, "match": {"kind": "sampling", "method": "prompts/get"}})
-        assert [{}, {"sampling": {}}, {}] == [declared(d.client(modern(method, method, None, **params))) for method, params in CALLS]
+        assert [{}, {"sampling": {}}, {}] == [
+            declared(d.client(modern(method, method, None, **params))) for method, params in CALLS
+        ]
 
     @pytest.mark.parametrize(
         "capabilities",
-        [b"{}", b'{"roots":{}}', b'{ "sampling" : { } , "elicitation":{"form":{},"vendor":1.0} }', b'{"elicitation":{}, "sampling":{}}'],
+        [
+            b"{}",
+            b'{"roots":{}}',
+            b'{ "sampling" : { } , "elicitation":{"form":{},"vendor":1.0} }',
+            b'{"elicitation":{}, "sampling":{}}',
+        ],
     )
     def test_where_nothing_differs_the_bytes_are_those_that_came(self, capabilities: bytes) -> None:
         d = Dialogue(FORWARD)
-        head = b'{ "jsonrpc":"2.0", "id":"\\u0041","method":"tools/call" ,"params":{"n":1.0,"name":"x","_meta":{"traceparent":"0","'
-        line = head + CAPABILITIES.encode() + b'" : ' + capabilities + b',"io.modelcontextprotocol/protocolVersion":"2026-07-28"}}}'
+        head = (
+            b'{ "jsonrpc":"2.0", "id":"\\u0041","method":"tools/call"'
+            b' ,"params":{"n":1.0,"name":"x","_meta":{"traceparent":"0","'
+        )
+        line = (
+            head
+            + CAPABILITIES.encode()
+            + b'" : '
+            + capabilities
+            + b',"io.modelcontextprotocol/protocolVersion":"2026-07-28"}}}'
+        )
         assert [ToServer(0, line)] == d.client(line)
 
     def test_only_the_capabilities_are_spliced(self) -> None:
@@ -116,20 +163,35 @@ class TestCapabilities:
             + b'": '
         )
         tail = b' , "io.modelcontextprotocol/protocolVersion":"2026-07-28","x":[1 ]},"name":"x"}}'
-        assert [ToServer(0, head + b'{"vendor": 1e3,"sampling":{}}' + tail)] == d.client(head + b'{"vendor": 1e3}' + tail)
+        assert [ToServer(0, head + b'{"vendor": 1e3,"sampling":{}}' + tail)] == d.client(
+            head + b'{"vendor": 1e3}' + tail
+        )
 
     def test_an_envelope_spelled_with_escapes_is_a_modern_one(self) -> None:
         d = Dialogue(DENY)
-        line = json.dumps(call(1, BOTH)).replace("protocolVersion", "protocol\\u0056ersion").replace("clientCap", "client\\u0043ap").encode()
+        line = (
+            json.dumps(call(1, BOTH))
+            .replace("protocolVersion", "protocol\\u0056ersion")
+            .replace("clientCap", "client\\u0043ap")
+            .encode()
+        )
         assert {} == declared(d.client(line))
 
     @pytest.mark.parametrize(
-        "twin", [f'"{CAPABILITIES}":{{}},"{CAPABILITIES}":{{"sampling":{{}}}}', f'"{CAPABILITIES}":{{"sampling":{{}},"sampling":1}}']
+        "twin",
+        [
+            f'"{CAPABILITIES}":{{}},"{CAPABILITIES}":{{"sampling":{{}}}}',
+            f'"{CAPABILITIES}":{{"sampling":{{}},"sampling":1}}',
+        ],
     )
     def test_capabilities_of_two_readings_are_refused(self, twin: str) -> None:
         d = Dialogue(DENY)
         out = d.client(
-            b'{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"_meta":{' + twin.encode() + b"," + json.dumps(META)[1:].encode() + b"}}"
+            b'{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"_meta":{'
+            + twin.encode()
+            + b","
+            + json.dumps(META)[1:].encode()
+            + b"}}"
         )
         assert [] == to_server(out)
         assert (1, -32600) == (to_client(out)[0]["id"], to_client(out)[0]["error"]["code"])
@@ -144,14 +206,18 @@ class TestCapabilities:
         seen = declared(d.client(modern(1, "server/discover", {"extensions": {**TASKS, "vendor/x": {}}})))
         assert {"vendor/x": {}} == seen["extensions"]
         line = (
-            b'{"jsonrpc":"2.0","id":1,"result":{"capabilities":{"tools":{ },"extensions":{"io.modelcontextprotocol/tasks":{},"y":{} }},"ttlMs":1.0}}'
+            b'{"jsonrpc":"2.0","id":1,"result":{"capabilities":{"tools":{'
+            b' },"extensions":{"io.modelcontextprotocol/tasks":{},"y":{} }},"ttlMs":1.0}}'
         )
         assert [ToClient(0, line.replace(b'"io.modelcontextprotocol/tasks":{},', b""), True)] == d.server(line)
 
     def test_what_else_a_server_says_of_itself_passes_as_it_came(self) -> None:
         d = Dialogue(ALLOW)
         d.client(modern(1, "server/discover"))
-        line = b'{"jsonrpc":"2.0","id":1,"result":{ "supportedVersions":["2026-07-28"],"capabilities":{"extensions":{"y":1.0}} }}'
+        line = (
+            b'{"jsonrpc":"2.0","id":1,"result":{'
+            b' "supportedVersions":["2026-07-28"],"capabilities":{"extensions":{"y":1.0}} }}'
+        )
         assert [ToClient(0, line, True)] == d.server(line)
 
 
@@ -171,7 +237,9 @@ class TestTasks:
     def test_its_notifications_are_dropped(self) -> None:
         d = Dialogue(ALLOW)
         d.client(call())
-        assert [] == to_client(d.server({"jsonrpc": "2.0", "method": "notifications/tasks", "params": {"inputRequests": {}}}))
+        assert [] == to_client(
+            d.server({"jsonrpc": "2.0", "method": "notifications/tasks", "params": {"inputRequests": {}}})
+        )
 
 
 class TestPassing:
@@ -196,7 +264,10 @@ class TestPassing:
     def test_errors_pass_as_they_came(self) -> None:
         d = Dialogue(ALLOW)
         d.client(call())
-        line = b'{"jsonrpc":"2.0","id":1,"error":{"code":-32021,"message":"x","data":{"requiredCapabilities":{"sampling":{}}, "n":1.0}}}'
+        line = (
+            b'{"jsonrpc":"2.0","id":1,"error":{"code":-32021,"message":"x","data":{"requiredCapabilities":{"sampling":{}},'
+            b' "n":1.0}}}'
+        )
         assert [ToClient(0, line, True)] == d.server(line)
 
     @pytest.mark.parametrize("method", ["subscriptions/listen", "vendor/thing", "completion/complete", "ping"])
@@ -231,14 +302,19 @@ class TestPassing:
 
 class TestRounds:
     @pytest.mark.parametrize(("method", "params"), CALLS)
-    def test_a_call_is_retried_with_the_answers_and_the_client_sees_the_end_only(self, method: str, params: dict[str, Any]) -> None:
+    def test_a_call_is_retried_with_the_answers_and_the_client_sees_the_end_only(
+        self, method: str, params: dict[str, Any]
+    ) -> None:
         d = Dialogue(ALLOW, ANSWER)
         d.client(modern("c1", method, **params))
         out = d.settle(d.server(asks("c1", {"a": ask(sample()), "b": ask(form())}, requestState="s")))
         (retry,) = to_server(out)
         assert [] == to_client(out)
         assert retry["id"].startswith("sg:")
-        assert ["assistant", "accept"] == [retry["params"]["inputResponses"]["a"]["role"], retry["params"]["inputResponses"]["b"]["action"]]
+        assert ["assistant", "accept"] == [
+            retry["params"]["inputResponses"]["a"]["role"],
+            retry["params"]["inputResponses"]["b"]["action"],
+        ]
         assert "resultType" not in retry["params"]["inputResponses"]["a"]
         assert [result("c1", content=[])] == to_client(d.server(result(retry["id"], content=[])))
         assert is_empty(d)
@@ -253,28 +329,60 @@ class TestRounds:
             "io.modelcontextprotocol/clientInfo": {"name": "c"},
         }
         (first,) = to_server(
-            d.client({**call(), "params": {"name": "x", "arguments": {"n": 1.5, "deep": {"a": [None, "é"]}}, "vendor": True, "_meta": meta}})
+            d.client(
+                {
+                    **call(),
+                    "params": {
+                        "name": "x",
+                        "arguments": {"n": 1.5, "deep": {"a": [None, "é"]}},
+                        "vendor": True,
+                        "_meta": meta,
+                    },
+                }
+            )
         )
         (retry,) = to_server(d.settle(d.server(asks(1, {"k": ask(sample())}, requestState="s"))))
-        bare = {name: value for name, value in retry["params"].items() if name not in ("inputResponses", "requestState")}
+        bare = {
+            name: value for name, value in retry["params"].items() if name not in ("inputResponses", "requestState")
+        }
         assert (first["method"], first["params"]) == (retry["method"], bare)
 
     def test_numbers_and_escapes_of_the_arguments_stay_byte_for_byte(self) -> None:
         d = Dialogue(ALLOW)
         arguments = b'{"n": 1.0, "big":12345678901234567890123, "u":"\\u00e9", "half":"\\ud83d"}'
         meta = json.dumps({**META, CAPABILITIES: {}}).encode()
-        d.client(b'{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"x","arguments":' + arguments + b',"_meta":' + meta + b"}}")
+        d.client(
+            b'{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"x","arguments":'
+            + arguments
+            + b',"_meta":'
+            + meta
+            + b"}}"
+        )
         out = d.settle(d.server(asks(1, {"k": ask(sample())})))
         assert b'"arguments":' + arguments in one(out, ToServer).line
 
     @pytest.mark.parametrize(
-        "state", [b'"plain"', b'""', b'"a\\u0041\\/\\u00e9\\n\\"\\\\"', '"é😀"'.encode(), b'"\\ud83d\\ude00"', b'"' + b"x" * 100_000 + b'"']
+        "state",
+        [
+            b'"plain"',
+            b'""',
+            b'"a\\u0041\\/\\u00e9\\n\\"\\\\"',
+            '"é😀"'.encode(),
+            b'"\\ud83d\\ude00"',
+            b'"' + b"x" * 100_000 + b'"',
+        ],
     )
     def test_the_servers_state_goes_back_as_it_was(self, state: bytes) -> None:
         d = Dialogue(ALLOW)
         d.client(call())
         questions = json.dumps({"k": ask(sample())}).encode()
-        line = b'{"jsonrpc":"2.0","id":1,"result":{"resultType":"input_required","inputRequests":' + questions + b',"requestState":' + state + b"}}"
+        line = (
+            b'{"jsonrpc":"2.0","id":1,"result":{"resultType":"input_required","inputRequests":'
+            + questions
+            + b',"requestState":'
+            + state
+            + b"}}"
+        )
         (retry,) = to_server(d.settle(d.server(line)))
         assert json.loads(state) == retry["params"]["requestState"]
 
@@ -298,7 +406,9 @@ class TestRounds:
         opened = {id: d.server(asks(id, {"k": ask(sample())}, requestState=f"s{id!r}")) for id in ("1", 1)}
         assert [("y",), ("x",)] == [tuple(c.tool for c in one(out, Open).round.origin.calls) for out in opened.values()]
         retries = {id: to_server(d.settle(opened[id]))[0] for id in (1, "1")}
-        assert [("x", "s1"), ("y", "s'1'")] == [(r["params"]["name"], r["params"]["requestState"]) for r in retries.values()]
+        assert [("x", "s1"), ("y", "s'1'")] == [
+            (r["params"]["name"], r["params"]["requestState"]) for r in retries.values()
+        ]
         for id in ("1", 1):
             assert [result(id, to=str(id))] == to_client(d.server(result(retries[id]["id"], to=str(id))))
 
@@ -318,13 +428,17 @@ class TestRounds:
             (retry,) = to_server(d.settle(d.server(asks(id, {"k": ask(sample())}))))
             id = retry["id"]
         opened = d.server(asks(id, {"k": ask(sample()), "f": ask(form())}))
-        assert {"k": Reason.ROUNDS, "f": Reason.ROUNDS} == {key: item.refused for key, item in one(opened, Open).round.items.items()}
+        assert {"k": Reason.ROUNDS, "f": Reason.ROUNDS} == {
+            key: item.refused for key, item in one(opened, Open).round.items.items()
+        }
         over = Unanswered(Reason.ROUNDS, code=-32603)
         out = d.settle(opened, answers={"k": over, "f": over})
         assert ([], 1, True) == (to_server(out), to_client(out)[0]["id"], to_client(out)[0]["result"]["isError"])
         assert is_empty(d)
 
-    @pytest.mark.parametrize("method", ["tools/list", "server/discover", "completion/complete", "vendor/x", "subscriptions/listen"])
+    @pytest.mark.parametrize(
+        "method", ["tools/list", "server/discover", "completion/complete", "vendor/x", "subscriptions/listen"]
+    )
     def test_input_is_asked_for_in_calls_only(self, method: str) -> None:
         d = Dialogue(ALLOW)
         d.client(modern(1, method))
@@ -365,7 +479,9 @@ class TestRounds:
     def test_questions_of_two_readings_end_the_call(self, questions: bytes) -> None:
         d = Dialogue(ALLOW)
         d.client(call())
-        out = d.server(b'{"jsonrpc":"2.0","id":1,"result":{"resultType":"input_required","inputRequests":' + questions + b"}}")
+        out = d.server(
+            b'{"jsonrpc":"2.0","id":1,"result":{"resultType":"input_required","inputRequests":' + questions + b"}}"
+        )
         assert "error" in to_client(out)[0]
         assert is_empty(d)
 
@@ -448,21 +564,35 @@ class TestEnds:
 
     @pytest.mark.parametrize("outcome", DENIED)
     @pytest.mark.parametrize(("method", "params"), CALLS)
-    def test_sampling_that_is_not_answered_ends_the_call(self, method: str, params: dict[str, Any], outcome: Outcome) -> None:
+    def test_sampling_that_is_not_answered_ends_the_call(
+        self, method: str, params: dict[str, Any], outcome: Outcome
+    ) -> None:
         """R70: an ``isError`` result for tools/call, error -1 for the others; nothing goes to the server."""
         d = Dialogue(ALLOW)
         d.client(modern(1, method, **params))
-        out = d.settle(d.server(asks(1, {"a": ask(sample()), "b": ask(sample())})), answers={"a": outcome, "b": Answered(b"{}", "policy")})
+        out = d.settle(
+            d.server(asks(1, {"a": ask(sample()), "b": ask(sample())})),
+            answers={"a": outcome, "b": Answered(b"{}", "policy")},
+        )
         (end,) = to_client(out)
         assert ([], 1) == (to_server(out), end["id"])
         if method == "tools/call":
-            assert ("complete", True, "text") == (end["result"]["resultType"], end["result"]["isError"], end["result"]["content"][0]["type"])
+            assert ("complete", True, "text") == (
+                end["result"]["resultType"],
+                end["result"]["isError"],
+                end["result"]["content"][0]["type"],
+            )
         else:
             assert -1 == end["error"]["code"]
         assert is_empty(d)
 
     @pytest.mark.parametrize(
-        ("outcome", "action"), [(Denied(Reason.RULE, "decline"), "decline"), (Denied(Reason.RULE), "cancel"), (Unanswered(Reason.NO_RULE), "cancel")]
+        ("outcome", "action"),
+        [
+            (Denied(Reason.RULE, "decline"), "decline"),
+            (Denied(Reason.RULE), "cancel"),
+            (Unanswered(Reason.NO_RULE), "cancel"),
+        ],
     )
     def test_an_elicitation_that_is_not_answered_goes_on_without_consent(self, outcome: Outcome, action: str) -> None:
         d = Dialogue(ANSWER)
@@ -471,7 +601,9 @@ class TestEnds:
         assert [] == to_client(out)
         assert {"a": {"action": action}} == to_server(out)[0]["params"]["inputResponses"]
 
-    @pytest.mark.parametrize("outcome", [Unanswered(Reason.NOT_OFFERED, code=-32602), Unanswered(Reason.MALFORMED, code=-32602)])
+    @pytest.mark.parametrize(
+        "outcome", [Unanswered(Reason.NOT_OFFERED, code=-32602), Unanswered(Reason.MALFORMED, code=-32602)]
+    )
     def test_an_elicitation_that_should_not_have_been_asked_ends_the_call(self, outcome: Outcome) -> None:
         d = Dialogue(ALLOW)
         d.client(call())
@@ -481,7 +613,9 @@ class TestEnds:
     def test_the_end_names_no_rule_and_no_content(self) -> None:
         d = Dialogue(ALLOW)
         d.client(call())
-        out = d.settle(d.server(asks(1, {"k": ask(sample("secret"))})), answers={"k": Denied(Reason.RULE, detail="rule hush")})
+        out = d.settle(
+            d.server(asks(1, {"k": ask(sample("secret"))})), answers={"k": Denied(Reason.RULE, detail="rule hush")}
+        )
         assert not any(word in json.dumps(to_client(out)) for word in ("hush", "secret"))
 
     def test_a_late_answer_after_the_end_is_dropped(self) -> None:
@@ -505,7 +639,9 @@ class TestForwarded:
         d.client(call(1, BOTH))
         entry = b'{ "method":"sampling/createMessage","params":{"messages":[], "maxTokens":1.0,"vendor":[1 ]}}'
         opened = d.server(
-            b'{"jsonrpc":"2.0","id":1,"result":{"resultType":"input_required","inputRequests":{"f":' + entry + b'},"requestState":"theirs"}}'
+            b'{"jsonrpc":"2.0","id":1,"result":{"resultType":"input_required","inputRequests":{"f":'
+            + entry
+            + b'},"requestState":"theirs"}}'
         )
         shown = one(d.hand_on(opened, "f"), ToClient).line
         assert b'"f":' + entry in shown
@@ -519,19 +655,34 @@ class TestForwarded:
         state = shown["requestState"]
         opened = base64.urlsafe_b64decode(state.partition(".")[2]).decode("latin-1")
         assert ["f"] == list(shown["inputRequests"])
-        assert not any(word in text for word in ("state-of-server", "hidden", "not for you", "hash") for text in (json.dumps(shown), opened))
+        assert not any(
+            word in text
+            for word in ("state-of-server", "hidden", "not for you", "hash")
+            for text in (json.dumps(shown), opened)
+        )
 
     def test_the_return_reopens_the_round_and_the_server_gets_everything(self) -> None:
         d, shown = sealed(requests={"f": ask(sample()), "g": ask(sample())}, requestState='th\u00e9"irs')
         reply = {"role": "assistant", "content": {"type": "text", "text": "me"}, "model": "client"}
-        back = call("again", BOTH, requestState=shown["requestState"], inputResponses={"f": reply, "extra": {"x": 1}, "g": {"forged": True}})
+        back = call(
+            "again",
+            BOTH,
+            requestState=shown["requestState"],
+            inputResponses={"f": reply, "extra": {"x": 1}, "g": {"forged": True}},
+        )
         opened = d.client(back)
         round = one(opened, Open).round
         assert [] == to_server(opened)
         assert round.returned is not None
-        assert ({"f": reply}, ["f"]) == ({k: json.loads(v) for k, v in round.returned.replies.items()}, list(round.returned.seen))
+        assert ({"f": reply}, ["f"]) == (
+            {k: json.loads(v) for k, v in round.returned.replies.items()},
+            list(round.returned.seen),
+        )
         assert {"f", "g"} == set(round.items)
-        outcomes = {"f": Answered(round.returned.replies["f"], "client"), "g": Answered(b'{"role":"assistant"}', "policy")}
+        outcomes = {
+            "f": Answered(round.returned.replies["f"], "client"),
+            "g": Answered(b'{"role":"assistant"}', "policy"),
+        }
         (retry,) = to_server(d.settle(opened, answers=outcomes))
         assert ({"f", "g"}, reply) == (set(retry["params"]["inputResponses"]), retry["params"]["inputResponses"]["f"])
         assert 'th\u00e9"irs' == retry["params"]["requestState"]
@@ -559,7 +710,11 @@ class TestForwarded:
     def test_answers_of_two_readings_are_refused(self) -> None:
         d, shown = sealed()
         params = json.dumps(call(2, BOTH, requestState=shown["requestState"])["params"]).encode()
-        line = b'{"jsonrpc":"2.0","id":2,"method":"tools/call","params":' + params[:-1] + b',"inputResponses":{"f":{},"f":{"a":1}}}}'
+        line = (
+            b'{"jsonrpc":"2.0","id":2,"method":"tools/call","params":'
+            + params[:-1]
+            + b',"inputResponses":{"f":{},"f":{"a":1}}}}'
+        )
         out = d.client(line)
         assert ([], -32600) == (to_server(out), to_client(out)[0]["error"]["code"])
 
@@ -609,7 +764,9 @@ class TestForwarded:
         d.now = LIFETIME
         self.refused(d.client(call(3, BOTH, requestState=shown["requestState"])))
 
-    @pytest.mark.parametrize("state", ["", "foreign", "sg1.", "sg1.AAAA", "sg1.é", "sg1." + "A" * 400, 5, True, {}, ["x"]])
+    @pytest.mark.parametrize(
+        "state", ["", "foreign", "sg1.", "sg1.AAAA", "sg1.é", "sg1." + "A" * 400, 5, True, {}, ["x"]]
+    )
     def test_a_foreign_state_is_bad_params_and_never_reaches_the_server(self, state: Any) -> None:
         """R68."""
         self.refused(Dialogue(FORWARD).client(call(1, BOTH, requestState=state, inputResponses={"f": {}})))
@@ -640,7 +797,9 @@ class TestForwarded:
         wire: Any = 0
         for number in range(1, MAX_ROUNDS + 1):
             (shown,) = to_client(d.hand_on(d.server(asks(wire, {"f": ask(sample())})), "f"))
-            opened = d.client(call(number, BOTH, requestState=shown["result"]["requestState"], inputResponses={"f": {}}))
+            opened = d.client(
+                call(number, BOTH, requestState=shown["result"]["requestState"], inputResponses={"f": {}})
+            )
             (retry,) = to_server(d.settle(opened, answers={"f": Answered(b"{}", "client")}))
             wire = retry["id"]
         opened = d.server(asks(wire, {"f": ask(sample())}))
@@ -686,7 +845,9 @@ class TestRoots:
         assert (frozenset({"r"}), ["k"]) == (round.roots, list(round.items))
         (shown,) = to_client(d.hand_on(opened))
         assert {"r": self.ROOTS} == shown["result"]["inputRequests"]
-        opened = d.client(call(2, {"roots": {}}, requestState=shown["result"]["requestState"], inputResponses={"r": {"roots": []}}))
+        opened = d.client(
+            call(2, {"roots": {}}, requestState=shown["result"]["requestState"], inputResponses={"r": {"roots": []}})
+        )
         assert ["k"] == list(one(opened, Open).round.items)
         (retry,) = to_server(d.settle(opened))
         assert {"roots": []} == retry["params"]["inputResponses"]["r"]
@@ -711,7 +872,8 @@ class TestRoots:
 
 
 class TestUnsolicited:
-    """T3: what a client sends unasked passes where every rule that can match is ``forward``, is refused where one may deny, else stripped."""
+    """T3: what a client sends unasked passes where every rule that can match is ``forward``, is refused where one may
+    deny, else stripped."""
 
     LINE = call(1, BOTH, inputResponses={"k": {"action": "accept"}})
 
@@ -729,7 +891,8 @@ class TestUnsolicited:
         assert is_empty(d)
 
     def test_refused_where_a_rule_may_deny(self) -> None:
-        assert one(Dialogue(FORWARD, DENY).client(self.LINE), Open).round.door == "unasked"  # the forward before it takes everything
+        # the forward before it takes everything
+        assert one(Dialogue(FORWARD, DENY).client(self.LINE), Open).round.door == "unasked"
         out = Dialogue({**DENY, "match": {"kind": "sampling", "text": "x"}}, FORWARD).client(self.LINE)
         assert ([], -32602) == (to_server(out), to_client(out)[0]["error"]["code"])
         assert "answers.unsolicited" == one(out, Note).event
@@ -854,7 +1017,9 @@ class TestLanes:
     def test_two_lanes_may_choose_the_same_id(self) -> None:
         """R111."""
         d = Dialogue(ALLOW)
-        sent = [one(d.take(d.session.frame("client", lane, json.dumps(call(1)).encode(), 0.0)), ToServer) for lane in (1, 2)]
+        sent = [
+            one(d.take(d.session.frame("client", lane, json.dumps(call(1)).encode(), 0.0)), ToServer) for lane in (1, 2)
+        ]
         ids = [json.loads(effect.line)["id"] for effect in sent]
         assert 1 == ids[0] != ids[1]
         out = [one(d.server(result(id, n=n)), ToClient) for n, id in enumerate(ids)]
@@ -906,7 +1071,11 @@ class TestLanes:
 class TestProgress:
     @staticmethod
     def report(value: Any, token: Any = "p") -> dict[str, Any]:
-        return {"jsonrpc": "2.0", "method": "notifications/progress", "params": {"progressToken": token, "progress": value}}
+        return {
+            "jsonrpc": "2.0",
+            "method": "notifications/progress",
+            "params": {"progressToken": token, "progress": value},
+        }
 
     def started(self) -> Dialogue:
         d = Dialogue(ALLOW)
@@ -920,7 +1089,9 @@ class TestProgress:
         d = self.started()
         assert 1 == len(to_client(d.server(self.report(5))))
         d.settle(d.server(asks(1, {"k": ask(sample())})))
-        seen = [out["params"]["progress"] for value in (0, 3, 5, 6, 6, 7) for out in to_client(d.server(self.report(value)))]
+        seen = [
+            out["params"]["progress"] for value in (0, 3, 5, 6, 6, 7) for out in to_client(d.server(self.report(value)))
+        ]
         assert [6, 7] == seen
 
     def test_beats_stand_between_the_servers_values(self) -> None:

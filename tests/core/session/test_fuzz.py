@@ -1,4 +1,5 @@
-"""Hostile bytes: the frame reader gives a frame or says no, the session never raises, and neither keeps what it cannot use."""
+"""Hostile bytes: the frame reader gives a frame or says no, the session never raises, and neither keeps what it cannot
+use."""
 
 from __future__ import annotations
 
@@ -19,14 +20,24 @@ META = {"progressToken": "p", "io.modelcontextprotocol/related-task": {"taskId":
 URLS = {"elicitations": [{"mode": "url", "message": "m", "url": "https://a.example", "elicitationId": "e"}]}
 SEEDS = [
     request(1, "tools/call", name="x", _meta=META),
-    request(0, "initialize", protocolVersion="2025-03-26", capabilities={"sampling": {"tools": {}}, "tasks": {"requests": {"sampling": {}}}}),
+    request(
+        0,
+        "initialize",
+        protocolVersion="2025-03-26",
+        capabilities={"sampling": {"tools": {}}, "tasks": {"requests": {"sampling": {}}}},
+    ),
     modern(1, "tools/call", {"sampling": {}, "roots": {}}, name="x", inputResponses={"k": {}}),
     modern(1, "tools/call", {"sampling": {}}, name="x", requestState="sg1.AAAA"),
     modern("a", "server/discover", {"extensions": {"io.modelcontextprotocol/tasks": {}}}),
     request(7, "sampling/createMessage", **sample(_meta=META, task={})),
     request("e", "elicitation/create", **form()),
     request(8, "roots/list"),
-    result(1, resultType="input_required", inputRequests={"k": ask(sample()), "r": {"method": "roots/list"}}, requestState="s"),
+    result(
+        1,
+        resultType="input_required",
+        inputRequests={"k": ask(sample()), "r": {"method": "roots/list"}},
+        requestState="s",
+    ),
     result(1, resultType="input_required", requestState="half \ud83d"),
     result("a", capabilities={"extensions": {"io.modelcontextprotocol/tasks": {}}}),
     result(0, protocolVersion="2025-03-26", capabilities={}),
@@ -74,7 +85,11 @@ def mutated(draw: st.DrawFn) -> bytes:
     for _ in range(draw(st.integers(0, 3))):
         start = draw(st.integers(0, len(line)))
         end = min(len(line), start + draw(st.sampled_from([0, 1, 2, 7, 40])))
-        piece = draw(st.one_of(st.sampled_from(PIECES), st.sampled_from(PIECES), st.binary(max_size=3), st.just(line[start:end] * 2)))
+        piece = draw(
+            st.one_of(
+                st.sampled_from(PIECES), st.sampled_from(PIECES), st.binary(max_size=3), st.just(line[start:end] * 2)
+            )
+        )
         line = line[:start] + piece + line[end:]
     return line
 
@@ -124,7 +139,9 @@ def test_what_is_a_frame_is_json_of_one_reading(line: bytes) -> None:
 
 @given(
     st.sampled_from(["legacy", "modern", "forward"]),
-    st.lists(st.tuples(st.sampled_from(["client", "server", "settle", "forward", "beat", "due"]), ANYTHING), max_size=12),
+    st.lists(
+        st.tuples(st.sampled_from(["client", "server", "settle", "forward", "beat", "due"]), ANYTHING), max_size=12
+    ),
 )
 @FEW
 def test_a_session_never_raises_whatever_is_written(kind: str, script: list[tuple[str, bytes]]) -> None:
@@ -142,14 +159,20 @@ def test_a_session_never_raises_whatever_is_written(kind: str, script: list[tupl
 def happens(d: Dialogue, step: str, line: bytes) -> list[Effect]:
     """One step of a script."""
     s = d.session
-    rounds = [round for round in d.rounds.values() if round.id in {**s.pushes.open, **s.exchange.open, **s.url_errors.open}]
+    rounds = [
+        round for round in d.rounds.values() if round.id in {**s.pushes.open, **s.exchange.open, **s.url_errors.open}
+    ]
     match step:
         case "client":
             return d.client(line)
         case "server":
             return d.server(line)
         case "settle":
-            return [e for round in rounds for e in d.done(round, Settled({key: Release(Denied(Reason.RULE), "d") for key in round.items}))]
+            return [
+                e
+                for round in rounds
+                for e in d.done(round, Settled({key: Release(Denied(Reason.RULE), "d") for key in round.items}))
+            ]
         case "forward":
             return [e for round in rounds for e in d.take(s.forward(round.id))]
         case "beat":
@@ -162,7 +185,14 @@ def kept(d: Dialogue) -> int:
     """How much the session has in its tables."""
     s = d.session
     inflight = s.state.inflight
-    return len(inflight.asked) + len(inflight.wire) + len(s.pushes.open) + len(s.passed.open) + len(s.handshake._asked) + len(s.exchange.open)
+    return (
+        len(inflight.asked)
+        + len(inflight.wire)
+        + len(s.pushes.open)
+        + len(s.passed.open)
+        + len(s.handshake._asked)
+        + len(s.exchange.open)
+    )
 
 
 @given(st.lists(ANYTHING, min_size=1, max_size=6), st.sampled_from(["client", "server"]))

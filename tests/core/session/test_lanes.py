@@ -1,4 +1,5 @@
-"""Many lanes on one session: each frame of the server's goes to the stream it belongs to, under the names that its client gave (R111)."""
+"""Many lanes on one session: each frame of the server's goes to the stream it belongs to, under the names that its
+client gave (R111)."""
 
 from __future__ import annotations
 
@@ -47,10 +48,15 @@ def test_the_same_id_on_two_lanes_is_two_requests_and_each_gets_its_answer() -> 
 
 def test_the_same_progress_token_on_two_lanes_is_two_series() -> None:
     d = shared()
-    sent = [to_server(says(d, lane, with_meta(call(1), progressToken=7)))[0]["params"]["_meta"]["progressToken"] for lane in (1, 2)]
+    sent = [
+        to_server(says(d, lane, with_meta(call(1), progressToken=7)))[0]["params"]["_meta"]["progressToken"]
+        for lane in (1, 2)
+    ]
     assert len({*sent, 7}) == 3
     out = d.server(notification("notifications/progress", progressToken=sent[1], progress=0.5, message="m"))
-    assert [(2, notification("notifications/progress", progressToken=7, progress=0.5, message="m"), False)] == heard(out)
+    assert [(2, notification("notifications/progress", progressToken=7, progress=0.5, message="m"), False)] == heard(
+        out
+    )
 
 
 def test_a_subscriptions_notification_bears_the_id_that_its_client_gave() -> None:
@@ -198,7 +204,11 @@ def test_a_request_is_withdrawn_on_its_stream_while_that_is_open_and_then_on_ano
 def test_the_server_withdraws_its_other_requests_on_their_stream_while_that_is_open_and_then_on_another() -> None:
     for answered, lane in (([], 4), ([1], 5), ([1, 2], 0)):
         d = two_calls()
-        assert [(4, "r")] == [(effect.lane, effect.asks) for effect in d.server(request("r", "roots/list")) if isinstance(effect, ToClient)]
+        assert [(4, "r")] == [
+            (effect.lane, effect.asks)
+            for effect in d.server(request("r", "roots/list"))
+            if isinstance(effect, ToClient)
+        ]
         for id in answered:
             d.server(result(id))
         withdrawn = one(d.server(notification("notifications/cancelled", requestId="r")), ToClient)

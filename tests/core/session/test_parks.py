@@ -1,4 +1,5 @@
-"""A wait that is put off: the client is answered with a sealed state alone, comes back at once, and the round is as it was (T10, R62, R68)."""
+"""A wait that is put off: the client is answered with a sealed state alone, comes back at once, and the round is as it
+was (T10, R62, R68)."""
 
 from __future__ import annotations
 
@@ -95,10 +96,16 @@ class TestARoundThatIsPutOff:
         for id in range(2, PARKS + 2):
             opened = back(d, state, id)
             round = one(opened, Open).round
-            assert {key: item.params for key, item in first.items.items()} == {key: item.params for key, item in round.items.items()}
+            assert {key: item.params for key, item in first.items.items()} == {
+                key: item.params for key, item in round.items.items()
+            }
             assert (first.call_ids, first.origin) == (round.call_ids, round.origin)
             assert round.returned is not None
-            assert ({}, {}, {"a": "d-a", "b": "d-b"}) == (round.returned.replies, round.returned.seen, round.returned.ids)
+            assert ({}, {}, {"a": "d-a", "b": "d-b"}) == (
+                round.returned.replies,
+                round.returned.seen,
+                round.returned.ids,
+            )
             if round.parks:
                 state = put_off(d, opened)
 
@@ -178,13 +185,23 @@ class TestBeforeAndBehindAForward:
         accept = {"action": "accept", "content": {"confirm": True, "n": 1.0}}
         d, opened = self.asked(mine=accept, r={"roots": []}, local={"forged": True})
         for id in (3, 4):
-            opened = back(d, put_off(d, opened), id, inputResponses={"mine": {"action": "decline"}, "local": {}, "r": {"roots": [1]}})
+            opened = back(
+                d,
+                put_off(d, opened),
+                id,
+                inputResponses={"mine": {"action": "decline"}, "local": {}, "r": {"roots": [1]}},
+            )
             returned = one(opened, Open).round.returned
             assert returned is not None
-            assert {"mine": accept, "r": {"roots": []}} == {key: json.loads(raw) for key, raw in returned.replies.items()}
+            assert {"mine": accept, "r": {"roots": []}} == {
+                key: json.loads(raw) for key, raw in returned.replies.items()
+            }
             assert {"mine": "d-mine", "local": "d-local"} == returned.ids
             assert Seen("d-mine", "forward", "r") == returned.seen["mine"]
-        outcomes = {"mine": Answered(json.dumps(accept).encode(), "client"), "local": Answered(b'{"role":"assistant"}', "human")}
+        outcomes = {
+            "mine": Answered(json.dumps(accept).encode(), "client"),
+            "local": Answered(b'{"role":"assistant"}', "human"),
+        }
         (retry,) = to_server(d.settle(opened, answers=outcomes))
         responses = retry["params"]["inputResponses"]
         assert ({"mine", "r", "local"}, accept, {"roots": []}) == (set(responses), responses["mine"], responses["r"])
@@ -197,7 +214,9 @@ class TestBeforeAndBehindAForward:
         assert "mine" in round.returned.seen
 
     @pytest.mark.parametrize(("took", "late"), [(5.0, False), (20.0, True)])
-    def test_whether_the_client_was_in_time_does_not_change_while_people_take_theirs(self, took: float, late: bool) -> None:
+    def test_whether_the_client_was_in_time_does_not_change_while_people_take_theirs(
+        self, took: float, late: bool
+    ) -> None:
         d = Dialogue(FORWARD)
         d.client(call(1))
         opened = d.server(asks(1, {"f": ask(form())}))
@@ -280,16 +299,24 @@ class TestHowLarge:
     def parks(size: int, text: str = "x", state: str = "", **params: Any) -> int:
         d = Dialogue(ALLOW)
         d.client(call(1, **params))
-        return one(d.server(asks(1, {"k": ask(sample(text * (size // len(text))))}, requestState=state)), Open).round.parks
+        return one(
+            d.server(asks(1, {"k": ask(sample(text * (size // len(text))))}, requestState=state)), Open
+        ).round.parks
 
     def test_what_would_make_too_long_a_state_is_not_put_off(self) -> None:
         assert (PARKS, 0) == (self.parks(request_state.MAX_PARKED - 2000), self.parks(request_state.MAX_PARKED))
 
     def test_escapes_count_as_they_are_sealed(self) -> None:
-        assert (PARKS, 0) == (self.parks(request_state.MAX_PARKED // 2, "x"), self.parks(request_state.MAX_PARKED // 2, '"'))
+        assert (PARKS, 0) == (
+            self.parks(request_state.MAX_PARKED // 2, "x"),
+            self.parks(request_state.MAX_PARKED // 2, '"'),
+        )
 
     def test_what_the_client_must_send_beside_it_counts_as_well(self) -> None:
-        assert (PARKS, 0) == (self.parks(10, arguments={"n": "x"}), self.parks(10, arguments={"n": "x" * request_state.MAX_PARKED}))
+        assert (PARKS, 0) == (
+            self.parks(10, arguments={"n": "x"}),
+            self.parks(10, arguments={"n": "x" * request_state.MAX_PARKED}),
+        )
 
     def test_so_does_the_servers_own_state(self) -> None:
         assert (PARKS, 0) == (self.parks(10, state="s" * 1000), self.parks(10, state="s" * request_state.MAX_PARKED))
@@ -317,7 +344,10 @@ class TestHowLarge:
         d = Dialogue(FORWARD)
         d.client(call(1))
         (shown,) = to_client(d.hand_on(d.server(asks(1, {"f": ask(sample())})), "f"))
-        line = json.dumps(call(2, requestState=shown["result"]["requestState"], inputResponses={"f": {"a": "?"}}), separators=(",", ":"))
+        line = json.dumps(
+            call(2, requestState=shown["result"]["requestState"], inputResponses={"f": {"a": "?"}}),
+            separators=(",", ":"),
+        )
         opened = d.client(line.encode().replace(b'{"a":"?"}', b'{"a":"\xff"}'))
         assert not any(isinstance(effect, Open) and effect.round.parks for effect in opened)
 
@@ -357,7 +387,9 @@ class TestAGateThatIsStartedAgain:
     def test_finishes_what_another_process_with_the_same_key_has_begun(self) -> None:
         before = self.gate("one", epoch=1_000_000.0)
         before.client(call(1))
-        (shown,) = to_client(before.hand_on(before.server(asks(1, {"f": ask(form()), "k": ask(sample())}, requestState="theirs")), "f"))
+        (shown,) = to_client(
+            before.hand_on(before.server(asks(1, {"f": ask(form()), "k": ask(sample())}, requestState="theirs")), "f")
+        )
         opened = back(before, shown["result"]["requestState"], 2, inputResponses={"f": {"action": "decline"}})
         was = one(opened, Open).round
         state = put_off(before, opened)
@@ -367,8 +399,17 @@ class TestAGateThatIsStartedAgain:
         round = one(opened, Open).round
         assert round.returned is not None
         assert (was.call_ids, PARKS - 2, 0.0) == (round.call_ids, round.parks, round.called)
-        assert ({"f": b'{"action":"decline"}'}, {"f": "d-f", "k": "d-k"}) == (round.returned.replies, round.returned.ids)
-        out = after.settle(opened, answers={"f": Answered(round.returned.replies["f"], "client"), "k": Answered(b'{"role":"assistant"}', "human")})
+        assert ({"f": b'{"action":"decline"}'}, {"f": "d-f", "k": "d-k"}) == (
+            round.returned.replies,
+            round.returned.ids,
+        )
+        out = after.settle(
+            opened,
+            answers={
+                "f": Answered(round.returned.replies["f"], "client"),
+                "k": Answered(b'{"role":"assistant"}', "human"),
+            },
+        )
         (retry,) = to_server(out)
         assert "theirs" == retry["params"]["requestState"]
         assert [result(3, content=[])] == to_client(after.server(result(retry["id"], content=[])))
@@ -392,9 +433,15 @@ class TestTheCallItself:
         opened = d.server(asks(1, {"k": ask(sample())}))
         assert (one(opened, Open).round.arguments or b"").startswith(self.ARGUMENTS)
         state = put_off(d, opened)
-        line = self.modern().replace(b'"name"', b'"requestState":"' + state.encode() + b'","name"').replace(b'"id":1', b'"id":2')
+        line = (
+            self.modern()
+            .replace(b'"name"', b'"requestState":"' + state.encode() + b'","name"')
+            .replace(b'"id":1', b'"id":2')
+        )
         shown = one(d.client(line), Open).round.arguments
-        assert json.loads(self.ARGUMENTS + b"}") == {key: value for key, value in json.loads(shown or b"{}").items() if key != "_meta"}
+        assert json.loads(self.ARGUMENTS + b"}") == {
+            key: value for key, value in json.loads(shown or b"{}").items() if key != "_meta"
+        }
         assert b"sg1." not in (shown or b"")
 
     def test_the_servers_own_retries_show_the_same(self) -> None:

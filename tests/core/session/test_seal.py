@@ -1,4 +1,5 @@
-"""A sealed round opens for the call it was made for, with the key it was made with, in its time, and otherwise not at all."""
+"""A sealed round opens for the call it was made for, with the key it was made with, in its time, and otherwise not at
+all."""
 
 from __future__ import annotations
 
@@ -20,7 +21,9 @@ ROUND = SealedRound(
     rounds=3,
     state='their "state" é\n😀',
     keys={
-        "k": SealedKey("sampling/createMessage", '{"n": 1.0,"u":"\\u00e9","half":"\\ud83d"}', "d1", "forward", "a rule", True),
+        "k": SealedKey(
+            "sampling/createMessage", '{"n": 1.0,"u":"\\u00e9","half":"\\ud83d"}', "d1", "forward", "a rule", True
+        ),
         'é"': SealedKey("elicitation/create", None, "d2", "answer", None, False, reviews={"answer:a rule": "rv_1"}),
     },
     started=5.0,
@@ -97,13 +100,18 @@ def test_it_has_one_spelling_whatever_its_length(rule: str) -> None:
     """Base64 has bits at its end that no byte takes."""
     sealed = seal(msgspec.structs.replace(ROUND, call=rule), BINDING, key=KEY, nonce=NONCE)
     bare = sealed.rstrip("=")
-    others = [bare[:-1] + letter + sealed[len(bare) :] for letter in "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"]
+    others = [
+        bare[:-1] + letter + sealed[len(bare) :]
+        for letter in "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
+    ]
     assert [sealed] == [text for text in others if reopened(text) is not None]
 
 
 @given(
     st.one_of(
-        st.text(max_size=80), st.text(alphabet="ABab01-_=", max_size=80).map(lambda text: "sg1." + text), st.integers(0, 60).map(lambda n: SEALED[:n])
+        st.text(max_size=80),
+        st.text(alphabet="ABab01-_=", max_size=80).map(lambda text: "sg1." + text),
+        st.integers(0, 60).map(lambda n: SEALED[:n]),
     )
 )
 @settings(max_examples=100, deadline=None)

@@ -1,4 +1,5 @@
-"""What peers should not do, or do rarely: everybody still gets one answer, and the gate does not fall. Each of these once went wrong."""
+"""What peers should not do, or do rarely: everybody still gets one answer, and the gate does not fall. Each of these
+once went wrong."""
 
 from __future__ import annotations
 
@@ -42,7 +43,9 @@ def asks(id: Any, requests: Any = None, **more: Any) -> dict[str, Any]:
 def test_a_modern_envelope_with_escaped_slashes_is_modern() -> None:
     d = Dialogue(DENY)
     line = (
-        json.dumps(call(1, {"sampling": {}, "extensions": {"io.modelcontextprotocol/tasks": {}}}, inputResponses={"a": {}}))
+        json.dumps(
+            call(1, {"sampling": {}, "extensions": {"io.modelcontextprotocol/tasks": {}}}, inputResponses={"a": {}})
+        )
         .replace("/", "\\/")
         .encode()
     )
@@ -68,7 +71,9 @@ def test_a_key_with_a_lone_surrogate_never_raises() -> None:
     d = Dialogue(ALLOW)
     d.client(call())
     out = d.server(
-        b'{"jsonrpc":"2.0","id":1,"result":{"resultType":"input_required","inputRequests":{"\\ud83d":' + json.dumps(ask(sample())).encode() + b"}}}"
+        b'{"jsonrpc":"2.0","id":1,"result":{"resultType":"input_required","inputRequests":{"\\ud83d":'
+        + json.dumps(ask(sample())).encode()
+        + b"}}}"
     )
     if any(isinstance(effect, Open) for effect in out):
         out = d.settle(out)
@@ -79,7 +84,9 @@ def test_a_key_with_a_lone_surrogate_is_handed_on_or_refused() -> None:
     d = Dialogue(FORWARD)
     d.client(call(1, {"sampling": {}}))
     out = d.server(
-        b'{"jsonrpc":"2.0","id":1,"result":{"resultType":"input_required","inputRequests":{"\\ud83d":' + json.dumps(ask(sample())).encode() + b"}}}"
+        b'{"jsonrpc":"2.0","id":1,"result":{"resultType":"input_required","inputRequests":{"\\ud83d":'
+        + json.dumps(ask(sample())).encode()
+        + b"}}}"
     )
     if any(isinstance(effect, Open) for effect in out):
         out = d.hand_on(out, "\ud83d")
@@ -106,7 +113,14 @@ def test_any_depth_is_answered_or_refused() -> None:
     meta = json.dumps({**META, CAPABILITIES: {}}).encode()
     for depth in range(900, 1010):
         d = Dialogue(FORWARD)
-        params = b'{"name":"x","arguments":' + b"[" * depth + b"]" * depth + b',"requestState":"sg1.x","_meta":' + meta + b"}"
+        params = (
+            b'{"name":"x","arguments":'
+            + b"[" * depth
+            + b"]" * depth
+            + b',"requestState":"sg1.x","_meta":'
+            + meta
+            + b"}"
+        )
         d.client(b'{"jsonrpc":"2.0","id":1,"method":"tools/call","params":' + params + b"}")
 
 
@@ -139,7 +153,13 @@ def test_nor_does_one_in_a_pause_or_behind_a_url_error() -> None:
     d = Dialogue(DENY)
     d.open_legacy()
     d.client(request(1, "tools/call", name="x"))
-    opened = d.server(error(1, -32042, data={"elicitations": [{"mode": "url", "message": "m", "url": "https://a.example", "elicitationId": "e"}]}))
+    opened = d.server(
+        error(
+            1,
+            -32042,
+            data={"elicitations": [{"mode": "url", "message": "m", "url": "https://a.example", "elicitationId": "e"}]},
+        )
+    )
     first = to_client(d.server(b'{"jsonrpc":"2.0","id":1}'))
     then = to_client(d.settle(opened, answers={"0": Unanswered(Reason.NOT_OFFERED)}))
     assert 1 == len(first + then)
@@ -189,7 +209,9 @@ def test_a_finished_call_keeps_no_round_alive_that_its_last_candidate_left() -> 
     d.client(request(2, "tools/call", name="x"))
     round = one(d.server(request(7, "sampling/createMessage", **sample())), Open).round
     d.server(result(1, content=[]))
-    assert Withdraw(round.id) in d.client({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 2}})
+    assert Withdraw(round.id) in d.client(
+        {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 2}}
+    )
 
 
 def test_a_malformed_reply_to_a_forwarded_request_ends_the_wait() -> None:
@@ -234,7 +256,9 @@ def test_a_returning_round_does_not_take_another_lanes_answer() -> None:
 def test_progress_for_a_round_whose_params_have_twins_never_raises() -> None:
     d = Dialogue(ANSWER)
     d.open_legacy()
-    round = one(d.server(b'{"jsonrpc":"2.0","id":7,"method":"elicitation/create","params":{"message":"a","message":"b"}}'), Open).round
+    round = one(
+        d.server(b'{"jsonrpc":"2.0","id":7,"method":"elicitation/create","params":{"message":"a","message":"b"}}'), Open
+    ).round
     d.session.round_progress(round.id)
 
 
@@ -267,7 +291,9 @@ def test_beats_rise_strictly_from_any_value(value: float) -> None:
     d = Dialogue(ALLOW)
     d.open_legacy()
     d.client(request(1, "tools/call", name="x", _meta={"progressToken": "p"}))
-    d.server({"jsonrpc": "2.0", "method": "notifications/progress", "params": {"progressToken": "p", "progress": value}})
+    d.server(
+        {"jsonrpc": "2.0", "method": "notifications/progress", "params": {"progressToken": "p", "progress": value}}
+    )
     round = one(d.server(request(7, "sampling/createMessage", **sample())), Open).round
     (beat,) = to_client(d.session.round_progress(round.id))
     assert beat["params"]["progress"] > value
@@ -279,7 +305,9 @@ def test_a_beat_is_always_a_number() -> None:
     d.client(request(1, "tools/call", name="x", _meta={"progressToken": "p"}))
     d.server(b'{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":"p","progress":1e999}}')
     round = one(d.server(request(7, "sampling/createMessage", **sample())), Open).round
-    assert all(isinstance(line["params"]["progress"], int | float) for line in to_client(d.session.round_progress(round.id)))
+    assert all(
+        isinstance(line["params"]["progress"], int | float) for line in to_client(d.session.round_progress(round.id))
+    )
 
 
 @pytest.mark.parametrize("method", ["sampling/createMessage", "elicitation/create"])
@@ -323,7 +351,11 @@ def test_a_task_that_asks_is_never_told_of(legacy: bool) -> None:
     d = Dialogue(DENY)
     if legacy:
         d.open_legacy()
-    asking = {"jsonrpc": "2.0", "method": "notifications/tasks", "params": {"taskId": "t", "inputRequests": {"k": ask(sample())}}}
+    asking = {
+        "jsonrpc": "2.0",
+        "method": "notifications/tasks",
+        "params": {"taskId": "t", "inputRequests": {"k": ask(sample())}},
+    }
     assert [] == to_client(d.server(asking))
 
 
@@ -331,7 +363,11 @@ def test_a_state_that_is_not_utf_8_fails_the_call() -> None:
     d = Dialogue(FORWARD)
     d.client(call(1, {"sampling": {}}))
     asked = b'{"k":' + json.dumps(ask(sample())).encode() + b"}"
-    out = d.server(b'{"jsonrpc":"2.0","id":1,"result":{"resultType":"input_required","inputRequests":' + asked + b',"requestState":"\xff"}}')
+    out = d.server(
+        b'{"jsonrpc":"2.0","id":1,"result":{"resultType":"input_required","inputRequests":'
+        + asked
+        + b',"requestState":"\xff"}}'
+    )
     assert [1] == [line["id"] for line in to_client(out)]
 
 
@@ -358,7 +394,7 @@ def test_a_line_that_could_not_be_taken_fails_the_call_it_would_have_answered() 
 def test_what_python_writes_for_no_number_passes_in_frames_that_are_not_ours(word: str) -> None:
     d = Dialogue(ALLOW)
     d.open_legacy()
-    line = f'{{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{{"name":"NaN","arguments":{{"n":{word},"s":"Infinity"}}}}}}'.encode()
+    line = f'{{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{{"name":"NaN","arguments":{{"n":{word},"s":"Infinity"}}}}}}'.encode()  # noqa: E501
     assert [ToServer(0, line)] == d.client(line)
     line = f'{{"jsonrpc":"2.0","id":1,"result":{{"structuredContent":{{"mean":{word}}},"content":[]}}}}'.encode()
     assert [ToClient(0, line, True)] == d.server(line)
@@ -367,7 +403,7 @@ def test_what_python_writes_for_no_number_passes_in_frames_that_are_not_ours(wor
 def test_but_not_in_a_request_that_is_decided() -> None:
     d = Dialogue(ALLOW)
     d.open_legacy()
-    line = b'{"jsonrpc":"2.0","id":7,"method":"sampling/createMessage","params":{"messages":[],"maxTokens":5,"temperature":NaN}}'
+    line = b'{"jsonrpc":"2.0","id":7,"method":"sampling/createMessage","params":{"messages":[],"maxTokens":5,"temperature":NaN}}'  # noqa: E501
     assert -32602 == getattr(one(d.server(line), Open).round.items[""].request, "code", None)
 
 
@@ -388,15 +424,18 @@ def test_an_id_that_stands_last_is_found_too(id: bytes) -> None:
 def test_the_end_of_a_line_tells_nobody_again() -> None:
     d = Dialogue(ALLOW)
     d.open_legacy()
-    assert [] == d.session.lost_end("client", 0, b'{"jsonrpc":"2.0","id":3,"method":"tools/call","params":{"x', b'x"},"jsonrpc":"2.0","id":3}')
+    assert [] == d.session.lost_end(
+        "client", 0, b'{"jsonrpc":"2.0","id":3,"method":"tools/call","params":{"x', b'x"},"jsonrpc":"2.0","id":3}'
+    )
 
 
 @pytest.mark.parametrize(
-    "answer", ['{"action":"accept","content":{"a":1,"a":2}}', '{"action":"accept","action":"decline"}', "1", "null", '{"a":NaN}']
+    "answer",
+    ['{"action":"accept","content":{"a":1,"a":2}}', '{"action":"accept","action":"decline"}', "1", "null", '{"a":NaN}'],
 )
 def test_an_early_answer_of_two_readings_does_not_go_on(answer: str) -> None:
     d = Dialogue(FORWARD)
     params = json.dumps({"name": "x", "_meta": {**META, CAPABILITIES: {"elicitation": {}, "sampling": {}}}})[:-1]
-    line = f'{{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{params},"inputResponses":{{"k":{answer}}}}}}}'.encode()
+    line = f'{{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{params},"inputResponses":{{"k":{answer}}}}}}}'.encode()  # noqa: E501
     out = d.client(line)
     assert ([], [1]) == (to_server(out), [frame["id"] for frame in to_client(out)])

@@ -9,7 +9,22 @@ import pytest
 
 from samplegate.core.decisions import Answered, Denied, Forwarded, Reason, Unanswered, Withdrawn
 from samplegate.core.session.rounds import Note, Open, Over, Release, Reply, Settled, ToClient, ToServer, Withdraw
-from tests.core.dialogue import ALLOW, ANSWER, DENY, FORWARD, FORWARD_URLS, Dialogue, error, form, one, request, result, sample, to_client, to_server
+from tests.core.dialogue import (
+    ALLOW,
+    ANSWER,
+    DENY,
+    FORWARD,
+    FORWARD_URLS,
+    Dialogue,
+    error,
+    form,
+    one,
+    request,
+    result,
+    sample,
+    to_client,
+    to_server,
+)
 
 
 def call(id: Any = 1, name: str = "x", **meta: Any) -> dict[str, Any]:
@@ -39,7 +54,10 @@ class TestCapabilities:
         assert {"sampling": {}} == Dialogue(ALLOW, ANSWER).open_legacy("2025-03-26")
 
     def test_requests_borne_by_tasks_are_not_declared(self) -> None:
-        tasks: dict[str, Any] = {"list": {}, "requests": {"sampling": {"createMessage": {}}, "elicitation": {"create": {}}, "other": {}}}
+        tasks: dict[str, Any] = {
+            "list": {},
+            "requests": {"sampling": {"createMessage": {}}, "elicitation": {"create": {}}, "other": {}},
+        }
         assert {"list": {}, "requests": {"other": {}}} == Dialogue(ALLOW).open_legacy(tasks=tasks)["tasks"]
 
     def test_everything_else_of_the_handshake_stays_byte_for_byte(self) -> None:
@@ -52,7 +70,9 @@ class TestCapabilities:
     def test_what_the_client_declared_and_is_not_offered_is_said(self) -> None:
         d = Dialogue(DENY)
         hello = request(0, "initialize", protocolVersion="2025-11-25", capabilities={"sampling": {}})
-        assert Note("capability.withheld", {"server": "default", "capabilities": ["sampling"], "denied_by": ["never"]}) == one(d.client(hello), Note)
+        assert Note(
+            "capability.withheld", {"server": "default", "capabilities": ["sampling"], "denied_by": ["never"]}
+        ) == one(d.client(hello), Note)
 
 
 class TestPassing:
@@ -149,7 +169,10 @@ class TestPushed:
     def test_denied_sampling_is_error_minus_1_that_names_no_rule(self) -> None:
         d = Dialogue(ALLOW)
         d.open_legacy()
-        out = d.settle(d.server(request(7, "sampling/createMessage", **sample())), answers={"": Denied(Reason.RULE, detail="rule secret-name")})
+        out = d.settle(
+            d.server(request(7, "sampling/createMessage", **sample())),
+            answers={"": Denied(Reason.RULE, detail="rule secret-name")},
+        )
         (answer,) = to_server(out)
         assert -1 == answer["error"]["code"]
         assert {"kind": "sampling", "reason": "rule", "decision_id": "d-"} == answer["error"]["data"]
@@ -157,9 +180,15 @@ class TestPushed:
 
     @pytest.mark.parametrize(
         ("outcome", "action"),
-        [(Denied(Reason.RULE, "decline"), "decline"), (Denied(Reason.RULE), "cancel"), (Unanswered(Reason.TIMEOUT), "cancel")],
+        [
+            (Denied(Reason.RULE, "decline"), "decline"),
+            (Denied(Reason.RULE), "cancel"),
+            (Unanswered(Reason.TIMEOUT), "cancel"),
+        ],
     )
-    def test_an_elicitation_that_is_not_answered_is_never_accepted(self, outcome: Denied | Unanswered, action: str) -> None:
+    def test_an_elicitation_that_is_not_answered_is_never_accepted(
+        self, outcome: Denied | Unanswered, action: str
+    ) -> None:
         d = Dialogue(ANSWER)
         d.open_legacy()
         (answer,) = to_server(d.settle(d.server(request(7, "elicitation/create", **form())), answers={"": outcome}))
@@ -227,7 +256,10 @@ class TestCancellation:
         d.client(call(1))
         d.client(call(2))
         round = one(d.server(request(7, "sampling/createMessage", **sample())), Open).round
-        cancelled = [d.client({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": id}}) for id in (1, 2)]
+        cancelled = [
+            d.client({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": id}})
+            for id in (1, 2)
+        ]
         assert [False, True] == [Withdraw(round.id) in out for out in cancelled]
 
     def test_a_server_takes_a_forwarded_request_back_and_the_client_is_told_under_our_id(self) -> None:
@@ -293,7 +325,9 @@ class TestUrlErrors:
         d = Dialogue(DENY)
         d.open_legacy()
         d.client(call(1))
-        opened = d.server(b'{"jsonrpc":"2.0","id":1,"error":{"code":' + code + b',"message":"","data":{"elicitations":[]}}}')
+        opened = d.server(
+            b'{"jsonrpc":"2.0","id":1,"error":{"code":' + code + b',"message":"","data":{"elicitations":[]}}}'
+        )
         assert "url_error" == one(opened, Open).round.door
 
     def test_any_other_error_passes(self) -> None:
@@ -323,7 +357,15 @@ class TestRefused:
     def test_garbage_is_survived_on_either_side(self) -> None:
         d = Dialogue(ALLOW)
         d.open_legacy()
-        for line in (b"Listening on port 3000", b"{", b"\xff\xfe", b"[" * 100_000, b'{"jsonrpc":"2.0"}', b"null", b'{"a":NaN}'):
+        for line in (
+            b"Listening on port 3000",
+            b"{",
+            b"\xff\xfe",
+            b"[" * 100_000,
+            b'{"jsonrpc":"2.0"}',
+            b"null",
+            b'{"a":NaN}',
+        ):
             assert [] == to_client(d.server(line)), line[:20]
             assert [] == to_server(d.client(line)), line[:20]
 
@@ -332,7 +374,9 @@ class TestRefused:
         d.open_legacy()
         d.client(call(1))
         out = d.server(b'{"jsonrpc":"2.0","id":1,"result":{},"result":{"a":1}}')
-        assert [Note("frame.refused", {"side": "server", "fault": "member 'result' stands twice"})] == [e for e in out if isinstance(e, Note)]
+        assert [Note("frame.refused", {"side": "server", "fault": "member 'result' stands twice"})] == [
+            e for e in out if isinstance(e, Note)
+        ]
         assert [(1, -32603)] == [(line["id"], line["error"]["code"]) for line in to_client(out)]
 
     def test_input_required_in_a_legacy_session_never_reaches_the_client(self) -> None:
@@ -350,7 +394,7 @@ class TestProgress:
         d = Dialogue(ALLOW)
         d.open_legacy()
         d.client(call(1, progressToken="p"))
-        first = b'{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":"p","progress":1.0,"message":"one"}}'
+        first = b'{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":"p","progress":1.0,"message":"one"}}'  # noqa: E501
         assert [ToClient(0, first)] == d.server(first)
         round = one(d.server(request(7, "sampling/createMessage", **sample(_meta={"progressToken": 5}))), Open).round
         beat = d.session.round_progress(round.id)

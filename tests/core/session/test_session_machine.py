@@ -1,8 +1,11 @@
-"""The session under any order of things, in both eras: a client and a server that each do as they like, and a gate that answers when it likes.
+"""The session under any order of things, in both eras: a client and a server that each do as they like, and a gate that
+answers when it likes.
 
-Each side is on stdio, or on HTTP with a stream for each request: it ends with its answer, its client may leave it, and nothing is sent on it then.
+Each side is on stdio, or on HTTP with a stream for each request: it ends with its answer, its client may leave it, and
+nothing is sent on it then.
 
-What must hold whatever happens: nobody is answered twice or under another name, nothing passes that the gate did not release, and nothing is kept.
+What must hold whatever happens: nobody is answered twice or under another name, nothing passes that the gate did not
+release, and nothing is kept.
 """
 
 from __future__ import annotations
@@ -40,17 +43,43 @@ from samplegate.core.session.rounds import (
 )
 from samplegate.core.session.session import Session
 from samplegate.core.session.state import State, call_and_token
-from tests.core.dialogue import ALLOW, ANSWER, CAPABILITIES, DENY, FORWARD, FORWARD_URLS, KEY, NONCE, answered, form, modern, policy, request, sample
+from tests.core.dialogue import (
+    ALLOW,
+    ANSWER,
+    CAPABILITIES,
+    DENY,
+    FORWARD,
+    FORWARD_URLS,
+    KEY,
+    NONCE,
+    answered,
+    form,
+    modern,
+    policy,
+    request,
+    sample,
+)
 
 Id = tuple[str, Any]
 """A type and a value: 1 and "1" are two ids."""
-POLICIES = [(ALLOW, ANSWER), (FORWARD,), (FORWARD, ALLOW), (DENY,), (FORWARD_URLS, ALLOW), ({**DENY, "match": {"tool": "x"}}, FORWARD, ALLOW)]
+POLICIES = [
+    (ALLOW, ANSWER),
+    (FORWARD,),
+    (FORWARD, ALLOW),
+    (DENY,),
+    (FORWARD_URLS, ALLOW),
+    ({**DENY, "match": {"tool": "x"}}, FORWARD, ALLOW),
+]
 IDS = st.sampled_from([0, 1, "1", "a", 2**70])
 LANES = st.integers(0, 1)
 SIDE = 10**6
 """The stream of a client's notifications and answers over HTTP."""
-METHODS = st.sampled_from(["tools/call", "tools/call", "tools/call", "prompts/get", "tools/list", "subscriptions/listen", "server/discover"])
-DECLARED = st.sampled_from([{}, {"sampling": {}}, {"sampling": {"tools": {}}, "elicitation": {"form": {}, "url": {}}, "roots": {}}])
+METHODS = st.sampled_from(
+    ["tools/call", "tools/call", "tools/call", "prompts/get", "tools/list", "subscriptions/listen", "server/discover"]
+)
+DECLARED = st.sampled_from(
+    [{}, {"sampling": {}}, {"sampling": {"tools": {}}, "elicitation": {"form": {}, "url": {}}, "roots": {}}]
+)
 URL = {"mode": "url", "message": "m", "url": "https://a.example/x", "elicitationId": "e"}
 PUSHES = {"sampling/createMessage": sample(), "elicitation/create": form(), "roots/list": {}, "ping": {}}
 QUESTIONS = {
@@ -68,7 +97,12 @@ ANSWERS = st.sampled_from(
         *PLAIN,
         {"error": {"code": -32042, "message": "no", "data": {"elicitations": [URL]}}},
         {"result": {"resultType": "task", "task": {}}},
-        {"result": {"resultType": "vendor/later", "capabilities": {"extensions": {"io.modelcontextprotocol/tasks": {}}}}},
+        {
+            "result": {
+                "resultType": "vendor/later",
+                "capabilities": {"extensions": {"io.modelcontextprotocol/tasks": {}}},
+            }
+        },
     ]
 )
 GARBAGE = st.sampled_from(
@@ -131,8 +165,16 @@ class Left(NamedTuple):
 class Conversation(RuleBasedStateMachine):
     """Who waits for what, as the peers themselves would count it."""
 
-    @initialize(rules=st.sampled_from(POLICIES), legacy=st.booleans(), http=st.booleans(), streams=st.booleans(), capabilities=DECLARED)
-    def begin(self, rules: tuple[Any, ...], legacy: bool, http: bool, streams: bool, capabilities: dict[str, Any]) -> None:
+    @initialize(
+        rules=st.sampled_from(POLICIES),
+        legacy=st.booleans(),
+        http=st.booleans(),
+        streams=st.booleans(),
+        capabilities=DECLARED,
+    )
+    def begin(
+        self, rules: tuple[Any, ...], legacy: bool, http: bool, streams: bool, capabilities: dict[str, Any]
+    ) -> None:
         """``http``: the client has a stream for each request; ``streams``: the server has."""
         self.book = compile_policy(policy(*rules), {})
         self.session = Session(State(self.book, "default", "t", KEY, maps_ids=http and not legacy, streams=streams))
@@ -143,7 +185,8 @@ class Conversation(RuleBasedStateMachine):
         self.posts = 0
         self.numbered: dict[int, Id] = {}  # the streams of the server's, with what it was sent on each last
         self.tokens: list[str] = []  # of progress, as the server knows them
-        self.waiting: Counter[tuple[int, Id]] = Counter()  # the client's requests, by lane and id, that it has no answer to
+        # the client's requests, by lane and id, that it has no answer to
+        self.waiting: Counter[tuple[int, Id]] = Counter()
         self.at_server: set[Id] = set()  # what the server was sent and has neither answered nor been told to drop
         self.pushed: dict[Id, str] = {}  # the server's requests, by id, that it has no answer to
         self.at_client: dict[Id, str] = {}  # what the client was sent and has not answered
@@ -161,9 +204,12 @@ class Conversation(RuleBasedStateMachine):
             hello = {"protocolVersion": "2025-11-25", "capabilities": capabilities}
             self.client_says(0, request("hello", "initialize", **hello))
             self.at_server.clear()
-            self.server_says({"jsonrpc": "2.0", "id": "hello", "result": {"protocolVersion": "2025-11-25", "capabilities": {}}})
+            self.server_says(
+                {"jsonrpc": "2.0", "id": "hello", "result": {"protocolVersion": "2025-11-25", "capabilities": {}}}
+            )
 
-    # -- what comes out is looked at here ----------------------------------------------------------------------------------------------------
+    # -- what comes out is looked at here
+    # ----------------------------------------------------------------------------------------------------
 
     def client_says(self, lane: int, line: dict[str, Any] | bytes) -> list[Effect]:
         if isinstance(line, dict) and "method" in line and "id" in line:
@@ -172,10 +218,13 @@ class Conversation(RuleBasedStateMachine):
             if not self.waiting[place]:
                 self.calls[place] = line
             self.waiting[place] += 1
-        return self.carry_out(self.session.frame("client", lane, line if isinstance(line, bytes) else json.dumps(line).encode(), self.now))
+        return self.carry_out(
+            self.session.frame("client", lane, line if isinstance(line, bytes) else json.dumps(line).encode(), self.now)
+        )
 
     def stream(self, lane: int, id: Id) -> int:
-        """The lane of a request. Over HTTP it is a stream of its own; a legacy client that uses an id twice sends both in one batch."""
+        """The lane of a request. Over HTTP it is a stream of its own; a legacy client that uses an id twice sends both
+        in one batch."""
         if not self.http:
             return 0 if self.legacy else lane
         again = [at for (at, other), count in self.waiting.items() if other == id and count] if self.legacy else []
@@ -185,7 +234,9 @@ class Conversation(RuleBasedStateMachine):
         return lane
 
     def server_says(self, line: dict[str, Any] | bytes, lane: int = 0) -> list[Effect]:
-        return self.carry_out(self.session.frame("server", lane, line if isinstance(line, bytes) else json.dumps(line).encode(), self.now))
+        return self.carry_out(
+            self.session.frame("server", lane, line if isinstance(line, bytes) else json.dumps(line).encode(), self.now)
+        )
 
     def answered_on(self, lane: int) -> None:
         """A stream ends with its last answer."""
@@ -274,7 +325,8 @@ class Conversation(RuleBasedStateMachine):
             self.at_server.discard(id)
 
     def check_declared(self, said: dict[str, Any]) -> None:
-        """What the server sees declared is what the policy offers for this very call, given what its client declared."""
+        """What the server sees declared is what the policy offers for this very call, given what its client
+        declared."""
         meta = said["params"].get("_meta", {})
         if CAPABILITIES not in meta:
             return
@@ -282,9 +334,15 @@ class Conversation(RuleBasedStateMachine):
         seen = capabilities.declared_by(json.dumps(meta[CAPABILITIES]).encode())
         call, _ = call_and_token(frames.read(json.dumps(said).encode()), modern=True)
         offer = self.session.state.offer("modern", "2026-07-28", client, call)
-        assert (offer.sampling, offer.sampling_tools, offer.form, offer.url) == (seen.sampling, seen.sampling_tools, seen.form, seen.url)
+        assert (offer.sampling, offer.sampling_tools, offer.form, offer.url) == (
+            seen.sampling,
+            seen.sampling_tools,
+            seen.form,
+            seen.url,
+        )
 
-    # -- the client --------------------------------------------------------------------------------------------------------------------------
+    # -- the client
+    # ------------------------------------------------------------------------------------------------------------------
 
     @rule(lane=LANES, id=IDS, method=METHODS, capabilities=DECLARED)
     def client_asks(self, lane: int, id: Any, method: str, capabilities: dict[str, Any]) -> None:
@@ -316,7 +374,11 @@ class Conversation(RuleBasedStateMachine):
         self.fresh += 1
         asks = shown.get("inputRequests", {})
         responses = {"forged": {}} if spoil == "keys" else {name: {"from": "client"} for name in asks}
-        params = {**asked["params"], "requestState": shown["requestState"] + "x" * (spoil == "state"), "inputResponses": responses}
+        params = {
+            **asked["params"],
+            "requestState": shown["requestState"] + "x" * (spoil == "state"),
+            "inputResponses": responses,
+        }
         if spoil == "params":
             params["name"] = "z"
         opened = len(self.rounds)
@@ -331,7 +393,10 @@ class Conversation(RuleBasedStateMachine):
     def client_cancels(self, data: st.DataObject) -> None:
         lane, (_, id) = data.draw(st.sampled_from(sorted(self.calls, key=repr)))
         anywhere = self.http and self.legacy  # there a cancellation comes by itself, and names a request of any stream
-        out = self.client_says(SIDE if anywhere else lane, {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": id}})
+        out = self.client_says(
+            SIDE if anywhere else lane,
+            {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": id}},
+        )
         for place in list(self.waiting):
             if id != "hello" and (place == (lane, key(id)) or (anywhere and place[1] == key(id))):
                 self.waiting[place] = 0
@@ -342,7 +407,9 @@ class Conversation(RuleBasedStateMachine):
     def client_answers(self, data: st.DataObject, ok: bool) -> None:
         id = data.draw(st.sampled_from(sorted(self.at_client, key=repr)))
         del self.at_client[id]
-        self.client_says(0, {"jsonrpc": "2.0", "id": id[1], **({"result": {}} if ok else {"error": {"code": -1, "message": ""}})})
+        self.client_says(
+            0, {"jsonrpc": "2.0", "id": id[1], **({"result": {}} if ok else {"error": {"code": -1, "message": ""}})}
+        )
 
     def unanswered(self) -> list[Id]:
         """Requests that the client has and somebody waits for."""
@@ -379,13 +446,16 @@ class Conversation(RuleBasedStateMachine):
     def a_lane_closes(self, lane: int) -> None:
         lane = 0 if self.legacy else lane
         before = {
-            id for at, id in self.waiting if at == lane and self.waiting[at, id] and CAPABILITIES in self.calls[at, id]["params"].get("_meta", {})
+            id
+            for at, id in self.waiting
+            if at == lane and self.waiting[at, id] and CAPABILITIES in self.calls[at, id]["params"].get("_meta", {})
         }
         self.carry_out(self.session.lane_closed("client", lane))
         for id in before:
             self.waiting[lane, id] = 0
 
-    # -- the server --------------------------------------------------------------------------------------------------------------------------
+    # -- the server
+    # ------------------------------------------------------------------------------------------------------------------
 
     @precondition(lambda self: self.at_server)
     @rule(data=st.data(), body=ANSWERS, twins=st.sampled_from([b"", b"", b"", b',"result":{}']))
@@ -394,7 +464,11 @@ class Conversation(RuleBasedStateMachine):
         self.answer(data.draw(st.sampled_from(sorted(self.at_server, key=repr))), body, twins)
 
     @precondition(lambda self: self.at_server)
-    @rule(data=st.data(), keys=st.sampled_from([["s"], ["s", "e"], ["e"], ["r"], ["s", "r"], ["s", "bad"], ["u"], ["?"], []]), state=st.booleans())
+    @rule(
+        data=st.data(),
+        keys=st.sampled_from([["s"], ["s", "e"], ["e"], ["r"], ["s", "r"], ["s", "bad"], ["u"], ["?"], []]),
+        state=st.booleans(),
+    )
     def server_asks_for_input(self, data: st.DataObject, keys: list[str], state: bool) -> None:
         self.ask(data.draw(st.sampled_from(sorted(self.at_server, key=repr))), keys, state=state)
 
@@ -411,7 +485,9 @@ class Conversation(RuleBasedStateMachine):
         if body in PLAIN and not (twins and "result" in body):
             assert isinstance(done, ToClient)
             if not twins:
-                assert body == {name: value for name, value in json.loads(done.line).items() if name not in {"jsonrpc", "id"}}
+                assert body == {
+                    name: value for name, value in json.loads(done.line).items() if name not in {"jsonrpc", "id"}
+                }
 
     @rule(data=st.data(), id=IDS, method=st.sampled_from(list(PUSHES)), token=st.booleans())
     def server_asks(self, data: st.DataObject, id: Any, method: str, token: bool) -> None:
@@ -433,7 +509,8 @@ class Conversation(RuleBasedStateMachine):
     @precondition(lambda self: self.legacy)
     @rule(first=st.booleans(), later=st.booleans(), other=st.booleans(), second=st.booleans(), withdrawn=st.booleans())
     def a_request_is_forwarded_late(self, first: bool, later: bool, other: bool, second: bool, withdrawn: bool) -> None:
-        """Steps that a search by chance rarely makes one after the other: calls end before their request is forwarded, and before it is withdrawn."""
+        """Steps that a search by chance rarely makes one after the other: calls end before their request is forwarded,
+        and before it is withdrawn."""
         self.fresh += 1
         call, push = f"c{self.fresh}", f"q{self.fresh}"
         for id in (call, f"{call}-2") if other else (call,):
@@ -468,14 +545,25 @@ class Conversation(RuleBasedStateMachine):
     @rule(data=st.data(), value=st.sampled_from([0, 1, 2.5, 1e16]))
     def server_reports(self, data: st.DataObject, value: float) -> None:
         token = data.draw(st.sampled_from(["none", *self.tokens]))
-        line = {"jsonrpc": "2.0", "method": "notifications/progress", "params": {"progressToken": token, "progress": value}}
+        line = {
+            "jsonrpc": "2.0",
+            "method": "notifications/progress",
+            "params": {"progressToken": token, "progress": value},
+        }
         self.server_says(line, data.draw(self.server_streams()))
 
-    @rule(data=st.data(), method=st.sampled_from(["notifications/message", "notifications/tools/list_changed", "vendor/news"]))
+    @rule(
+        data=st.data(),
+        method=st.sampled_from(["notifications/message", "notifications/tools/list_changed", "vendor/news"]),
+    )
     def server_tells(self, data: st.DataObject, method: str) -> None:
-        self.server_says({"jsonrpc": "2.0", "method": method, "params": {"level": "info", "data": 1}}, data.draw(self.server_streams()))
+        self.server_says(
+            {"jsonrpc": "2.0", "method": method, "params": {"level": "info", "data": 1}},
+            data.draw(self.server_streams()),
+        )
 
-    # -- the gate ----------------------------------------------------------------------------------------------------------------------------
+    # -- the gate
+    # ------------------------------------------------------------------------------------------------------------------
 
     @precondition(lambda self: self.rounds)
     @rule(data=st.data(), away=st.booleans())
@@ -485,27 +573,39 @@ class Conversation(RuleBasedStateMachine):
         if may_go(round) and (away or round.roots):
             self.hand_on(round)
             return
-        outcomes = {name: data.draw(st.sampled_from(self.outcomes(item.method, round))) for name, item in round.items.items()}
+        outcomes = {
+            name: data.draw(st.sampled_from(self.outcomes(item.method, round))) for name, item in round.items.items()
+        }
         self.release(round, outcomes)
 
     @precondition(lambda self: any(map(may_go, self.rounds.values())))
     @rule(lane=LANES, data=st.data())
     def a_round_goes_to_the_client_and_comes_back(self, lane: int, data: st.DataObject) -> None:
         """Two steps that a search by chance rarely makes one after the other."""
-        self.hand_on(self.rounds.pop(data.draw(st.sampled_from(sorted(id for id, round in self.rounds.items() if may_go(round))))))
+        self.hand_on(
+            self.rounds.pop(
+                data.draw(st.sampled_from(sorted(id for id, round in self.rounds.items() if may_go(round))))
+            )
+        )
         asked, shown = self.handed[-1]
         self.come_back(asked, shown, lane, "")
 
     def release(self, round: Round, outcomes: Mapping[str, Outcome]) -> None:
         self.releasing = True
-        self.carry_out(self.session.round_done(round.id, Settled({name: Release(o, "d") for name, o in outcomes.items()}), self.now))
+        self.carry_out(
+            self.session.round_done(
+                round.id, Settled({name: Release(o, "d") for name, o in outcomes.items()}), self.now
+            )
+        )
         self.releasing = False
 
     @precondition(lambda self: any(map(may_wait, self.rounds.values())))
     @rule(lane=LANES, data=st.data(), returns=st.integers(1, 10))
     def a_round_is_put_off_and_comes_back(self, lane: int, data: st.DataObject, returns: int) -> None:
         """The client is told to come back, as often as it bears, and the round is as it was."""
-        round = self.rounds[data.draw(st.sampled_from(sorted(id for id, round in self.rounds.items() if may_wait(round))))]
+        round = self.rounds[
+            data.draw(st.sampled_from(sorted(id for id, round in self.rounds.items() if may_wait(round))))
+        ]
         for _ in range(min(returns, round.parks)):
             before = set(self.rounds)
             self.put_off(self.rounds.pop(round.id))
@@ -517,7 +617,11 @@ class Conversation(RuleBasedStateMachine):
     @precondition(lambda self: any(map(may_wait, self.rounds.values())))
     @rule(data=st.data())
     def a_round_is_put_off_and_its_client_stays_away(self, data: st.DataObject) -> None:
-        self.put_off(self.rounds.pop(data.draw(st.sampled_from(sorted(id for id, round in self.rounds.items() if may_wait(round))))))
+        self.put_off(
+            self.rounds.pop(
+                data.draw(st.sampled_from(sorted(id for id, round in self.rounds.items() if may_wait(round))))
+            )
+        )
 
     def put_off(self, round: Round) -> None:
         shown = self.leave(round, frozenset())
@@ -538,7 +642,9 @@ class Conversation(RuleBasedStateMachine):
         items = {name: item.params for name, item in round.items.items()}
         asks = round.returned is None and (keys or round.roots)
         waiting = {name: kept for name, kept in reviews.items() if name not in before}
-        self.left[shown["requestState"]] = Left(items, round.call_ids, max(round.parks - 1, 0), None if asks else replies, waiting)
+        self.left[shown["requestState"]] = Left(
+            items, round.call_ids, max(round.parks - 1, 0), None if asks else replies, waiting
+        )
         return shown
 
     @staticmethod
@@ -550,12 +656,22 @@ class Conversation(RuleBasedStateMachine):
             Unanswered(Reason.MALFORMED, code=-32602),
             Unanswered(Reason.RECORDS),
         ]
-        return [*by_client, *refused] if round.door == "url_error" else [answered(method), answered(method), *by_client, *refused]
+        return (
+            [*by_client, *refused]
+            if round.door == "url_error"
+            else [answered(method), answered(method), *by_client, *refused]
+        )
 
     @precondition(lambda self: any(r.door == "push" and r.id not in self.forwards for r in self.rounds.values()))
     @rule(data=st.data())
     def the_gate_forwards(self, data: st.DataObject) -> None:
-        self.forward(data.draw(st.sampled_from(sorted(r.id for r in self.rounds.values() if r.door == "push" and r.id not in self.forwards))))
+        self.forward(
+            data.draw(
+                st.sampled_from(
+                    sorted(r.id for r in self.rounds.values() if r.door == "push" and r.id not in self.forwards)
+                )
+            )
+        )
 
     def forward(self, round: str) -> None:
         self.releasing = True
@@ -588,9 +704,14 @@ class Conversation(RuleBasedStateMachine):
     @rule(id=IDS)
     def somebody_answers_what_nobody_asked(self, id: Any) -> None:
         if key(id) not in self.at_client:
-            assert not any(isinstance(effect, ToServer) for effect in self.client_says(0, {"jsonrpc": "2.0", "id": id, "result": {}}))
+            assert not any(
+                isinstance(effect, ToServer)
+                for effect in self.client_says(0, {"jsonrpc": "2.0", "id": id, "result": {}})
+            )
         if key(id) not in self.at_server:
-            out = self.server_says({"jsonrpc": "2.0", "id": id, "result": {"resultType": "input_required", "inputRequests": QUESTIONS}})
+            out = self.server_says(
+                {"jsonrpc": "2.0", "id": id, "result": {"resultType": "input_required", "inputRequests": QUESTIONS}}
+            )
             assert not any(isinstance(effect, ToClient | Open | Later) for effect in out)
 
     @rule(line=GARBAGE, from_server=st.booleans(), lane=LANES)
@@ -604,13 +725,16 @@ class Conversation(RuleBasedStateMachine):
         if seconds >= 400:
             self.handed.clear()
 
-    # -- what always holds -------------------------------------------------------------------------------------------------------------------
+    # -- what always holds
+    # ------------------------------------------------------------------------------------------------------------------
 
     @invariant()
     def rounds_are_counted(self) -> None:
         if hasattr(self, "session"):
             assert all(pending.rounds <= MAX_ROUNDS for pending in self.session.state.inflight.wire.values())
-            assert {*self.session.pushes.open, *self.session.exchange.open, *self.session.url_errors.open} == set(self.rounds)
+            assert {*self.session.pushes.open, *self.session.exchange.open, *self.session.url_errors.open} == set(
+                self.rounds
+            )
 
     def teardown(self) -> None:
         """Everybody finishes what is open: then everybody has their answer, and nothing is kept."""

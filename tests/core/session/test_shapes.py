@@ -43,7 +43,11 @@ class TestSamplingResult:
 
     @pytest.mark.parametrize("revision", [*LEGACY, *MODERN])
     def test_one_block_is_a_block_in_every_revision_and_the_rest_stays(self, revision: str) -> None:
-        assert sampled(TEXT) == shapes.sampling_result(sampled(TEXT), revision) == shapes.sampling_result(sampled([TEXT]), revision)
+        assert (
+            sampled(TEXT)
+            == shapes.sampling_result(sampled(TEXT), revision)
+            == shapes.sampling_result(sampled([TEXT]), revision)
+        )
 
     @pytest.mark.parametrize("revision", OLD)
     def test_older_revisions_get_several_texts_as_one(self, revision: str) -> None:
@@ -68,7 +72,10 @@ class TestPushed:
         """R118."""
         line = shapes.pushed("i", "sampling", released(Answered(b'{"n": 1.0}', "client")), b'{"_meta":{}}')
         assert b'{"jsonrpc":"2.0","id":"i","result":{"n": 1.0}}' == line
-        for outcome in (Denied(Reason.CLIENT, error=b'{"code": -1.0}'), Unanswered(Reason.CLIENT, error=b'{"code": -1.0}')):
+        for outcome in (
+            Denied(Reason.CLIENT, error=b'{"code": -1.0}'),
+            Unanswered(Reason.CLIENT, error=b'{"code": -1.0}'),
+        ):
             for kind in ("sampling", "elicitation"):
                 line = shapes.pushed("i", kind, released(outcome), None)
                 assert b'{"jsonrpc":"2.0","id":"i","error":{"code": -1.0}}' == line
@@ -76,14 +83,20 @@ class TestPushed:
     @pytest.mark.parametrize("by", ["policy", "human", "timeout"])
     def test_our_own_answers_say_who_decided(self, by: Any) -> None:
         answer = pushed("sampling", Answered(b'{"role":"assistant","_meta":{"v":1}}', by))
-        assert {"role": "assistant", "_meta": {"v": 1, shapes.PROVENANCE: {"decided_by": by, "decision_id": "d1"}}} == answer["result"]
+        assert {
+            "role": "assistant",
+            "_meta": {"v": 1, shapes.PROVENANCE: {"decided_by": by, "decision_id": "d1"}},
+        } == answer["result"]
 
     @pytest.mark.parametrize("reason", list(Reason))
     def test_refused_sampling_is_error_minus_1_with_kind_reason_and_decision(self, reason: Reason) -> None:
         """R24."""
         for outcome in (Denied(reason), Unanswered(reason)):
             error = pushed("sampling", outcome)["error"]
-            assert (-1, {"kind": "sampling", "reason": reason.value, "decision_id": "d1"}) == (error["code"], error["data"])
+            assert (-1, {"kind": "sampling", "reason": reason.value, "decision_id": "d1"}) == (
+                error["code"],
+                error["data"],
+            )
             assert error["message"]
 
     @pytest.mark.parametrize("reason", list(Reason))
@@ -124,12 +137,16 @@ class TestPushed:
         params = b'{"_meta":{"' + META_RELATED_TASK.encode() + b'":{"taskId" : "t"}}}'
         outcome = Answered(b'{"action":"accept"}', "policy")
         assert {"taskId": "t"} == pushed(kind, outcome, params)["result"]["_meta"][META_RELATED_TASK]
-        assert {"taskId": "t"} == pushed("elicitation", Unanswered(Reason.NO_RULE), params)["result"]["_meta"][META_RELATED_TASK]
+        assert {"taskId": "t"} == pushed("elicitation", Unanswered(Reason.NO_RULE), params)["result"]["_meta"][
+            META_RELATED_TASK
+        ]
         assert META_RELATED_TASK not in pushed(kind, outcome, b'{"_meta":{}}')["result"]["_meta"]
 
 
 class TestNested:
-    @pytest.mark.parametrize("outcome", [Denied(Reason.RULE), Unanswered(Reason.NO_RULE), Unanswered(Reason.MALFORMED, code=-32602)])
+    @pytest.mark.parametrize(
+        "outcome", [Denied(Reason.RULE), Unanswered(Reason.NO_RULE), Unanswered(Reason.MALFORMED, code=-32602)]
+    )
     def test_sampling_has_no_form_for_no(self, outcome: Outcome) -> None:
         """R70, T5."""
         assert shapes.nested("sampling", released(outcome)) is None
@@ -142,17 +159,23 @@ class TestNested:
     def test_a_result_is_bare(self) -> None:
         entry = json.loads(shapes.nested("sampling", released(Answered(b'{"role":"assistant"}', "policy"))) or b"")
         assert {"role", "_meta"} == set(entry)
-        assert b'{"action":"accept"}' == shapes.nested("elicitation", released(Answered(b'{"action":"accept"}', "policy")))
+        assert b'{"action":"accept"}' == shapes.nested(
+            "elicitation", released(Answered(b'{"action":"accept"}', "policy"))
+        )
         assert b'{"n": 1.0}' == shapes.nested("sampling", released(Answered(b'{"n": 1.0}', "client")))
 
 
 class TestEndedCall:
     def test_a_tool_says_it_in_its_result(self) -> None:
-        end = json.loads(shapes.ended_call(1, "tools/call", "modern", "sampling", released(Denied(Reason.RULE, detail="hush"))))
+        end = json.loads(
+            shapes.ended_call(1, "tools/call", "modern", "sampling", released(Denied(Reason.RULE, detail="hush")))
+        )
         assert ("complete", True) == (end["result"]["resultType"], end["result"]["isError"])
         assert "d1" in end["result"]["content"][0]["text"]
         assert "hush" not in json.dumps(end)
-        legacy = json.loads(shapes.ended_call(1, "tools/call", "legacy", "elicitation", released(Unanswered(Reason.CANNOT))))
+        legacy = json.loads(
+            shapes.ended_call(1, "tools/call", "legacy", "elicitation", released(Unanswered(Reason.CANNOT)))
+        )
         assert "resultType" not in legacy["result"]
 
     @pytest.mark.parametrize("method", ["prompts/get", "resources/read", "vendor/x"])
@@ -173,4 +196,6 @@ def test_an_input_required_result_carries_entries_as_they_are() -> None:
 
 def test_an_input_required_result_without_questions_has_no_member_for_them() -> None:
     """R60: it says "come back"; an empty map of questions would be one that must be answered."""
-    assert {"resultType": "input_required", "requestState": "s"} == json.loads(read(shapes.input_required(1, {}, "s")).payload or b"")
+    assert {"resultType": "input_required", "requestState": "s"} == json.loads(
+        read(shapes.input_required(1, {}, "s")).payload or b""
+    )

@@ -1,4 +1,5 @@
-"""A stdio server of either era or of both, without an SDK: ``asking.py ERAS``. What its tool does is told by the call's arguments."""
+"""A stdio server of either era or of both, without an SDK: ``asking.py ERAS``. What its tool does is told by the call's
+arguments."""
 
 from __future__ import annotations
 
@@ -52,10 +53,17 @@ def call(id: Any, params: dict[str, Any], modern: bool) -> None:
             write({"method": "notifications/progress", "params": {"progressToken": token, "progress": value + 1}})
     if "ask" in arguments and modern and "inputResponses" not in params:
         asked = {"method": arguments["ask"]["method"], "params": arguments["ask"]["params"]}
-        write({"id": id, "result": {"resultType": "input_required", "inputRequests": {"k": asked}, "requestState": "s"}})
+        write(
+            {"id": id, "result": {"resultType": "input_required", "inputRequests": {"k": asked}, "requestState": "s"}}
+        )
     elif "asks" in arguments and modern:  # several at once, by their keys
         if "inputResponses" not in params:
-            write({"id": id, "result": {"resultType": "input_required", "inputRequests": arguments["asks"], "requestState": "s"}})
+            write(
+                {
+                    "id": id,
+                    "result": {"resultType": "input_required", "inputRequests": arguments["asks"], "requestState": "s"},
+                }
+            )
         else:
             write({"id": id, "result": {**done, "content": [], "structuredContent": params["inputResponses"]}})
     elif "ask" in arguments:
@@ -74,7 +82,13 @@ def answer(frame: dict[str, Any]) -> None:
     elif modern and "modern" not in ERAS:
         refuse(id, -32602, "not initialized")
     elif not modern and "legacy" not in ERAS:
-        refuse(id, -32022, "unsupported protocol version", supported=["2026-07-28"], requested=params.get("protocolVersion", ""))
+        refuse(
+            id,
+            -32022,
+            "unsupported protocol version",
+            supported=["2026-07-28"],
+            requested=params.get("protocolVersion", ""),
+        )
     elif method == "initialize":
         capabilities: dict[str, Any] = {"tools": {}}
         write(
@@ -88,18 +102,35 @@ def answer(frame: dict[str, Any]) -> None:
             }
         )
     elif method == "server/discover":
-        found = {"supportedVersions": ["2026-07-28"], "capabilities": {"tools": {}}, "ttlMs": 0, "cacheScope": "private"}
+        found = {
+            "supportedVersions": ["2026-07-28"],
+            "capabilities": {"tools": {}},
+            "ttlMs": 0,
+            "cacheScope": "private",
+        }
         write(
             {
                 "id": id,
-                "result": {"resultType": "complete", **found, "_meta": {"io.modelcontextprotocol/serverInfo": {"name": "asking", "version": "1"}}},
+                "result": {
+                    "resultType": "complete",
+                    **found,
+                    "_meta": {"io.modelcontextprotocol/serverInfo": {"name": "asking", "version": "1"}},
+                },
             }
         )
     elif method == "tools/call":
         call(id, params, modern)
     elif method == "tools/list":
         tool = {"name": "do", "inputSchema": {"type": "object"}}
-        write({"id": id, "result": {"tools": [tool], **({"resultType": "complete", "ttlMs": 0, "cacheScope": "private"} if modern else {})}})
+        write(
+            {
+                "id": id,
+                "result": {
+                    "tools": [tool],
+                    **({"resultType": "complete", "ttlMs": 0, "cacheScope": "private"} if modern else {}),
+                },
+            }
+        )
     else:
         write({"id": id, "result": {"resultType": "complete"} if modern else {}})
 

@@ -1,7 +1,8 @@
-"""A process that draws on a shared limit: each line it prints is a reservation that it was given. ``drawer.py STATE MODE MOST``.
+"""A process that draws on a shared limit: each line it prints is a reservation that it was given. ``drawer.py STATE
+MODE MOST``.
 
-``exhaust``: one after the other, until there is no room. ``hold``: takes what it can of the slots, then waits for its end. ``turns``:
-takes a slot, says so and gives it back, twenty times.
+``exhaust``: one after the other, until there is no room. ``hold``: takes what it can of the slots, then waits for its
+end. ``turns``: takes a slot, says so and gives it back, twenty times.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""What stands around the front in its tests: a gate that does what a test says, and a client that speaks ASGI itself. No sockets."""
+"""What stands around the front in its tests: a gate that does what a test says, and a client that speaks ASGI itself.
+No sockets."""
 
 from __future__ import annotations
 
@@ -86,7 +87,14 @@ class Conversation:
 class Served:
     """One server, whose conversations a test can look into."""
 
-    def __init__(self, answers: Answers | None = None, *, name: str = "docs", revision: str = LEGACY, opens: Answers | None = None) -> None:
+    def __init__(
+        self,
+        answers: Answers | None = None,
+        *,
+        name: str = "docs",
+        revision: str = LEGACY,
+        opens: Answers | None = None,
+    ) -> None:
         self.name = name
         self.answers, self.opens = answers or echoes, opens or agrees(revision)
         self.begun: list[Conversation] = []
@@ -138,15 +146,29 @@ def silent(_conversation: Conversation, _lane: int, _frame: Frame) -> None:
 
 def agrees(revision: str) -> Answers:
     """A server that speaks this revision, whatever it is asked for."""
-    return lambda conversation, lane, frame: conversation.lanes[lane].send(result(frame.id, {"protocolVersion": revision}), True)
+    return lambda conversation, lane, frame: conversation.lanes[lane].send(
+        result(frame.id, {"protocolVersion": revision}), True
+    )
 
 
 class Call:
     """One HTTP request. ``stuck``: its client takes nothing any more."""
 
-    def __init__(self, app: App, method: str, headers: Mapping[str, str] | list[tuple[str, str]], body: bytes = b"", caller: str = "") -> None:
+    def __init__(
+        self,
+        app: App,
+        method: str,
+        headers: Mapping[str, str] | list[tuple[str, str]],
+        body: bytes = b"",
+        caller: str = "",
+    ) -> None:
         pairs = headers if isinstance(headers, list) else list(headers.items())
-        self.scope: dict[str, Any] = {"type": "http", "method": method, "path": "/mcp", "headers": [(k.encode(), v.encode()) for k, v in pairs]}
+        self.scope: dict[str, Any] = {
+            "type": "http",
+            "method": method,
+            "path": "/mcp",
+            "headers": [(k.encode(), v.encode()) for k, v in pairs],
+        }
         if caller:
             self.scope["samplegate.caller"] = caller
         self.sent: list[Message] = []
@@ -237,7 +259,9 @@ class Call:
 class Front:
     """A client at an endpoint with a fake gate."""
 
-    def __init__(self, served: Served | None = None, bounds: Bounds | None = None, sessions: Sessions | None = None) -> None:
+    def __init__(
+        self, served: Served | None = None, bounds: Bounds | None = None, sessions: Sessions | None = None
+    ) -> None:
         self.now = 0.0
         self.told: list[Access] = []
         self.notes: list[Note] = []
@@ -245,9 +269,16 @@ class Front:
         self.sessions = sessions or Sessions(bounds or Bounds(), note=self.notes.append, clock=lambda: self.now)
         self.app = endpoint(self.served, self.sessions, tell=self.told.append)
 
-    def call(self, method: str, message: object = None, caller: str = "", body: bytes | None = None, **headers: str) -> Call:
-        """A request with the headers that every client sends; ``_`` in a name is a hyphen, an empty value leaves the header out."""
-        wanted = {"content-type": "application/json", "accept": "application/json, text/event-stream"} if method == "POST" else {}
+    def call(
+        self, method: str, message: object = None, caller: str = "", body: bytes | None = None, **headers: str
+    ) -> Call:
+        """A request with the headers that every client sends; ``_`` in a name is a hyphen, an empty value leaves the
+        header out."""
+        wanted = (
+            {"content-type": "application/json", "accept": "application/json, text/event-stream"}
+            if method == "POST"
+            else {}
+        )
         wanted |= {"accept": "text/event-stream"} if method == "GET" else {}
         wanted |= {name.replace("_", "-"): value for name, value in headers.items()}
         raw = body if body is not None else b"" if message is None else json.dumps(message).encode()
@@ -256,10 +287,16 @@ class Front:
     def post(self, message: object, caller: str = "", **headers: str) -> Call:
         return self.call("POST", message, caller, None, **headers)
 
-    def modern(self, method: str, params: Mapping[str, object] | None = None, id: object = 1, caller: str = "", **headers: str) -> Call:
+    def modern(
+        self, method: str, params: Mapping[str, object] | None = None, id: object = 1, caller: str = "", **headers: str
+    ) -> Call:
         """A request of 2026-07-28 with the headers that it needs."""
         wanted = {"mcp_protocol_version": MODERN, "mcp_method": method} | headers
-        return self.post({"jsonrpc": "2.0", "id": id, "method": method, "params": {**(params or {}), "_meta": META}}, caller, **wanted)
+        return self.post(
+            {"jsonrpc": "2.0", "id": id, "method": method, "params": {**(params or {}), "_meta": META}},
+            caller,
+            **wanted,
+        )
 
     async def opened(self, caller: str = "", revision: str = LEGACY) -> Legacy:
         """A legacy session."""
@@ -294,4 +331,9 @@ class Legacy:
 
 
 def initialize(revision: str = LEGACY, id: object = 0) -> dict[str, object]:
-    return {"jsonrpc": "2.0", "id": id, "method": "initialize", "params": {"protocolVersion": revision, "capabilities": {}}}
+    return {
+        "jsonrpc": "2.0",
+        "id": id,
+        "method": "initialize",
+        "params": {"protocolVersion": revision, "capabilities": {}},
+    }

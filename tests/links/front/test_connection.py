@@ -1,4 +1,5 @@
-"""The front on a real server with real sockets: both eras end to end, heads that are too large or never end, and clients that take nothing."""
+"""The front on a real server with real sockets: both eras end to end, heads that are too large or never end, and
+clients that take nothing."""
 
 from __future__ import annotations
 
@@ -54,7 +55,14 @@ async def raw(port: int, *pieces: bytes) -> bytes:
 
 def request(body: object, *headers: str, method: str = "POST") -> bytes:
     data = json.dumps(body).encode()
-    lines = [f"{method} /mcp HTTP/1.1", "Host: localhost", "Content-Type: application/json", "Accept: */*", f"Content-Length: {len(data)}", *headers]
+    lines = [
+        f"{method} /mcp HTTP/1.1",
+        "Host: localhost",
+        "Content-Type: application/json",
+        "Accept: */*",
+        f"Content-Length: {len(data)}",
+        *headers,
+    ]
     return "\r\n".join([*lines, "", ""]).encode() + data
 
 
@@ -63,7 +71,10 @@ async def test_both_eras_are_served_on_one_path() -> None:
     async with serving(front) as port, aiohttp.ClientSession(f"http://127.0.0.1:{port}", headers=TYPES) as client:
         async with client.post("/mcp", json=initialize()) as answer:
             session = {"Mcp-Session-Id": answer.headers["mcp-session-id"], "MCP-Protocol-Version": "2025-11-25"}
-        async with client.post("/mcp", json=LIST, headers=session) as legacy, client.get("/mcp", headers=session) as listening:
+        async with (
+            client.post("/mcp", json=LIST, headers=session) as legacy,
+            client.get("/mcp", headers=session) as listening,
+        ):
             conversation = front.served.begun[0]
             conversation.lanes[conversation.got[1][0]].send(result(1, "legacy"), True)
             conversation.lanes[0].send(note("standalone"), False)
@@ -82,7 +93,9 @@ async def test_a_modern_client_that_goes_cancels() -> None:
     front = Front(Served(silent))
     async with serving(front) as port:
         _, writer = await asyncio.open_connection("127.0.0.1", port)
-        writer.write(request(LIST | {"params": {"_meta": META}}, f"MCP-Protocol-Version: {MODERN}", "Mcp-Method: tools/list"))
+        writer.write(
+            request(LIST | {"params": {"_meta": META}}, f"MCP-Protocol-Version: {MODERN}", "Mcp-Method: tools/list")
+        )
         conversation = await front.served.asked()
         writer.close()
         await conversation.until(lambda: conversation.closed == [1])
@@ -96,7 +109,9 @@ async def test_headers_that_differ_in_case_only_are_twins() -> None:
 
 async def test_a_body_that_dribbles_is_given_up() -> None:
     async with serving(Front(bounds=Bounds(body_time=0.05))) as port:
-        out = await raw(port, b"POST /mcp HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{")
+        out = await raw(
+            port, b"POST /mcp HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{"
+        )
     assert out.startswith(b"HTTP/1.1 408 ")
 
 
@@ -125,7 +140,9 @@ async def test_a_client_that_takes_no_stream_is_cut_off_and_its_call_cancelled()
     front = Front(Served(silent), bounds=Bounds(commit=0.0, stalled=0.1))
     async with serving(front) as port:
         client = deaf(port)
-        client.sendall(request(LIST | {"params": {"_meta": META}}, f"MCP-Protocol-Version: {MODERN}", "Mcp-Method: tools/list"))
+        client.sendall(
+            request(LIST | {"params": {"_meta": META}}, f"MCP-Protocol-Version: {MODERN}", "Mcp-Method: tools/list")
+        )
         conversation = await front.served.asked()
         for _ in range(300):
             conversation.lanes[1].send(note("x" * 100_000), False)
@@ -137,11 +154,15 @@ async def test_a_client_that_takes_no_stream_is_cut_off_and_its_call_cancelled()
 
 async def test_a_client_that_takes_no_answer_is_cut_off() -> None:
     """The application is long done with it: the bytes are the server's."""
-    front = Front(Served(lambda c, lane, f: c.lanes[lane].send(result(f.id, "x" * 10_000_000), True)), bounds=Bounds(stalled=0.1))
+    front = Front(
+        Served(lambda c, lane, f: c.lanes[lane].send(result(f.id, "x" * 10_000_000), True)), bounds=Bounds(stalled=0.1)
+    )
     connections = Connections(front.app, front.sessions.bounds)
     async with serving(front, connections) as port:
         client = deaf(port)
-        client.sendall(request(LIST | {"params": {"_meta": META}}, f"MCP-Protocol-Version: {MODERN}", "Mcp-Method: tools/list"))
+        client.sendall(
+            request(LIST | {"params": {"_meta": META}}, f"MCP-Protocol-Version: {MODERN}", "Mcp-Method: tools/list")
+        )
         await until(lambda: bool(front.told) and not connections.open)
         client.close()
     assert 200 == front.told[0].status
@@ -177,7 +198,9 @@ class Wire(asyncio.Transport):
 
 
 @pytest.mark.parametrize("state", ["paused", "closing", "open"])
-@pytest.mark.parametrize(("left", "cut"), [([900, 800, 700, 1], False), ([900, 900], True), ([900, 800, 800], True), ([900, 0, 900], False)])
+@pytest.mark.parametrize(
+    ("left", "cut"), [([900, 800, 700, 1], False), ([900, 900], True), ([900, 800, 800], True), ([900, 0, 900], False)]
+)
 async def test_a_connection_is_cut_only_when_its_client_takes_nothing(state: str, left: list[int], cut: bool) -> None:
     """With an answer that waits, or one that its end waits for; bytes that uvicorn may still add to say nothing."""
     front = Front(bounds=Bounds(stalled=30, head_time=10_000))
@@ -196,10 +219,19 @@ async def test_a_connection_is_cut_only_when_its_client_takes_nothing(state: str
 
 
 async def test_a_client_that_reads_slowly_gets_all_of_it() -> None:
-    front = Front(Served(lambda c, lane, f: c.lanes[lane].send(result(f.id, "x" * 3_000_000), True)), bounds=Bounds(stalled=5))
+    front = Front(
+        Served(lambda c, lane, f: c.lanes[lane].send(result(f.id, "x" * 3_000_000), True)), bounds=Bounds(stalled=5)
+    )
     async with serving(front) as port:
         reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=1024)
-        writer.write(request(LIST | {"params": {"_meta": META}}, f"MCP-Protocol-Version: {MODERN}", "Mcp-Method: tools/list", "Connection: close"))
+        writer.write(
+            request(
+                LIST | {"params": {"_meta": META}},
+                f"MCP-Protocol-Version: {MODERN}",
+                "Mcp-Method: tools/list",
+                "Connection: close",
+            )
+        )
         size = 0
         async with asyncio.timeout(BOUND):
             while piece := await reader.read(65536):
@@ -275,4 +307,6 @@ async def test_more_requests_than_may_wait_for_their_answers_end_the_connection(
     front = Front(bounds=Bounds(pipelined=3))
     async with serving(front) as port:
         assert 0 == (await raw(port, request(initialize()) * 4)).count(b"HTTP/1.1 ")
-        assert 3 == (await raw(port, request(initialize()) * 2 + request(initialize(), "Connection: close"))).count(b"HTTP/1.1 200 ")
+        assert 3 == (await raw(port, request(initialize()) * 2 + request(initialize(), "Connection: close"))).count(
+            b"HTTP/1.1 200 "
+        )

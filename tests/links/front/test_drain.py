@@ -33,11 +33,18 @@ async def test_what_is_in_flight_is_answered_and_nothing_new_is_taken() -> None:
     legacy, modern = await session.ask().begun(), await front.modern("tools/list").begun()
     listening = await session.get().begun()
     task = await draining(front)
-    refused = [session.ask(2), front.modern("tools/call", {"name": "do"}, mcp_name="do"), front.post(initialize()), session.get()]
+    refused = [
+        session.ask(2),
+        front.modern("tools/call", {"name": "do"}, mcp_name="do"),
+        front.post(initialize()),
+        session.get(),
+    ]
     assert [503] * 4 == [(await call.done()).status for call in refused]
     assert all(int(call.headers["retry-after"]) > 0 for call in refused)
     assert not session.conversation.over
-    assert 202 == (await session.post({"jsonrpc": "2.0", "id": "asked", "result": {}}).done()).status, "an answer may be what a call waits for"
+    assert 202 == (await session.post({"jsonrpc": "2.0", "id": "asked", "result": {}}).done()).status, (
+        "an answer may be what a call waits for"
+    )
     session.conversation.lanes[session.conversation.got[1][0]].send(result(1, {}), True)
     front.served.shared["local"].lanes[1].send(result(1, {}), True)
     await asyncio.gather(legacy.done(), modern.done(), listening.done())
@@ -71,7 +78,9 @@ async def test_subscriptions_end_at_once_as_their_server_would_end_them() -> Non
     await call.heard(1)
     task = await draining(front)
     await call.done()
-    assert {"resultType": "complete", "_meta": {"io.modelcontextprotocol/subscriptionId": "s"}} == call.data[-1]["result"]
+    assert {"resultType": "complete", "_meta": {"io.modelcontextprotocol/subscriptionId": "s"}} == call.data[-1][
+        "result"
+    ]
     assert ([1], False) == (front.served.shared["local"].closed, task.done())
     front.served.shared["local"].lanes[2].send(result(1, {}), True)
     await other.done()

@@ -18,12 +18,17 @@ async def test_a_body_that_is_not_said_to_be_json_is_not_read(content_type: str)
     assert 415 == (await Front().post(initialize(), content_type=content_type).done()).status
 
 
-@pytest.mark.parametrize("content_type", ["application/json", "Application/JSON; charset=UTF-8", 'application/json;charset="utf-8"'])
+@pytest.mark.parametrize(
+    "content_type", ["application/json", "Application/JSON; charset=UTF-8", 'application/json;charset="utf-8"']
+)
 async def test_json_may_say_that_it_is_utf_8(content_type: str) -> None:
     assert 200 == (await Front().post(initialize(), content_type=content_type).done()).status
 
 
-@pytest.mark.parametrize("accept", ["application/json", "text/event-stream", "text/html", "application/json, text/event-stream;q=0", "x" * 900])
+@pytest.mark.parametrize(
+    "accept",
+    ["application/json", "text/event-stream", "text/html", "application/json, text/event-stream;q=0", "x" * 900],
+)
 async def test_a_client_that_does_not_take_both_forms_of_an_answer_is_refused(accept: str) -> None:
     assert 406 == (await Front().post(initialize(), accept=accept).done()).status
 
@@ -63,7 +68,10 @@ async def test_a_body_in_pieces_is_put_together() -> None:
     front = Front()
     call = front.post(initialize())
     whole = json.dumps(initialize()).encode()
-    call.incoming = [{"type": "http.request", "body": whole[:9], "more_body": True}, {"type": "http.request", "body": whole[9:]}]
+    call.incoming = [
+        {"type": "http.request", "body": whole[:9], "more_body": True},
+        {"type": "http.request", "body": whole[9:]},
+    ]
     assert 200 == (await call.done()).status
 
 
@@ -161,7 +169,11 @@ async def test_a_trace_context_is_told_if_its_form_is_right(value: str, told: st
 async def test_a_trace_context_in_the_body_is_told_too(modern: bool) -> None:
     front = Front()
     if modern:
-        meta = {"traceparent": TRACE, "io.modelcontextprotocol/protocolVersion": "2026-07-28", "io.modelcontextprotocol/clientCapabilities": {}}
+        meta = {
+            "traceparent": TRACE,
+            "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+            "io.modelcontextprotocol/clientCapabilities": {},
+        }
         message = {**ASK, "params": {"_meta": meta}}
         await front.post(message, mcp_protocol_version="2026-07-28", mcp_method="tools/list").done()
     else:

@@ -23,7 +23,9 @@ INNER = b"DELETE /inner HTTP/1.1\r\nHost: x\r\n\r\n"
 ONE, LAST, HIDDEN = "POST /mcp {}", "GET /end", f"POST /mcp {INNER.decode()}"
 
 
-def post(*lines: bytes, body: bytes = b"{}", version: bytes = b"1.1", length: bool = True, target: bytes = b"/mcp") -> bytes:
+def post(
+    *lines: bytes, body: bytes = b"{}", version: bytes = b"1.1", length: bool = True, target: bytes = b"/mcp"
+) -> bytes:
     framing = [b"Content-Length: %d" % len(body)] if length else []
     return b"\r\n".join([b"POST " + target + b" HTTP/" + version, b"Host: x", *framing, *lines, b"", b""]) + body
 
@@ -35,7 +37,8 @@ CUT = post(*OFFER, b"Upgrade: h2c", body=INNER)
 
 @dataclass
 class App:
-    """Reads each request whole and answers 202; ``/unread`` without reading it, ``/begun`` with a stream that goes on for ever."""
+    """Reads each request whole and answers 202; ``/unread`` without reading it, ``/begun`` with a stream that goes on
+    for ever."""
 
     seen: list[str] = field(default_factory=list)
     headers: list[list[bytes]] = field(default_factory=list)
@@ -83,8 +86,11 @@ async def listening(app: Any, bounds: Bounds, keep_alive: int = 600) -> AsyncIte
             await asyncio.wait_for(task, BOUND)
 
 
-async def exchanged(port: int, pieces: Sequence[bytes], *, half: bool = False, pause: float = 0.02) -> tuple[list[int], bytes]:
-    """The statuses of all that comes back until the server ends the connection, and the bytes. ``half``: no more is sent than ``pieces``."""
+async def exchanged(
+    port: int, pieces: Sequence[bytes], *, half: bool = False, pause: float = 0.02
+) -> tuple[list[int], bytes]:
+    """The statuses of all that comes back until the server ends the connection, and the bytes. ``half``: no more is
+    sent than ``pieces``."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     out = b""
     reading = asyncio.ensure_future(read(reader))
@@ -125,8 +131,16 @@ ROWS: dict[str, Row] = {
     "1.0": ([post(version=b"1.0"), END], [202], [ONE]),
     "1.0 keep-alive": ([post(b"Connection: keep-alive", version=b"1.0"), END], [202], [ONE]),
     "close": ([post(b"Connection: close") + post(), END], [202], [ONE]),
-    "expect": ([post(b"Expect: 100-continue", b"Content-Length: 2", body=b"", length=False), b"{}" + END], [100, 202, 202], [ONE, LAST]),
-    "expect, unread": ([post(b"Expect: 100-continue", body=b"", target=b"/unread") + END], [202, 202], ["POST /unread", LAST]),
+    "expect": (
+        [post(b"Expect: 100-continue", b"Content-Length: 2", body=b"", length=False), b"{}" + END],
+        [100, 202, 202],
+        [ONE, LAST],
+    ),
+    "expect, unread": (
+        [post(b"Expect: 100-continue", body=b"", target=b"/unread") + END],
+        [202, 202],
+        ["POST /unread", LAST],
+    ),
     "unread body": ([post(target=b"/unread"), END], [202, 202], ["POST /unread", LAST]),
     "no host": ([b"GET /mcp HTTP/1.1\r\n\r\n", END], [202, 202], ["GET /mcp", LAST]),
     "lower-case method": ([b"post /mcp HTTP/1.1\r\nHost: x\r\n\r\n", END], [400], []),
@@ -141,7 +155,11 @@ ROWS: dict[str, Row] = {
     "target in absolute form": ([b"GET http://x/mcp HTTP/1.1\r\nHost: x\r\n\r\n", END], [202, 202], ["GET /mcp", LAST]),
     "target of another host": ([b"GET http://y/mcp HTTP/1.1\r\nHost: x\r\n\r\n", END], [400], []),
     "target with an escape": ([b"GET /m%63p HTTP/1.1\r\nHost: x\r\n\r\n", END], [400], []),
-    "target with an escape in its query": ([b"GET /mcp?x=%63 HTTP/1.1\r\nHost: x\r\n\r\n", END], [202, 202], ["GET /mcp", LAST]),
+    "target with an escape in its query": (
+        [b"GET /mcp?x=%63 HTTP/1.1\r\nHost: x\r\n\r\n", END],
+        [202, 202],
+        ["GET /mcp", LAST],
+    ),
     "target with a fragment": ([b"GET /mcp#x HTTP/1.1\r\nHost: x\r\n\r\n", END], [400], []),
     "target that is a star": ([b"OPTIONS * HTTP/1.1\r\nHost: x\r\n\r\n", END], [400], []),
     "target with a space": ([b"GET /a b HTTP/1.1\r\nHost: x\r\n\r\n", END], [400], []),
@@ -152,8 +170,16 @@ ROWS: dict[str, Row] = {
     "length below zero": ([post(b"Content-Length: -1", length=False) + END], [400], []),
     "length with a plus": ([post(b"Content-Length: +2", length=False) + END], [400], []),
     "length too long": ([post(b"Content-Length: " + b"9" * 30, length=False) + END], [400], []),
-    "chunked, chunked": ([post(b"Transfer-Encoding: chunked, chunked", length=False, body=b"0\r\n\r\n") + END], [400], []),
-    "chunked, identity": ([post(b"Transfer-Encoding: chunked, identity", length=False, body=b"0\r\n\r\n") + END], [400], []),
+    "chunked, chunked": (
+        [post(b"Transfer-Encoding: chunked, chunked", length=False, body=b"0\r\n\r\n") + END],
+        [400],
+        [],
+    ),
+    "chunked, identity": (
+        [post(b"Transfer-Encoding: chunked, identity", length=False, body=b"0\r\n\r\n") + END],
+        [400],
+        [],
+    ),
     "gzip": ([post(b"Transfer-Encoding: gzip", length=False) + END], [400], []),
     "chunked by 1.0": ([CHUNKED.replace(b"1.1", b"1.0") + b"2\r\n{}\r\n0\r\n\r\n", END], [202], [ONE]),
     "chunks": ([CHUNKED + b"1\r\n{\r\n", b"1\r\n}\r\n0\r\n\r\n" + END], [202, 202], [ONE, LAST]),
@@ -168,8 +194,16 @@ ROWS: dict[str, Row] = {
         ["POST /mcp " + "Y" * 100, LAST],
     ),
     "trailers": ([CHUNKED + b"2\r\n{}\r\n0\r\nMcp-Method: tools/call\r\n\r\n" + END], [202, 202], [ONE, LAST]),
-    "trailers, late": ([CHUNKED + b"2\r\n{}\r\n", b"0\r\nMcp-Method: tools/call\r\n\r\n" + END], [202, 202], [ONE, LAST]),
-    "trailers without end": ([CHUNKED + b"2\r\n{}\r\n0\r\n", *[b"x: y\r\n" * 700] * 10, END], [431], ["POST /mcp gone"]),
+    "trailers, late": (
+        [CHUNKED + b"2\r\n{}\r\n", b"0\r\nMcp-Method: tools/call\r\n\r\n" + END],
+        [202, 202],
+        [ONE, LAST],
+    ),
+    "trailers without end": (
+        [CHUNKED + b"2\r\n{}\r\n0\r\n", *[b"x: y\r\n" * 700] * 10, END],
+        [431],
+        ["POST /mcp gone"],
+    ),
     "a trailer without end": ([CHUNKED + b"2\r\n{}\r\n0\r\nx: ", *[b"y" * 3000] * 10, END], [431], ["POST /mcp gone"]),
     "chunk extension without end": ([CHUNKED + b"2;x=", *[b"y" * 3000] * 10, END], [431], ["POST /mcp gone"]),
     "folded header": ([post(b"X: a\r\n b") + END], [400], []),
@@ -181,7 +215,11 @@ ROWS: dict[str, Row] = {
     "a zero in a header": ([post(b"X: a\0b") + END], [400], []),
     "a header that is not ASCII": ([post(b"X: \xff") + END], [202, 202], [ONE, LAST]),
     "upgrade to h2c": ([post(*OFFER, b"Upgrade: h2c", body=INNER), END], [202, 202], [HIDDEN, LAST]),
-    "upgrade to h2c, the body apart": ([post(*OFFER, b"Upgrade: h2c", body=INNER)[: -len(INNER)], INNER + END], [202, 202], [HIDDEN, LAST]),
+    "upgrade to h2c, the body apart": (
+        [post(*OFFER, b"Upgrade: h2c", body=INNER)[: -len(INNER)], INNER + END],
+        [202, 202],
+        [HIDDEN, LAST],
+    ),
     "upgrade to h2c, one byte at a time": ([*sliced(post(*OFFER, b"Upgrade: h2c"), 1), END], [202, 202], [ONE, LAST]),
     "upgrade to a websocket": (
         [b"GET /mcp HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n" + END],
@@ -189,12 +227,19 @@ ROWS: dict[str, Row] = {
         ["GET /mcp", LAST],
     ),
     "upgrade with chunks": (
-        [post(*OFFER, b"Upgrade: h2c", b"Transfer-Encoding: chunked", length=False, body=b"2\r\n{}\r\n0\r\n\r\n") + END],
+        [
+            post(*OFFER, b"Upgrade: h2c", b"Transfer-Encoding: chunked", length=False, body=b"2\r\n{}\r\n0\r\n\r\n")
+            + END
+        ],
         [202, 202],
         [ONE, LAST],
     ),
     "upgrade and close": ([post(b"Connection: close, upgrade", b"Upgrade: h2c") + post(), END], [202], [ONE]),
-    "upgrade behind an answer": ([post(), post(*OFFER, b"UPGRADE:h2c", body=INNER), END], [202, 202, 202], [ONE, HIDDEN, LAST]),
+    "upgrade behind an answer": (
+        [post(), post(*OFFER, b"UPGRADE:h2c", body=INNER), END],
+        [202, 202, 202],
+        [ONE, HIDDEN, LAST],
+    ),
     "upgrade behind a request": ([post() + post(*OFFER, b"Upgrade: h2c", body=INNER) + END], [], []),
     "upgrade behind a request, cut in its head": ([post() + CUT[:60], CUT[60:] + END], [202, 400], [ONE]),
     "upgrade of a bad head": ([post(b"X : y", *OFFER, b"Upgrade: h2c") + END], [400], []),
@@ -205,8 +250,16 @@ ROWS: dict[str, Row] = {
     "large head of an upgrade": ([post(*OFFER, b"Upgrade: h2c", b"X: " + b"y" * HEAD) + END], [431], []),
     "large head behind an answer": ([post(), post(b"X: " + b"y" * HEAD) + END], [202, 431], [ONE]),
     "large body": ([post(body=b"y" * 3 * HEAD) + END], [202, 202], ["POST /mcp " + "Y" * 120, LAST]),
-    "nonsense behind a request in hand": ([post(target=b"/begun"), b"nonsense\r\n\r\n", END], [200], ["POST /begun gone"]),
-    "large head behind a request in hand": ([post(target=b"/begun"), b"GET / HTTP/1.1\r\nX: " + b"y" * 2 * HEAD, END], [200], ["POST /begun gone"]),
+    "nonsense behind a request in hand": (
+        [post(target=b"/begun"), b"nonsense\r\n\r\n", END],
+        [200],
+        ["POST /begun gone"],
+    ),
+    "large head behind a request in hand": (
+        [post(target=b"/begun"), b"GET / HTTP/1.1\r\nX: " + b"y" * 2 * HEAD, END],
+        [200],
+        ["POST /begun gone"],
+    ),
 }
 
 
@@ -283,7 +336,9 @@ async def test_connections_without_a_request_make_room() -> None:
             writer.close()
 
 
-@pytest.mark.parametrize("pieces", [[post()], [post(target=b"/unread")], [post(), b"\r\n"]], ids=["idle", "unread", "line ends"])
+@pytest.mark.parametrize(
+    "pieces", [[post()], [post(target=b"/unread")], [post(), b"\r\n"]], ids=["idle", "unread", "line ends"]
+)
 async def test_a_connection_that_asks_no_more_is_ended(pieces: list[bytes]) -> None:
     async with listening(App(), Bounds(head_time=1), keep_alive=1) as port:
         assert [202] == (await exchanged(port, pieces))[0]

@@ -1,4 +1,5 @@
-"""What a conversation is told of lanes: that each is over, once, never while it sends; and whose trace its requests belong to."""
+"""What a conversation is told of lanes: that each is over, once, never while it sends; and whose trace its requests
+belong to."""
 
 from __future__ import annotations
 
@@ -146,7 +147,8 @@ async def test_a_conversation_that_is_over_when_a_lane_is_opened_leaves_nothing_
     await told(session.conversation, *(lane for lane, _ in session.conversation.got))
 
 
-# -- traces --------------------------------------------------------------------------------------------------------------------------------
+# -- traces
+# ----------------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("value", [TRACE, ""])
@@ -169,5 +171,15 @@ async def test_the_lane_of_initialize_and_of_a_modern_notification_bear_theirs()
     front = Front()
     await front.post(initialize(), traceparent=TRACE).done()
     message = {"jsonrpc": "2.0", "method": "notifications/x", "params": {}}
-    assert 202 == (await front.post(message, mcp_protocol_version="2026-07-28", mcp_method="notifications/x", traceparent=TRACE).done()).status
-    assert (TRACE, TRACE) == (front.served.begun[0].traces[front.served.begun[0].got[0][0]], front.served.shared["local"].traces[1])
+    assert (
+        202
+        == (
+            await front.post(
+                message, mcp_protocol_version="2026-07-28", mcp_method="notifications/x", traceparent=TRACE
+            ).done()
+        ).status
+    )
+    assert (TRACE, TRACE) == (
+        front.served.begun[0].traces[front.served.begun[0].got[0][0]],
+        front.served.shared["local"].traces[1],
+    )

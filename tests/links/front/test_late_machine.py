@@ -1,4 +1,5 @@
-"""One legacy session's streams under any order of things: connections that come, go and come back at every step. No request is lost or seen twice."""
+"""One legacy session's streams under any order of things: connections that come, go and come back at every step. No
+request is lost or seen twice."""
 
 from __future__ import annotations
 
@@ -36,7 +37,11 @@ class Streams(RuleBasedStateMachine):
         self.conversation = Conversation(silent, silent)
         bounds = Bounds(event_bytes=600 if small else 10**6, unread=UNREAD)
         self.run(
-            lambda: setattr(self, "session", Session("id", caller="c", server="s", conversation=self.conversation, bounds=bounds, held=self.held))
+            lambda: setattr(
+                self,
+                "session",
+                Session("id", caller="c", server="s", conversation=self.conversation, bounds=bounds, held=self.held),
+            )
         )
         self.session: Session
         self.posts: list[Stream] = []  # of calls that are not answered
@@ -67,7 +72,8 @@ class Streams(RuleBasedStateMachine):
 
         self.run(begin)
 
-    # -- the client --------------------------------------------------------------------------------------------------------------------------
+    # -- the client
+    # ------------------------------------------------------------------------------------------------------------------
 
     @rule()
     def a_call_comes(self) -> None:
@@ -117,7 +123,8 @@ class Streams(RuleBasedStateMachine):
         self.closed.discard(id(reader))
         self.run(lambda: self.session.left(reader.stream, self.loop.now))
 
-    # -- the gate ----------------------------------------------------------------------------------------------------------------------------
+    # -- the gate
+    # ------------------------------------------------------------------------------------------------------------------
 
     def lanes(self) -> st.SearchStrategy[Stream]:
         return st.sampled_from([self.session.standalone, *self.posts, *self.named])
@@ -157,7 +164,8 @@ class Streams(RuleBasedStateMachine):
         self.run(lambda: None)
         self.run(lambda: self.session.tidy(self.loop.now))
 
-    # -- what always holds -------------------------------------------------------------------------------------------------------------------
+    # -- what always holds
+    # ------------------------------------------------------------------------------------------------------------------
 
     @invariant()
     def no_request_is_seen_twice(self) -> None:
@@ -174,7 +182,8 @@ class Streams(RuleBasedStateMachine):
             self.loop.close()
 
     def finish(self) -> None:
-        """The client listens at last: then every request was seen, or taken back, or its sender was told that it was not."""
+        """The client listens at last: then every request was seen, or taken back, or its sender was told that it was
+        not."""
         for reader in list(self.readers):
             self.leave(reader)
         self.read(self.session.standalone, self.session.standalone.given)
@@ -192,5 +201,8 @@ class Streams(RuleBasedStateMachine):
 
 TestStreams = Streams.TestCase
 TestStreams.settings = settings(
-    max_examples=100, stateful_step_count=40, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much]
+    max_examples=100,
+    stateful_step_count=40,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
 )

@@ -70,7 +70,8 @@ async def test_what_the_gate_refuses_has_its_status_and_takes_no_place() -> None
     assert 200 == (await front.post(initialize()).done()).status
 
 
-# -- who may use it ------------------------------------------------------------------------------------------------------------------------
+# -- who may use it
+# ----------------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("kind", ["POST", "GET", "DELETE"])
@@ -98,7 +99,9 @@ async def test_a_request_without_a_session_is_refused() -> None:
     assert (400, -32600, 3) == (call.status, call.json["error"]["code"], call.json["id"])
 
 
-@pytest.mark.parametrize(("version", "status"), [("", 200), (LEGACY, 200), ("2025-03-26", 200), ("v999", 400), ("2025-11-26", 400)])
+@pytest.mark.parametrize(
+    ("version", "status"), [("", 200), (LEGACY, 200), ("2025-03-26", 200), ("v999", 400), ("2025-11-26", 400)]
+)
 async def test_the_version_header_names_a_revision_that_there_is(version: str, status: int) -> None:
     session = await Front().opened()
     assert status == (await session.ask(mcp_protocol_version=version).done()).status
@@ -111,7 +114,8 @@ async def test_a_revision_that_was_negotiated_is_one() -> None:
     assert 200 == (await session.ask(mcp_protocol_version="2025-12-24").done()).status
 
 
-# -- requests ------------------------------------------------------------------------------------------------------------------------------
+# -- requests
+# ----------------------------------------------------------------------------------------------------------------------
 
 
 async def test_an_answer_that_comes_first_is_json_whatever_it_is() -> None:
@@ -121,7 +125,8 @@ async def test_an_answer_that_comes_first_is_json_whatever_it_is() -> None:
 
 
 @pytest.mark.parametrize(
-    "message", [{"method": "notifications/initialized"}, {"id": 3, "result": {}}, {"id": 3, "error": {"code": 1, "message": "x"}}]
+    "message",
+    [{"method": "notifications/initialized"}, {"id": 3, "result": {}}, {"id": 3, "error": {"code": 1, "message": "x"}}],
 )
 async def test_notifications_and_answers_are_taken_without_an_answer(message: dict[str, object]) -> None:
     session = await Front().opened()
@@ -180,7 +185,9 @@ async def test_a_request_that_is_cancelled_before_anything_was_said_ends_as_an_e
 
 
 @pytest.mark.parametrize(("revision", "told"), [(LEGACY, -32800), ("2025-06-18", None)])
-async def test_a_stream_whose_request_is_cancelled_ends_so_that_nobody_comes_back_for_it(revision: str, told: int | None) -> None:
+async def test_a_stream_whose_request_is_cancelled_ends_so_that_nobody_comes_back_for_it(
+    revision: str, told: int | None
+) -> None:
     session = await Front(Served(silent, revision=revision), bounds=Bounds(commit=0.0)).opened(revision=revision)
     call = await session.ask(7).begun()
     session.conversation.lanes[session.conversation.got[1][0]].over()
@@ -188,9 +195,12 @@ async def test_a_stream_whose_request_is_cancelled_ends_so_that_nobody_comes_bac
     assert ([] if told is None else [(7, told)]) == [(event["id"], event["error"]["code"]) for event in call.data]
 
 
-# -- batches -------------------------------------------------------------------------------------------------------------------------------
+# -- batches
+# ----------------------------------------------------------------------------------------------------------------------
 
-BATCH = [{"jsonrpc": "2.0", "id": n, "method": "tools/list"} for n in range(3)] + [{"jsonrpc": "2.0", "method": "notifications/x"}]
+BATCH = [{"jsonrpc": "2.0", "id": n, "method": "tools/list"} for n in range(3)] + [
+    {"jsonrpc": "2.0", "method": "notifications/x"}
+]
 
 
 async def test_a_batch_is_answered_by_one_stream_that_ends_with_the_last_answer() -> None:
@@ -231,7 +241,8 @@ async def test_a_batch_without_a_session_is_refused() -> None:
     assert 400 == (await Front().post([initialize()]).done()).status
 
 
-# -- the end -------------------------------------------------------------------------------------------------------------------------------
+# -- the end
+# ----------------------------------------------------------------------------------------------------------------------
 
 
 async def test_a_deleted_session_is_gone_at_once() -> None:

@@ -141,7 +141,8 @@ async def test_the_sweep_comes_by_itself() -> None:
     await session.conversation.until(lambda: session.conversation.over)
 
 
-# -- clients that take nothing -------------------------------------------------------------------------------------------------------------
+# -- clients that take nothing
+# -------------------------------------------------------------------------------------------------------------
 
 
 async def test_a_modern_client_that_falls_too_far_behind_is_cut_off_and_its_call_cancelled() -> None:

@@ -36,9 +36,13 @@ class Lists(Served):
         return conversation.lanes[lane].send(result(frame.id, {"tools": self.tools}), True)
 
 
-async def called(front: Front, arguments: Mapping[str, object], caller: str = "", name: str = "t", **headers: str) -> tuple[int, int | None]:
+async def called(
+    front: Front, arguments: Mapping[str, object], caller: str = "", name: str = "t", **headers: str
+) -> tuple[int, int | None]:
     """The status of a call, and the code of its error."""
-    call = await front.modern("tools/call", {"name": name, "arguments": arguments}, caller=caller, mcp_name=name, **headers).done()
+    call = await front.modern(
+        "tools/call", {"name": name, "arguments": arguments}, caller=caller, mcp_name=name, **headers
+    ).done()
     return call.status, call.json.get("error", {}).get("code")
 
 
@@ -49,7 +53,12 @@ async def test_a_call_must_mirror_what_the_list_said(streams: bool) -> None:
     assert (200, None) == await called(front, {"region": "eu"}, mcp_param_region="eu")
     assert (200, None) == await called(front, {"region": "eu"}, mcp_param_region="=?base64?ZXU=?=")
     assert (200, None) == await called(front, {})
-    for arguments, header in [({"region": "eu"}, ""), ({"region": "eu"}, "us"), ({"region": "eu"}, "=?base64?ZXU?="), ({}, "eu")]:
+    for arguments, header in [
+        ({"region": "eu"}, ""),
+        ({"region": "eu"}, "us"),
+        ({"region": "eu"}, "=?base64?ZXU?="),
+        ({}, "eu"),
+    ]:
         assert (400, -32020) == await called(front, arguments, mcp_param_region=header)
 
 
@@ -77,7 +86,9 @@ async def test_a_list_that_has_changed_counts() -> None:
     assert (200, None) == await called(front, {"region": "eu"})
 
 
-@pytest.mark.parametrize("line", [b"", b"[", b'{"jsonrpc":"2.0","id":1,"result":{"tools":[1],"tools":"x-mcp-header"}}', b'"x-mcp-header"'])
+@pytest.mark.parametrize(
+    "line", [b"", b"[", b'{"jsonrpc":"2.0","id":1,"result":{"tools":[1],"tools":"x-mcp-header"}}', b'"x-mcp-header"']
+)
 def test_a_list_that_cannot_be_read_says_nothing(line: bytes) -> None:
     known = Mirrored()
     known.learn("ann", line)

@@ -29,8 +29,13 @@ async def test_an_answer_that_comes_first_is_json() -> None:
 
 async def test_the_frame_reaches_the_gate_as_it_came() -> None:
     front = Front()
-    body = b'{ "params": {"_meta":%s, "vendor" : 1.0}, "method":"tools/list", "id": 1, "jsonrpc":"2.0"}' % json.dumps(META).encode()
-    assert 200 == (await front.call("POST", body=body, mcp_protocol_version=MODERN, mcp_method="tools/list").done()).status
+    body = (
+        b'{ "params": {"_meta":%s, "vendor" : 1.0}, "method":"tools/list", "id": 1, "jsonrpc":"2.0"}'
+        % json.dumps(META).encode()
+    )
+    assert (
+        200 == (await front.call("POST", body=body, mcp_protocol_version=MODERN, mcp_method="tools/list").done()).status
+    )
     assert [(1, body)] == front.served.shared["local"].got
 
 
@@ -47,13 +52,22 @@ STATUSES = {-32601: 404, -32020: 400, -32021: 400, -32022: 400, -32602: 400, -32
 
 @pytest.mark.parametrize(("code", "status"), STATUSES.items())
 async def test_an_error_has_the_status_of_its_code(code: int, status: int) -> None:
-    call = await Front(Served(lambda c, lane, f: c.lanes[lane].send(error(f.id, code), True))).modern("tools/list").done()
+    call = (
+        await Front(Served(lambda c, lane, f: c.lanes[lane].send(error(f.id, code), True))).modern("tools/list").done()
+    )
     assert (status, code) == (call.status, call.json["error"]["code"])
 
 
 async def test_a_result_that_speaks_of_errors_is_none() -> None:
     value = {"error": {"code": -32601}}
-    assert 200 == (await Front(Served(lambda c, lane, f: c.lanes[lane].send(result(f.id, value), True))).modern("tools/list").done()).status
+    assert (
+        200
+        == (
+            await Front(Served(lambda c, lane, f: c.lanes[lane].send(result(f.id, value), True)))
+            .modern("tools/list")
+            .done()
+        ).status
+    )
 
 
 async def test_what_comes_before_the_answer_makes_it_a_stream() -> None:
@@ -140,7 +154,8 @@ async def test_a_frame_with_line_ends_is_one_event() -> None:
     assert [json.loads(line)] == call.data
 
 
-# -- subscriptions -------------------------------------------------------------------------------------------------------------------------
+# -- subscriptions
+# ----------------------------------------------------------------------------------------------------------------------
 
 
 async def test_a_subscription_streams_until_its_end() -> None:
@@ -156,16 +171,25 @@ async def test_a_subscription_streams_until_its_end() -> None:
 
 
 async def test_a_subscription_that_is_refused_has_the_errors_status() -> None:
-    call = await Front(Served(lambda c, lane, f: c.lanes[lane].send(error(f.id, -32601), True))).modern("subscriptions/listen").done()
+    call = (
+        await Front(Served(lambda c, lane, f: c.lanes[lane].send(error(f.id, -32601), True)))
+        .modern("subscriptions/listen")
+        .done()
+    )
     assert (404, -32601) == (call.status, call.json["error"]["code"])
 
 
 async def test_a_subscription_ended_by_a_notification_is_a_stream() -> None:
-    call = await Front(Served(lambda c, lane, _: c.lanes[lane].send(note("cancelled"), True))).modern("subscriptions/listen").done()
+    call = (
+        await Front(Served(lambda c, lane, _: c.lanes[lane].send(note("cancelled"), True)))
+        .modern("subscriptions/listen")
+        .done()
+    )
     assert (True, [json.loads(note("cancelled"))]) == (call.is_stream, call.data)
 
 
-# -- notifications and what else a client may post -----------------------------------------------------------------------------------------
+# -- notifications and what else a client may post
+# -----------------------------------------------------------------------------------------
 
 
 async def test_a_notification_is_taken_without_an_answer() -> None:
@@ -181,7 +205,9 @@ async def test_a_clients_answer_is_refused() -> None:
 
 
 async def test_a_batch_is_refused() -> None:
-    call = await Front().call("POST", body=b'[{"jsonrpc":"2.0","id":1,"method":"x"}]', mcp_protocol_version=MODERN).done()
+    call = (
+        await Front().call("POST", body=b'[{"jsonrpc":"2.0","id":1,"method":"x"}]', mcp_protocol_version=MODERN).done()
+    )
     assert (400, -32600) == (call.status, call.json["error"]["code"])
 
 
@@ -198,7 +224,8 @@ async def test_the_handshake_is_no_method_here_and_reaches_nobody() -> None:
     assert {} == front.served.shared
 
 
-# -- what is wrong with it -----------------------------------------------------------------------------------------------------------------
+# -- what is wrong with it
+# -----------------------------------------------------------------------------------------------------------------
 
 
 def ask(front: Front, meta: dict[str, Any], method: str = "tools/list", **headers: str) -> Call:
@@ -207,7 +234,17 @@ def ask(front: Front, meta: dict[str, Any], method: str = "tools/list", **header
 
 
 @pytest.mark.parametrize(
-    "meta", [{}, {VERSION: MODERN}, {CAPABILITIES: {}}, {VERSION: 20260728, CAPABILITIES: {}}, {VERSION: MODERN, CAPABILITIES: []}, "none", None, 7]
+    "meta",
+    [
+        {},
+        {VERSION: MODERN},
+        {CAPABILITIES: {}},
+        {VERSION: 20260728, CAPABILITIES: {}},
+        {VERSION: MODERN, CAPABILITIES: []},
+        "none",
+        None,
+        7,
+    ],
 )
 async def test_a_request_without_its_envelope_is_refused(meta: Any) -> None:
     call = await ask(Front(), meta, mcp_protocol_version=MODERN, mcp_method="tools/list").done()
@@ -221,7 +258,11 @@ async def test_a_client_need_not_name_itself() -> None:
 async def test_an_unknown_version_is_answered_with_those_there_are() -> None:
     front = Front()
     call = await ask(front, META | {VERSION: "v999"}, mcp_protocol_version="v999", mcp_method="tools/list").done()
-    assert (400, -32022, {"supported": [MODERN], "requested": "v999"}) == (call.status, call.json["error"]["code"], call.json["error"]["data"])
+    assert (400, -32022, {"supported": [MODERN], "requested": "v999"}) == (
+        call.status,
+        call.json["error"]["code"],
+        call.json["error"]["data"],
+    )
     assert {} == front.served.shared
 
 
@@ -272,26 +313,39 @@ async def test_headers_that_mirror_the_body_in_any_right_way_pass(name: str, hea
 
 async def test_a_header_that_stands_twice_is_a_mismatch_even_if_both_are_right() -> None:
     front = Front()
-    pairs = [("content-type", "application/json"), ("mcp-protocol-version", MODERN), ("mcp-method", "tools/list"), ("mcp-method", "tools/list")]
+    pairs = [
+        ("content-type", "application/json"),
+        ("mcp-protocol-version", MODERN),
+        ("mcp-method", "tools/list"),
+        ("mcp-method", "tools/list"),
+    ]
     body = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {"_meta": META}}).encode()
     call = await Call(front.app, "POST", pairs, body).done()
     assert (400, -32020) == (call.status, call.json["error"]["code"])
 
 
 async def test_two_readings_of_the_era_are_none() -> None:
-    body = b'{"jsonrpc":"2.0","id":1,"method":"tools/list","params":{"_meta":{"%s":"%s"},"_meta":{}}}' % (VERSION.encode(), MODERN.encode())
+    body = b'{"jsonrpc":"2.0","id":1,"method":"tools/list","params":{"_meta":{"%s":"%s"},"_meta":{}}}' % (
+        VERSION.encode(),
+        MODERN.encode(),
+    )
     call = await Front().call("POST", body=body).done()
     assert (400, -32600, 1) == (call.status, call.json["error"]["code"], call.json["id"])
 
 
-# -- whether there is room -----------------------------------------------------------------------------------------------------------------
+# -- whether there is room
+# -----------------------------------------------------------------------------------------------------------------
 
 
 async def test_what_the_gate_refuses_has_its_status() -> None:
     served = Served()
     served.refuses = Refused(503, "the server does not start", 7)
     call = await Front(served).modern("tools/list").done()
-    assert (503, "7", "the server does not start") == (call.status, call.headers["retry-after"], call.json["error"]["message"])
+    assert (503, "7", "the server does not start") == (
+        call.status,
+        call.headers["retry-after"],
+        call.json["error"]["message"],
+    )
 
 
 async def test_a_caller_has_so_many_requests_in_flight_and_others_theirs() -> None:

@@ -127,10 +127,16 @@ async def test_only_the_stream_that_broke_is_heard_again() -> None:
     assert ["two"] == texts(two)
 
 
-@pytest.mark.parametrize("place", ["", "9-9", "0-99999", "1-1-1", "x", "-1-1", "1-x", "٣-1", "9" * 30 + "-1", "0-" + "9" * 5000])
+@pytest.mark.parametrize(
+    "place", ["", "9-9", "0-99999", "1-1-1", "x", "-1-1", "1-x", "٣-1", "9" * 30 + "-1", "0-" + "9" * 5000]
+)
 async def test_an_event_that_is_not_kept_or_never_was_is_refused(place: str) -> None:
     session = await Front().opened()
-    call = session.get(last_event_id=place) if place.isascii() else Call(session.front.app, "GET", [("mcp-session-id", session.id)])
+    call = (
+        session.get(last_event_id=place)
+        if place.isascii()
+        else Call(session.front.app, "GET", [("mcp-session-id", session.id)])
+    )
     if not place.isascii():
         call.scope["headers"].append((b"last-event-id", place.encode()))
     if place == "":
@@ -199,7 +205,8 @@ async def test_a_stream_goes_on_at_the_newest_connection_and_ends_at_the_older()
     assert ([], ["one", "answer"]) == (texts(call), texts(back))
 
 
-# -- the standalone stream -----------------------------------------------------------------------------------------------------------------
+# -- the standalone stream
+# -----------------------------------------------------------------------------------------------------------------
 
 
 async def test_what_belongs_to_no_request_waits_for_the_standalone_stream() -> None:
@@ -213,7 +220,8 @@ async def test_what_belongs_to_no_request_waits_for_the_standalone_stream() -> N
 
 
 async def test_a_second_listener_takes_the_stream_over() -> None:
-    """The first may be a connection that is dead, which nobody has noticed: refusing the second would leave the client deaf."""
+    """The first may be a connection that is dead, which nobody has noticed: refusing the second would leave the client
+    deaf."""
     session = await Front().opened()
     first = await session.get().begun()
     say(session, 0, "one")

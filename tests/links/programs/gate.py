@@ -1,4 +1,5 @@
-"""Starts the command it is given as the gate would, says the child's and its watcher's pid, and waits to be killed or for a line."""
+"""Starts the command it is given as the gate would, says the child's and its watcher's pid, and waits to be killed or
+for a line."""
 
 from __future__ import annotations
 

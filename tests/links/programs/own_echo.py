@@ -1,4 +1,5 @@
-"""Opens the link on its own stdin and stdout and sends every line back, as the relay would; ends when the input ends."""
+"""Opens the link on its own stdin and stdout and sends every line back, as the relay would; ends when the input
+ends."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""A server of HTTP that does what a test says, down to the bytes, and a link to it. It keeps every request it has read."""
+"""A server of HTTP that does what a test says, down to the bytes, and a link to it. It keeps every request it has
+read."""
 
 from __future__ import annotations
 
@@ -68,7 +69,13 @@ class Asked:
         return json.dumps({"jsonrpc": "2.0", "id": self.frame["id"], "result": result}).encode()
 
     def error(self, code: int, message: str = "no", id: object = None) -> bytes:
-        return json.dumps({"jsonrpc": "2.0", "id": self.frame.get("id") if id is None else id, "error": {"code": code, "message": message}}).encode()
+        return json.dumps(
+            {
+                "jsonrpc": "2.0",
+                "id": self.frame.get("id") if id is None else id,
+                "error": {"code": code, "message": message},
+            }
+        ).encode()
 
     async def stream(self, **more: str) -> None:
         """The head of a stream of events."""
@@ -103,7 +110,8 @@ Handler = Callable[[Asked], Awaitable[None]]
 
 @dataclass
 class Scripted:
-    """What it does: the first handler whose words begin a request, as "POST tools/call" or "GET", else what a plain legacy server does."""
+    """What it does: the first handler whose words begin a request, as "POST tools/call" or "GET", else what a plain
+    legacy server does."""
 
     on: dict[str, Handler] = field(default_factory=dict)
     asked: list[Asked] = field(default_factory=list)
@@ -215,9 +223,22 @@ class World:
 
     def request(self, lane: int, method: str = "tools/call", *, id: object = None, **params: Any) -> None:
         """A legacy request; its id is the lane's number if not said otherwise."""
-        self.remote.send(lane, json.dumps({"jsonrpc": "2.0", "id": lane if id is None else id, "method": method, "params": params}).encode())
+        self.remote.send(
+            lane,
+            json.dumps(
+                {"jsonrpc": "2.0", "id": lane if id is None else id, "method": method, "params": params}
+            ).encode(),
+        )
 
-    def modern(self, lane: int, method: str = "tools/call", *, id: object = None, meta: dict[str, Any] | None = None, **params: Any) -> None:
+    def modern(
+        self,
+        lane: int,
+        method: str = "tools/call",
+        *,
+        id: object = None,
+        meta: dict[str, Any] | None = None,
+        **params: Any,
+    ) -> None:
         """The same with the modern envelope."""
         self.request(lane, method, id=id, **params, _meta=META | (meta or {}))
 

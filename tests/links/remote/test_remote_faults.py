@@ -23,7 +23,9 @@ def ask(w: World, era: str, lane: int, method: str = "prompts/get", **params: An
     w.modern(lane, method, **params) if era == "modern" else w.request(lane, method, **params)
 
 
-def whole(status: int, body: bytes = b"", kind: str = "application/json", **more: str) -> Callable[[Asked], Awaitable[None]]:
+def whole(
+    status: int, body: bytes = b"", kind: str = "application/json", **more: str
+) -> Callable[[Asked], Awaitable[None]]:
     async def handler(asked: Asked) -> None:
         await asked.answer(status, body.replace(b"ID", json.dumps(asked.frame["id"]).encode()), kind, **more)
 
@@ -49,7 +51,11 @@ def streamed(*events: bytes, end: bool = True) -> Callable[[Asked], Awaitable[No
 
 
 FAULTS = [
-    pytest.param(whole(401, b'{"jsonrpc":"2.0","id":ID,"error":{"code":1,"message":"bad token"}}'), "HTTP 401: it does not take the", id="401"),
+    pytest.param(
+        whole(401, b'{"jsonrpc":"2.0","id":ID,"error":{"code":1,"message":"bad token"}}'),
+        "HTTP 401: it does not take the",
+        id="401",
+    ),
     pytest.param(whole(403, b"no", "text/plain"), "HTTP 403: it forbids this", id="403"),
     pytest.param(whole(404), "HTTP 404: it has nothing", id="404"),
     pytest.param(whole(404, b"<html>", "text/html"), "HTTP 404: it has nothing", id="404 in HTML"),
@@ -58,44 +64,93 @@ FAULTS = [
     pytest.param(whole(500, b"<html>secret</html>", "text/html"), "HTTP 500: it failed", id="500"),
     pytest.param(whole(500, b'{"error":"secret"}'), "HTTP 500: it failed", id="500 in JSON that is no JSON-RPC"),
     pytest.param(whole(418, b"{" * 100), "HTTP 418: it is not an answer", id="418"),
-    pytest.param(whole(400, b'{"jsonrpc":"2.0","id":ID,"result":{}}'), "HTTP 400: it does not take", id="400 with a result"),
+    pytest.param(
+        whole(400, b'{"jsonrpc":"2.0","id":ID,"result":{}}'), "HTTP 400: it does not take", id="400 with a result"
+    ),
     pytest.param(whole(202), "HTTP 202: it gave no answer", id="202"),
     pytest.param(whole(204), "HTTP 204: it gave no answer", id="204"),
     pytest.param(whole(302, Location="/other"), "HTTP 302: it redirects", id="302"),
-    pytest.param(whole(307, Location="http://127.0.0.2:1/"), "HTTP 307: it redirects to another origin", id="another origin"),
-    pytest.param(whole(307, Location="//evil@127.0.0.1/"), "HTTP 307: it redirects to another origin", id="a user in the redirect"),
+    pytest.param(
+        whole(307, Location="http://127.0.0.2:1/"), "HTTP 307: it redirects to another origin", id="another origin"
+    ),
+    pytest.param(
+        whole(307, Location="//evil@127.0.0.1/"),
+        "HTTP 307: it redirects to another origin",
+        id="a user in the redirect",
+    ),
     pytest.param(whole(308), "HTTP 308: it redirects to nowhere", id="nowhere"),
     pytest.param(whole(307, Location="/mcp"), "HTTP 307: it redirects more than 3 times", id="round and round"),
     pytest.param(whole(200, b"<html>secret</html>", "text/html"), "HTTP 200: its answer is neither JSON", id="HTML"),
     pytest.param(whole(200, b"{}"), "its answer cannot be read", id="no JSON-RPC"),
     pytest.param(whole(200, b"not JSON"), "its answer cannot be read", id="no JSON"),
-    pytest.param(whole(200, b'{"jsonrpc":"2.0","id":ID,"id":ID,"result":{}}'), "its answer cannot be read", id="two readings"),
-    pytest.param(whole(200, b'{"jsonrpc":"2.0","id":ID,"result":"a\nb"}'), "its answer cannot be read", id="a line end in a string"),
-    pytest.param(whole(200, b'{"jsonrpc":"2.0","method":"n"}'), "its answer is a request or notification", id="a notification"),
-    pytest.param(whole(200, b'{"jsonrpc":"2.0","id":"other","result":{}}'), "its answer is to another request", id="another's answer"),
-    pytest.param(whole(200, b'{"jsonrpc":"2.0","id":ID,"result":{}}', Content_Encoding="gzip"), "its answer is compressed", id="compressed"),
+    pytest.param(
+        whole(200, b'{"jsonrpc":"2.0","id":ID,"id":ID,"result":{}}'), "its answer cannot be read", id="two readings"
+    ),
+    pytest.param(
+        whole(200, b'{"jsonrpc":"2.0","id":ID,"result":"a\nb"}'),
+        "its answer cannot be read",
+        id="a line end in a string",
+    ),
+    pytest.param(
+        whole(200, b'{"jsonrpc":"2.0","method":"n"}'), "its answer is a request or notification", id="a notification"
+    ),
+    pytest.param(
+        whole(200, b'{"jsonrpc":"2.0","id":"other","result":{}}'),
+        "its answer is to another request",
+        id="another's answer",
+    ),
+    pytest.param(
+        whole(200, b'{"jsonrpc":"2.0","id":ID,"result":{}}', Content_Encoding="gzip"),
+        "its answer is compressed",
+        id="compressed",
+    ),
     pytest.param(whole(200, b" " * 5000), "its answer has 5000 bytes, more than 4096", id="a large body"),
     pytest.param(
-        raw(b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n1400\r\n" + b"x" * 5120),
+        raw(
+            b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n1400\r\n"
+            + b"x" * 5120
+        ),
         "its answer has more than 4096 bytes",
         id="a large body of unknown size",
     ),
-    pytest.param(raw(b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 99\r\n\r\n{"), "its answer broke off", id="half a body"),
+    pytest.param(
+        raw(b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 99\r\n\r\n{"),
+        "its answer broke off",
+        id="half a body",
+    ),
     pytest.param(raw(b"HTTP/1.1 200 OK\r\nX: " + b"x" * 40_000), "its answer is not HTTP", id="large headers"),
     pytest.param(raw(b"220 smtp.example.com ready\r\n\r\n"), "its answer is not HTTP", id="no HTTP"),
     pytest.param(raw(b""), "it closed the connection before", id="nothing at all"),
     pytest.param(streamed(), "its stream ended without an answer", id="an empty stream"),
-    pytest.param(streamed(b'data: {"jsonrpc":"2.0","id":"other","result":{}}\n\n'), "ended without an answer", id="a stream for another"),
-    pytest.param(streamed(b'data: {"jsonrpc":"2.0","id":ID,"result":{}}\n'), "ended without an answer", id="an event whose end never came"),
+    pytest.param(
+        streamed(b'data: {"jsonrpc":"2.0","id":"other","result":{}}\n\n'),
+        "ended without an answer",
+        id="a stream for another",
+    ),
+    pytest.param(
+        streamed(b'data: {"jsonrpc":"2.0","id":ID,"result":{}}\n'),
+        "ended without an answer",
+        id="an event whose end never came",
+    ),
     pytest.param(streamed(b"event: ping\ndata: x\n\n", end=False), "its answer broke off", id="a stream that breaks"),
-    pytest.param(streamed(b'data: {"jsonrpc":"2.0","id":ID,"result":' + b"1" * 9000), "its answer has more than 4096 bytes", id="a large event"),
-    pytest.param(streamed(b'data: {"jsonrpc":"2.0","id":ID,"id":ID,"result":1}\n\n'), "its answer cannot be read", id="an event of two readings"),
+    pytest.param(
+        streamed(b'data: {"jsonrpc":"2.0","id":ID,"result":' + b"1" * 9000),
+        "its answer has more than 4096 bytes",
+        id="a large event",
+    ),
+    pytest.param(
+        streamed(b'data: {"jsonrpc":"2.0","id":ID,"id":ID,"result":1}\n\n'),
+        "its answer cannot be read",
+        id="an event of two readings",
+    ),
 ]
 
 
 @pytest.mark.parametrize("era", ERAS)
 @pytest.mark.parametrize(("handler", "word"), FAULTS)
-async def test_a_fault_is_one_error_for_its_request_and_the_link_goes_on(era: str, handler: Callable[[Asked], Awaitable[None]], word: str) -> None:
+async def test_a_fault_is_one_error_for_its_request_and_the_link_goes_on(
+    era: str, handler: Callable[[Asked], Awaitable[None]], word: str
+) -> None:
     async with world(max_frame=4096, headers={"Authorization": "Bearer secret"}) as w:
         w.server.on["POST prompts/get"] = handler
         ask(w, era, 2, id="call")
@@ -123,7 +178,11 @@ async def test_an_error_of_json_rpc_passes_under_the_requests_own_id(era: str, s
         ask(w, era, 2, id="call")
         await w.heard.of(2)
         assert b'"x": 1.0' in w.heard.lines[0][1]
-        assert {"jsonrpc": "2.0", "id": "call", "error": {"code": -32601, "message": "m", "data": {"x": 1.0}}} == w.heard.frames(2)[0]
+        assert {
+            "jsonrpc": "2.0",
+            "id": "call",
+            "error": {"code": -32601, "message": "m", "data": {"x": 1.0}},
+        } == w.heard.frames(2)[0]
         assert [] == w.said()
 
 
@@ -190,7 +249,9 @@ async def test_a_large_notification_on_a_stream_is_told_and_the_stream_goes_on(e
 @pytest.mark.parametrize("era", ERAS)
 async def test_an_answer_without_an_id_on_a_stream_is_the_requests_own(era: str) -> None:
     async with world() as w:
-        w.server.on["POST prompts/list"] = streamed(b'data: {"jsonrpc":"2.0","id":null,"error":{"code":1,"message":"m"}}\n\n')
+        w.server.on["POST prompts/list"] = streamed(
+            b'data: {"jsonrpc":"2.0","id":null,"error":{"code":1,"message":"m"}}\n\n'
+        )
         ask(w, era, 2, "prompts/list")
         assert 2 == (await w.heard.of(2))[0]["id"]
 
@@ -200,7 +261,9 @@ async def test_a_server_that_is_not_there_is_an_error() -> None:
         free.bind(("127.0.0.1", 0))
         heard = Heard()
         async with pool() as http:
-            remote = Remote(f"http://127.0.0.1:{free.getsockname()[1]}/x?token=secret", heard, http=http, note=lambda _: None)
+            remote = Remote(
+                f"http://127.0.0.1:{free.getsockname()[1]}/x?token=secret", heard, http=http, note=lambda _: None
+            )
             remote.send(4, b'{"jsonrpc":"2.0","id":"a","method":"initialize"}')
             (error,) = await heard.of(4)
             await remote.aclose()
@@ -227,7 +290,9 @@ async def test_a_server_without_tls_is_an_error() -> None:
 
     heard, listening = Heard(), await asyncio.start_server(greet, "127.0.0.1", 0)
     async with pool() as http:
-        remote = Remote(f"https://127.0.0.1:{listening.sockets[0].getsockname()[1]}/", heard, http=http, note=lambda _: None)
+        remote = Remote(
+            f"https://127.0.0.1:{listening.sockets[0].getsockname()[1]}/", heard, http=http, note=lambda _: None
+        )
         remote.send(4, b'{"jsonrpc":"2.0","id":1,"method":"initialize"}')
         (error,) = await heard.of(4)
         await remote.aclose()
@@ -271,7 +336,9 @@ async def test_a_server_that_takes_no_input_is_pressed_and_then_refused(monkeypa
         listening = await asyncio.start_server(deaf, "127.0.0.1", 0, limit=1000)
         heard = Heard()
         async with pool() as http:
-            remote = Remote(f"http://127.0.0.1:{listening.sockets[0].getsockname()[1]}/", heard, http=http, note=lambda _: None)
+            remote = Remote(
+                f"http://127.0.0.1:{listening.sockets[0].getsockname()[1]}/", heard, http=http, note=lambda _: None
+            )
             remote.pressure = pressed.append
             line = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "x", "params": {"x": "x" * 30_000_000}}).encode()
             remote.send(1, line)

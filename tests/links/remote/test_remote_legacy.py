@@ -77,7 +77,9 @@ async def test_frames_of_a_posts_stream_come_on_its_lane_in_their_order() -> Non
         assert "session-1" == w.server.asked[-1].header("mcp-session-id")
 
 
-async def test_what_follows_initialize_waits_for_its_answer_and_what_follows_a_notification_for_its_acceptance() -> None:
+async def test_what_follows_initialize_waits_for_its_answer_and_what_follows_a_notification_for_its_acceptance() -> (
+    None
+):
     answer, accept = asyncio.Event(), asyncio.Event()
 
     async def slow(asked: Asked) -> None:
@@ -158,7 +160,9 @@ async def test_a_session_id_that_no_header_may_hold_is_refused(id: str) -> None:
         assert "its session id is not one" in (await w.heard.of(1))[0]["error"]["message"]
 
 
-@pytest.mark.parametrize(("revision", "named"), [("2025-03-26", None), ("2025-06-18", "2025-06-18"), ("2025\r\nX: y", None)])
+@pytest.mark.parametrize(
+    ("revision", "named"), [("2025-03-26", None), ("2025-06-18", "2025-06-18"), ("2025\r\nX: y", None)]
+)
 async def test_the_revision_is_named_as_it_was_negotiated_from_2025_06_18_on(revision: str, named: str | None) -> None:
     async def begin(asked: Asked) -> None:
         await asked.result({"protocolVersion": revision})
@@ -251,7 +255,9 @@ async def test_the_servers_time_is_waited_for_before_a_stream_is_taken_up() -> N
         assert 0.39 <= times[1] - times[0]
 
 
-async def test_a_stream_that_cannot_be_taken_up_ends_in_an_error_after_some_tries(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_stream_that_cannot_be_taken_up_ends_in_an_error_after_some_tries(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(streams, "LONGEST", 0.05)
 
     async def call(asked: Asked) -> None:

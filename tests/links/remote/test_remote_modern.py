@@ -12,7 +12,10 @@ from tests.links.remote.server import META, MODERN, Asked, World, plain, world
 
 pytestmark = pytest.mark.anyio
 
-REGION = {"name": "query", "inputSchema": {"type": "object", "properties": {"region": {"type": "string", "x-mcp-header": "Region"}}}}
+REGION = {
+    "name": "query",
+    "inputSchema": {"type": "object", "properties": {"region": {"type": "string", "x-mcp-header": "Region"}}},
+}
 BAD = {"name": "bad", "inputSchema": {"type": "object", "properties": {"n": {"type": "number", "x-mcp-header": "N"}}}}
 PLAIN = {"name": "plain", "inputSchema": {"type": "object"}}
 

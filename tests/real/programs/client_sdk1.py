@@ -1,4 +1,5 @@
-"""A client on the Python SDK 1.30: `client_sdk1.py SCENARIO COMMAND...|URL` prints one JSON line of what it saw. Runs in the environment sdk1.
+"""A client on the Python SDK 1.30: `client_sdk1.py SCENARIO COMMAND...|URL` prints one JSON line of what it saw. Runs
+in the environment sdk1.
 
 What the scenario says and what is printed stands in `tests/real/peers.py`.
 """
@@ -21,8 +22,12 @@ declare = scenario.get("declare", [])
 seen: dict[str, Any] = {"asked": [], "progress": [], "logs": [], "notifications": [], "results": []}
 
 
-async def sample(_context: Any, params: types.CreateMessageRequestParams) -> types.CreateMessageResult | types.ErrorData:
-    seen["asked"].append({"kind": "sampling", "params": params.model_dump(mode="json", by_alias=True, exclude_none=True)})
+async def sample(
+    _context: Any, params: types.CreateMessageRequestParams
+) -> types.CreateMessageResult | types.ErrorData:
+    seen["asked"].append(
+        {"kind": "sampling", "params": params.model_dump(mode="json", by_alias=True, exclude_none=True)}
+    )
     if scenario.get("refuse"):
         return types.ErrorData(code=-1, message="User rejected sampling request")
     content = types.TextContent(type="text", text="from the client")
@@ -30,12 +35,16 @@ async def sample(_context: Any, params: types.CreateMessageRequestParams) -> typ
 
 
 async def elicit(_context: Any, params: types.ElicitRequestParams) -> types.ElicitResult:
-    seen["asked"].append({"kind": "elicitation", "params": params.model_dump(mode="json", by_alias=True, exclude_none=True)})
+    seen["asked"].append(
+        {"kind": "elicitation", "params": params.model_dump(mode="json", by_alias=True, exclude_none=True)}
+    )
     if scenario.get("refuse"):
         return types.ElicitResult(action="decline")
     if getattr(params, "mode", "form") == "url":
         return types.ElicitResult(action="accept")
-    return types.ElicitResult(action="accept", content=scenario.get("content", {"confirm": True, "reason": "from the client"}))
+    return types.ElicitResult(
+        action="accept", content=scenario.get("content", {"confirm": True, "reason": "from the client"})
+    )
 
 
 async def list_roots(_context: Any) -> types.ListRootsResult:
@@ -62,7 +71,8 @@ def plain(result: types.CallToolResult) -> dict[str, Any]:
 
 
 async def cancel(session: ClientSession, step: dict[str, Any]) -> dict[str, Any]:
-    """Calls, waits for the first progress (or a line on stdin), takes the call back; the session goes on. Servers may answer it or not."""
+    """Calls, waits for the first progress (or a line on stdin), takes the call back; the session goes on. Servers may
+    answer it or not."""
     request_id = session._request_id
     waiting = anyio.Event()
 

@@ -1,4 +1,5 @@
-"""A client on the Python SDK 2.3, either era: `client_sdk2.py SCENARIO COMMAND...|URL` prints one JSON line of what it saw. In the environment sdk2.
+"""A client on the Python SDK 2.3, either era: `client_sdk2.py SCENARIO COMMAND...|URL` prints one JSON line of what it
+saw. In the environment sdk2.
 
 What the scenario says and what is printed stands in `tests/real/peers.py`.
 """
@@ -21,8 +22,12 @@ declare = scenario.get("declare", [])
 seen: dict[str, Any] = {"asked": [], "progress": [], "logs": [], "notifications": [], "results": []}
 
 
-async def sample(_context: Any, params: types.CreateMessageRequestParams) -> types.CreateMessageResult | types.ErrorData:
-    seen["asked"].append({"kind": "sampling", "params": params.model_dump(mode="json", by_alias=True, exclude_none=True)})
+async def sample(
+    _context: Any, params: types.CreateMessageRequestParams
+) -> types.CreateMessageResult | types.ErrorData:
+    seen["asked"].append(
+        {"kind": "sampling", "params": params.model_dump(mode="json", by_alias=True, exclude_none=True)}
+    )
     if scenario.get("refuse"):
         return types.ErrorData(code=-1, message="User rejected sampling request")
     content = types.TextContent(type="text", text="from the client")
@@ -30,12 +35,16 @@ async def sample(_context: Any, params: types.CreateMessageRequestParams) -> typ
 
 
 async def elicit(_context: Any, params: types.ElicitRequestParams) -> types.ElicitResult:
-    seen["asked"].append({"kind": "elicitation", "params": params.model_dump(mode="json", by_alias=True, exclude_none=True)})
+    seen["asked"].append(
+        {"kind": "elicitation", "params": params.model_dump(mode="json", by_alias=True, exclude_none=True)}
+    )
     if scenario.get("refuse"):
         return types.ElicitResult(action="decline")
     if getattr(params, "mode", "form") == "url":
         return types.ElicitResult(action="accept")
-    return types.ElicitResult(action="accept", content=scenario.get("content", {"confirm": True, "reason": "from the client"}))
+    return types.ElicitResult(
+        action="accept", content=scenario.get("content", {"confirm": True, "reason": "from the client"})
+    )
 
 
 async def list_roots(_context: Any) -> types.ListRootsResult:
@@ -104,7 +113,12 @@ async def do(client: Client, step: dict[str, Any]) -> Any:
 
 
 async def main() -> None:
-    options: dict[str, Any] = {"logging_callback": logged, "message_handler": told, "mode": scenario.get("mode", "auto"), "log_level": "info"}
+    options: dict[str, Any] = {
+        "logging_callback": logged,
+        "message_handler": told,
+        "mode": scenario.get("mode", "auto"),
+        "log_level": "info",
+    }
     if "sampling" in declare:
         options["sampling_callback"] = sample
     if "elicitation" in declare or "url" in declare:
@@ -112,13 +126,17 @@ async def main() -> None:
     if "roots" in declare:
         options["list_roots_callback"] = list_roots
     over_http = sys.argv[2].startswith("http://")
-    async with Client(sys.argv[2] if over_http else StdioServerParameters(command=sys.argv[2], args=sys.argv[3:]), **options) as client:
+    async with Client(
+        sys.argv[2] if over_http else StdioServerParameters(command=sys.argv[2], args=sys.argv[3:]), **options
+    ) as client:
         seen["revision"] = client.session.protocol_version
         for step in scenario["steps"]:
             try:
                 seen["results"].append(await do(client, step))
             except MCPError as error:
-                seen["results"].append({"failed": {"code": error.error.code, "message": error.error.message, "data": error.error.data}})
+                seen["results"].append(
+                    {"failed": {"code": error.error.code, "message": error.error.message, "data": error.error.data}}
+                )
     print(json.dumps(seen), flush=True)
 
 

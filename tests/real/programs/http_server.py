@@ -1,7 +1,8 @@
-"""Serves a counterpart over Streamable HTTP and says where on stderr: `http_server.py server_sdk1|server_sdk2 [--modern-only] [--stdio]`.
+"""Serves a counterpart over Streamable HTTP and says where on stderr: `http_server.py server_sdk1|server_sdk2
+[--modern-only] [--stdio]`.
 
-Runs in the environment of the SDK that the named server is written on. `--modern-only` (SDK 2 only) refuses the handshake, as a server of
-2026-07-28 that speaks nothing older; `--stdio` serves that one over stdio.
+Runs in the environment of the SDK that the named server is written on. `--modern-only` (SDK 2 only) refuses the
+handshake, as a server of 2026-07-28 that speaks nothing older; `--stdio` serves that one over stdio.
 """
 
 import importlib
@@ -18,7 +19,11 @@ server = importlib.import_module(sys.argv[1]).server
 
 def refusal(params):
     asked = (params or {}).get("protocolVersion")
-    return {"code": -32022, "message": "unsupported protocol version", "data": {"supported": ["2026-07-28"], "requested": asked}}
+    return {
+        "code": -32022,
+        "message": "unsupported protocol version",
+        "data": {"supported": ["2026-07-28"], "requested": asked},
+    }
 
 
 async def refuse_handshake(context, call_next):
@@ -31,7 +36,8 @@ async def refuse_handshake(context, call_next):
 
 
 def refuse_handshake_on_stdio():
-    """The same before the SDK reads: its stdio server takes no modern request any more once it has seen an `initialize`."""
+    """The same before the SDK reads: its stdio server takes no modern request any more once it has seen an
+    `initialize`."""
     read, write = os.pipe()
     source = os.fdopen(os.dup(0), "rb")
     os.dup2(read, 0)

@@ -1,4 +1,5 @@
-"""A server on stdio that speaks 2026-07-28 alone: `modern_only.py COMMAND...` starts a server of both eras, and answers `initialize` in its place."""
+"""A server on stdio that speaks 2026-07-28 alone: `modern_only.py COMMAND...` starts a server of both eras, and answers
+`initialize` in its place."""
 
 import json
 import subprocess
@@ -6,7 +7,11 @@ import sys
 from threading import Lock, Thread
 from typing import IO
 
-REFUSAL = {"code": -32022, "message": "Unsupported protocol version", "data": {"supported": ["2026-07-28"], "requested": None}}
+REFUSAL = {
+    "code": -32022,
+    "message": "Unsupported protocol version",
+    "data": {"supported": ["2026-07-28"], "requested": None},
+}
 writing = Lock()
 
 

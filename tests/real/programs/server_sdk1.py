@@ -34,7 +34,11 @@ async def classify(text: str, ctx: Context) -> str:
     return f"{result.model}|{result.stopReason}|{result.content.text}"
 
 
-WEATHER = Tool(name="weather.now", description="The weather of a town", inputSchema={"type": "object", "properties": {"town": {"type": "string"}}})
+WEATHER = Tool(
+    name="weather.now",
+    description="The weather of a town",
+    inputSchema={"type": "object", "properties": {"town": {"type": "string"}}},
+)
 
 
 @server.tool()
@@ -44,7 +48,11 @@ async def loop(town: str, ctx: Context) -> str:
     used = []
     for _ in range(5):
         result = await ctx.session.create_message(
-            messages=messages, max_tokens=200, tools=[WEATHER], tool_choice=ToolChoice(mode="auto"), related_request_id=ctx.request_id
+            messages=messages,
+            max_tokens=200,
+            tools=[WEATHER],
+            tool_choice=ToolChoice(mode="auto"),
+            related_request_id=ctx.request_id,
         )
         blocks = result.content if isinstance(result.content, list) else [result.content]
         uses = [block for block in blocks if block.type == "tool_use"]
@@ -52,7 +60,12 @@ async def loop(town: str, ctx: Context) -> str:
             return f"{','.join(used)}|{result.stopReason}|{blocks[0].text}"
         used += [f"{use.name}({use.input['town']})" for use in uses]
         messages.append(SamplingMessage(role="assistant", content=blocks))
-        answers = [ToolResultContent(type="tool_result", toolUseId=use.id, content=[TextContent(type="text", text="12 degrees")]) for use in uses]
+        answers = [
+            ToolResultContent(
+                type="tool_result", toolUseId=use.id, content=[TextContent(type="text", text="12 degrees")]
+            )
+            for use in uses
+        ]
         messages.append(SamplingMessage(role="user", content=answers))
     return "never done"
 
@@ -115,7 +128,8 @@ again = anyio.Event()
 
 @server.tool()
 async def cancelled(more: bool = False) -> int:
-    """How often `slow` was cancelled; with `more`, once it was again since this was last asked: over HTTP that may come after the next call."""
+    """How often `slow` was cancelled; with `more`, once it was again since this was last asked: over HTTP that may come
+    after the next call."""
     global told, again
     if more and taken_back <= told:
         again = anyio.Event()

@@ -1,4 +1,5 @@
-"""A server on the Python SDK 2.3, both eras: pushed requests after a handshake, `input_required` rounds else. Runs in the environment sdk2."""
+"""A server on the Python SDK 2.3, both eras: pushed requests after a handshake, `input_required` rounds else. Runs in
+the environment sdk2."""
 
 import json
 import warnings
@@ -41,7 +42,11 @@ class Confirmation(BaseModel):
 
 def sampling(text: str) -> CreateMessageRequest:
     messages = [SamplingMessage(role="user", content=TextContent(type="text", text=text))]
-    return CreateMessageRequest(params=CreateMessageRequestParams(messages=messages, max_tokens=200, system_prompt="You classify.", temperature=0.1))
+    return CreateMessageRequest(
+        params=CreateMessageRequestParams(
+            messages=messages, max_tokens=200, system_prompt="You classify.", temperature=0.1
+        )
+    )
 
 
 def form(message: str) -> ElicitRequest:
@@ -63,7 +68,9 @@ def add(a: int, b: int) -> int:
 
 async def ask_classify(text: str) -> Sample:
     return Sample(
-        [SamplingMessage(role="user", content=TextContent(type="text", text=f"classify: {text}"))], max_tokens=200, system_prompt="You classify."
+        [SamplingMessage(role="user", content=TextContent(type="text", text=f"classify: {text}"))],
+        max_tokens=200,
+        system_prompt="You classify.",
     )
 
 
@@ -90,28 +97,49 @@ async def review(subject: str, ctx: Context) -> str | InputRequiredResult:
     if {"risk", "go"} <= answers.keys():
         return f"{said(answers['risk'])} & {said(answers['go'])} & {ctx.request_state}"
     return InputRequiredResult(
-        input_requests={"risk": sampling(f"classify: {subject}"), "go": form(f"Go on with {subject}?")}, request_state="state of review"
+        input_requests={"risk": sampling(f"classify: {subject}"), "go": form(f"Go on with {subject}?")},
+        request_state="state of review",
     )
 
 
-WEATHER = Tool(name="weather.now", description="The weather of a town", input_schema={"type": "object", "properties": {"town": {"type": "string"}}})
+WEATHER = Tool(
+    name="weather.now",
+    description="The weather of a town",
+    input_schema={"type": "object", "properties": {"town": {"type": "string"}}},
+)
 
 
 @server.tool()
 async def loop(town: str, ctx: Context) -> str | InputRequiredResult:
-    """2026-07-28: asks a model that may use a tool, and uses it as often as the model wants; requestState holds the conversation."""
+    """2026-07-28: asks a model that may use a tool, and uses it as often as the model wants; requestState holds the
+    conversation."""
     first = SamplingMessage(role="user", content=TextContent(type="text", text=f"How is the weather in {town}?"))
-    messages = [SamplingMessage.model_validate(one) for one in json.loads(ctx.request_state)] if ctx.request_state else [first]
+    messages = (
+        [SamplingMessage.model_validate(one) for one in json.loads(ctx.request_state)] if ctx.request_state else [first]
+    )
     for result in (ctx.input_responses or {}).values():
         blocks = result.content if isinstance(result.content, list) else [result.content]
         uses = [block for block in blocks if block.type == "tool_use"]
         if not uses:
-            used = [f"{b.name}({b.input['town']})" for m in messages if isinstance(m.content, list) for b in m.content if b.type == "tool_use"]
+            used = [
+                f"{b.name}({b.input['town']})"
+                for m in messages
+                if isinstance(m.content, list)
+                for b in m.content
+                if b.type == "tool_use"
+            ]
             return f"{','.join(used)}|{result.stop_reason}|{blocks[0].text}"
         messages.append(SamplingMessage(role="assistant", content=blocks))
-        answers = [ToolResultContent(type="tool_result", tool_use_id=use.id, content=[TextContent(type="text", text="12 degrees")]) for use in uses]
+        answers = [
+            ToolResultContent(
+                type="tool_result", tool_use_id=use.id, content=[TextContent(type="text", text="12 degrees")]
+            )
+            for use in uses
+        ]
         messages.append(SamplingMessage(role="user", content=answers))
-    params = CreateMessageRequestParams(messages=messages, max_tokens=200, tools=[WEATHER], tool_choice=ToolChoice(mode="auto"))
+    params = CreateMessageRequestParams(
+        messages=messages, max_tokens=200, tools=[WEATHER], tool_choice=ToolChoice(mode="auto")
+    )
     state = json.dumps([message.model_dump(by_alias=True, mode="json", exclude_none=True) for message in messages])
     return InputRequiredResult(input_requests={"next": CreateMessageRequest(params=params)}, request_state=state)
 
@@ -141,7 +169,11 @@ async def open_link(ctx: Context) -> str | InputRequiredResult:
     if ctx.input_responses:
         return said(ctx.input_responses["link"])
     return InputRequiredResult(
-        input_requests={"link": ElicitRequest(params=ElicitRequestURLParams(message="Sign in", url="https://login.example.com/start?x=1"))}
+        input_requests={
+            "link": ElicitRequest(
+                params=ElicitRequestURLParams(message="Sign in", url="https://login.example.com/start?x=1")
+            )
+        }
     )
 
 
@@ -157,7 +189,9 @@ async def roots(ctx: Context) -> str | InputRequiredResult:
 @server.tool()
 async def declared(ctx: Context) -> str:
     """What the client says it can do, as the server sees it."""
-    return ctx.client_capabilities.model_dump_json(by_alias=True, exclude_none=True) if ctx.client_capabilities else "{}"
+    return (
+        ctx.client_capabilities.model_dump_json(by_alias=True, exclude_none=True) if ctx.client_capabilities else "{}"
+    )
 
 
 @server.tool()
@@ -201,7 +235,8 @@ again = anyio.Event()
 
 @server.tool()
 async def cancelled(more: bool = False) -> int:
-    """How often `slow` was cancelled; with `more`, once it was again since this was last asked: over HTTP that may come after the next call."""
+    """How often `slow` was cancelled; with `more`, once it was again since this was last asked: over HTTP that may come
+    after the next call."""
     global told, again
     if more and taken_back <= told:
         again = anyio.Event()

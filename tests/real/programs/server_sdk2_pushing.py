@@ -1,4 +1,5 @@
-"""A server on the Python SDK 2.3, both eras, that asks by requests alone, which 2026-07-28 does not have. Runs in the environment sdk2."""
+"""A server on the Python SDK 2.3, both eras, that asks by requests alone, which 2026-07-28 does not have. Runs in the
+environment sdk2."""
 
 import warnings
 

@@ -23,8 +23,11 @@ class Lines(list[Any]):
 class Storm:
     """Many calls at once for some seconds; every answer must carry its own mark, and every log line must come once."""
 
-    def __init__(self, call: Any, plain: Any, error: type[Exception], seen: dict[str, Any], step: dict[str, Any]) -> None:
-        """``call`` and ``plain``: the SDK's call of a tool, and its result in a form that both SDKs share; ``error``: what an error answer raises."""
+    def __init__(
+        self, call: Any, plain: Any, error: type[Exception], seen: dict[str, Any], step: dict[str, Any]
+    ) -> None:
+        """``call`` and ``plain``: the SDK's call of a tool, and its result in a form that both SDKs share; ``error``:
+        what an error answer raises."""
         self.call, self.plain, self.error, self.seen, self.step = call, plain, error, seen, step
         self.calls = 0
         self.wrong: list[str] = []
@@ -85,7 +88,8 @@ class Storm:
             for _ in range(self.step["at_once"]):
                 group.start_soon(self.worker, anyio.current_time() + self.step["seconds"])
         if self.step["tells"]:
-            with anyio.move_on_after(self.step["patience"]):  # log lines may come after the answer of their call, on a stream of their own
+            # log lines may come after the answer of their call, on a stream of their own
+            with anyio.move_on_after(self.step["patience"]):
                 while len(self.told(before)) < 3 * len(self.marks):
                     await lines.news.wait()
         told = self.told(before)

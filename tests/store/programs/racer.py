@@ -1,4 +1,5 @@
-"""A process with some threads, each with a connection of its own to one store: all wait for a line, then do the same once, and say what came of it.
+"""A process with some threads, each with a connection of its own to one store: all wait for a line, then do the same
+once, and say what came of it.
 
 ``racer.py URL decide|use|seek|open NUMBER THREADS``
 """

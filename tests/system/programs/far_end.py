@@ -1,4 +1,5 @@
-"""A server that a test plays itself: all that comes goes to a Unix socket, and the other way round. ``far_end.py SOCKET``"""
+"""A server that a test plays itself: all that comes goes to a Unix socket, and the other way round. ``far_end.py
+SOCKET``"""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""A legacy stdio server without an SDK that serves many calls at once, each after a moment that differs from call to call.
+"""A legacy stdio server without an SDK that serves many calls at once, each after a moment that differs from call to
+call.
 
 ``sample`` and ``form`` ask the client and answer after it has; ``echo`` and ``slow`` answer by themselves.
 """
@@ -11,10 +12,14 @@ import sys
 import threading
 from typing import Any
 
-MOMENT = 0.002  # seconds at most; long against what the gate needs for a frame, so requests and answers meet in every order
+# seconds at most; long against what the gate needs for a frame, so requests and answers meet in every order
+MOMENT = 0.002
 SLOW = 0.03
 SAMPLE = {"messages": [{"role": "user", "content": {"type": "text", "text": "hello"}}], "maxTokens": 10}
-FORM = {"message": "sure?", "requestedSchema": {"type": "object", "properties": {"confirm": {"type": "boolean"}}, "required": ["confirm"]}}
+FORM = {
+    "message": "sure?",
+    "requestedSchema": {"type": "object", "properties": {"confirm": {"type": "boolean"}}, "required": ["confirm"]},
+}
 ASKS = {"sample": ("sampling/createMessage", SAMPLE), "form": ("elicitation/create", FORM)}
 
 moments = random.Random(1)
@@ -49,13 +54,22 @@ def take(frame: dict[str, Any]) -> None:
     id, method = frame.get("id"), frame.get("method")
     if method == "initialize":
         info = {"name": "five", "version": "1"}
-        write(id=id, result={"protocolVersion": frame["params"]["protocolVersion"], "capabilities": {"tools": {}}, "serverInfo": info})
+        write(
+            id=id,
+            result={
+                "protocolVersion": frame["params"]["protocolVersion"],
+                "capabilities": {"tools": {}},
+                "serverInfo": info,
+            },
+        )
     elif method == "tools/call":
         call(id, frame["params"]["name"])
     elif method is not None and id is not None:
         write(id=id, result={"tools": []} if method == "tools/list" else {})
     elif id in asked:
-        threading.Timer(moments.random() * MOMENT, done, (asked.pop(id), "answered" if "result" in frame else "refused")).start()
+        threading.Timer(
+            moments.random() * MOMENT, done, (asked.pop(id), "answered" if "result" in frame else "refused")
+        ).start()
 
 
 for line in sys.stdin:

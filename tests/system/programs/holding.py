@@ -1,4 +1,5 @@
-"""A stdio server of both eras that leaves every call of the tool ``hold`` without an answer and answers all other requests at once."""
+"""A stdio server of both eras that leaves every call of the tool ``hold`` without an answer and answers all other
+requests at once."""
 
 from __future__ import annotations
 
@@ -10,8 +11,18 @@ from typing import Final
 HEAD: Final = 1000
 ID: Final = re.compile(rb'"id":\s*("[^"]*"|\d+)')
 METHOD: Final = re.compile(rb'"method":\s*"([^"]*)"')
-HELLO: Final = {"protocolVersion": "2025-11-25", "capabilities": {"tools": {}}, "serverInfo": {"name": "holding", "version": "1"}}
-FOUND: Final = {"supportedVersions": ["2026-07-28"], "capabilities": {"tools": {}}, "resultType": "complete", "ttlMs": 0, "cacheScope": "private"}
+HELLO: Final = {
+    "protocolVersion": "2025-11-25",
+    "capabilities": {"tools": {}},
+    "serverInfo": {"name": "holding", "version": "1"},
+}
+FOUND: Final = {
+    "supportedVersions": ["2026-07-28"],
+    "capabilities": {"tools": {}},
+    "resultType": "complete",
+    "ttlMs": 0,
+    "cacheScope": "private",
+}
 OK: Final = {"content": [], "resultType": "complete"}
 
 for line in sys.stdin.buffer:

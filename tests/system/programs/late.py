@@ -54,7 +54,16 @@ for line in sys.stdin:
     said = json.loads(line)
     if said.get("method") == "initialize":
         info = {"name": "late", "version": "1"}
-        write({"id": said["id"], "result": {"protocolVersion": said["params"]["protocolVersion"], "capabilities": {"tools": {}}, "serverInfo": info}})
+        write(
+            {
+                "id": said["id"],
+                "result": {
+                    "protocolVersion": said["params"]["protocolVersion"],
+                    "capabilities": {"tools": {}},
+                    "serverInfo": info,
+                },
+            }
+        )
     elif said.get("method") == "tools/call":
         call(said["id"], said["params"]["name"])
     elif said.get("id") == "q":

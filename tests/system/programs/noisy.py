@@ -13,7 +13,11 @@ for line in sys.stdin:
     if "id" not in frame:
         continue
     if frame["method"] == "initialize":
-        result: dict[str, Any] = {"protocolVersion": "2025-11-25", "capabilities": {"tools": {}}, "serverInfo": {"name": "noisy", "version": "1"}}
+        result: dict[str, Any] = {
+            "protocolVersion": "2025-11-25",
+            "capabilities": {"tools": {}},
+            "serverInfo": {"name": "noisy", "version": "1"},
+        }
     else:
         sys.stderr.write("flood\n" * frame["params"].get("arguments", {}).get("flood", 0))
         sys.stderr.flush()

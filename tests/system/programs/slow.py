@@ -1,4 +1,5 @@
-"""A stdio server of both eras that answers each call when it is told to: after some seconds, after a question to its client, or never. A program."""
+"""A stdio server of both eras that answers each call when it is told to: after some seconds, after a question to its
+client, or never. A program."""
 
 from __future__ import annotations
 
@@ -9,9 +10,17 @@ import time
 from typing import Any
 
 META = "io.modelcontextprotocol/"
-FORM = {"message": "Sure?", "requestedSchema": {"type": "object", "properties": {"confirm": {"type": "boolean"}}, "required": ["confirm"]}}
+FORM = {
+    "message": "Sure?",
+    "requestedSchema": {"type": "object", "properties": {"confirm": {"type": "boolean"}}, "required": ["confirm"]},
+}
 SAMPLE = {"messages": [{"role": "user", "content": {"type": "text", "text": "hello"}}], "maxTokens": 10}
-REQUESTS = {"form": ("elicitation/create", FORM), "sample": ("sampling/createMessage", SAMPLE), "roots": ("roots/list", {}), "ping": ("ping", {})}
+REQUESTS = {
+    "form": ("elicitation/create", FORM),
+    "sample": ("sampling/createMessage", SAMPLE),
+    "roots": ("roots/list", {}),
+    "ping": ("ping", {}),
+}
 lock = threading.Lock()
 answers: dict[Any, Any] = {}
 answered = threading.Condition()
@@ -40,11 +49,21 @@ def call(id: Any, params: dict[str, Any], modern: bool) -> None:
         return
     for step in range(arguments.get("progress", 0)):
         time.sleep(arguments["pause"])
-        write({"method": "notifications/progress", "params": {"progressToken": params["_meta"]["progressToken"], "progress": step + 1}})
+        write(
+            {
+                "method": "notifications/progress",
+                "params": {"progressToken": params["_meta"]["progressToken"], "progress": step + 1},
+            }
+        )
     time.sleep(arguments.get("seconds", 0))
     if modern and "ask" in arguments and "inputResponses" not in params:
         method, asked = REQUESTS[arguments["ask"]]
-        write({"id": id, "result": {"resultType": "input_required", "inputRequests": {"k": {"method": method, "params": asked}}}})
+        write(
+            {
+                "id": id,
+                "result": {"resultType": "input_required", "inputRequests": {"k": {"method": method, "params": asked}}},
+            }
+        )
         return
     got = None if "ask" not in arguments else params["inputResponses"] if modern else ask(id, arguments["ask"])
     time.sleep(arguments.get("then", 0))
@@ -53,7 +72,8 @@ def call(id: Any, params: dict[str, Any], modern: bool) -> None:
 
 
 def main() -> None:
-    """``silent``: it answers nothing at all; ``modern``: it knows no initialize; ``note=FILE``: where it writes what is cancelled."""
+    """``silent``: it answers nothing at all; ``modern``: it knows no initialize; ``note=FILE``: where it writes what is
+    cancelled."""
     silent, modern = "silent" in sys.argv, "modern" in sys.argv
     notes = next((word[5:] for word in sys.argv if word.startswith("note=")), None)
     print("Listening on stdio", flush=True)  # a banner is no answer
@@ -71,10 +91,25 @@ def main() -> None:
                 answered.notify_all()
         elif method == "initialize" and not modern:
             version = frame["params"]["protocolVersion"]
-            write({"id": id, "result": {"protocolVersion": version, "capabilities": {"tools": {}}, "serverInfo": {"name": "slow", "version": "1"}}})
+            write(
+                {
+                    "id": id,
+                    "result": {
+                        "protocolVersion": version,
+                        "capabilities": {"tools": {}},
+                        "serverInfo": {"name": "slow", "version": "1"},
+                    },
+                }
+            )
         elif method == "server/discover" and modern:
             info = {f"{META}serverInfo": {"name": "slow", "version": "1"}}
-            found = {"supportedVersions": ["2026-07-28"], "capabilities": {"tools": {}}, "_meta": info, "ttlMs": 0, "cacheScope": "public"}
+            found = {
+                "supportedVersions": ["2026-07-28"],
+                "capabilities": {"tools": {}},
+                "_meta": info,
+                "ttlMs": 0,
+                "cacheScope": "public",
+            }
             write({"id": id, "result": {"resultType": "complete", **found}})
         elif method == "tools/call":
             threading.Thread(target=call, args=(id, frame["params"], modern), daemon=True).start()

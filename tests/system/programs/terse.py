@@ -1,6 +1,7 @@
 """A stdio server of both eras with the shortest answers: it reads no more of a line than its first bytes.
 
-A call with ``answer:SIZE:NAME`` as its name is answered by that frame of ``tests/hostile_frames.py`` (of ANSWERS or NOTICES).
+A call with ``answer:SIZE:NAME`` as its name is answered by that frame of ``tests/hostile_frames.py`` (of ANSWERS or
+NOTICES).
 """
 
 from __future__ import annotations
@@ -18,8 +19,18 @@ HEAD = 1000
 ID = re.compile(rb'"id":\s*("[^"]*"|\d+)')
 METHOD = re.compile(rb'"method":\s*"([^"]*)"')
 TOOL = re.compile(rb'"name":\s*"answer:(\d+):([^"]*)"')
-HELLO = {"protocolVersion": "2025-11-25", "capabilities": {"tools": {}}, "serverInfo": {"name": "terse", "version": "1"}}
-FOUND = {"supportedVersions": ["2026-07-28"], "capabilities": {"tools": {}}, "resultType": "complete", "ttlMs": 0, "cacheScope": "private"}
+HELLO = {
+    "protocolVersion": "2025-11-25",
+    "capabilities": {"tools": {}},
+    "serverInfo": {"name": "terse", "version": "1"},
+}
+FOUND = {
+    "supportedVersions": ["2026-07-28"],
+    "capabilities": {"tools": {}},
+    "resultType": "complete",
+    "ttlMs": 0,
+    "cacheScope": "private",
+}
 OK = {"content": [{"type": "text", "text": "ok"}], "resultType": "complete"}
 
 

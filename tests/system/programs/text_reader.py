@@ -1,6 +1,8 @@
-"""A server that reads as the Python SDKs do: text mode, in which a line also ends at a carriage return. ``text_reader.py FILE [WRITE]``
+"""A server that reads as the Python SDKs do: text mode, in which a line also ends at a carriage return.
+``text_reader.py FILE [WRITE]``
 
-It keeps every line that it read in FILE, answers each that is a request, and writes WRITE, a file of bytes, after its first call.
+It keeps every line that it read in FILE, answers each that is a request, and writes WRITE, a file of bytes, after its
+first call.
 """
 
 from __future__ import annotations
@@ -23,8 +25,16 @@ def main(seen: Path, write: Path | None) -> None:
                 continue
             if frame["method"] == "tools/call" and write is not None:
                 sys.stdout.buffer.write(write.read_bytes())
-            result = {"protocolVersion": "2025-11-25", "capabilities": {}, "serverInfo": {"name": "text", "version": "1"}}
-            answer = {"jsonrpc": "2.0", "id": frame["id"], "result": result if frame["method"] == "initialize" else {"content": []}}
+            result = {
+                "protocolVersion": "2025-11-25",
+                "capabilities": {},
+                "serverInfo": {"name": "text", "version": "1"},
+            }
+            answer = {
+                "jsonrpc": "2.0",
+                "id": frame["id"],
+                "result": result if frame["method"] == "initialize" else {"content": []},
+            }
             sys.stdout.buffer.write(json.dumps(answer).encode() + b"\n")
             sys.stdout.buffer.flush()
 

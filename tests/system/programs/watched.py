@@ -1,6 +1,8 @@
-"""samplegate with a watch on its event loop: `watched.py FILE serve ...`. FILE gets a line for each time between two turns: CPU and wall seconds.
+"""samplegate with a watch on its event loop: `watched.py FILE serve ...`. FILE gets a line for each time between two
+turns: CPU and wall seconds.
 
-The watch takes a turn every 2 ms, so what it notes is the longest turn or a little more. CPU time is that of the loop's thread alone.
+The watch takes a turn every 2 ms, so what it notes is the longest turn or a little more. CPU time is that of the loop's
+thread alone.
 """
 
 from __future__ import annotations

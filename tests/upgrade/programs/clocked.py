@@ -1,6 +1,8 @@
-"""samplegate whose wall clock is ``SHIFT`` seconds ahead of this machine's: reviews and windows of the files then are as old as a test says.
+"""samplegate whose wall clock is ``SHIFT`` seconds ahead of this machine's: reviews and windows of the files then are
+as old as a test says.
 
-As ``clocked.py each`` it runs many commands in one process: on stdin their arguments as JSON, on stdout the exit code, stdout and stderr of each.
+As ``clocked.py each`` it runs many commands in one process: on stdin their arguments as JSON, on stdout the exit code,
+stdout and stderr of each.
 """
 
 from __future__ import annotations

@@ -1,9 +1,12 @@
-"""Kills samplegate at each step of a command, one process a step. A step is a statement that SQLite runs, or a file of the folder opened or changed.
+"""Kills samplegate at each step of a command, one process a step. A step is a statement that SQLite runs, or a file of
+the folder opened or changed.
 
-    killed.py COPIES COMMAND...      # in the folder of which COPIES/1, COPIES/2, ... are made; {here} in COMMAND is such a copy
+    killed.py COPIES COMMAND...      # in the folder of which COPIES/1, COPIES/2, ... are made; {here} in COMMAND is
+    such a copy
 
-stdin is the command's. The process of copy N is killed with SIGKILL at its N-th step; the last copy is that of a process that ended by itself.
-The processes are forked from this one, which has imported what they need: hundreds of starts would take minutes.
+stdin is the command's. The process of copy N is killed with SIGKILL at its N-th step; the last copy is that of a
+process that ended by itself. The processes are forked from this one, which has imported what they need: hundreds of
+starts would take minutes.
 """
 
 from __future__ import annotations
@@ -35,7 +38,11 @@ class Steps:
 
     def hear(self, event: str, arguments: tuple[Any, ...]) -> None:
         """An audit hook."""
-        if event in FILES and isinstance(arguments[0], str | bytes | os.PathLike) and os.fsdecode(arguments[0]).startswith(self._folder):
+        if (
+            event in FILES
+            and isinstance(arguments[0], str | bytes | os.PathLike)
+            and os.fsdecode(arguments[0]).startswith(self._folder)
+        ):
             self.step()
 
     def connect(self, *arguments: Any, **options: Any) -> sqlite3.Connection:

@@ -1,4 +1,5 @@
-"""Chromium in front of the reviewers' listener: one listener for all tests, a browser for each module, a new store for each test."""
+"""Chromium in front of the reviewers' listener: one listener for all tests, a browser for each module, a new store for
+each test."""
 
 from __future__ import annotations
 
@@ -55,7 +56,9 @@ class Site:
         return found
 
     async def _serve(self) -> None:
-        config = uvicorn.Config(self._dispatch, host="127.0.0.1", port=0, log_level="error", lifespan="off", interface="asgi3", ws="none")
+        config = uvicorn.Config(
+            self._dispatch, host="127.0.0.1", port=0, log_level="error", lifespan="off", interface="asgi3", ws="none"
+        )
         self._server = uvicorn.Server(config)
         serving = asyncio.ensure_future(self._server.serve())
         async with asyncio.timeout(SECONDS):
@@ -113,7 +116,9 @@ class Watched:
         self.requests: list[str] = []
         self.said: list[str] = []
         context.on("request", lambda request: self.requests.append(request.url))
-        context.on("console", lambda message: self.said.append(message.text) if message.type in ("error", "warning") else None)
+        context.on(
+            "console", lambda message: self.said.append(message.text) if message.type in ("error", "warning") else None
+        )
         context.on("weberror", lambda error: self.said.append(str(error.error)))
         context.on("dialog", self._asked)
         self._url = url

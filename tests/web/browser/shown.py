@@ -17,9 +17,18 @@ SUMMARISE: Final = Call("tools/call", "summarise_ticket")
 
 def png(width: int = 96, height: int = 48) -> str:
     """A small picture, as base64."""
-    rows = b"".join(b"\0" + bytes(v for x in range(width) for v in (40 + x * 2 % 200, 90 + y * 3 % 160, 200 - x % 90)) for y in range(height))
-    parts = ((b"IHDR", struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)), (b"IDAT", zlib.compress(rows)), (b"IEND", b""))
-    data = b"\x89PNG\r\n\x1a\n" + b"".join(struct.pack(">I", len(d)) + t + d + struct.pack(">I", zlib.crc32(t + d)) for t, d in parts)
+    rows = b"".join(
+        b"\0" + bytes(v for x in range(width) for v in (40 + x * 2 % 200, 90 + y * 3 % 160, 200 - x % 90))
+        for y in range(height)
+    )
+    parts = (
+        (b"IHDR", struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)),
+        (b"IDAT", zlib.compress(rows)),
+        (b"IEND", b""),
+    )
+    data = b"\x89PNG\r\n\x1a\n" + b"".join(
+        struct.pack(">I", len(d)) + t + d + struct.pack(">I", zlib.crc32(t + d)) for t, d in parts
+    )
     return base64.b64encode(data).decode()
 
 
@@ -69,15 +78,25 @@ def answer(**more: Any) -> Review:
     """A model has answered, the server has not seen it yet."""
     said = {
         "role": "assistant",
-        "content": text("The export job on db-7 fails for want of disk. All nightly reports are late. A restart did not help."),
+        "content": text(
+            "The export job on db-7 fails for want of disk. All nightly reports are late. A restart did not help."
+        ),
         "model": "careful-1",
         "stopReason": "endTurn",
     }
-    return sampling(**{"id": "rv_answer" + "0" * 18, "stage": "answer", "answer": said, "bounds": None, "worst_usd": None} | more)
+    return sampling(
+        **{"id": "rv_answer" + "0" * 18, "stage": "answer", "answer": said, "bounds": None, "worst_usd": None} | more
+    )
 
 
 FIELDS: Final[dict[str, Any]] = {
-    "name": {"type": "string", "title": "Service name", "description": "As in the catalogue.", "minLength": 3, "maxLength": 40},
+    "name": {
+        "type": "string",
+        "title": "Service name",
+        "description": "As in the catalogue.",
+        "minLength": 3,
+        "maxLength": 40,
+    },
     "contact": {"type": "string", "format": "email", "title": "Contact"},
     "page": {"type": "string", "format": "uri", "title": "Status page"},
     "since": {"type": "string", "format": "date", "title": "Since", "default": "2026-11-01"},
@@ -85,19 +104,35 @@ FIELDS: Final[dict[str, Any]] = {
     "port": {"type": "integer", "title": "Port", "minimum": 1, "maximum": 65535, "default": 8080},
     "share": {"type": "number", "title": "Share of traffic", "minimum": 0, "maximum": 1},
     "restart": {"type": "boolean", "title": "Restart now", "default": False},
-    "size": {"type": "string", "enum": ["s", "m", "l"], "enumNames": ["Small", "Medium", "Large"], "title": "Size", "default": "m"},
+    "size": {
+        "type": "string",
+        "enum": ["s", "m", "l"],
+        "enumNames": ["Small", "Medium", "Large"],
+        "title": "Size",
+        "default": "m",
+    },
     "region": {
         "type": "string",
         "title": "Region",
         "oneOf": [{"const": f"r{n}", "title": f"Region {n}"} for n in range(1, 10)],
     },
-    "tags": {"type": "array", "title": "Tags", "items": {"type": "string", "enum": ["web", "batch", "edge"]}, "minItems": 1, "default": ["web"]},
+    "tags": {
+        "type": "array",
+        "title": "Tags",
+        "items": {"type": "string", "enum": ["web", "batch", "edge"]},
+        "minItems": 1,
+        "default": ["web"],
+    },
     "notes": {"type": "string", "title": "Notes", "maxLength": 500, "default": "first line\nsecond line"},
     "api_key": {"type": "string", "title": "API key", "default": "sk-should-not-be-seen"},
 }
 
 
-def form(fields: dict[str, Any] | None = None, required: tuple[str, ...] = ("name", "port", "restart", "region", "tags"), **more: Any) -> Review:
+def form(
+    fields: dict[str, Any] | None = None,
+    required: tuple[str, ...] = ("name", "port", "restart", "region", "tags"),
+    **more: Any,
+) -> Review:
     """A server wants a form filled in."""
     properties = FIELDS if fields is None else fields
     schema = {"type": "object", "properties": properties, "required": [name for name in required if name in properties]}

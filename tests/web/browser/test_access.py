@@ -22,7 +22,11 @@ def faults(page: Page) -> list[str]:
     """What axe finds of the rules of WCAG 2.2 A and AA and its own best practices."""
     page.evaluate(AXE.read_text("utf-8"))
     found: dict[str, Any] = page.evaluate("axe.run(document, { resultTypes: ['violations'] })")
-    return [f"{each['id']}: {node['html'][:150]} {node['failureSummary'][:200]}" for each in found["violations"] for node in each["nodes"]]
+    return [
+        f"{each['id']}: {node['html'][:150]} {node['failureSummary'][:200]}"
+        for each in found["violations"]
+        for node in each["nodes"]
+    ]
 
 
 @pytest.mark.real
@@ -67,7 +71,11 @@ def test_nothing_stands_beyond_the_edge_of_the_screen(width: int, page_of: Calla
     long = "x" * 3_000
     site.open(*(make(server=f"server-{long[:150]}", caller=long[:150]) for make in REVIEWS))
     site.open(
-        shown.sampling(id="rv_long", arguments={long: long}, params={"messages": [{"role": "user", "content": shown.text(long)}], "maxTokens": 5})
+        shown.sampling(
+            id="rv_long",
+            arguments={long: long},
+            params={"messages": [{"role": "user", "content": shown.text(long)}], "maxTokens": 5},
+        )
     )
     for path in ["/reviews", "/reviews/history", "/reviews/rv_long", *(f"/reviews/{make().id}" for make in REVIEWS)]:
         page.goto(path)

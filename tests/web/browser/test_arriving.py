@@ -1,4 +1,5 @@
-"""How a browser comes from elsewhere: by a link, which leads who is signed in to the review, and by a form, which leads nowhere."""
+"""How a browser comes from elsewhere: by a link, which leads who is signed in to the review, and by a form, which leads
+nowhere."""
 
 from __future__ import annotations
 
@@ -17,7 +18,9 @@ MAIL = "http://mail.example.net/"
 
 def elsewhere(page: Page, body: str) -> None:
     """A page of another site, with this in it."""
-    page.route(MAIL, lambda route: route.fulfill(content_type="text/html", body=f"<!doctype html><title>mail</title>{body}"))
+    page.route(
+        MAIL, lambda route: route.fulfill(content_type="text/html", body=f"<!doctype html><title>mail</title>{body}")
+    )
     page.goto(MAIL)
 
 
@@ -29,7 +32,9 @@ def test_a_link_in_a_message_leads_who_is_signed_in_straight_to_the_review(page:
     expect(page).to_have_url(re.compile(f"/reviews/{shown.sampling().id}"))
 
 
-def test_a_link_in_a_message_leads_a_stranger_to_the_review_by_way_of_the_sign_in(context_of: object, site: Site) -> None:
+def test_a_link_in_a_message_leads_a_stranger_to_the_review_by_way_of_the_sign_in(
+    context_of: object, site: Site
+) -> None:
     site.open(shown.sampling())
     page: Page = context_of().new_page()  # type: ignore[operator]
     elsewhere(page, f'<a href="{site.url}/reviews/{shown.sampling().id}">a review waits</a>')
@@ -41,7 +46,11 @@ def test_a_link_in_a_message_leads_a_stranger_to_the_review_by_way_of_the_sign_i
 
 def test_a_form_of_another_site_signs_nobody_in(context_of: object, site: Site) -> None:
     page: Page = context_of().new_page()  # type: ignore[operator]
-    elsewhere(page, f'<form method="post" action="{site.url}/reviews/sign-in"><input name="token" value="{ADMIN}"><button>win</button></form>')
+    elsewhere(
+        page,
+        f'<form method="post" action="{site.url}/reviews/sign-in"><input name="token"'
+        f' value="{ADMIN}"><button>win</button></form>',
+    )
     page.get_by_role("button").click()
     expect(page.get_by_text("a page of another site sent this")).to_be_visible()
     assert [] == page.context.cookies()
@@ -51,7 +60,9 @@ def test_a_form_of_another_site_decides_nothing(page: Page, site: Site) -> None:
     opened = shown.sampling()
     site.open(opened)
     fields = f'<input name="verdict" value="approve"><input name="digest" value="{opened.digest}">'
-    elsewhere(page, f'<form method="post" action="{site.url}/reviews/{opened.id}/verdict">{fields}<button>win</button></form>')
+    elsewhere(
+        page, f'<form method="post" action="{site.url}/reviews/{opened.id}/verdict">{fields}<button>win</button></form>'
+    )
     page.get_by_role("button").click()
     expect(page.get_by_text("a page of another site sent this")).to_be_visible()
     assert "pending" == site.get(opened.id).state

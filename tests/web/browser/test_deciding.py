@@ -23,7 +23,9 @@ def page(page_of: Pages, script: bool) -> Page:
 
 
 @BOTH
-def test_signing_in_leads_back_to_the_review_that_was_asked_for(page_of: Pages, site: Site, script: bool, context_of: Callable[..., object]) -> None:
+def test_signing_in_leads_back_to_the_review_that_was_asked_for(
+    page_of: Pages, site: Site, script: bool, context_of: Callable[..., object]
+) -> None:
     site.open(shown.sampling())
     context = context_of(java_script_enabled=script)
     page: Page = context.new_page()  # type: ignore[attr-defined]
@@ -38,7 +40,9 @@ def test_signing_in_leads_back_to_the_review_that_was_asked_for(page_of: Pages, 
     expect(page.get_by_role("heading", level=1)).to_have_text("Sign in to the reviews")
 
 
-def test_a_token_in_the_fragment_fills_the_field_and_is_gone_from_the_address(context_of: Callable[..., object], site: Site) -> None:
+def test_a_token_in_the_fragment_fills_the_field_and_is_gone_from_the_address(
+    context_of: Callable[..., object], site: Site
+) -> None:
     page: Page = context_of().new_page()  # type: ignore[attr-defined]
     page.goto(f"/reviews/sign-in#{OPS}")
     expect(page.get_by_label("Token")).to_have_value(OPS)
@@ -86,9 +90,16 @@ def test_edits_are_shown_before_they_are_approved(page: Page, site: Site, script
     verdict = site.get(review.id).verdict
     assert verdict is not None
     assert verdict.edits is not None
-    assert ("quick", 300, None, None) == (verdict.edits.model, verdict.edits.max_tokens, verdict.edits.temperature, verdict.edits.system_prompt)
+    assert ("quick", 300, None, None) == (
+        verdict.edits.model,
+        verdict.edits.max_tokens,
+        verdict.edits.temperature,
+        verdict.edits.system_prompt,
+    )
     assert verdict.edits.messages is not None
-    assert ["Summarise it in one line.", shown.png()] == [block.get("text", block.get("data")) for block in verdict.edits.messages[0]["content"]]
+    assert ["Summarise it in one line.", shown.png()] == [
+        block.get("text", block.get("data")) for block in verdict.edits.messages[0]["content"]
+    ]
 
 
 @BOTH
@@ -107,7 +118,9 @@ def test_typed_edits_are_never_dropped_by_approve(page: Page, site: Site, script
         expect(approve).to_be_disabled()
     else:
         approve.click()
-        expect(page.get_by_role("alert")).to_contain_text('Your edits would be lost (Messages). Choose "Approve with edits"')
+        expect(page.get_by_role("alert")).to_contain_text(
+            'Your edits would be lost (Messages). Choose "Approve with edits"'
+        )
         expect(page.get_by_role("group", name="Changes").locator("ins").filter(has_text="without")).to_be_visible()
     assert "pending" == site.get(review.id).state
     expect(page.get_by_label("Message 1 (user)")).to_have_value("Summarise the ticket without its names.")
@@ -132,7 +145,9 @@ def test_an_edited_answer_is_never_dropped_by_release(page: Page, site: Site, sc
         expect(release).to_be_disabled()
     else:
         release.click()
-        expect(page.get_by_role("alert")).to_contain_text('Your edits would be lost (Answer). Choose "Release with edits"')
+        expect(page.get_by_role("alert")).to_contain_text(
+            'Your edits would be lost (Answer). Choose "Release with edits"'
+        )
     assert "pending" == site.get(review.id).state
     page.get_by_role("button", name="Release with edits").click()
     expect(page.locator("#standing")).to_contain_text("Answered by ann")
@@ -153,7 +168,9 @@ def test_edits_and_an_answer_of_ones_own_are_not_both_used(page: Page, site: Sit
             expect(button).to_be_disabled()
             continue
         button.click()
-        expect(page.get_by_role("alert")).to_contain_text("You edited the request and also wrote an answer (Temperature, Your answer)")
+        expect(page.get_by_role("alert")).to_contain_text(
+            "You edited the request and also wrote an answer (Temperature, Your answer)"
+        )
     page.get_by_label("Temperature").fill("0.2")
     page.get_by_role("button", name="Send this answer").click()
     expect(page.locator("#standing")).to_contain_text("Answered by ann")
@@ -338,7 +355,9 @@ def test_a_form_is_declined_or_cancelled(page: Page, site: Site, action: str) ->
 
 @BOTH
 @pytest.mark.parametrize("action", ["Accept", "Decline", "Cancel"])
-def test_an_address_is_text_with_its_host_apart_and_is_answered_without_being_opened(page: Page, site: Site, action: str) -> None:
+def test_an_address_is_text_with_its_host_apart_and_is_answered_without_being_opened(
+    page: Page, site: Site, action: str
+) -> None:
     review = shown.url()
     site.open(review)
     page.goto(f"/reviews/{review.id}")

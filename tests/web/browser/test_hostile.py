@@ -35,7 +35,11 @@ def everywhere(payload: str) -> list[Any]:
     block = [text(payload), {"type": "tool_use", "id": payload, "name": payload, "input": {payload: payload}}]
     fields = {
         payload: {"type": "string", "title": payload, "description": payload, "default": payload},
-        "pick": {"type": "string", "title": payload, "oneOf": [{"const": f"{payload}{n}", "title": payload} for n in range(9)]},
+        "pick": {
+            "type": "string",
+            "title": payload,
+            "oneOf": [{"const": f"{payload}{n}", "title": payload} for n in range(9)],
+        },
     }
     params = {
         "messages": [{"role": "user", "content": block}],
@@ -46,7 +50,11 @@ def everywhere(payload: str) -> list[Any]:
     names = {"server": payload, "caller": payload, "rule": payload, "arguments": {payload: payload}}
     return [
         shown.sampling(**names, params=params),
-        shown.form(fields, (payload,), **{**names, "params": {"message": payload, "requestedSchema": {"type": "object", "properties": fields}}}),
+        shown.form(
+            fields,
+            (payload,),
+            **{**names, "params": {"message": payload, "requestedSchema": {"type": "object", "properties": fields}}},
+        ),
         shown.url(f"https://login.example.com/?{payload}", **names),
         shown.answer(**names, params=params, answer={"role": "assistant", "content": block, "model": payload}),
     ]
@@ -56,7 +64,10 @@ def everywhere(payload: str) -> list[Any]:
 def watched(page_of: Callable[..., Page], site: Site) -> tuple[Page, Watched]:
     page = page_of(OPS)
     found = Watched(page.context, site.url)
-    page.add_init_script("addEventListener('securitypolicyviolation', (e) => console.error(`policy: ${e.violatedDirective} ${e.blockedURI}`))")
+    page.add_init_script(
+        "addEventListener('securitypolicyviolation', (e) => console.error(`policy: ${e.violatedDirective}"
+        " ${e.blockedURI}`))"
+    )
     return page, found
 
 
@@ -71,7 +82,9 @@ def test_nothing_that_a_peer_writes_does_anything(payload: str, watched: tuple[P
         expect(page.get_by_role("heading", level=1)).to_be_visible()
         assert not page.evaluate("'ran' in window")
         assert 1 == page.evaluate("document.querySelectorAll('script').length")
-        assert 0 == page.evaluate("document.querySelectorAll('iframe, base, meta[http-equiv], style, svg, object, embed').length")
+        assert 0 == page.evaluate(
+            "document.querySelectorAll('iframe, base, meta[http-equiv], style, svg, object, embed').length"
+        )
     assert [] == found.elsewhere
     assert [] == found.said
 
@@ -100,12 +113,19 @@ def test_every_field_of_a_review_may_hold_the_worst(number: int, watched: tuple[
     assert ([], []) == (found.elsewhere, found.said)
 
 
-def test_a_page_that_was_taken_over_could_still_run_and_reach_nothing(watched: tuple[Page, Watched], site: Site) -> None:
+def test_a_page_that_was_taken_over_could_still_run_and_reach_nothing(
+    watched: tuple[Page, Watched], site: Site
+) -> None:
     """The second wall, tried by hand: markup that got into the page after all."""
     page, found = watched
     page.goto("/reviews")
-    page.evaluate("document.body.insertAdjacentHTML('beforeend', '<img src=x onerror=\"window.ran = true\"><img src=https://evil.example/leak.png>')")
-    page.evaluate("document.head.append(Object.assign(document.createElement('script'), { textContent: 'window.ran = true' }))")
+    page.evaluate(
+        "document.body.insertAdjacentHTML('beforeend', '<img src=x onerror=\"window.ran = true\"><img"
+        " src=https://evil.example/leak.png>')"
+    )
+    page.evaluate(
+        "document.head.append(Object.assign(document.createElement('script'), { textContent: 'window.ran = true' }))"
+    )
     expect.set_options(timeout=5_000)
     page.wait_for_function("document.querySelectorAll('img').length === 2")
     assert not page.evaluate("'ran' in window")
@@ -124,7 +144,14 @@ def test_a_huge_review_is_laid_out(watched: tuple[Page, Watched], site: Site) ->
 
 def test_a_long_text_shows_its_beginning_and_opens(watched: tuple[Page, Watched], site: Site) -> None:
     page, _ = watched
-    site.open(shown.sampling(params={"messages": [{"role": "user", "content": text("begin " + "word " * 2_000 + "the end")}], "maxTokens": 5}))
+    site.open(
+        shown.sampling(
+            params={
+                "messages": [{"role": "user", "content": text("begin " + "word " * 2_000 + "the end")}],
+                "maxTokens": 5,
+            }
+        )
+    )
     page.goto(f"/reviews/{shown.sampling().id}")
     end = page.locator(".message.user details").get_by_text("the end")
     expect(end).to_be_hidden()

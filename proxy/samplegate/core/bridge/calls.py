@@ -1,4 +1,5 @@
-"""The client's requests in flight and the frames that wait at a bridge, with the ways between a bridge, its inner session and the shell.
+"""The client's requests in flight and the frames that wait at a bridge, with the ways between a bridge, its inner
+session and the shell.
 
 A request's progress only rises, even if a retry starts again (T33). The queue is bounded, because a peer chooses how
 much it writes.
@@ -80,7 +81,8 @@ class Calls(msgspec.Struct, eq=False):
         call.size += size
 
     def shown(self, lane: int, f: Frame, *, ours: bool) -> ToClient | None:
-        """A progress notification as the client may see it, None if it must not: values only rise, whatever a retry begins anew.
+        """A progress notification as the client may see it, None if it must not: values only rise, whatever a retry
+        begins anew.
 
         ``ours``: a beat of the gate's, which takes the next value there is. ``lane`` is for a token that no call gave.
         """

@@ -25,18 +25,22 @@ from samplegate.core.session.state import DISCOVER, INTERNAL, PROBE, State
 
 _MODERN_ERRORS: Final = frozenset({-32020, -32021, UNSUPPORTED_VERSION})
 _PLAIN_ERRORS: Final = frozenset({-32700, -32600, -32601, -32602})
-"""What servers say to a method or a time that they do not know. Any other error may be a link's or a passing one: it tells nothing for later."""
+"""What servers say to a method or a time that they do not know. Any other error may be a link's or a passing one: it
+tells nothing for later."""
 
 
 class Eras(msgspec.Struct, frozen=True):
-    """What is known of the eras that a server speaks; None where nobody has asked yet, or the answer was inconclusive."""
+    """What is known of the eras that a server speaks; None where nobody has asked yet, or the answer was
+    inconclusive."""
 
     legacy: bool | None = None
     modern: bool | None = None
 
     def and_(self, found: Eras) -> Eras:
         """The same with what was found since."""
-        return Eras(self.legacy if found.legacy is None else found.legacy, self.modern if found.modern is None else found.modern)
+        return Eras(
+            self.legacy if found.legacy is None else found.legacy, self.modern if found.modern is None else found.modern
+        )
 
 
 class Finding(msgspec.Struct, frozen=True):
@@ -73,7 +77,8 @@ def _of_error(f: Frame) -> Finding:
     if f.code not in _MODERN_ERRORS:
         return Finding(False, Eras(modern=False) if f.code in _PLAIN_ERRORS else Eras())
     listed = versions(jsontext.lookup(f.payload, "data", "supported"))
-    if listed and not any(version in MODERN for version in listed):  # it names what it speaks, and we speak none of its modern ones
+    # it names what it speaks, and we speak none of its modern ones
+    if listed and not any(version in MODERN for version in listed):
         return Finding(False, Eras(modern=False))
     return Finding(True, Eras(modern=True))
 
@@ -136,11 +141,14 @@ class Probe:
         return [ToClient(of.lane, jsontext.splice(f.raw, ("id",), jsontext.dump(of.frame.id)), True)]
 
 
-FAULT: Final = "method not found: server/discover; the server speaks the revisions of the handshake only, begin with initialize"
+FAULT: Final = (
+    "method not found: server/discover; the server speaks the revisions of the handshake only, begin with initialize"
+)
 
 
 def is_better(state: State, lane: int, f: Frame) -> bool:
-    """Whether the client declares what only it can answer: roots, or what is offered to the server on its account alone.
+    """Whether the client declares what only it can answer: roots, or what is offered to the server on its account
+    alone.
 
     Raises jsontext.Malformed for two readings.
     """
@@ -151,7 +159,8 @@ def is_better(state: State, lane: int, f: Frame) -> bool:
 
 
 def is_sent_back(state: State, lane: int, f: Frame) -> bool:
-    """Whether a client's frame asks what the server speaks, and is better answered that it is the legacy eras only. Raises as ``is_better``."""
+    """Whether a client's frame asks what the server speaks, and is better answered that it is the legacy eras only.
+    Raises as ``is_better``."""
     return f.kind == "request" and f.method == DISCOVER and is_better(state, lane, f)
 
 

@@ -1,7 +1,9 @@
-"""A legacy client before a modern-only server: what looks like a session, with a session of the modern era inside that has the server.
+"""A legacy client before a modern-only server: what looks like a session, with a session of the modern era inside that
+has the server.
 
-Frames of the client go in as a modern client would have written them; what comes out for it is said again in its own words. Decides nothing:
-every door, answer and limit is the inner session's. Questions that its policy forwards become requests to the client (``legacy_rounds.py``).
+Frames of the client go in as a modern client would have written them; what comes out for it is said again in its own
+words. Decides nothing: every door, answer and limit is the inner session's. Questions that its policy forwards become
+requests to the client (``legacy_rounds.py``).
 """
 
 from __future__ import annotations
@@ -22,7 +24,14 @@ from samplegate.core.frames import Frame, FrameId
 from samplegate.core.jsontext import Malformed
 from samplegate.core.session import server_requests, shapes
 from samplegate.core.session.rounds import Conclusion, Effects, ForwardRound, Later, Note, Over, Side, ToClient
-from samplegate.core.session.session import NESTED_BATCH, Session, batch_elements, is_nested_batch, refused_line, undelivered
+from samplegate.core.session.session import (
+    NESTED_BATCH,
+    Session,
+    batch_elements,
+    is_nested_batch,
+    refused_line,
+    undelivered,
+)
 from samplegate.core.session.state import (
     ANSWERS,
     CANCELLED,
@@ -71,22 +80,29 @@ class Entering(msgspec.Struct, eq=False):
         self.stamp = stamp_of(f.payload, revision)
         self.revision = revision
         if len(self._asked) >= MAX_OPENINGS:
-            line = frames.error(call.id, shapes.INVALID_REQUEST, f"refused: {MAX_OPENINGS} initialize requests are in flight already")
+            line = frames.error(
+                call.id, shapes.INVALID_REQUEST, f"refused: {MAX_OPENINGS} initialize requests are in flight already"
+            )
             return self.ways.answer(call, line)
         id = self.state.new_round()
         self._asked[id] = Opening(call, revision, self.stamp.capabilities)
         return self.ways.ask(id, DISCOVER, b"{}")
 
     def discovered(self, f: Frame) -> tuple[Effects, bytes | None] | None:
-        """The server says what it is; with its capabilities as the client was told them. None if the frame answers something else."""
+        """The server says what it is; with its capabilities as the client was told them. None if the frame answers
+        something else."""
         opening = None if f.id is None else self._asked.pop(f.id, None)
         if opening is None:
             return None
         call = opening.call
         if f.kind == "error":
-            return self.ways.answer(call, frames.error(call.id, shapes.INTERNAL, "the server does not say what it is", f.payload)), None
+            return self.ways.answer(
+                call, frames.error(call.id, shapes.INTERNAL, "the server does not say what it is", f.payload)
+            ), None
         try:
-            result = welcome(f.payload or b"", revision=opening.revision, server=self.state.server, client=opening.client)
+            result = welcome(
+                f.payload or b"", revision=opening.revision, server=self.state.server, client=opening.client
+            )
             capabilities = jsontext.lookup(result, "capabilities")
             self.logs = jsontext.lookup(capabilities, "logging") is not None
         except Malformed as problem:
@@ -123,7 +139,8 @@ class Telling(msgspec.Struct, eq=False):
     ways: Ways
 
     def told(self, effects: Effects, *, forwarded: ForwardRound | None = None, beat: bool = False) -> Effects:
-        """The inner session's effects, in the client's words. ``forwarded``: they hand this round on; ``beat``: they are progress of the gate's."""
+        """The inner session's effects, in the client's words. ``forwarded``: they hand this round on; ``beat``: they
+        are progress of the gate's."""
         out: Effects = []
         for effect in effects:
             match effect:
@@ -147,7 +164,8 @@ class Telling(msgspec.Struct, eq=False):
                 return self._notification(effect.lane, f, beat)
             except Malformed as problem:
                 return [_refusal(problem)]
-        if f.kind == "request" or f.id is None:  # an era without requests of the server's (R89); an error without a request
+        # an era without requests of the server's (R89); an error without a request
+        if f.kind == "request" or f.id is None:
             return [Note("frame.unasked", {"side": "server"})]
         if effect.lane == INTERNAL:
             return self._own_answer(f)
@@ -208,13 +226,16 @@ def _is_final(f: Frame) -> bool:
     return f.code in _NEVER
 
 
-_DROPPED: Final = frozenset({"notifications/initialized", "notifications/roots/list_changed", PROGRESS, "notifications/tasks/status"})
+_DROPPED: Final = frozenset(
+    {"notifications/initialized", "notifications/roots/list_changed", PROGRESS, "notifications/tasks/status"}
+)
 """Legacy notifications that a modern server has no use for (R58)."""
 _MODERN_METHODS: Final = frozenset({DISCOVER, LISTEN})
 
 
 class LegacyClient:
-    """Has the methods of ``Session``. The client's lanes are those of its transport, the server's those of the inner session's requests."""
+    """Has the methods of ``Session``. The client's lanes are those of its transport, the server's those of the inner
+    session's requests."""
 
     def __init__(self, state: State) -> None:
         self.state = state
@@ -232,10 +253,12 @@ class LegacyClient:
 
     @property
     def revision(self) -> str:
-        """The legacy revision that the client was given; ``state.revision`` stays empty, since with the server there is none."""
+        """The legacy revision that the client was given; ``state.revision`` stays empty, since with the server there is
+        none."""
         return self._entering.revision
 
-    # -- what the shell calls --------------------------------------------------------------------------------------------------------------
+    # -- what the shell calls
+    # --------------------------------------------------------------------------------------------------------------
 
     def frame(self, side: Side, lane: int, line: bytes | Frame, now: float) -> Effects:
         """One line from a side. Never raises for what a peer wrote."""
@@ -257,10 +280,13 @@ class LegacyClient:
 
     def lost_end(self, side: Side, lane: int, head: bytes, tail: bytes) -> Effects:
         """The end of a line whose begin did not tell who would wait."""
-        return [] if "id" in frames.whose(head) else self.lost(side, lane, head + tail, "it is longer than a line may be")
+        return (
+            [] if "id" in frames.whose(head) else self.lost(side, lane, head + tail, "it is longer than a line may be")
+        )
 
     def round_done(self, round: str, conclusion: Conclusion, now: float) -> Effects:
-        """The gate is done with a round. One that it hands on is the client's from here, in requests of the client's own era."""
+        """The gate is done with a round. One that it hands on is the client's from here, in requests of the client's
+        own era."""
         self._now = now
         forwarded = conclusion if isinstance(conclusion, ForwardRound) else None
         return self._telling.told(self._session.round_done(round, conclusion, now), forwarded=forwarded)
@@ -285,7 +311,10 @@ class LegacyClient:
     def open_calls(self) -> list[OpenCall]:
         """The client's requests that have no answer yet, with the server or with the client itself."""
         inner = {(one.lane, one.id): one for one in self._session.open_calls()}
-        return [inner.get((call.lane, call.id), OpenCall(call.lane, call.id, call.method)) for call in self._calls.by_id.values()]
+        return [
+            inner.get((call.lane, call.id), OpenCall(call.lane, call.id, call.method))
+            for call in self._calls.by_id.values()
+        ]
 
     def questions(self) -> list[FrameId]:
         """The ids of the requests that wait for the client's answer."""
@@ -306,7 +335,8 @@ class LegacyClient:
         return [] if out is None else [undelivered(self.state.server), *out]
 
     def eof(self, side: Side) -> Effects:
-        """A side has gone for good. Questions to the client outlive a server that is started again: the call is not with it."""
+        """A side has gone for good. Questions to the client outlive a server that is started again: the call is not
+        with it."""
         if side == "server" and self.state.outlived:
             return self._telling.told(self._session.eof(side))
         out = self._handing.withdraw_all("the server has ended")
@@ -315,7 +345,8 @@ class LegacyClient:
         self._left = side == "client"
         return [*(out if side == "server" else []), *self._telling.told(self._session.eof(side))]
 
-    # -- lines of the client ---------------------------------------------------------------------------------------------------------------
+    # -- lines of the client
+    # ---------------------------------------------------------------------------------------------------------------
 
     def _line(self, lane: int, line: bytes | Frame) -> Effects:
         try:
@@ -335,7 +366,9 @@ class LegacyClient:
             return self._unreadable(lane, line, found)
         out: Effects = []
         for element in found:
-            out += self._unreadable(lane, element, NESTED_BATCH) if is_nested_batch(element) else self._line(lane, element)
+            out += (
+                self._unreadable(lane, element, NESTED_BATCH) if is_nested_batch(element) else self._line(lane, element)
+            )
         return out
 
     def _unreadable(self, lane: int, line: bytes, problem: Malformed) -> Effects:
@@ -365,7 +398,9 @@ class LegacyClient:
             return self._listening.ready()
         if not self._spoken:  # the first line that the server reads must say its era
             return [Note("frame.refused", {"side": "client", "fault": "a notification before the session was opened"})]
-        return [] if f.method in _DROPPED else self._telling.told(self._session.frame("client", STANDALONE, f, self._now))
+        return (
+            [] if f.method in _DROPPED else self._telling.told(self._session.frame("client", STANDALONE, f, self._now))
+        )
 
     def _request(self, lane: int, f: Frame) -> Effects:
         assert f.id is not None
@@ -378,7 +413,13 @@ class LegacyClient:
             fields = {"server": self.state.server, "method": f.method[:100], "fault": full}
             return [Note("call.failed", fields), ToClient(lane, frames.error(f.id, shapes.INTERNAL, full), True)]
         elif f.method in _MODERN_METHODS:
-            return [ToClient(lane, frames.error(f.id, shapes.METHOD_NOT_FOUND, f"method not found: {f.method} (not in a session)"), True)]
+            return [
+                ToClient(
+                    lane,
+                    frames.error(f.id, shapes.METHOD_NOT_FOUND, f"method not found: {f.method} (not in a session)"),
+                    True,
+                )
+            ]
         if fault is not None:
             return [ToClient(lane, frames.error(f.id, shapes.INVALID_REQUEST, fault), True)]
         return self._own(Call(lane, f.id, f.method), f) if f.method in REMOVED else self._pass(lane, f)
@@ -404,7 +445,11 @@ class LegacyClient:
         uri = jsontext.string(f.lookup("uri"))
         if uri is None:
             return self._answer(call, frames.error(call.id, shapes.BAD_PARAMS, "refused: its uri is not a string"))
-        return self._listening.subscribe(call, uri) if f.method == "resources/subscribe" else self._listening.unsubscribe(call, uri)
+        return (
+            self._listening.subscribe(call, uri)
+            if f.method == "resources/subscribe"
+            else self._listening.unsubscribe(call, uri)
+        )
 
     def _pass(self, lane: int, f: Frame) -> Effects:
         """A request that both eras have: stamped, and else as it came."""
@@ -415,8 +460,12 @@ class LegacyClient:
         params = self._entering.stamp.put(given)
         call = Call(lane, f.id, f.method, own_token(f), bytes(params.text) if f.method in CALLS else None)
         self._calls.add(call)
-        known = self._spoken or f.method not in CALLS  # a call may rightly take long: whether the server answers at all, our own question shows
-        return [*([] if known else self._ask_server(PROBE, DISCOVER, b"{}")), *self._say(lane, f.changed(payload=params))]
+        # a call may rightly take long: whether the server answers at all, our own question shows
+        known = self._spoken or f.method not in CALLS
+        return [
+            *([] if known else self._ask_server(PROBE, DISCOVER, b"{}")),
+            *self._say(lane, f.changed(payload=params)),
+        ]
 
     def _say(self, lane: int, line: bytes | Frame) -> Effects:
         """A line that a modern client writes."""
@@ -424,7 +473,8 @@ class LegacyClient:
         return self._telling.told(self._session.frame("client", lane, line, self._now))
 
     def _cancelled(self, f: Frame) -> Effects:
-        """The client takes a call back, with all that it was asked in it (R100). Over HTTP this comes on a lane of its own."""
+        """The client takes a call back, with all that it was asked in it (R100). Over HTTP this comes on a lane of its
+        own."""
         id = request_id(f)
         call = None if id is None else self._calls.by_id.get(id)
         if call is None:
@@ -440,7 +490,8 @@ class LegacyClient:
             return out
         return self._telling.told(self._session.frame("client", call.lane, f, self._now))
 
-    # -- requests of the gate's own --------------------------------------------------------------------------------------------------------
+    # -- requests of the gate's own
+    # --------------------------------------------------------------------------------------------------------
 
     def _ask_server(self, id: FrameId, method: str, params: bytes) -> Effects:
         stamp = msgspec.structs.replace(self._entering.stamp, level=None)  # nothing of it is the client's to read
@@ -460,7 +511,8 @@ class LegacyClient:
 
 
 def _plain(f: Frame) -> jsontext.Object:
-    """A legacy call's params: no answers in them that nobody asked for (T3), and no task, which was not offered (R106, R121)."""
+    """A legacy call's params: no answers in them that nobody asked for (T3), and no task, which was not offered (R106,
+    R121)."""
     found = f.object.members
     if (name := names.resembling(found, ANSWERS) or next(iter(ANSWERS & found.keys()), None)) is not None:
         raise Malformed(f"its params have {name[:20]!r}, which this era does not have")

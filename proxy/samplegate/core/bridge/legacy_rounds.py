@@ -1,8 +1,8 @@
 """Input rounds of a modern server for a legacy client: its questions become requests in the client's revision (R48,
 R120, R121).
 
-All of a round's questions are fit for the client's revision before any is sent; the first that fails takes its siblings back. The call is made again
-with the answers, or fails.
+All of a round's questions are fit for the client's revision before any is sent; the first that fails takes its siblings
+back. The call is made again with the answers, or fails.
 """
 
 from __future__ import annotations
@@ -19,7 +19,17 @@ from samplegate.core.eras import META, META_RELATED_TASK, has_elicitation, has_m
 from samplegate.core.frames import FrameId
 from samplegate.core.jsontext import Malformed, cut, dump, elements, fields, lookup, object_of, splice, string
 from samplegate.core.session import request_state, shapes
-from samplegate.core.session.rounds import ELICITATION, ROOTS, SAMPLING, Effects, ForwardRound, Note, Over, Release, ToClient
+from samplegate.core.session.rounds import (
+    ELICITATION,
+    ROOTS,
+    SAMPLING,
+    Effects,
+    ForwardRound,
+    Note,
+    Over,
+    Release,
+    ToClient,
+)
 from samplegate.core.session.state import CANCELLED, State
 
 METHODS: Final = frozenset({SAMPLING, ELICITATION, ROOTS})
@@ -37,7 +47,8 @@ class Question(msgspec.Struct, frozen=True):
 def question(entry: bytes, revision: str, elicitation_id: str) -> Question | str:
     """The request that asks a legacy client an entry, or what is wrong with it.
 
-    ``elicitation_id`` names it where the mode is URL: the modern era has no such name. Raises jsontext.Malformed for an entry of two readings.
+    ``elicitation_id`` names it where the mode is URL: the modern era has no such name. Raises jsontext.Malformed for an
+    entry of two readings.
     """
     method, params = string(lookup(entry, "method")), lookup(entry, "params")
     if method not in METHODS or method is None:
@@ -51,7 +62,8 @@ def question(entry: bytes, revision: str, elicitation_id: str) -> Question | str
 
 
 def _bare(params: bytes) -> bytes:
-    """Without what would tie it to a task or to progress: a client that makes a task of it answers past the policy (R106)."""
+    """Without what would tie it to a task or to progress: a client that makes a task of it answers past the policy
+    (R106)."""
     params = cut(params, _OF_TASKS)
     for name in ("progressToken", META_RELATED_TASK):
         if lookup(params, META, name) is not None:
@@ -59,7 +71,8 @@ def _bare(params: bytes) -> bytes:
     return params
 
 
-# -- sampling ------------------------------------------------------------------------------------------------------------------------------
+# -- sampling
+# ----------------------------------------------------------------------------------------------------------------------
 
 
 def _sampling(params: bytes, revision: str) -> Question | str:
@@ -90,7 +103,8 @@ def _message(message: bytes, revision: str) -> bytes | None:
     return message if string(lookup(content, "type")) in known else None
 
 
-# -- elicitation ---------------------------------------------------------------------------------------------------------------------------
+# -- elicitation
+# ----------------------------------------------------------------------------------------------------------------------
 
 
 def _elicitation(params: bytes, revision: str, elicitation_id: str) -> Question | str:
@@ -98,7 +112,8 @@ def _elicitation(params: bytes, revision: str, elicitation_id: str) -> Question 
         return f"{revision} has no elicitation"
     is_url = string(lookup(params, "mode")) == "url"
     if has_modes(revision):
-        return Question(ELICITATION, splice(params, ("elicitationId",), dump(elicitation_id)) if is_url else params)  # R40: required there
+        # R40: required there
+        return Question(ELICITATION, splice(params, ("elicitationId",), dump(elicitation_id)) if is_url else params)
     if is_url:
         return f"it is of mode url, which {revision} does not have"
     return _form(cut(params, {"mode"}), revision)
@@ -107,14 +122,19 @@ def _elicitation(params: bytes, revision: str, elicitation_id: str) -> Question 
 def _form(params: bytes, revision: str) -> Question | str:
     """For 2025-06-18: titled choices in its own words, no arrays (R48)."""
     properties = lookup(params, "requestedSchema", "properties")
-    found = {} if properties is None or properties[:1] != b"{" else {name: bytes(raw) for name, raw in fields(properties).items()}
+    found = (
+        {}
+        if properties is None or properties[:1] != b"{"
+        else {name: bytes(raw) for name, raw in fields(properties).items()}
+    )
     fitted = {name: _field(raw) for name, raw in found.items()}
     if any(field is None for field in fitted.values()):
         return f"it has a field that {revision} cannot ask for"
     if fitted == found:
         return Question(ELICITATION, params)
     text = object_of({name: field for name, field in fitted.items() if field is not None})
-    return Question(ELICITATION, splice(params, ("requestedSchema", "properties"), text))  # once: there may be thousands of fields
+    # once: there may be thousands of fields
+    return Question(ELICITATION, splice(params, ("requestedSchema", "properties"), text))
 
 
 def _field(field: bytes) -> bytes | None:
@@ -133,7 +153,8 @@ def _field(field: bytes) -> bytes | None:
 
 
 def _elements(raw: bytes | None) -> list[bytes] | None:
-    """The elements of a raw JSON array, None if it is none. Raises jsontext.Malformed for too many, or for one that cannot be read."""
+    """The elements of a raw JSON array, None if it is none. Raises jsontext.Malformed for too many, or for one that
+    cannot be read."""
     return None if raw is None or raw[:1] != b"[" else elements(raw, MAX_ELEMENTS)
 
 
@@ -211,7 +232,8 @@ class Asking(msgspec.Struct, eq=False):
         return self._by_id.get(id)
 
     def answered(self, id: FrameId, result: bytes | None) -> tuple[Asked, Effects] | None:
-        """The client answered one, with None for an error or what cannot be read; None if nobody asked it. It is over when ``asks`` says so."""
+        """The client answered one, with None for an error or what cannot be read; None if nobody asked it. It is over
+        when ``asks`` says so."""
         asked = self._by_id.pop(id, None)
         if asked is None:
             return None
@@ -270,7 +292,8 @@ class Handing:
         self._asking = Asking(state)
 
     def hand(self, call: Call, handed: bytes, forwarded: ForwardRound, revision: str) -> Effects:
-        """The inner session's ``input_required`` result for a call, as requests of the client's revision on the lane of the call."""
+        """The inner session's ``input_required`` result for a call, as requests of the client's revision on the lane of
+        the call."""
         call.rounds += 1
         if call.rounds > MAX_ROUNDS:
             return self._too_many(call, forwarded)
@@ -291,10 +314,14 @@ class Handing:
         fault = f"the server asked the client more than {MAX_ROUNDS} times in one call"
         decided = next((seen.decision_id for seen in forwarded.seen.values()), "")
         line = shapes.ended_call(call.id, call.method, "legacy", "input", Release(Unanswered(Reason.ROUNDS), decided))
-        return [Note("call.failed", {"server": self.state.server, "method": call.method, "fault": fault}), *self._ways.answer(call, line)]
+        return [
+            Note("call.failed", {"server": self.state.server, "method": call.method, "fault": fault}),
+            *self._ways.answer(call, line),
+        ]
 
     def replied(self, id: FrameId, result: bytes | None) -> Effects | None:
-        """The client answers something, with None for an error or what cannot be read; None if it was not asked that."""
+        """The client answers something, with None for an error or what cannot be read; None if it was not asked
+        that."""
         asked = self._asking.asked_by(id)
         if asked is None:
             return None
@@ -309,7 +336,11 @@ class Handing:
     def cancelled(self, call: Call) -> Effects | None:
         """The client takes a call back; None if the call is not with the client."""
         asked = self._asking.of(call)
-        return None if asked is None else [*self._asking.withdraw(asked, "the call it belongs to was taken back"), Over(call.lane)]
+        return (
+            None
+            if asked is None
+            else [*self._asking.withdraw(asked, "the call it belongs to was taken back"), Over(call.lane)]
+        )
 
     def questions(self) -> list[FrameId]:
         """The ids of what the client is asked."""

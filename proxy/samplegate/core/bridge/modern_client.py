@@ -1,7 +1,9 @@
-"""Modern clients in front of a server that speaks only the legacy eras: inside is a legacy session with the server, and this plays its client.
+"""Modern clients in front of a server that speaks only the legacy eras: inside is a legacy session with the server, and
+this plays its client.
 
-Not a policy and not a door: what the server pushes is decided by the inner session as always. The inner client has declared nothing, so no
-`forward` is reachable here: between two modern requests there is nobody to be asked. The server gets the specification's error instead.
+Not a policy and not a door: what the server pushes is decided by the inner session as always. The inner client has
+declared nothing, so no `forward` is reachable here: between two modern requests there is nobody to be asked. The server
+gets the specification's error instead.
 """
 
 from __future__ import annotations
@@ -24,7 +26,18 @@ from samplegate.core.session import server_requests, shapes
 from samplegate.core.session.rounds import Conclusion, Effects, Later, Note, Over, Reply, Side, ToClient, ToServer
 from samplegate.core.session.server_requests import KEY
 from samplegate.core.session.session import Session, batch_elements, refused_line
-from samplegate.core.session.state import CANCELLED, DISCOVER, INITIALIZE, INTERNAL, LISTEN, PROGRESS, SERVER_LANE, OpenCall, State, request_id
+from samplegate.core.session.state import (
+    CANCELLED,
+    DISCOVER,
+    INITIALIZE,
+    INTERNAL,
+    LISTEN,
+    PROGRESS,
+    SERVER_LANE,
+    OpenCall,
+    State,
+    request_id,
+)
 
 MAX_OWN: Final = 10_000  # requests of ours that the server has not answered
 _OWN_INFO: Final = b'{"name":"samplegate","version":"0"}'  # where no client says who it is
@@ -50,7 +63,13 @@ class Greeting:
         out: Effects = []
         if not self.under_way:
             self.under_way = True
-            params = b'{"protocolVersion":' + jsontext.dump(LEGACY[-1]) + b',"capabilities":{},"clientInfo":' + (client or _OWN_INFO) + b"}"
+            params = (
+                b'{"protocolVersion":'
+                + jsontext.dump(LEGACY[-1])
+                + b',"capabilities":{},"clientInfo":'
+                + (client or _OWN_INFO)
+                + b"}"
+            )
             out = self.ask(INITIALIZE, params, now)
         if self._timer is None:
             self._timer = self._state.new_round()
@@ -118,7 +137,8 @@ class Hearing:
         self.news = News(self._state)
 
     def frame(self, lane: int, line: bytes | Frame, now: float) -> Effects:
-        """One line of the server's: what the inner session would pass on to a legacy client is answered or given out here."""
+        """One line of the server's: what the inner session would pass on to a legacy client is answered or given out
+        here."""
         f = _with_method(line)
         if f is not None and f.kind == "request" and f.method not in server_requests.KINDS:
             return [ToServer(SERVER_LANE, _answer(f))]
@@ -171,8 +191,10 @@ class Hearing:
 
 
 def _with_method(line: bytes | Frame) -> Frame | None:
-    """A request or notification; None for every other line, and for what cannot be read: the inner session says what becomes of that."""
-    if b'"method"' not in (line.raw if isinstance(line, Frame) else line):  # an envelope cannot spell it otherwise, and answers can be large
+    """A request or notification; None for every other line, and for what cannot be read: the inner session says what
+    becomes of that."""
+    # an envelope cannot spell it otherwise, and answers can be large
+    if b'"method"' not in (line.raw if isinstance(line, Frame) else line):
         return None
     try:
         return frames.of(line)
@@ -187,7 +209,8 @@ def _modern(method: str, f: Frame, info: bytes | None) -> bytes:
 
 
 def _answer(f: Frame) -> bytes:
-    """Our answer to a request of the server's that is not for the gate: a ping (R104), or what a client may have and this one has not (R105)."""
+    """Our answer to a request of the server's that is not for the gate: a ping (R104), or what a client may have and
+    this one has not (R105)."""
     assert f.id is not None
     if f.method == "ping":
         return frames.result(f.id, b"{}")
@@ -195,8 +218,11 @@ def _answer(f: Frame) -> bytes:
 
 
 _GONE: Final = frozenset({"notifications/initialized", "notifications/roots/list_changed", PROGRESS})
-"""Notifications of a client's that the modern era has no more; progress it could only make on what it was never asked."""
-_NO_FORWARD: Final = jsontext.dump({"code": shapes.METHOD_NOT_FOUND, "message": "the client speaks an era in which it cannot be asked"})
+"""Notifications of a client's that the modern era has no more; progress it could only make on what it was never asked.
+"""
+_NO_FORWARD: Final = jsontext.dump(
+    {"code": shapes.METHOD_NOT_FOUND, "message": "the client speaks an era in which it cannot be asked"}
+)
 PATIENCE: Final = 60.0  # seconds that clients wait for the server to open; a first start may install it
 
 
@@ -235,7 +261,8 @@ class ModernClient:
         """The same, taken out: somebody else answers it."""
         return self._greeting.waiting.take()
 
-    # -- the methods of a session ----------------------------------------------------------------------------------------------------------
+    # -- the methods of a session
+    # ----------------------------------------------------------------------------------------------------------
 
     def frame(self, side: Side, lane: int, line: bytes | Frame, now: float) -> Effects:
         """One line from a side. Never raises for what a peer wrote."""
@@ -315,16 +342,23 @@ class ModernClient:
         """A side has gone for good; where it is the server, everybody who waits is told."""
         out = self._hearing.carry(self._inner.eof(side))
         self._gone = True
-        waiting, asked, listens = self._greeting.end(), [*self._hearing.asked], list(self._hearing.news.listens.open.values())
+        waiting, asked, listens = (
+            self._greeting.end(),
+            [*self._hearing.asked],
+            list(self._hearing.news.listens.open.values()),
+        )
         self._hearing.end()
         if side == "client":
             return [effect for effect in out if not isinstance(effect, ToClient)]
         for listen in listens:
             out.append(ToClient(listen.lane, frames.result(listen.id, listen.ended()), True))
-        left = [(held.lane, held.frame.id) for held in waiting if held.frame.kind == "request" and held.frame.id is not None]
+        left = [
+            (held.lane, held.frame.id) for held in waiting if held.frame.kind == "request" and held.frame.id is not None
+        ]
         return out + [_error(lane, id, shapes.INTERNAL, self.state.ended_because) for lane, id in [*asked, *left]]
 
-    # -- from the clients ------------------------------------------------------------------------------------------------------------------
+    # -- from the clients
+    # ------------------------------------------------------------------------------------------------------------------
 
     def _client(self, lane: int, f: Frame, now: float) -> Effects:
         if f.kind == "request":
@@ -342,12 +376,19 @@ class ModernClient:
 
     def _notification(self, lane: int, f: Frame, now: float) -> Effects:
         bare = translation.bare(f)
-        return [] if isinstance(bare, Refusal) else self._hearing.carry(self._inner.frame("client", lane, bare.frame, now))
+        return (
+            [] if isinstance(bare, Refusal) else self._hearing.carry(self._inner.frame("client", lane, bare.frame, now))
+        )
 
     def _request(self, lane: int, f: Frame, now: float) -> Effects:
         assert f.id is not None
         key = (lane, f.id)
-        if key in self._hearing.asked or key in self._hearing.news.listens.open or self._greeting.waiting.has(lane, f.id) or self.state.is_ours(f.id):
+        if (
+            key in self._hearing.asked
+            or key in self._hearing.news.listens.open
+            or self._greeting.waiting.has(lane, f.id)
+            or self.state.is_ours(f.id)
+        ):
             return [_error(lane, f.id, shapes.INVALID_REQUEST, "a request with this id is in flight")]
         said = translation.removed(f.method) or translation.read_envelope(f)
         if isinstance(said, Refusal):
@@ -371,7 +412,9 @@ class ModernClient:
         bare = translation.bare(f)
         if isinstance(bare, Refusal):
             return [Note("state.refused", {"server": self.state.server}), ToClient(lane, bare.line(f.id), True)]
-        out: Effects = [Note("answers.unsolicited", {"server": self.state.server, "method": f.method})] if bare.answers else []
+        out: Effects = (
+            [Note("answers.unsolicited", {"server": self.state.server, "method": f.method})] if bare.answers else []
+        )
         level = self._hearing.news.enter((lane, f.id), said.level, hello)
         if level is not None:
             out += self._own("logging/setLevel", {"level": level}, now)
@@ -415,7 +458,8 @@ class ModernClient:
         """Ask the server something ourselves, on a lane that is no client's."""
         return self._hearing.carry(self._greeting.ask(method, jsontext.dump(params), now))
 
-    # -- the server opens ---------------------------------------------------------------------------------------------------------------------
+    # -- the server opens
+    # ------------------------------------------------------------------------------------------------------------------
 
     def _own_answered(self, f: Frame) -> Effects:
         """The server answers what we asked it."""
@@ -428,7 +472,9 @@ class ModernClient:
 
     def _all_open(self) -> Effects:
         """The server is open: it is told so, and all that waited goes to it in its order."""
-        out: Effects = self._inner.frame("client", INTERNAL, frames.notification("notifications/initialized", b"{}"), 0.0)
+        out: Effects = self._inner.frame(
+            "client", INTERNAL, frames.notification("notifications/initialized", b"{}"), 0.0
+        )
         hello = self._greeting.hello
         assert hello is not None
         for held in self._greeting.waiting.take():

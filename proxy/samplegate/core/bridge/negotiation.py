@@ -1,9 +1,10 @@
 """Negotiation of the era: chooses a plain session or a bridge, by what the client speaks and the server is found to
 speak.
 
-Where the server speaks both, its era is matched to the client's (R88). A legacy client's ``initialize`` goes to the server as it is, without a
-probe before it: servers on stdio keep to the era of the first request. For a modern client the server is asked ``server/discover`` first (R84);
-a client that began as a modern one on stdio may begin again as a legacy one, with nothing under way but its own probes (T21).
+Where the server speaks both, its era is matched to the client's (R88). A legacy client's ``initialize`` goes to the
+server as it is, without a probe before it: servers on stdio keep to the era of the first request. For a modern client
+the server is asked ``server/discover`` first (R84); a client that began as a modern one on stdio may begin again as a
+legacy one, with nothing under way but its own probes (T21).
 """
 
 from __future__ import annotations
@@ -35,7 +36,10 @@ Phase = Literal["new", "relaying", "probing", "greeting", "calling", "settled"]
 """Nothing yet; the client's ``initialize`` is with the server; our ``server/discover`` is; a bridge opens the server;
 a modern client's first call is with it; decided."""
 
-SET: Final[Mapping[Protocol, Eras]] = {"legacy": Eras(legacy=True, modern=False), "modern": Eras(legacy=False, modern=True)}
+SET: Final[Mapping[Protocol, Eras]] = {
+    "legacy": Eras(legacy=True, modern=False),
+    "modern": Eras(legacy=False, modern=True),
+}
 """What a setting says in place of a probe."""
 
 
@@ -52,7 +56,8 @@ class Choice:
         protocol: Protocol = "auto",
         prefers_legacy: bool = False,
     ) -> None:
-        """``take``: told who takes frames from here on. ``prefers_legacy``: see ``Evidence``; it counts under ``auto`` only."""
+        """``take``: told who takes frames from here on. ``prefers_legacy``: see ``Evidence``; it counts under ``auto``
+        only."""
         self.state = state
         self.protocol: Final = protocol
         self.eras = SET[protocol] if protocol != "auto" else known if known is not None else Eras()
@@ -79,7 +84,8 @@ class Choice:
         self.take(chosen.frame)
 
     def is_sent_back(self, lane: int, f: Frame) -> bool:
-        """Whether a client's ``server/discover`` is answered as a legacy server would, so that the client begins again. Raises Malformed."""
+        """Whether a client's ``server/discover`` is answered as a legacy server would, so that the client begins again.
+        Raises Malformed."""
         if self.protocol == "auto":
             return era_detection.is_sent_back(self.state, lane, f)
         return self.protocol == "legacy" and f.kind == "request" and f.method == DISCOVER
@@ -87,7 +93,8 @@ class Choice:
     def handshake_refused(self) -> Effects:
         """The server does not take the handshake: neither this connection nor a later one prefers it."""
         self.prefers_legacy = False
-        if self.probed_first and not self.state.streams:  # on stdio a server keeps to the era of its first request (T21)
+        # on stdio a server keeps to the era of its first request (T21)
+        if self.probed_first and not self.state.streams:
             return []
         return [Note(REFUSED, {"server": self.state.server}, warn=False)]
 
@@ -97,10 +104,15 @@ class Choice:
 
     def replayed(self) -> Effects:
         """What waited goes to what was chosen, in its order."""
-        return [effect for held in self.waiting.take() for effect in self.chosen.frame("client", held.lane, held.frame, held.now)]
+        return [
+            effect
+            for held in self.waiting.take()
+            for effect in self.chosen.frame("client", held.lane, held.frame, held.now)
+        ]
 
     def left(self) -> Effects:
-        """What was chosen before is left: its rounds end, what it asked for itself is nobody's any more, and what clients asked stays asked."""
+        """What was chosen before is left: its rounds end, what it asked for itself is nobody's any more, and what
+        clients asked stays asked."""
         state = self.state
         for pending in [pending for pending in state.inflight.asked.values() if pending.lane == INTERNAL]:
             state.inflight.remove(pending)
@@ -167,13 +179,16 @@ class Relaying(msgspec.Struct, eq=False):
         return [*out, *choice.chosen.frame("client", hello.lane, hello.frame, hello.now), *choice.replayed()]
 
     def _too_early(self) -> Effects:
-        """What the client asked before ``initialize``, in words that its server does not know: nobody else will answer it."""
+        """What the client asked before ``initialize``, in words that its server does not know: nobody else will answer
+        it."""
         inflight = self.choice.state.inflight
         early = list(inflight.asked.values())
         for pending in early:
             inflight.remove(pending)
         fault = "asked before initialize, in an era that the server does not speak"
-        return [ToClient(pending.lane, frames.error(pending.id, shapes.INVALID_REQUEST, fault), True) for pending in early]
+        return [
+            ToClient(pending.lane, frames.error(pending.id, shapes.INVALID_REQUEST, fault), True) for pending in early
+        ]
 
 
 STDIO = 0
@@ -187,7 +202,8 @@ class Again(msgspec.Struct, eq=False):
     """Takes a client's first frame, and from then on all of them."""
 
     def frame(self, side: Side, lane: int, line: bytes | Frame, now: float) -> Effects:
-        """Frames through a bridge, which cost a reading anyway: a client on stdio may still fall back to ``initialize`` (T21)."""
+        """Frames through a bridge, which cost a reading anyway: a client on stdio may still fall back to ``initialize``
+        (T21)."""
         raw = line.raw if isinstance(line, Frame) else line
         if side == "client" and (b"initialize" in raw or b"server/discover" in raw):
             try:
@@ -205,7 +221,13 @@ class Again(msgspec.Struct, eq=False):
         from samplegate.core.bridge.modern_client import ModernClient
 
         choice = self.choice
-        if f.kind != "request" or f.method != INITIALIZE or lane != STDIO or choice.hello is not None or modern_meta(f) is not None:
+        if (
+            f.kind != "request"
+            or f.method != INITIALIZE
+            or lane != STDIO
+            or choice.hello is not None
+            or modern_meta(f) is not None
+        ):
             return False
         if isinstance(choice.chosen, ModernClient) and choice.chosen.ready:
             return choice.chosen.idle
@@ -223,7 +245,11 @@ class Again(msgspec.Struct, eq=False):
         choice.reset()
         choice.begin_anew()
         fault = "the client has begun another era with initialize"
-        out += [ToClient(one.lane, frames.error(one.frame.id, shapes.INTERNAL, fault), True) for one in held if one.frame.id is not None]
+        out += [
+            ToClient(one.lane, frames.error(one.frame.id, shapes.INTERNAL, fault), True)
+            for one in held
+            if one.frame.id is not None
+        ]
         return out + self.first(lane, f, now)
 
 
@@ -243,7 +269,8 @@ class Discovering(msgspec.Struct, eq=False):
             if f.method not in CALLS and f.method != LISTEN:
                 self.lives()
                 return choice.chosen.frame("client", lane, f, now)
-            choice.phase = "calling"  # such a request may rightly take long: whether the server answers at all, our own question shows
+            # such a request may rightly take long: whether the server answers at all, our own question shows
+            choice.phase = "calling"
             return [*choice.probe.beside(choice.chosen, now), *choice.chosen.frame("client", lane, f, now)]
         own = f.method == DISCOVER and isinstance(translation.read_envelope(f), Envelope)
         if not choice.waiting.add(lane, f, now):
@@ -358,13 +385,15 @@ class Discovering(msgspec.Struct, eq=False):
         return out
 
 
-PATIENCE: Final = 5.0  # seconds for an answer to server/discover; a server that is only slow is found out by its answer to initialize
+# seconds for an answer to server/discover; a server that is only slow is found out by its answer to initialize
+PATIENCE: Final = 5.0
 
 
 class Opening:
     """One server and its clients, from the first frame on; it has the methods of ``Session``.
 
-    ``frame`` is replaced by that of the object chosen, so that frames pass without it once all is decided: look it up anew for each frame.
+    ``frame`` is replaced by that of the object chosen, so that frames pass without it once all is decided: look it up
+    anew for each frame.
     """
 
     def __init__(
@@ -376,10 +405,12 @@ class Opening:
         protocol: Protocol = "auto",
         prefers_legacy: bool = False,
     ) -> None:
-        """``protocol``: what the settings say of the server; ``prefers_legacy``: what earlier connections have shown of it (``Evidence``)."""
+        """``protocol``: what the settings say of the server; ``prefers_legacy``: what earlier connections have shown of
+        it (``Evidence``)."""
         self.frame: TakesFrames = self._frame
         self.died_probing = False
-        """Whether the server ended while it was asked which eras it speaks: some do, at a request that they do not know."""
+        """Whether the server ended while it was asked which eras it speaks: some do, at a request that they do not
+        know."""
         self._choice = Choice(state, known, patience, self._taken_by, protocol=protocol, prefers_legacy=prefers_legacy)
         self._again = Again(self._choice, self._begun_again)
         self._relaying = Relaying(self._choice)
@@ -403,7 +434,8 @@ class Opening:
         """How far it is found out."""
         return self._choice.phase
 
-    # -- the methods of a session, but for ``frame`` ---------------------------------------------------------------------------------------
+    # -- the methods of a session, but for ``frame``
+    # ---------------------------------------------------------------------------------------
 
     def lost(self, side: Side, lane: int, head: bytes, fault: str) -> Effects:
         """A line could not be taken at all."""
@@ -441,7 +473,11 @@ class Opening:
     def open_calls(self) -> list[OpenCall]:
         """The clients' requests that have no answer yet."""
         hello = self._choice.hello if self.phase == "probing" else None  # in every other phase it is with the server
-        first = [] if hello is None or hello.frame.id is None else [OpenCall(hello.lane, hello.frame.id, hello.frame.method)]
+        first = (
+            []
+            if hello is None or hello.frame.id is None
+            else [OpenCall(hello.lane, hello.frame.id, hello.frame.method)]
+        )
         return [*first, *self._choice.chosen.open_calls(), *self._choice.waiting.open_calls()]
 
     def questions(self) -> list[FrameId]:
@@ -470,12 +506,17 @@ class Opening:
             return out + self._choice.chosen.eof(side)
         self.died_probing = self.phase == "probing"
         out = [] if self._choice.refusal is None else [self._choice.refusal]
-        out += [effect for effect in self._choice.chosen.eof(side) if not isinstance(effect, ToClient) or effect.lane != INTERNAL]
+        out += [
+            effect
+            for effect in self._choice.chosen.eof(side)
+            if not isinstance(effect, ToClient) or effect.lane != INTERNAL
+        ]
         out += [self._ended(held) for held in self._choice.waiting.take() if held.frame.kind == "request"]
         self._choice.settle(self._choice.chosen)
         return out
 
-    # -- frames, until all is decided ------------------------------------------------------------------------------------------------------
+    # -- frames, until all is decided
+    # ------------------------------------------------------------------------------------------------------
 
     def _frame(self, side: Side, lane: int, line: bytes | Frame, now: float) -> Effects:
         if side == "server":
@@ -526,7 +567,9 @@ class Opening:
         if f.method == CANCELLED and (id := request_id(f)) is not None and self._choice.waiting.remove(lane, id):
             return [Over(lane)]
         if f.kind == "request" and f.id is not None and self._choice.waiting.has(lane, f.id):
-            return [ToClient(lane, frames.error(f.id, shapes.INVALID_REQUEST, "a request with this id is in flight"), True)]
+            return [
+                ToClient(lane, frames.error(f.id, shapes.INVALID_REQUEST, "a request with this id is in flight"), True)
+            ]
         if self._choice.waiting.add(lane, f, now):
             return []
         if f.kind != "request" or f.id is None:
@@ -570,4 +613,5 @@ class Opening:
 
 def _refused(lane: int, problem: Malformed) -> Effects:
     line = frames.error(problem.id, shapes.INVALID_REQUEST, f"refused: {problem.fault}")
-    return [] if problem.answers else [ToClient(lane, line, True)]  # before the handshake is over, no answer is for anybody
+    # before the handshake is over, no answer is for anybody
+    return [] if problem.answers else [ToClient(lane, line, True)]

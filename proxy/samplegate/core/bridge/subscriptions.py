@@ -27,7 +27,9 @@ from samplegate.core.session.state import INTERNAL, LISTEN, MESSAGE, META_SUBSCR
 
 ACKNOWLEDGED: Final = "notifications/subscriptions/acknowledged"
 UPDATED: Final = "notifications/resources/updated"
-CHANGES: Final = {f"notifications/{kind}/list_changed": (f"{kind}ListChanged", kind) for kind in ("tools", "prompts", "resources")}
+CHANGES: Final = {
+    f"notifications/{kind}/list_changed": (f"{kind}ListChanged", kind) for kind in ("tools", "prompts", "resources")
+}
 """A notification -> the member of the filter that asks for it, and the capability that promises it."""
 MAX_OPEN: Final = 1000  # of one server; real clients have one or two each
 MAX_ON_A_LANE: Final = 32
@@ -55,7 +57,9 @@ class Listen(msgspec.Struct, frozen=True):
         honoured: dict[str, object] = {CHANGES[method][0]: True for method in sorted(self.changes)}
         if self.uris:
             honoured["resourceSubscriptions"] = self.uris
-        return frames.notification(ACKNOWLEDGED, jsontext.dump({META: {META_SUBSCRIPTION: self.id}, "notifications": honoured}))
+        return frames.notification(
+            ACKNOWLEDGED, jsontext.dump({META: {META_SUBSCRIPTION: self.id}, "notifications": honoured})
+        )
 
     def tagged(self, raw: bytes) -> bytes:
         """A notification of the server's as one of this listen's: its id, of its own type (R77)."""
@@ -75,23 +79,37 @@ class Listens(msgspec.Struct, eq=False):
     _size: int = 0
     """Characters of them."""
 
-    def begin(self, lane: int, id: FrameId, params: bytes | None, capabilities: bytes) -> tuple[Listen, list[str]] | Refusal:
-        """Open one; also the resources that nobody watched before. Raises jsontext.Malformed where the filter has two readings."""
+    def begin(
+        self, lane: int, id: FrameId, params: bytes | None, capabilities: bytes
+    ) -> tuple[Listen, list[str]] | Refusal:
+        """Open one; also the resources that nobody watched before. Raises jsontext.Malformed where the filter has two
+        readings."""
         wanted = jsontext.lookup(params, "notifications")
         if wanted is None or wanted[:1] != b"{":
-            return Refusal(shapes.BAD_PARAMS, "params: notifications is missing or not an object; it says what to listen for")
+            return Refusal(
+                shapes.BAD_PARAMS, "params: notifications is missing or not an object; it says what to listen for"
+            )
         uris = _uris(jsontext.lookup(wanted, "resourceSubscriptions"))
         if isinstance(uris, Refusal):
             return uris
-        if len(self.open) >= MAX_OPEN or sum(key[0] == lane for key in self.open) >= MAX_ON_A_LANE or self._uris + len(uris) > MAX_ALL_URIS:
-            return Refusal(shapes.INTERNAL, f"refused: {len(self.open)} listens for {self._uris} resources are open already")
+        if (
+            len(self.open) >= MAX_OPEN
+            or sum(key[0] == lane for key in self.open) >= MAX_ON_A_LANE
+            or self._uris + len(uris) > MAX_ALL_URIS
+        ):
+            return Refusal(
+                shapes.INTERNAL, f"refused: {len(self.open)} listens for {self._uris} resources are open already"
+            )
         if self._size + _characters(uris) > MAX_ALL_SIZE:
-            return Refusal(shapes.INTERNAL, f"refused: the URIs of all listens would have more than {MAX_ALL_SIZE} characters")
+            return Refusal(
+                shapes.INTERNAL, f"refused: the URIs of all listens would have more than {MAX_ALL_SIZE} characters"
+            )
         offered = jsontext.lookup(capabilities, "resources", "subscribe") == b"true"
         changes = frozenset(
             method
             for method, (member, kind) in CHANGES.items()
-            if jsontext.lookup(wanted, member) == b"true" and jsontext.lookup(capabilities, kind, "listChanged") == b"true"
+            if jsontext.lookup(wanted, member) == b"true"
+            and jsontext.lookup(capabilities, kind, "listChanged") == b"true"
         )
         return self._entered(Listen(lane, id, changes, uris if offered else ()))
 
@@ -154,7 +172,10 @@ def _uris(raw: bytes | None) -> tuple[str, ...] | Refusal:
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return Refusal(shapes.BAD_PARAMS, "resourceSubscriptions is not a list of URIs")
     if len(uris) > MAX_URIS or any(len(uri) > MAX_URI for uri in uris):
-        return Refusal(shapes.BAD_PARAMS, f"resourceSubscriptions has more than {MAX_URIS} URIs, or one longer than {MAX_URI} characters")
+        return Refusal(
+            shapes.BAD_PARAMS,
+            f"resourceSubscriptions has more than {MAX_URIS} URIs, or one longer than {MAX_URI} characters",
+        )
     return uris
 
 
@@ -180,11 +201,16 @@ class Levels(msgspec.Struct, eq=False):
         self._wanted.pop(key, None)
 
     def takers(self, level: str | None, only: Key | None) -> list[int]:
-        """The lanes that asked for a message of this level; ``only``: the request that it came for, where that is known."""
+        """The lanes that asked for a message of this level; ``only``: the request that it came for, where that is
+        known."""
         if level not in LEVELS:
             return []
         said = LEVELS.index(level)
-        return list(dict.fromkeys(key[0] for key, wanted in self._wanted.items() if wanted <= said and (only is None or key == only)))
+        return list(
+            dict.fromkeys(
+                key[0] for key, wanted in self._wanted.items() if wanted <= said and (only is None or key == only)
+            )
+        )
 
 
 _REMOVED: Final = ("notifications/elicitation/complete", "notifications/tasks")
@@ -209,7 +235,8 @@ class News:
         self._levels.leave(key)
 
     def told(self, lane: int, f: Frame) -> Effects:
-        """A notification of the server's, which came on the stream of the request with number ``lane``. Raises jsontext.Malformed."""
+        """A notification of the server's, which came on the stream of the request with number ``lane``. Raises
+        jsontext.Malformed."""
         out: Effects
         if f.method == MESSAGE:
             out = self._message(lane, f)
@@ -219,7 +246,9 @@ class News:
         else:
             pending = None if f.method.startswith(_REMOVED) else self._asked_on(lane)
             out = [] if pending is None else [ToClient(pending.lane, f.raw)]
-        return out or [Note("notification.unattributed", {"server": self._state.server, "method": f.method[:100]}, warn=False)]
+        return out or [
+            Note("notification.unattributed", {"server": self._state.server, "method": f.method[:100]}, warn=False)
+        ]
 
     def _message(self, lane: int, f: Frame) -> Effects:
         pending = self._asked_on(lane)
@@ -227,7 +256,8 @@ class News:
         if pending is not None:
             return [ToClient(to, f.raw) for to in self._levels.takers(level, (pending.lane, pending.id))]
         callers = {one.caller for one in self._state.inflight.asked.values() if one.lane != INTERNAL}
-        return [ToClient(to, f.raw) for to in self._levels.takers(level, None)] if len(callers) == 1 else []  # never another caller's (R119)
+        # never another caller's (R119)
+        return [ToClient(to, f.raw) for to in self._levels.takers(level, None)] if len(callers) == 1 else []
 
     def _asked_on(self, lane: int) -> Pending | None:
         """The client's request on whose stream the server spoke; None where it has but one stream for all."""
@@ -275,7 +305,9 @@ class Listening:
         out = self._fail(self._waiters, "the session began anew")
         if self._current is not None:
             out += self._fail(self._current.waiters, "the session began anew")
-        self._kinds = tuple(member for member, kind in CHANGES.values() if jsontext.lookup(capabilities, kind, "listChanged") == b"true")
+        self._kinds = tuple(
+            member for member, kind in CHANGES.values() if jsontext.lookup(capabilities, kind, "listChanged") == b"true"
+        )
         self._subscribes = jsontext.lookup(capabilities, "resources", "subscribe") == b"true"
         self._uris.clear()
         return [*out, *self._change()] if self._ready else out
@@ -285,16 +317,23 @@ class Listening:
         first, self._ready = not self._ready, True
         return self._change() if first and self._kinds else []
 
-    # -- the client's requests -------------------------------------------------------------------------------------------------------------
+    # -- the client's requests
+    # -------------------------------------------------------------------------------------------------------------
 
     def subscribe(self, call: Call, uri: str) -> Effects:
         """Answered as soon as the server listens for it."""
         if not self._subscribes:
-            return self._refuse(call, shapes.METHOD_NOT_FOUND, "method not found: the server does not offer subscriptions")
-        size = len(uri.encode(errors="replace"))
-        if uri not in self._uris and (len(self._uris) >= MAX_SUBSCRIBED or sum(self._uris.values()) + size > MAX_SUBSCRIBED_SIZE):
             return self._refuse(
-                call, shapes.BAD_PARAMS, f"refused: more than {MAX_SUBSCRIBED} resources, or {MAX_SUBSCRIBED_SIZE} bytes of their URIs"
+                call, shapes.METHOD_NOT_FOUND, "method not found: the server does not offer subscriptions"
+            )
+        size = len(uri.encode(errors="replace"))
+        if uri not in self._uris and (
+            len(self._uris) >= MAX_SUBSCRIBED or sum(self._uris.values()) + size > MAX_SUBSCRIBED_SIZE
+        ):
+            return self._refuse(
+                call,
+                shapes.BAD_PARAMS,
+                f"refused: more than {MAX_SUBSCRIBED} resources, or {MAX_SUBSCRIBED_SIZE} bytes of their URIs",
             )
         if uri in self._uris and self._current is not None and self._current.settled and not self._changed:
             return self._accept(call)
@@ -318,7 +357,8 @@ class Listening:
     def _refuse(self, call: Call, code: int, message: str) -> Effects:
         return self._ways.answer(call, frames.error(call.id, code, message))
 
-    # -- the listen ------------------------------------------------------------------------------------------------------------------------
+    # -- the listen
+    # ------------------------------------------------------------------------------------------------------------------
 
     def _change(self) -> Effects:
         """What is wanted has changed: ask for it, but for one thing at a time."""

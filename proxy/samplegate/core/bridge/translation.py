@@ -14,7 +14,17 @@ from typing import Final
 import msgspec
 
 from samplegate.core import frames, jsontext
-from samplegate.core.eras import LEGACY, META, META_CAPABILITIES, META_LOG_LEVEL, META_VERSION, MODERN, TASKS_EXTENSION, has_elicitation, has_modes
+from samplegate.core.eras import (
+    LEGACY,
+    META,
+    META_CAPABILITIES,
+    META_LOG_LEVEL,
+    META_VERSION,
+    MODERN,
+    TASKS_EXTENSION,
+    has_elicitation,
+    has_modes,
+)
 from samplegate.core.frames import Frame, FrameId
 from samplegate.core.http_headers import MAX_TOOLS
 from samplegate.core.jsontext import Malformed, Object, cut, dump, fields, inserted, lookup, splice, string
@@ -54,11 +64,14 @@ class Envelope(msgspec.Struct, frozen=True):
 
 
 def removed(method: str) -> Refusal | None:
-    """The error for a method that does not exist in the modern era (R58), or that would slip past policy (tasks, R108)."""
+    """The error for a method that does not exist in the modern era (R58), or that would slip past policy (tasks,
+    R108)."""
     if method not in REMOVED and not method.startswith("tasks/"):
         return None
     data = jsontext.dump({"supported": MODERN})  # R87: what a client that expected another era needs
-    return Refusal(shapes.METHOD_NOT_FOUND, f"method not found: {method[:100]}; the revision spoken here is {MODERN[0]}", data)
+    return Refusal(
+        shapes.METHOD_NOT_FOUND, f"method not found: {method[:100]}; the revision spoken here is {MODERN[0]}", data
+    )
 
 
 def read_envelope(f: Frame) -> Envelope | Refusal:
@@ -83,7 +96,8 @@ def read_envelope(f: Frame) -> Envelope | Refusal:
 
 
 def check(f: Frame) -> None:
-    """Raises jsontext.Malformed where another parser could find another request, as before a modern server: what is taken off is not seen later."""
+    """Raises jsontext.Malformed where another parser could find another request, as before a modern server: what is
+    taken off is not seen later."""
     call_and_token(f, modern=True)
     capabilities.declared_by(f.meta.raw(META_CAPABILITIES))
 
@@ -93,7 +107,9 @@ def _of(meta: Mapping[str, msgspec.Raw], name: str) -> bytes | None:
 
 
 def _missing(name: str) -> Refusal:
-    return Refusal(shapes.BAD_PARAMS, f"params: {name} is missing or of a wrong type; a request of {MODERN[0]} bears it")
+    return Refusal(
+        shapes.BAD_PARAMS, f"params: {name} is missing or of a wrong type; a request of {MODERN[0]} bears it"
+    )
 
 
 class Bare(msgspec.Struct, frozen=True):
@@ -105,25 +121,29 @@ class Bare(msgspec.Struct, frozen=True):
 
 
 def bare(f: Frame) -> Bare | Refusal:
-    """A frame without its modern envelope, all else raw (R109). Raises jsontext.Malformed where its params have two readings."""
+    """A frame without its modern envelope, all else raw (R109). Raises jsontext.Malformed where its params have two
+    readings."""
     params = f.members
     if params is None:
         return Bare(f)
     changes, answers = without_envelope(f.meta), False
     if input_required.brings_answers(f.object):
         if (f.object.raw("requestState") or b"null") != b"null":
-            return Refusal(shapes.BAD_PARAMS, "requestState is not one of ours: none was given out for this server")  # R68
+            # R68
+            return Refusal(shapes.BAD_PARAMS, "requestState is not one of ours: none was given out for this server")
         answers = "inputResponses" in params
         if answers and isinstance(problem := input_required.read_unasked(bytes(params["inputResponses"])), str):
             return Refusal(shapes.BAD_PARAMS, problem)
         changes |= {name: None for name in ("requestState", "inputResponses") if name in params}
-    if f.method == "tools/call" and "task" in params:  # a legacy server's own tasks would bring answers past policy (R106, R108)
+    # a legacy server's own tasks would bring answers past policy (R106, R108)
+    if f.method == "tools/call" and "task" in params:
         changes["task"] = None
     return Bare(f.changed(payload=f.object.changed(changes)) if changes else f, answers)
 
 
 def without_envelope(meta: jsontext.Object) -> dict[str, bytes | None]:
-    """What changes in params that bear the modern members in their ``_meta``; none of it is left where nothing else is in it."""
+    """What changes in params that bear the modern members in their ``_meta``; none of it is left where nothing else is
+    in it."""
     left = {name: value for name, value in meta.members.items() if name.casefold() not in _OURS}
     if len(left) == len(meta.members):
         return {}
@@ -152,7 +172,8 @@ class Stamp(msgspec.Struct, frozen=True):
         msgspec.structs.force_setattr(self, "members", b",".join(parts))
 
     def put(self, params: Object) -> Object:
-        """The params of a request with the stamp in ``_meta``, over whatever the client wrote there. Raises Malformed for params of two readings."""
+        """The params of a request with the stamp in ``_meta``, over whatever the client wrote there. Raises Malformed
+        for params of two readings."""
         raw = params.raw(META)
         if raw is None:
             return params.changed({META: b"{" + self.members + b"}"})
@@ -166,7 +187,8 @@ def _member(name: str, value: bytes) -> bytes:
 
 
 def stamp_of(initialize: bytes | None, revision: str) -> Stamp:
-    """The stamp that the params of an ``initialize`` make, for the revision that the client was given. Raises Malformed."""
+    """The stamp that the params of an ``initialize`` make, for the revision that the client was given. Raises
+    Malformed."""
     info, declared = lookup(initialize, "clientInfo"), lookup(initialize, "capabilities")
     if len(info or b"") + len(declared or b"") > MAX_STAMP:
         raise Malformed(f"its clientInfo and capabilities are larger than {MAX_STAMP} bytes")
@@ -174,7 +196,8 @@ def stamp_of(initialize: bytes | None, revision: str) -> Stamp:
 
 
 def modern_capabilities(raw: bytes | None, revision: str) -> bytes:
-    """Declared capabilities in their modern shape: no more than the client's revision has (R114), nothing that the modern era has not (R58, R108)."""
+    """Declared capabilities in their modern shape: no more than the client's revision has (R114), nothing that the
+    modern era has not (R58, R108)."""
     text = cut(raw if raw is not None and raw[:1] == b"{" else b"{}", {"tasks"})
     if not has_elicitation(revision):
         text = cut(text, {"elicitation"})
@@ -192,7 +215,9 @@ def _plain(text: bytes, name: str) -> bytes:
     return text if value is None or value[:1] != b"{" else splice(text, (name,), b"{}")
 
 
-_DISCOVERED_ONLY: Final = frozenset({"resultType", "ttlMs", "cacheScope", "supportedVersions", "protocolVersion", "serverInfo"})
+_DISCOVERED_ONLY: Final = frozenset(
+    {"resultType", "ttlMs", "cacheScope", "supportedVersions", "protocolVersion", "serverInfo"}
+)
 
 
 def revision_for(asked: str | None) -> str:
@@ -205,7 +230,8 @@ def welcome(discovered: bytes, *, revision: str, server: str, client: bytes) -> 
 
     ``server`` is our name for it, should it give none; ``client`` the capabilities that the client declared, raw.
     """
-    if set(MODERN).isdisjoint(versions(lookup(discovered, "supportedVersions"))):  # any successful answer is not enough (T22)
+    # any successful answer is not enough (T22)
+    if set(MODERN).isdisjoint(versions(lookup(discovered, "supportedVersions"))):
         raise Malformed(f"server/discover names no revision that the gate speaks ({', '.join(MODERN)})")
     info = lookup(discovered, META, META_SERVER)
     text = cut(discovered, _DISCOVERED_ONLY)
@@ -233,7 +259,8 @@ def _info(info: bytes | None, server: str) -> bytes:
 
 
 def legacy_capabilities(raw: bytes | None, client: bytes) -> bytes:
-    """The server's capabilities for a legacy client: no tasks (R108), and of the extensions those that the client declared itself (R82)."""
+    """The server's capabilities for a legacy client: no tasks (R108), and of the extensions those that the client
+    declared itself (R82)."""
     text = cut(raw if raw is not None and raw[:1] == b"{" else b"{}", {"tasks"})
     extensions = lookup(text, "extensions")
     if extensions is None:
@@ -262,12 +289,14 @@ def _without(meta: bytes, name: str) -> bytes | None:
 
 _MODERN_ONLY: Final = frozenset({"resultType", "ttlMs", "cacheScope"})
 OF_MODERN: Final = frozenset({-32020, -32021, -32022})
-"""HeaderMismatch, MissingRequiredClientCapability, UnsupportedProtocolVersion: codes that no legacy revision has (R56)."""
+"""HeaderMismatch, MissingRequiredClientCapability, UnsupportedProtocolVersion: codes that no legacy revision has (R56).
+"""
 COMPLETE: Final = "complete"
 
 
 def legacy_result(f: Frame, method: str) -> bytes:
-    """The line of a result, for the client. Raises Malformed where it has two readings, or a type that is neither complete nor absent (R52)."""
+    """The line of a result, for the client. Raises Malformed where it has two readings, or a type that is neither
+    complete nor absent (R52)."""
     found = f.members
     if found is None:
         return f.raw
@@ -313,12 +342,15 @@ def legacy_error(f: Frame) -> bytes:
 
 
 META_SERVER: Final = "io.modelcontextprotocol/serverInfo"
-CACHED: Final = frozenset({"server/discover", "tools/list", "prompts/list", "resources/list", "resources/templates/list", "resources/read"})
+CACHED: Final = frozenset(
+    {"server/discover", "tools/list", "prompts/list", "resources/list", "resources/templates/list", "resources/read"}
+)
 """The methods whose results say how long they hold (R80)."""
 MAX_HELLO: Final = 1024 * 1024  # bytes of the answer to initialize; instructions take some KiB
 NOT_FOUND: Final = -32002  # a resource, in the legacy eras; -32602 in the modern one (R56)
 _COMPLETE: Final = {"resultType": b'"complete"'}
-_UNCACHED: Final = {"ttlMs": b"0", "cacheScope": b'"private"'}  # what a session lists may differ from the next one's (R81)
+# what a session lists may differ from the next one's (R81)
+_UNCACHED: Final = {"ttlMs": b"0", "cacheScope": b'"private"'}
 _QUESTIONS: Final = ("inputRequests", "requestState")
 _MODERN: Final = {name.casefold(): name for name in ("resultType", "ttlMs", "cacheScope", *_QUESTIONS)}
 
@@ -359,7 +391,8 @@ def discovered(said: Hello) -> bytes:
 
 
 def modern_result(method: str, result: bytes, info: bytes | None) -> bytes:
-    """A result with the members of the modern era. Raises jsontext.Malformed where it is no object, or another parser could find other ones."""
+    """A result with the members of the modern era. Raises jsontext.Malformed where it is no object, or another parser
+    could find other ones."""
     found = jsontext.fields(result)
     for name in found:
         if name not in _MODERN.values() and name.casefold() in _MODERN:
@@ -372,7 +405,8 @@ def modern_result(method: str, result: bytes, info: bytes | None) -> bytes:
         if name in found:
             result = jsontext.splice(result, (name,), more.pop(name, None))
     left = found.keys() - set(_QUESTIONS)
-    head = b",".join(jsontext.dump(name) + b":" + value for name, value in more.items())  # in one copy: results can be large
+    # in one copy: results can be large
+    head = b",".join(jsontext.dump(name) + b":" + value for name, value in more.items())
     at = result.index(b"{") + 1
     return result[:at] + head + (b"," if head and left else b"") + result[at:]
 

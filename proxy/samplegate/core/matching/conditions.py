@@ -1,4 +1,5 @@
-"""The conditions of a rule one by one: the fact each reads, its test, and how to say that it did not hold. Not their combination (``match.py``)."""
+"""The conditions of a rule one by one: the fact each reads, its test, and how to say that it did not hold. Not their
+combination (``match.py``)."""
 
 from __future__ import annotations
 
@@ -46,7 +47,8 @@ class Condition(msgspec.Struct, frozen=True):
 
 
 def conditions(match: Match) -> Iterator[Condition]:
-    """The conditions that a match gives, its ``not`` aside. Raises ValueError for an RE2 expression that does not compile."""
+    """The conditions that a match gives, its ``not`` aside. Raises ValueError for an RE2 expression that does not
+    compile."""
     for row in TABLE.values():
         wanted = getattr(match, row.name)
         if wanted is not None:
@@ -101,12 +103,25 @@ def names_call(match: Match) -> bool:
 
 def no_urls() -> Condition:
     """A rule takes ``mode: url`` only if it says so (policies/README.md, "Conditions")."""
-    return Condition("mode", attrgetter("is_url"), lambda is_url: not is_url, "covered: a rule takes urls only if it says mode: url", lambda _: "url")
+    return Condition(
+        "mode",
+        attrgetter("is_url"),
+        lambda is_url: not is_url,
+        "covered: a rule takes urls only if it says mode: url",
+        lambda _: "url",
+    )
 
 
 def web_only() -> Condition:
-    """A rule that grants takes a URL that is not by http or https only if it names the scheme: ``javascript:`` and ``data:`` open no page."""
-    return Condition("scheme", attrgetter("is_web"), bool, "covered: a rule that names no scheme takes http and https only", attrgetter("scheme"))
+    """A rule that grants takes a URL that is not by http or https only if it names the scheme: ``javascript:`` and
+    ``data:`` open no page."""
+    return Condition(
+        "scheme",
+        attrgetter("is_web"),
+        bool,
+        "covered: a rule that names no scheme takes http and https only",
+        attrgetter("scheme"),
+    )
 
 
 def shown(value: object) -> str:

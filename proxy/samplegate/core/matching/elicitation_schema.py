@@ -1,9 +1,9 @@
 """The flat form of an elicitation: the fields of a requestedSchema, and the validation of content by jsonschema.
 
-Flat is R32's table for the revision, read from a hostile peer: a schema with anything more (references, nesting, null) is NotFlat and can be
-forwarded but never answered or verified by the gate (T16). So no reference is ever followed (the registry is closed, R17), patterns run on RE2
-(R33), and the four formats of R32 are checked here, because jsonschema leaves most of them unchecked (T15). The first check imports it: that takes
-time.
+Flat is R32's table for the revision, read from a hostile peer: a schema with anything more (references, nesting, null)
+is NotFlat and can be forwarded but never answered or verified by the gate (T16). So no reference is ever followed (the
+registry is closed, R17), patterns run on RE2 (R33), and the four formats of R32 are checked here, because jsonschema
+leaves most of them unchecked (T15). The first check imports it: that takes time.
 """
 
 from __future__ import annotations
@@ -61,7 +61,9 @@ class NotFlat(msgspec.Struct, frozen=True):
     why: str
 
 
-_NOTES: Final = frozenset({"title", "description", "default", "$comment", "examples", "deprecated", "readOnly", "writeOnly"})
+_NOTES: Final = frozenset(
+    {"title", "description", "default", "$comment", "examples", "deprecated", "readOnly", "writeOnly"}
+)
 _OWN: Final[Mapping[str, frozenset[str]]] = {
     "string": frozenset({"minLength", "maxLength", "format", "pattern"}),
     "number": frozenset({"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"}),
@@ -70,10 +72,13 @@ _OWN: Final[Mapping[str, frozenset[str]]] = {
     "enum": frozenset({"enum", "enumNames", "oneOf"}),
     "multi_enum": frozenset({"items", "minItems", "maxItems", "uniqueItems"}),
 }
-"""What each type may say beside ``type`` and notes. A bound that R32 does not list is harmless, as it is checked like the others."""
+"""What each type may say beside ``type`` and notes. A bound that R32 does not list is harmless, as it is checked like
+the others."""
 _COUNTS: Final = frozenset({"minLength", "maxLength", "minItems", "maxItems"})
 _NUMBERS: Final = frozenset({"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"})
-_NAMING: Final = frozenset("properties required patternProperties $defs definitions dependentRequired dependentSchemas dependencies".split())
+_NAMING: Final = frozenset(
+    "properties required patternProperties $defs definitions dependentRequired dependentSchemas dependencies".split()
+)
 """The keywords of a schema under which names of fields stand."""
 _AROUND: Final = frozenset({"type", "properties", "required", "$schema", "additionalProperties"}) | _NOTES
 
@@ -91,7 +96,8 @@ def read_form(schema: Any, revision: str) -> Form | NotFlat:
 
 
 def asks_more(schema: Any) -> str | None:
-    """Why the ``properties`` of a requestedSchema are not all that it asks for, None if they are; whatever each of them is."""
+    """Why the ``properties`` of a requestedSchema are not all that it asks for, None if they are; whatever each of them
+    is."""
     if not isinstance(schema, dict) or schema.get("type") != "object":
         return "its type is not object"
     if (odd := _unknown(schema, _AROUND)) is not None:
@@ -107,7 +113,8 @@ def asks_more(schema: Any) -> str | None:
 
 
 def read_fields(schema: Mapping[str, Any], revision: str) -> Iterator[Field | NotFlat]:
-    """Every property of a schema that asks for no more; those with a pattern beyond the first MAX_PATTERNS are not flat."""
+    """Every property of a schema that asks for no more; those with a pattern beyond the first MAX_PATTERNS are not
+    flat."""
     required, patterns = frozenset(schema.get("required", ())), 0
     for name, inner in schema.get("properties", {}).items():
         patterns += isinstance(inner, dict) and "pattern" in inner
@@ -192,18 +199,27 @@ def _enum_fault(schema: Mapping[str, Any]) -> str | None:
 
 def _items_fault(schema: Mapping[str, Any]) -> str | None:
     items = schema.get("items")
-    if not isinstance(items, dict) or _unknown(items, frozenset({"type", "enum", "anyOf", "oneOf"}) | _NOTES) is not None:
+    if (
+        not isinstance(items, dict)
+        or _unknown(items, frozenset({"type", "enum", "anyOf", "oneOf"}) | _NOTES) is not None
+    ):
         return "its items are not a list of choices"
     if not isinstance(schema.get("uniqueItems", False), bool):
         return "its uniqueItems is neither true nor false"
     titled = [items[name] for name in ("anyOf", "oneOf") if name in items]
     if "enum" in items and not titled and items.get("type") == "string":
         return None if _is_choices(items["enum"]) else "its items.enum is not a list of texts"
-    return None if len(titled) == 1 and "enum" not in items and _is_titled(titled[0]) else "its items are not a list of choices"
+    return (
+        None
+        if len(titled) == 1 and "enum" not in items and _is_titled(titled[0])
+        else "its items are not a list of choices"
+    )
 
 
 def _is_choices(values: object) -> bool:
-    return isinstance(values, list) and 0 < len(values) <= MAX_CHOICES and all(isinstance(value, str) for value in values)
+    return (
+        isinstance(values, list) and 0 < len(values) <= MAX_CHOICES and all(isinstance(value, str) for value in values)
+    )
 
 
 def _is_titled(values: object) -> bool:
@@ -214,7 +230,8 @@ def _is_titled(values: object) -> bool:
 
 
 def all_names(schema: object) -> Iterator[str]:
-    """The names that stand in ``properties`` and its like anywhere in a schema. Depth and size were bounded when it was parsed."""
+    """The names that stand in ``properties`` and its like anywhere in a schema. Depth and size were bounded when it was
+    parsed."""
     todo: list[object] = [schema]
     while todo:
         node = todo.pop()
@@ -227,7 +244,8 @@ def all_names(schema: object) -> Iterator[str]:
 
 
 def _names(value: object) -> Iterator[str]:
-    """The texts in a list, the keys of an object and the texts in its lists: ``required``, ``properties``, ``dependentRequired``."""
+    """The texts in a list, the keys of an object and the texts in its lists: ``required``, ``properties``,
+    ``dependentRequired``."""
     if isinstance(value, list):
         yield from (item for item in value if isinstance(item, str))
     elif isinstance(value, dict):
@@ -238,11 +256,14 @@ def _names(value: object) -> Iterator[str]:
 
 
 MAX_SEARCHED: Final = 32 * 1024
-"""Characters of a text that is held against a pattern; a longer one does not fit. RE2 takes up to 3 microseconds for each in so little memory."""
+"""Characters of a text that is held against a pattern; a longer one does not fit. RE2 takes up to 3 microseconds for
+each in so little memory."""
 
 _email: Final = re.compile(r"[^@\s\x00-\x1f]{1,64}@[^@\s\x00-\x1f]{1,255}\Z")
 _date: Final = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}\Z")
-_moment: Final = re.compile(r"([0-9]{4}-[0-9]{2}-[0-9]{2})[Tt]([0-9]{2}:[0-9]{2}):([0-9]{2})(?:\.[0-9]+)?([Zz]|[+-][0-9]{2}:[0-9]{2})\Z")
+_moment: Final = re.compile(
+    r"([0-9]{4}-[0-9]{2}-[0-9]{2})[Tt]([0-9]{2}:[0-9]{2}):([0-9]{2})(?:\.[0-9]+)?([Zz]|[+-][0-9]{2}:[0-9]{2})\Z"
+)
 _uri: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:[A-Za-z0-9\-._~:/?#\[\]@!$&'()*+,;=%]*\Z")
 _bad_escape: Final = re.compile(r"%(?![0-9A-Fa-f]{2})")
 
@@ -278,10 +299,17 @@ def is_uri(text: str) -> bool:
     """An absolute URI of RFC 3986, in characters; a web address must have a host."""
     if _uri.match(text) is None or _bad_escape.search(text):
         return False
-    return not text.lower().startswith(("http:", "https:")) or ("://" in text and text.partition("://")[2][:1] not in ("", "/", "?", "#"))
+    return not text.lower().startswith(("http:", "https:")) or (
+        "://" in text and text.partition("://")[2][:1] not in ("", "/", "?", "#")
+    )
 
 
-FORMATS: Final[Mapping[str, Callable[[str], bool]]] = {"email": is_email, "uri": is_uri, "date": is_date, "date-time": is_moment}
+FORMATS: Final[Mapping[str, Callable[[str], bool]]] = {
+    "email": is_email,
+    "uri": is_uri,
+    "date": is_date,
+    "date-time": is_moment,
+}
 
 
 @lru_cache(maxsize=1)
@@ -294,7 +322,14 @@ def _checker() -> Callable[[Any], Any]:
     formats = FormatChecker(formats=())
     for name, good in FORMATS.items():
         formats.checks(name)(lambda value, good=good: not isinstance(value, str) or good(value))
-    keywords = {"pattern": _pattern, "anyOf": _choice, "oneOf": _choice, "enum": _among, "items": _items, "uniqueItems": _unique}
+    keywords = {
+        "pattern": _pattern,
+        "anyOf": _choice,
+        "oneOf": _choice,
+        "enum": _among,
+        "items": _items,
+        "uniqueItems": _unique,
+    }
     validator: Any = extend(Draft202012Validator, keywords)  # type: ignore[no-untyped-call]
     return lambda schema: validator(schema, registry=Registry(), format_checker=formats)
 
@@ -308,7 +343,8 @@ def _pattern(validator: Any, wanted: str, instance: Any, schema: Any) -> Iterato
 
 
 def _choice(validator: Any, wanted: list[Any], instance: Any, schema: Any) -> Iterator[Any]:
-    # of a form's thousands of choices only those with this very value are looked into: a list of all of them would take minutes
+    # of a form's thousands of choices only those with this very value are looked into: a list of all of them would take
+    # minutes
     if not _takes(validator, [each for each in wanted if each.get("const") == instance], instance, "oneOf" in schema):
         yield _error("choice")
 
@@ -319,7 +355,8 @@ def _among(validator: Any, wanted: list[Any], instance: Any, schema: Any) -> Ite
 
 
 def _items(validator: Any, wanted: Any, instance: Any, schema: Any) -> Iterator[Any]:
-    """The items of a list of choices, by a table of the choices: there may be tens of thousands of items and of choices."""
+    """The items of a list of choices, by a table of the choices: there may be tens of thousands of items and of
+    choices."""
     if not isinstance(instance, list) or not _within(schema, "minItems", len(instance), "maxItems"):
         return  # a wrong type or count is an error of its own
     keyword = next(name for name in ("enum", "anyOf", "oneOf") if name in wanted)
@@ -363,13 +400,15 @@ def _within(schema: Mapping[str, Any], least: str, count: int, most: str) -> boo
 
 
 def check(form: Form, content: Mapping[str, Any]) -> str | None:
-    """Why ``content`` does not fit the form (R34, R36), None if it does. Names the field and the keyword, never a value."""
+    """Why ``content`` does not fit the form (R34, R36), None if it does. Names the field and the keyword, never a
+    value."""
     for name, value in content.items():
         if not is_value(value):
             return f"{named(name)} is not a text, a number, true, false or a list of texts"
     try:
         error = next(errors(form, content), None)
-    except Exception as problem:  # the schema is a peer's: what cannot be checked does not fit, whatever jsonschema stumbled over
+    # the schema is a peer's: what cannot be checked does not fit, whatever jsonschema stumbled over
+    except Exception as problem:
         return f"it could not be checked ({type(problem).__name__})"
     if error is None:
         return None
@@ -380,7 +419,8 @@ def check(form: Form, content: Mapping[str, Any]) -> str | None:
 
 
 def errors(form: Form, content: Mapping[str, Any]) -> Iterator[Any]:
-    """jsonschema's errors: each has ``absolute_path``, ``validator`` (the keyword) and ``validator_value``. May raise whatever jsonschema does."""
+    """jsonschema's errors: each has ``absolute_path``, ``validator`` (the keyword) and ``validator_value``. May raise
+    whatever jsonschema does."""
     return iter(_checker()(form.schema).iter_errors(content))
 
 
@@ -411,14 +451,20 @@ _FORMATS: Final = {
 
 
 def misfits(form: Form, content: Mapping[str, Any]) -> dict[str, str]:
-    """By name of the field, the first thing that is wrong with it; empty where the content fits (R34, R36). "" stands for the whole content.
+    """By name of the field, the first thing that is wrong with it; empty where the content fits (R34, R36). "" stands
+    for the whole content.
 
-    Stricter than the schema in one thing: fields that it does not describe are refused even where it would let them pass.
+    Stricter than the schema in one thing: fields that it does not describe are refused even where it would let them
+    pass.
     """
     fields = {field.name: field for field in form.fields}
     found = {name: "is no field of this form" for name in content if name not in fields}
     found |= {name: "is required" for name, field in fields.items() if field.required and name not in content}
-    found |= {name: why for name, value in content.items() if name in fields and (why := _unlike(fields[name], value)) is not None}
+    found |= {
+        name: why
+        for name, value in content.items()
+        if name in fields and (why := _unlike(fields[name], value)) is not None
+    }
     rest = {name: value for name, value in content.items() if name not in found}
     return {**found, **_by_schema(form, rest, fields, found)}
 
@@ -432,7 +478,9 @@ def _unlike(field: Field, value: Any) -> str | None:
     return None
 
 
-def _by_schema(form: Form, content: Mapping[str, Any], fields: Mapping[str, Field], known: Mapping[str, str]) -> dict[str, str]:
+def _by_schema(
+    form: Form, content: Mapping[str, Any], fields: Mapping[str, Field], known: Mapping[str, str]
+) -> dict[str, str]:
     found: dict[str, str] = {}
     try:
         for error in errors(form, content):
@@ -441,7 +489,8 @@ def _by_schema(form: Form, content: Mapping[str, Any], fields: Mapping[str, Fiel
                 found.setdefault(name, _said(fields[name], error.validator, error.validator_value))
             elif error.validator not in ("required", "additionalProperties") or not known:
                 found.setdefault("", f"does not fit the form's {error.validator}")
-    except Exception as problem:  # the schema is a peer's: what cannot be checked does not fit, whatever jsonschema stumbled over
+    # the schema is a peer's: what cannot be checked does not fit, whatever jsonschema stumbled over
+    except Exception as problem:
         found[""] = f"could not be checked ({type(problem).__name__})"
     return found
 

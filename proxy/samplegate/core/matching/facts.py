@@ -1,8 +1,9 @@
-"""What a policy may ask about a request, each fact worked out once and only when a rule asks. Not the asking: that is ``match.py``.
+"""What a policy may ask about a request, each fact worked out once and only when a rule asks. Not the asking: that is
+``match.py``.
 
-Two values stand beside the real ones. ABSENT: this request has no such thing (a form has no host), so no condition on it holds.
-UNKNOWN: it may be anything, so a condition on it neither holds nor fails (``Known``; a URL with two readings; a form that may ask for more
-than its properties).
+Two values stand beside the real ones. ABSENT: this request has no such thing (a form has no host), so no condition on
+it holds. UNKNOWN: it may be anything, so a condition on it neither holds nor fails (``Known``; a URL with two readings;
+a form that may ask for more than its properties).
 """
 
 from __future__ import annotations
@@ -15,7 +16,15 @@ from types import MappingProxyType
 from typing import Any, Final, Literal, TypeAlias
 
 from samplegate.core.matching import secrecy
-from samplegate.core.matching.elicitation_schema import Field, Form, NotFlat, all_names, asks_more, read_fields, read_form
+from samplegate.core.matching.elicitation_schema import (
+    Field,
+    Form,
+    NotFlat,
+    all_names,
+    asks_more,
+    read_fields,
+    read_form,
+)
 from samplegate.core.matching.regex import Search, utf8
 from samplegate.core.requests import Call, Request
 from samplegate.urls import Target, is_web, target
@@ -73,7 +82,8 @@ class Facts(During):
     """The facts of one request. Made for one decision and then dropped: it remembers what it worked out."""
 
     def __init__(self, request: Request, finders: Mapping[str, Search] = MappingProxyType({})) -> None:
-        """``finders`` find, for ``text`` and ``field_names``, what any expression of the policy finds: texts without are not looked at again."""
+        """``finders`` find, for ``text`` and ``field_names``, what any expression of the policy finds: texts without
+        are not looked at again."""
         self._finders = finders
         origin = request.origin
         self.request = request
@@ -111,7 +121,8 @@ class Facts(During):
 
     @cached_property
     def content_types(self) -> Any:
-        """The types of all blocks, those within a tool's result among them; "other" stands for one that has no name here."""
+        """The types of all blocks, those within a tool's result among them; "other" stands for one that has no name
+        here."""
         return frozenset(type_ for block in self.blocks for type_ in _types(block)) if self.is_sampling else ABSENT
 
     @cached_property
@@ -155,7 +166,8 @@ class Facts(During):
 
     @cached_property
     def _asks_more(self) -> bool:
-        """Whether a form may ask for more than its properties: by allOf, $ref, patternProperties, a required name it does not describe."""
+        """Whether a form may ask for more than its properties: by allOf, $ref, patternProperties, a required name it
+        does not describe."""
         return asks_more(self.request.params["requestedSchema"]) is not None
 
     @cached_property
@@ -167,7 +179,8 @@ class Facts(During):
 
     @cached_property
     def field_names(self) -> Any:
-        """UTF-8, also the names inside nested schemas: a rule against secrets is not got round by nesting them. UNKNOWN for very many."""
+        """UTF-8, also the names inside nested schemas: a rule against secrets is not got round by nesting them. UNKNOWN
+        for very many."""
         if not self.is_form:
             return ABSENT
         names = tuple(islice(all_names(self.request.params["requestedSchema"]), _MAX_NAMES + 1))
@@ -190,7 +203,11 @@ class Facts(During):
             return ABSENT
         if self._asks_more:
             return UNKNOWN
-        found = self.form.fields if isinstance(self.form, Form) else read_fields(self.request.params["requestedSchema"], self.request.origin.revision)
+        found = (
+            self.form.fields
+            if isinstance(self.form, Form)
+            else read_fields(self.request.params["requestedSchema"], self.request.origin.revision)
+        )
         return frozenset(field.type if isinstance(field, Field) else "" for field in found)
 
     @cached_property

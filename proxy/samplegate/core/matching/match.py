@@ -1,4 +1,5 @@
-"""A rule's ``match``, compiled once and asked often. Not the choice between rules, nor what a rule then does: that is ``decide.py``.
+"""A rule's ``match``, compiled once and asked often. Not the choice between rules, nor what a rule then does: that is
+``decide.py``.
 
 Whether a match holds is True, False or None: None where a fact is not known.
 """
@@ -14,7 +15,17 @@ import msgspec
 from samplegate.core.catalogue import Catalogue, known
 from samplegate.core.claims import terms
 from samplegate.core.ledger import Terms
-from samplegate.core.matching.conditions import NO_CALL_NAME, Condition, Holds, conditions, listed, names, names_call, no_urls, web_only
+from samplegate.core.matching.conditions import (
+    NO_CALL_NAME,
+    Condition,
+    Holds,
+    conditions,
+    listed,
+    names,
+    names_call,
+    no_urls,
+    web_only,
+)
 from samplegate.core.matching.facts import ABSENT, UNKNOWN, Calls, Facts, Known
 from samplegate.core.matching.regex import Search, any_of
 from samplegate.core.policy import AnswerRule, DenyRule, Match, Model, Policy, Rule
@@ -93,7 +104,8 @@ class Matcher(msgspec.Struct, frozen=True):
     """It says ``tool: none``, not under a ``not``."""
 
     def holds(self, facts: Facts | Known, every: bool) -> Holds:
-        """Whether it matches; with several candidate calls for ``every`` one of them, else for at least one (policies/README.md, "The call")."""
+        """Whether it matches; with several candidate calls for ``every`` one of them, else for at least one
+        (policies/README.md, "The call")."""
         if not self.names_call:
             return _all(self.probes, facts)
         calls = facts.calls
@@ -115,7 +127,8 @@ class Matcher(msgspec.Struct, frozen=True):
         return _all(self.probes, facts)
 
     def complaint(self, facts: Facts | Known) -> str:
-        """The first condition that does not hold, as a sentence; for several candidates the first call for which one does not."""
+        """The first condition that does not hold, as a sentence; for several candidates the first call for which one
+        does not."""
         if not self.names_call or facts.calls is UNKNOWN:
             return self._first(facts)
         if not facts.calls:
@@ -135,14 +148,20 @@ class Matcher(msgspec.Struct, frozen=True):
 
 
 def compile_match(match: Match, *, grants: bool = False) -> Matcher:
-    """A match from the policy; ``grants`` if its rule lets somebody answer. Raises ValueError for an RE2 expression that does not compile."""
+    """A match from the policy; ``grants`` if its rule lets somebody answer. Raises ValueError for an RE2 expression
+    that does not compile."""
     parts = tuple(_spread(match))
     found = [condition for part in parts for condition in _compiled(part)]
     if all(part.mode is None for part in parts) and not any(part.kind == "sampling" for part in parts):
         found.insert(0, no_urls())
     elif grants and any("url" in listed(part.mode) for part in parts) and not any(part.scheme for part in parts):
         found.append(web_only())
-    return Matcher(tuple(found), _probes(found), any(map(names_call, parts)), any(NO_CALL_NAME in listed(part.tool) for part in parts))
+    return Matcher(
+        tuple(found),
+        _probes(found),
+        any(map(names_call, parts)),
+        any(NO_CALL_NAME in listed(part.tool) for part in parts),
+    )
 
 
 def _spread(match: Match) -> Iterator[Match]:
@@ -174,12 +193,19 @@ class Entry(msgspec.Struct, frozen=True):
         return self.matcher.holds(facts, self.grants)
 
     def rest(self, known: Known) -> Entry:
-        """The same rule for requests of which ``known`` is true: only what that leaves open is asked. It does not surely fail on ``known``."""
+        """The same rule for requests of which ``known`` is true: only what that leaves open is asked. It does not
+        surely fail on ``known``."""
         matcher = self.matcher
-        pairs = [pair for pair in zip(matcher.conditions, matcher.probes, strict=True) if _all((pair[1],), known) is not True]
+        pairs = [
+            pair for pair in zip(matcher.conditions, matcher.probes, strict=True) if _all((pair[1],), known) is not True
+        ]
         settled = known.calls is not UNKNOWN  # one call or none: whether the rule's tool and method fit has been seen
         conditions, probes = tuple(condition for condition, _ in pairs), tuple(probe for _, probe in pairs)
-        return Entry(self.rule, Matcher(conditions, probes, matcher.names_call and not settled, matcher.takes_no_call), self.grants)
+        return Entry(
+            self.rule,
+            Matcher(conditions, probes, matcher.names_call and not settled, matcher.takes_no_call),
+            self.grants,
+        )
 
     def takes(self, facts: Facts | Known) -> bool:
         """Whether the rule takes a request. What is in doubt (a URL with two readings) is denied and never granted."""
@@ -210,9 +236,11 @@ class Rulebook:
     _shortlists: dict[tuple[object, ...], tuple[Placed, ...]] = field(default_factory=dict, repr=False, compare=False)
 
     def shortlist(self, facts: Facts) -> tuple[Placed, ...]:
-        """The rules that may take such a request, going by who asks for what during which call; what that settles is not asked again.
+        """The rules that may take such a request, going by who asks for what during which call; what that settles is
+        not asked again.
 
-        Remembered: few servers ask again and again during few tools. The same request gets the same list, remembered or not.
+        Remembered: few servers ask again and again during few tools. The same request gets the same list, remembered or
+        not.
         """
         calls: Calls = facts.calls if len(facts.calls) < 2 else UNKNOWN
         key = (facts.kind, facts.mode, facts.server, facts.caller, facts.era, calls)
@@ -221,8 +249,14 @@ class Rulebook:
             if len(self._shortlists) >= _MAX_SHORTLISTS:
                 self._shortlists.clear()
             names = ("kind", "mode", "is_url", "server", "caller", "era")
-            known = Known(calls, {name: getattr(facts, name) for name in (names if facts.is_url else (*names, "is_web"))})
-            found = tuple(Placed(index, entry.rest(known)) for index, entry in enumerate(self.entries) if entry.holds(known) is not False)
+            known = Known(
+                calls, {name: getattr(facts, name) for name in (names if facts.is_url else (*names, "is_web"))}
+            )
+            found = tuple(
+                Placed(index, entry.rest(known))
+                for index, entry in enumerate(self.entries)
+                if entry.holds(known) is not False
+            )
             self._shortlists[key] = found
         return found
 
@@ -250,15 +284,24 @@ def compile_policy(
     detectors: Mapping[str, str] | None = None,
     scripts: Mapping[str, Script] | None = None,
 ) -> Rulebook:
-    """A policy ready to decide. Raises ValueError for an RE2 expression that does not compile: the loader has refused it before.
+    """A policy ready to decide. Raises ValueError for an RE2 expression that does not compile: the loader has refused
+    it before.
 
-    ``catalogue`` is what is known of the models (None: what the policy itself says); ``detectors`` are known patterns of secrets by name, beside
-    the policy's own; ``scripts`` are the cases of ``answer`` rules, by rule.
+    ``catalogue`` is what is known of the models (None: what the policy itself says); ``detectors`` are known patterns
+    of secrets by name, beside the policy's own; ``scripts`` are the cases of ``answer`` rules, by rule.
     """
     entries = tuple(_entry(rule) for rule in policy.rules)
-    wanted = {name for rule in policy.rules if isinstance(rule, AnswerRule) for text in _texts(rule.content) for name in variables.names(text)}
+    wanted = {
+        name
+        for rule in policy.rules
+        if isinstance(rule, AnswerRule)
+        for text in _texts(rule.content)
+        for name in variables.names(text)
+    }
     searched = names(lambda row: row.is_searched)
-    found = {name: any_of([pattern for rule in policy.rules for pattern in _patterns(rule.match, name)]) for name in searched}
+    found = {
+        name: any_of([pattern for rule in policy.rules for pattern in _patterns(rule.match, name)]) for name in searched
+    }
     finders = {name: search for name, search in found.items() if search is not None}
     return Rulebook(
         policy,

@@ -1,7 +1,9 @@
-"""Regular expressions, always on RE2: linear in the text, whoever wrote the expression. For our own constants there is ``re``.
+"""Regular expressions, always on RE2: linear in the text, whoever wrote the expression. For our own constants there is
+``re``.
 
-To find every place takes a search for each, and one that looks ahead to the end of the text each time would make that a square. So a search is
-given a short stretch, which grows until something is found in it, and all of them draw on one allowance.
+To find every place takes a search for each, and one that looks ahead to the end of the text each time would make that a
+square. So a search is given a short stretch, which grows until something is found in it, and all of them draw on one
+allowance.
 """
 
 from __future__ import annotations
@@ -19,14 +21,16 @@ Search: TypeAlias = Callable[[bytes], object]
 
 
 MAX_MEMORY: Final = 8 * 1024 * 1024  # bytes; RE2's own default, up to a quarter of a second for one expression
-PEER_MEMORY: Final = 64 * 1024  # an e-mail address needs a tenth; whatever does not fit is refused within about a millisecond
+# an e-mail address needs a tenth; whatever does not fit is refused within about a millisecond
+PEER_MEMORY: Final = 64 * 1024
 
 MAX_CLASSES: Final = 8  # of a peer's ``\pL``: each takes 0.1 to 0.4 ms to read, before the memory bound is looked at
 _class: Final = re.compile(r"\\[pP]")
 
 
 def searcher(pattern: str, *, max_memory: int = MAX_MEMORY) -> Search | str:
-    """A search for the operator's ``pattern``, or why RE2 does not take it. ``max_memory`` in bytes bounds its program and the time to build it."""
+    """A search for the operator's ``pattern``, or why RE2 does not take it. ``max_memory`` in bytes bounds its program
+    and the time to build it."""
     options = re2.Options()
     options.max_mem = max_memory
     options.log_errors = False  # it would write to stderr by itself
@@ -42,7 +46,8 @@ def searcher(pattern: str, *, max_memory: int = MAX_MEMORY) -> Search | str:
 
 
 def any_of(patterns: Sequence[str]) -> Search | None:
-    """One search that finds something in exactly the texts in which one of several expressions does: most texts hold none of them.
+    """One search that finds something in exactly the texts in which one of several expressions does: most texts hold
+    none of them.
 
     None where that is no gain, or not sure: an open ``\\Q`` would quote what stands behind it.
     """
@@ -69,7 +74,8 @@ GROUP: Final = "secret"
 """The named group that narrows a find to a part of the match."""
 
 STRETCH: Final = 8 * 1024  # bytes; the longest private keys in use take 13 KB, most 2 to 4
-POOL: Final = 64 * 1024 * 1024  # bytes that may be searched for the places, beyond a few passes over each text: at most about a second
+# bytes that may be searched for the places, beyond a few passes over each text: at most about a second
+POOL: Final = 64 * 1024 * 1024
 PASSES: Final = 4  # over each text that holds something: doubling takes two to the end of it
 
 _SENTINEL: Final = "samplegate-sentinel"
@@ -119,7 +125,8 @@ def finder(patterns: Mapping[str, str]) -> Finder:
 
 
 def _filter(patterns: Mapping[str, str]) -> Any:
-    """One pass for the literals of all. The sentinel's own shows whether it works: a filter out of memory would find nothing and not say so."""
+    """One pass for the literals of all. The sentinel's own shows whether it works: a filter out of memory would find
+    nothing and not say so."""
     quick = re2.Filter()
     try:
         for pattern in (*patterns.values(), _SENTINEL):
@@ -131,7 +138,8 @@ def _filter(patterns: Mapping[str, str]) -> Any:
 
 
 def places(expression: Any, text: bytes, allowance: Allowance) -> Iterator[Span]:
-    """Every place of ``expression``, in order and apart from one another; of those with the named group, only that part.
+    """Every place of ``expression``, in order and apart from one another; of those with the named group, only that
+    part.
 
     Where the allowance is used up, all that is left of the text is the last place: rather too much than too little.
     """

@@ -1,4 +1,5 @@
-"""Which names look like they stand for a secret, and values without them. A guess by name: no promise that other text holds none (R39, T37)."""
+"""Which names look like they stand for a secret, and values without them. A guess by name: no promise that other text
+holds none (R39, T37)."""
 
 from __future__ import annotations
 
@@ -10,22 +11,24 @@ from typing import Any, Final
 REMOVED: Final = "[secret]"
 
 _LONGEST_NAME: Final = 1_000  # characters; a longer name is not read and counts as a secret's
-_MOST_READ: Final = 100_000  # characters of one form's names, titles and descriptions, up to a microsecond each; what is beyond counts likewise
+# characters of one form's names, titles and descriptions, up to a microsecond each; what is beyond counts likewise
+_MOST_READ: Final = 100_000
 
 _words: Final = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+")
 _not_ascii: Final = re.compile(r"[^\x00-\x7f]+")
 _one: Final = frozenset(
-    "password passwords passwd passwort pwd passphrase passcode secret secrets credential credentials apikey pin otp totp mfa cvv cvc csc"
-    " ssn iban bearer authorization pat privatekey cookie pass dbpass userpass jwt".split()
+    "password passwords passwd passwort pwd passphrase passcode secret secrets credential credentials apikey pin otp"
+    " totp mfa cvv cvc csc ssn iban bearer authorization pat privatekey cookie pass dbpass userpass jwt".split()
 )
 _two: Final = frozenset(
-    "api key,access key,secret key,private key,signing key,encryption key,ssh key,license key,account key,recovery code,backup code,security code,"
-    "verification code,auth code,card number,credit card,debit card,account number,social security,pass word,one time,seed phrase".split(",")
+    "api key,access key,secret key,private key,signing key,encryption key,ssh key,license key,account key,recovery"
+    " code,backup code,security code,verification code,auth code,card number,credit card,debit card,account"
+    " number,social security,pass word,one time,seed phrase".split(",")
 )
 _squashed: Final = frozenset(pair.replace(" ", "") for pair in _two)
 _stem: Final = re.compile(
-    "password|passwd|passwort|passphrase|kennwort|contrasena|mot ?de ?passe|secret(?!ar)|(?<!m)apikey|privatekey|sshkey|mnemonic|seedphrase"
-    "|(?<!^max)(?<!^min)token(?!iz)"
+    "password|passwd|passwort|passphrase|kennwort|contrasena|mot ?de"
+    " ?passe|secret(?!ar)|(?<!m)apikey|privatekey|sshkey|mnemonic|seedphrase|(?<!^max)(?<!^min)token(?!iz)"
 )
 """What makes a secret of any name that it is a part of; not the secretary, the map key and the tokenizer."""
 _everyday: Final = frozenset("pass pin pat cookie bearer csc".split())
@@ -35,7 +38,8 @@ _counted: Final = frozenset({"count", "limit", "budget"})
 
 
 def looks_secret(name: str) -> bool:
-    """True if a name, title or label asks for what must never go through a form (R39): ``apiKey``, ``dbpassword``, "Card number"."""
+    """True if a name, title or label asks for what must never go through a form (R39): ``apiKey``, ``dbpassword``,
+    "Card number"."""
     if len(name) > _LONGEST_NAME:
         return True
     plain = _plain(name)
@@ -47,7 +51,11 @@ def _speaks_of_secret(prose: str) -> bool:
     """The same for a sentence, where a pass or a pin is often something else."""
     words = _words.findall(_plain(prose))
     lower = [word.lower() for word in words]
-    return _says(lower, _one - _everyday) or _holds_stem(lower, " ") or any(word.isupper() and word.lower() in _everyday for word in words)
+    return (
+        _says(lower, _one - _everyday)
+        or _holds_stem(lower, " ")
+        or any(word.isupper() and word.lower() in _everyday for word in words)
+    )
 
 
 def _plain(text: str) -> str:
@@ -69,7 +77,11 @@ def _holds_stem(words: list[str], between: str) -> bool:
 def _uncounted(words: list[str]) -> list[str]:
     """Without the tokens that are counted, which are no secret: ``max_tokens``, ``token_count``, "500 tokens"."""
     sides = zip(["", *words[:-1]], words, [*words[1:], ""], strict=True)
-    return [w for a, w, b in sides if w not in ("token", "tokens") or not (a.isdigit() or b in _counted or (a in _counts and w == "tokens"))]
+    return [
+        w
+        for a, w, b in sides
+        if w not in ("token", "tokens") or not (a.isdigit() or b in _counted or (a in _counts and w == "tokens"))
+    ]
 
 
 def secret_fields(schema: Any) -> frozenset[str]:
@@ -97,10 +109,14 @@ def _is_marked(field: Any) -> bool:
 
 
 def without_secrets(value: Any, names: frozenset[str] = frozenset()) -> Any:
-    """A copy of decoded JSON in which every string and number under a secret-looking name, or one of ``names``, is REMOVED."""
+    """A copy of decoded JSON in which every string and number under a secret-looking name, or one of ``names``, is
+    REMOVED."""
     match value:
         case dict():
-            return {name: _removed(item) if name in names or looks_secret(name) else without_secrets(item, names) for name, item in value.items()}
+            return {
+                name: _removed(item) if name in names or looks_secret(name) else without_secrets(item, names)
+                for name, item in value.items()
+            }
         case list():
             return [without_secrets(item, names) for item in value]
         case _:

@@ -1,7 +1,7 @@
 """JSON with one reading: text that two parsers could understand differently, or that is meant to hurt one, is refused.
 
-Not for frames (``frames.py`` leaves payloads raw): for the few payloads that are decided, where a twin member or a NaN would let
-the peer's parser see something else than the policy did.
+Not for frames (``frames.py`` leaves payloads raw): for the few payloads that are decided, where a twin member or a NaN
+would let the peer's parser see something else than the policy did.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from typing import Any, Final
 MAX_BYTES: Final = 32 * 1024 * 1024  # some images or sounds, as base64; more is refused before it is decoded
 MAX_DEPTH: Final = 64  # real requests nest below 10, generated schemas below 30
 MAX_BROKEN: Final = 100_000  # lone surrogates: each is replaced by itself
-MAX_VALUES: Final = 100_000  # bounds time and memory: three bytes of JSON can become a hundred of Python, and each costs a microsecond
+# bounds time and memory: three bytes of JSON can become a hundred of Python, and each costs a microsecond
+MAX_VALUES: Final = 100_000
 
 _SHOWN: Final = 60  # characters of a name in a message
 
@@ -32,8 +33,9 @@ class Fault(ValueError):
 def decode(text: bytes, *, max_bytes: int = MAX_BYTES, max_depth: int = MAX_DEPTH, max_values: int = MAX_VALUES) -> Any:
     """The value of one JSON text (RFC 8259). Raises Fault for anything with a second reading or out of bounds.
 
-    Refused: twin members, NaN, infinities and numbers that overflow to them, whole numbers beyond 64 bits, bytes that are not UTF-8. A lone
-    surrogate (a cut emoji) becomes U+FFFD, because what cannot be encoded could be neither matched, sampled nor recorded.
+    Refused: twin members, NaN, infinities and numbers that overflow to them, whole numbers beyond 64 bits, bytes that
+    are not UTF-8. A lone surrogate (a cut emoji) becomes U+FFFD, because what cannot be encoded could be neither
+    matched, sampled nor recorded.
     """
     if len(text) > max_bytes:
         raise Fault(f"it is larger than {max_bytes} bytes")
@@ -51,7 +53,8 @@ def check_values(text: bytes, most: int = MAX_VALUES) -> None:
 
 
 def named(name: str) -> str:
-    """A peer's name for a person: quoted, on one line, at most 60 characters, with control characters and marks of direction escaped."""
+    """A peer's name for a person: quoted, on one line, at most 60 characters, with control characters and marks of
+    direction escaped."""
     text = repr(name[:_SHOWN])
     if len(text) <= _SHOWN:
         return text
@@ -80,7 +83,13 @@ def _count(text: bytes, most: int) -> None:
 
 def _load(text: bytes) -> Any:
     try:
-        return json.loads(text.decode("utf-8"), object_pairs_hook=_object, parse_constant=_constant, parse_float=_finite, parse_int=_whole)
+        return json.loads(
+            text.decode("utf-8"),
+            object_pairs_hook=_object,
+            parse_constant=_constant,
+            parse_float=_finite,
+            parse_int=_whole,
+        )
     except UnicodeDecodeError:
         raise Fault("it is not UTF-8") from None
     except RecursionError:
@@ -120,7 +129,12 @@ def _deeper(value: Any, limit: int) -> bool:
     """True if containers nest more than ``limit`` levels; level by level, so that no depth costs stack."""
     level = [value] if isinstance(value, (dict, list)) else []
     for _ in range(limit):
-        level = [child for node in level for child in (node.values() if isinstance(node, dict) else node) if isinstance(child, (dict, list))]
+        level = [
+            child
+            for node in level
+            for child in (node.values() if isinstance(node, dict) else node)
+            if isinstance(child, (dict, list))
+        ]
     return bool(level)
 
 

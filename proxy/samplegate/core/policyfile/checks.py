@@ -1,4 +1,5 @@
-"""Checks of a policy beyond the types of its values: names, models, peers, numbers, and its own patterns of secrets. Pure.
+"""Checks of a policy beyond the types of its values: names, models, peers, numbers, and its own patterns of secrets.
+Pure.
 
 Expressions are known to be RE2 by then. Rules are checked in ``rule_checks.py``, limits and reviewers in modules of
 their own.
@@ -59,7 +60,9 @@ def _names(draft: Draft, table: str, names: Sequence[str]) -> None:
             draft.problem(path, why)
         elif name in first:
             line = draft.line((table, first[name], "name"))
-            draft.problem(path, f"{quoted(name)} is the name of {table}.{first[name]} in line {line} too; give each its own")
+            draft.problem(
+                path, f"{quoted(name)} is the name of {table}.{first[name]} in line {line} too; give each its own"
+            )
         else:
             first[name] = index
 
@@ -86,7 +89,11 @@ def _server(draft: Draft, name: str, server: Peer) -> None:
     if (why := _bad_name(name)) is not None:
         draft.problem(path, why, key=True)
     elif is_glob(name):
-        draft.problem(path, f"{quoted(name)} is a glob, and a server's settings go by its whole name; list the servers one by one", key=True)
+        draft.problem(
+            path,
+            f"{quoted(name)} is a glob, and a server's settings go by its whole name; list the servers one by one",
+            key=True,
+        )
     _peer(draft, path, server)
 
 
@@ -104,34 +111,58 @@ def _variables(draft: Draft) -> None:
         if name is None or path[-1] in _EXPRESSIONS or path[0] == "secrets":
             continue
         if path[-1] == "prepend":
-            draft.warn(path, f"${{{name}}} is sent as it stands; variables are filled in only within the content of an answer")
+            draft.warn(
+                path, f"${{{name}}} is sent as it stands; variables are filled in only within the content of an answer"
+            )
         elif draft.sound(*path):
-            draft.problem(path, f"${{{name}}} is filled in only within the content of an answer; write the value itself")
+            draft.problem(
+                path, f"${{{name}}} is filled in only within the content of an answer; write the value itself"
+            )
 
 
 MAX_SECRETS: Final = 100  # a text that may hold one of them is searched for each
-SECRET_NAME: Final = re.compile(r"[a-z0-9-]{1,40}\Z")  # it stands in texts as [secret:SECRET_NAME], and is a label in metrics
+# it stands in texts as [secret:SECRET_NAME], and is a label in metrics
+SECRET_NAME: Final = re.compile(r"[a-z0-9-]{1,40}\Z")
 
 
 def check_secrets(draft: Draft) -> None:
     """Every pattern, and every rule's `secrets`."""
     for number, (name, pattern) in enumerate(draft.policy.secrets.items()):
         if number == MAX_SECRETS:
-            draft.problem(("secrets", name), f"there are more than {MAX_SECRETS} secrets; join some patterns with |", key=True)
+            draft.problem(
+                ("secrets", name), f"there are more than {MAX_SECRETS} secrets; join some patterns with |", key=True
+            )
             break
         _secret(draft, ("secrets", name), name, pattern)
     for index, rule in enumerate(draft.policy.rules):
         path: Path = ("rules", index, "with", "secrets")
-        if isinstance(rule, AllowRule | EscalateRule) and rule.with_.secrets is not None and not seeks(rule.with_.secrets) and draft.sound(*path):
-            draft.warn(path, "secrets are kept in prompt and answer, as without the key; say redact or stop for one of them, or remove it", key=True)
+        if (
+            isinstance(rule, AllowRule | EscalateRule)
+            and rule.with_.secrets is not None
+            and not seeks(rule.with_.secrets)
+            and draft.sound(*path)
+        ):
+            draft.warn(
+                path,
+                "secrets are kept in prompt and answer, as without the key; say redact or stop for one of them, or"
+                " remove it",
+                key=True,
+            )
     if draft.policy.secrets and not looks(draft.policy) and draft.sound("rules"):
         draft.warn(
-            ("secrets",), "no rule looks for secrets, so the patterns have no effect; add `secrets: {}` to the `with` of an allow rule", key=True
+            ("secrets",),
+            "no rule looks for secrets, so the patterns have no effect; add `secrets: {}` to the `with` of an allow"
+            " rule",
+            key=True,
         )
 
 
 def _secret(draft: Draft, path: Path, name: str, pattern: str) -> None:
     if not SECRET_NAME.match(name):
-        draft.problem(path, f"{quoted(name)} is not a name of up to 40 small letters, digits and dashes; rename it", key=True)
+        draft.problem(
+            path, f"{quoted(name)} is not a name of up to 40 small letters, digits and dashes; rename it", key=True
+        )
     if draft.sound(*path) and (search := searcher(pattern)) and not isinstance(search, str) and search(b"") is not None:
-        draft.problem(path, f"{quoted(pattern)} is found in the empty text, so everywhere; ask for at least one character")
+        draft.problem(
+            path, f"{quoted(pattern)} is found in the empty text, so everywhere; ask for at least one character"
+        )

@@ -8,7 +8,8 @@ from samplegate.core.policyfile.tree import Fault, Mapping, Mark, Node, Path, fi
 
 
 class Draft:
-    """The policy, where each of its values stands, which places are already known to be broken, and what the checks found."""
+    """The policy, where each of its values stands, which places are already known to be broken, and what the checks
+    found."""
 
     def __init__(self, policy: Policy, root: Node, broken: set[Path]) -> None:
         self.policy = policy

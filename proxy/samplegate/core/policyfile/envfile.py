@@ -1,4 +1,5 @@
-"""The text of an env file -> variables, or every problem with its line. Not a shell: nothing is expanded, and no value is ever in a message."""
+"""The text of an env file -> variables, or every problem with its line. Not a shell: nothing is expanded, and no value
+is ever in a message."""
 
 from __future__ import annotations
 
@@ -30,7 +31,8 @@ class _Wrong(ValueError):
 def parse(text: str, *, file: str) -> dict[str, str]:
     """``NAME=value`` lines, with ``export``, comments and quotes as shells have them. Raises EnvFileError.
 
-    Unquoted: trimmed, up to a ``#`` behind a blank. Single quotes: as it stands. Double quotes: with the escapes of ``_escapes``. ``$`` is a ``$``.
+    Unquoted: trimmed, up to a ``#`` behind a blank. Single quotes: as it stands. Double quotes: with the escapes of
+    ``_escapes``. ``$`` is a ``$``.
     """
     if len(text) > MAX_CHARACTERS:
         raise EnvFileError([f"{file}: is larger than {MAX_CHARACTERS} characters; keep only variables in it"])
@@ -71,7 +73,10 @@ def _value(name: str, text: str) -> str:
         return _comment.sub("", text).rstrip(" \t")
     quoted = _single.match(text) if text[0] == "'" else _double.match(text)
     if quoted is None:
-        raise _Wrong(f"{name} has a quote that is not closed on its line, or something behind it; a new line inside a value is \\n in double quotes")
+        raise _Wrong(
+            f"{name} has a quote that is not closed on its line, or something behind it; a new line inside a value is"
+            " \\n in double quotes"
+        )
     if text[0] == "'":
         return quoted[1]
     return re.sub(r"\\(.)", lambda escape: _escaped(name, escape[1]), quoted[1])
@@ -79,5 +84,8 @@ def _value(name: str, text: str) -> str:
 
 def _escaped(name: str, character: str) -> str:
     if character not in _escapes:
-        raise _Wrong(f"{name} has a backslash before a character that needs none; write \\\\ for a backslash, or use single quotes")
+        raise _Wrong(
+            f"{name} has a backslash before a character that needs none; write \\\\ for a backslash, or use single"
+            " quotes"
+        )
     return _escapes[character]

@@ -1,7 +1,8 @@
-"""What must hold among the limits and brakes of a policy, and of the rules that draw on them. Not the ledger, not what a request costs.
+"""What must hold among the limits and brakes of a policy, and of the rules that draw on them. Not the ledger, not what
+a request costs.
 
-``check`` is for what the file itself says, ``check_prices`` for what depends on what is known of the models. The database of time zones is looked
-into, but for ``UTC``.
+``check`` is for what the file itself says, ``check_prices`` for what depends on what is known of the models. The
+database of time zones is looked into, but for ``UTC``.
 """
 
 from __future__ import annotations
@@ -53,9 +54,21 @@ def check_prices(draft: Draft, catalogue: Catalogue) -> None:
             limit = draft.policy.limits.get(name)
             if limit is None or not models or not draft.sound("limits", name):
                 continue
-            _priced(draft, path, name, limit, [model for model in models if catalogue.get(model.name, _NOTHING).rates is None])
+            _priced(
+                draft,
+                path,
+                name,
+                limit,
+                [model for model in models if catalogue.get(model.name, _NOTHING).rates is None],
+            )
             if rule.match.kind == "sampling":
-                _fits(draft, path, name, limit, [_least(rule, model, catalogue.get(model.name, _NOTHING)) for model in models])
+                _fits(
+                    draft,
+                    path,
+                    name,
+                    limit,
+                    [_least(rule, model, catalogue.get(model.name, _NOTHING)) for model in models],
+                )
 
 
 def _asks_a_model(rule: Rule) -> TypeGuard[ModelRule]:
@@ -68,10 +81,17 @@ def _limit(draft: Draft, path: Path, limit: Limit) -> None:
     if not given:
         draft.problem(path, f"nothing is limited; give one of {', '.join(AMOUNTS)}")
     for quantity in list(given)[1:]:
-        draft.problem((*path, quantity), f"{next(iter(given))} is given too; make two limits of it, and name both in the rules", key=True)
+        draft.problem(
+            (*path, quantity),
+            f"{next(iter(given))} is given too; make two limits of it, and name both in the rules",
+            key=True,
+        )
     for quantity, amount in given.items():
         if not 1 <= units(quantity, amount) <= MOST:
-            draft.problem((*path, quantity), f"{amount:g} is not an amount that can be counted; give at most {MOST // SCALE[quantity]:g}")
+            draft.problem(
+                (*path, quantity),
+                f"{amount:g} is not an amount that can be counted; give at most {MOST // SCALE[quantity]:g}",
+            )
     _window(draft, path, limit)
     for index, by in enumerate(limit.by):
         if by in limit.by[:index]:
@@ -80,22 +100,33 @@ def _limit(draft: Draft, path: Path, limit: Limit) -> None:
 
 def _window(draft: Draft, path: Path, limit: Limit) -> None:
     if limit.concurrent is not None:
-        for name, what in (("per", "counts what is under way, not over a time"), ("warn_at", "is reached all the time")):
+        for name, what in (
+            ("per", "counts what is under way, not over a time"),
+            ("warn_at", "is reached all the time"),
+        ):
             if draft.says(*path, name):
                 draft.problem((*path, name), f"`concurrent` {what}; remove the key", key=True)
     elif limit.per is None:
-        draft.problem(path, "the time is missing that it counts over; add `per: 1m` or another duration, day, month, call or process")
+        draft.problem(
+            path,
+            "the time is missing that it counts over; add `per: 1m` or another duration, day, month, call or process",
+        )
     elif limit.per not in CALENDAR and limit.per not in UNWAITED:
         timeouts.check_span(draft, (*path, "per"), limit.per)
     if limit.per in CALENDAR:
         _zone(draft, path, limit.per, limit.tz)
     elif limit.tz is not None:
-        draft.problem((*path, "tz"), "only day and month begin at a time of the clock; remove the key or say `per: day`", key=True)
+        draft.problem(
+            (*path, "tz"), "only day and month begin at a time of the clock; remove the key or say `per: day`", key=True
+        )
 
 
 def _zone(draft: Draft, path: Path, per: str, tz: str | None) -> None:
     if tz is None:
-        draft.problem(path, f"a {per} begins at another time in each time zone; add `tz: UTC` or your own, as in `tz: Europe/Berlin`")
+        draft.problem(
+            path,
+            f"a {per} begins at another time in each time zone; add `tz: UTC` or your own, as in `tz: Europe/Berlin`",
+        )
         return
     try:
         zone(tz)
@@ -152,7 +183,9 @@ def _of_no_model(draft: Draft, at: Path, name: str, limit: Limit) -> None:
     quantity = next((quantity for quantity in amounts(limit) if quantity in BY_A_MODEL), None)
     if quantity is not None:
         draft.problem(
-            at, f"{quoted(name)} limits {quantity}, and this rule asks no model, so nothing is drawn; name a limit of requests or concurrent"
+            at,
+            f"{quoted(name)} limits {quantity}, and this rule asks no model, so nothing is drawn; name a limit of"
+            " requests or concurrent",
         )
 
 
@@ -169,7 +202,11 @@ def _on_limit(draft: Draft, path: Path, rule: Drawing) -> None:
     named = [draft.policy.limits.get(name) for name in rule.limits]
     sound = all(draft.sound("limits", name) for name in rule.limits)
     if rule.on_limit == "wait" and sound and all(limit is not None and limit.per in UNWAITED for limit in named):
-        draft.problem(at, "its limits are per call or process and free nothing in time, so it would wait in vain; use next, unanswered or deny")
+        draft.problem(
+            at,
+            "its limits are per call or process and free nothing in time, so it would wait in vain; use next,"
+            " unanswered or deny",
+        )
 
 
 def _unused(draft: Draft) -> None:
@@ -178,7 +215,11 @@ def _unused(draft: Draft) -> None:
     used = {name for rule in draft.policy.rules if isinstance(rule, Drawing) for name in rule.limits}
     for name in draft.policy.limits:
         if name not in used and draft.sound("limits", name):
-            draft.warn(("limits", name), "no rule names this limit, so it holds for nothing; add it to the `limits` of a rule or remove it", key=True)
+            draft.warn(
+                ("limits", name),
+                "no rule names this limit, so it holds for nothing; add it to the `limits` of a rule or remove it",
+                key=True,
+            )
 
 
 _NOTHING: Final = ModelFacts()
@@ -190,11 +231,16 @@ def _models(draft: Draft, rule: ModelRule) -> list[Model]:
 
 
 def _least(rule: ModelRule, model: Model, facts: ModelFacts) -> dict[str, int | None]:
-    """The least that a request which the rule matches can be reserved as for a model, in units; None where it is not known."""
+    """The least that a request which the rule matches can be reserved as for a model, in units; None where it is not
+    known."""
     asked = rule.match.max_tokens.min if rule.match.max_tokens is not None else None
     output = most_tokens(rule.with_, model, facts, max(asked or 1, 1))
     least = costs.least(model, facts)
-    return {"input_tokens": least.input_tokens * SCALE["input_tokens"], "output_tokens": output * SCALE["output_tokens"], "usd": least.usd}
+    return {
+        "input_tokens": least.input_tokens * SCALE["input_tokens"],
+        "output_tokens": output * SCALE["output_tokens"],
+        "usd": least.usd,
+    }
 
 
 def _priced(draft: Draft, path: Path, name: str, limit: Limit, unpriced: list[Model]) -> None:
@@ -204,13 +250,15 @@ def _priced(draft: Draft, path: Path, name: str, limit: Limit, unpriced: list[Mo
     which = f"model {named} is" if len(unpriced) == 1 else f"models {named} are"
     draft.problem(
         path,
-        f"{quoted(name)} is in dollars, and the price of {which} not known, so the rule could not ask; give "
-        f"{'it' if len(unpriced) == 1 else 'each'} a `price: {{input: , output: }}` under models, or take it out of the rule's `with.models`",
+        f"{quoted(name)} is in dollars, and the price of {which} not known, so the rule could not ask; give"
+        f" {'it' if len(unpriced) == 1 else 'each'} a `price: {{input: , output: }}` under models, or take it out of"
+        " the rule's `with.models`",
     )
 
 
 def _fits(draft: Draft, path: Path, name: str, limit: Limit, least: list[dict[str, int | None]]) -> None:
-    """That the limit lets at least the smallest request through, with at least one of the models; silent where a price is not known."""
+    """That the limit lets at least the smallest request through, with at least one of the models; silent where a price
+    is not known."""
     for quantity, amount in amounts(limit).items():
         if quantity not in BY_A_MODEL:
             continue
@@ -220,5 +268,6 @@ def _fits(draft: Draft, path: Path, name: str, limit: Limit, least: list[dict[st
             needed = f"{min(smallest) / SCALE[quantity]:.12f}".rstrip("0").rstrip(".")
             draft.problem(
                 path,
-                f"{quoted(name)} lets nothing through: the smallest request that this rule takes comes to {needed} {unit} at worst; raise the limit",
+                f"{quoted(name)} lets nothing through: the smallest request that this rule takes comes to {needed}"
+                f" {unit} at worst; raise the limit",
             )

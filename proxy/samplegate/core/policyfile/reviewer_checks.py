@@ -46,7 +46,10 @@ def _always_can(match: Match) -> bool:
 def _reviewer(draft: Draft, path: Path, reviewer: Reviewer) -> None:
     timeouts.check_span(draft, (*path, "timeout"), reviewer.timeout)
     if seconds(reviewer.late_verdict) > timeouts.LONGEST:
-        draft.problem((*path, "late_verdict"), f"{quoted(reviewer.late_verdict)} is longer than a year; give at most 8784h, or 0s for never")
+        draft.problem(
+            (*path, "late_verdict"),
+            f"{quoted(reviewer.late_verdict)} is longer than a year; give at most 8784h, or 0s for never",
+        )
     if reviewer.webhook is not None:
         check_webhook(draft, (*path, "webhook"), reviewer.webhook)
     if reviewer.command is not None:
@@ -81,7 +84,11 @@ def _known(draft: Draft, path: Path, name: str) -> None:
     reviewers = draft.policy.reviewers
     if name in reviewers or not draft.sound(*path) or not draft.sound("reviewers"):
         return
-    there = f"; the reviewers are {', '.join(map(quoted, list(reviewers)[:20]))}" if reviewers else "; add it under reviewers"
+    there = (
+        f"; the reviewers are {', '.join(map(quoted, list(reviewers)[:20]))}"
+        if reviewers
+        else "; add it under reviewers"
+    )
     draft.problem(path, f"{quoted(name)} is no reviewer of this policy{did_you_mean(name, reviewers) or there}")
 
 
@@ -92,11 +99,18 @@ def _show(draft: Draft, path: Path, rule: ModelRule) -> None:
         return
     if isinstance(rule, AllowRule) and rule.review_answer is None:
         if draft.sound(*path, "review_answer"):
-            draft.problem(at, "the rule has no review_answer, so nobody is shown anything; add one or remove the key", key=True)
+            draft.problem(
+                at, "the rule has no review_answer, so nobody is shown anything; add one or remove the key", key=True
+            )
         return
     named = [draft.policy.reviewers.get(name) for _, name in _named(rule)]
     if all(reviewer is not None and reviewer.webhook is None and reviewer.command is None for reviewer in named):
-        draft.warn(at, "no webhook or command is told of these reviews, so it makes no difference; give the reviewer one or remove it", key=True)
+        draft.warn(
+            at,
+            "no webhook or command is told of these reviews, so it makes no difference; give the reviewer one or"
+            " remove it",
+            key=True,
+        )
 
 
 def _escalate(draft: Draft, path: Path, rule: EscalateRule) -> None:
@@ -106,7 +120,11 @@ def _escalate(draft: Draft, path: Path, rule: EscalateRule) -> None:
     if asks_no_model(rule.match) and draft.sound(*path, "match"):
         for key in ("with", "review_answer"):
             if draft.says(*path, key):
-                draft.problem((*path, key), "the key is for sampling, and the match takes elicitations only; remove one of the two", key=True)
+                draft.problem(
+                    (*path, key),
+                    "the key is for sampling, and the match takes elicitations only; remove one of the two",
+                    key=True,
+                )
     if draft.says(*path, "otherwise") and _always_can(rule.match) and draft.sound(*path, "match"):
         draft.warn(
             (*path, "otherwise"),
@@ -117,12 +135,14 @@ def _escalate(draft: Draft, path: Path, rule: EscalateRule) -> None:
     if "url" in modes:
         draft.warn(  # R45
             (*path, "match", "mode"),
-            "whoever reviews a url is not the user whom the server means, and would act in its place; forward urls if the client can show them",
+            "whoever reviews a url is not the user whom the server means, and would act in its place; forward urls if"
+            " the client can show them",
         )
 
 
 def _too_late(draft: Draft, path: Path, rule: ModelRule) -> None:
-    """A reviewer whose late verdicts answer nothing, and whose time the peers do not wait for (T10): a person would decide in vain.
+    """A reviewer whose late verdicts answer nothing, and whose time the peers do not wait for (T10): a person would
+    decide in vain.
 
     With late verdicts it is no fault: the next same request has the answer. ``check`` says how long everybody has.
     """
@@ -135,7 +155,10 @@ def _too_late(draft: Draft, path: Path, rule: ModelRule) -> None:
         whole = (rule.timeout if isinstance(rule, EscalateRule) and key == "reviewer" else None) or reviewer.timeout
         who, most = _most(draft, rule.match)
         if seconds(whole) > most:
-            what = f"{quoted(name)} has {whole}, {who} wait {said(most)}, and later verdicts are lost with late_verdict: 0s"
+            what = (
+                f"{quoted(name)} has {whole}, {who} wait {said(most)}, and later verdicts are lost with"
+                " late_verdict: 0s"
+            )
             draft.warn((*path, key), f"{what}; raise late_verdict or the peers' peer_timeout, or lower the timeout")
 
 
@@ -149,10 +172,16 @@ def _most(draft: Draft, match: Match) -> tuple[str, float]:
 def _unused(draft: Draft) -> None:
     if not draft.sound("rules"):
         return
-    used = {name for rule in draft.policy.rules if isinstance(rule, AllowRule | EscalateRule) for _, name in _named(rule)}
+    used = {
+        name for rule in draft.policy.rules if isinstance(rule, AllowRule | EscalateRule) for _, name in _named(rule)
+    }
     for name in draft.policy.reviewers:
         if name not in used and draft.sound("reviewers", name):
-            draft.warn(("reviewers", name), "no rule names this reviewer; add it as the `reviewer` of an escalate rule or remove it", key=True)
+            draft.warn(
+                ("reviewers", name),
+                "no rule names this reviewer; add it as the `reviewer` of an escalate rule or remove it",
+                key=True,
+            )
 
 
 ADDRESSES: Final = ("url", "url_file", "url_env")
@@ -169,7 +198,10 @@ def check_webhook(draft: Draft, path: Path, webhook: Webhook) -> None:
     for key in ("url_env", "secret_env", "old_secret_env"):
         name = getattr(webhook, key)
         if name is not None and draft.sound(*path, key) and not VARIABLE_NAME.match(name):
-            draft.problem((*path, key), "this is not the name of an environment variable; give the variable's name, never the value itself")
+            draft.problem(
+                (*path, key),
+                "this is not the name of an environment variable; give the variable's name, never the value itself",
+            )
     for key in ("url_file", "secret_file", "old_secret_file"):
         name = getattr(webhook, key)
         if name is not None and draft.sound(*path, key) and (not name.strip() or UNSEEN.search(name)):
@@ -192,24 +224,35 @@ def _one_address(draft: Draft, path: Path, webhook: Webhook) -> None:
 
 
 def _signing(draft: Draft, path: Path, webhook: Webhook) -> None:
-    """``standard`` is signed, so that whoever gets it knows that it is ours; Slack's knows its sender by the address."""
+    """``standard`` is signed, so that whoever gets it knows that it is ours; Slack's knows its sender by the
+    address."""
     if not draft.sound(*path, "format"):
         return
     if webhook.format == "slack":
         for key in _given(webhook, (*KEYS, *OLD_KEYS)):
-            draft.problem((*path, key), "format: slack is not signed; remove the key, or say format: standard", key=True)
+            draft.problem(
+                (*path, key), "format: slack is not signed; remove the key, or say format: standard", key=True
+            )
         return
     for first, second in (KEYS, OLD_KEYS):
         if getattr(webhook, first) is not None and getattr(webhook, second) is not None:
             draft.problem((*path, second), f"{first} is given too; keep one of the two", key=True)
     given, old = _given(webhook, KEYS), _given(webhook, OLD_KEYS)
     if not given and all(draft.sound(*path, key) for key in KEYS):
-        what = f"it has only the old key; name the new one as {KEYS[0]}" if old else f"nothing signs it; add {KEYS[0]}: FILE or {KEYS[1]}: NAME"
+        what = (
+            f"it has only the old key; name the new one as {KEYS[0]}"
+            if old
+            else f"nothing signs it; add {KEYS[0]}: FILE or {KEYS[1]}: NAME"
+        )
         draft.problem(path, f"{what}, so that the receiver can tell our messages from others'")
     for key in old:
         new = key.removeprefix("old_")
         if getattr(webhook, key) == getattr(webhook, new):
-            draft.problem((*path, key), f"it is the same as {new}; name the key before it, or remove it once all know the new one", key=True)
+            draft.problem(
+                (*path, key),
+                f"it is the same as {new}; name the key before it, or remove it once all know the new one",
+                key=True,
+            )
 
 
 def _url(draft: Draft, path: Path, webhook: Webhook, url: str) -> None:
@@ -220,9 +263,17 @@ def _url(draft: Draft, path: Path, webhook: Webhook, url: str) -> None:
     parts = urlsplit(url)
     is_slack = (parts.hostname or "").endswith(_SLACK)
     if webhook.format == "slack" or is_slack:
-        draft.warn(at, "whoever knows an address of Slack's can post to it; put it into a file and name that as url_file", key=True)
+        draft.warn(
+            at,
+            "whoever knows an address of Slack's can post to it; put it into a file and name that as url_file",
+            key=True,
+        )
     elif parts.query:
-        draft.warn(at, "the URL carries a query, which may be a secret; put the URL into a file and name that as url_file", key=True)
+        draft.warn(
+            at,
+            "the URL carries a query, which may be a secret; put the URL into a file and name that as url_file",
+            key=True,
+        )
     if is_slack and webhook.format != "slack" and draft.sound(*path, "format"):
         draft.warn(at, "Slack does not read format: standard; add `format: slack`", key=True)
 
@@ -232,7 +283,13 @@ def _bad_address(url: str) -> str | None:
     parts = split(url)
     if parts is None:
         return "this is not a URL; write it like https://reviews.example.com/hook"
-    if parts.scheme not in {"http", "https"} or not parts.hostname or parts.port == 0 or UNSEEN.search(url) or " " in url:
+    if (
+        parts.scheme not in {"http", "https"}
+        or not parts.hostname
+        or parts.port == 0
+        or UNSEEN.search(url)
+        or " " in url
+    ):
         return "this is not an http or https URL; write it like https://reviews.example.com/hook"
     if has_user(parts):
         return "the URL carries a user or password, which is not sent; remove it: messages are signed instead"
@@ -244,7 +301,8 @@ def _bad_address(url: str) -> str | None:
 
 
 def is_inside(host: str) -> bool:
-    """Whether a host is surely not in a public network: a private or local address, a bare name, or one that is reserved for such networks."""
+    """Whether a host is surely not in a public network: a private or local address, a bare name, or one that is
+    reserved for such networks."""
     try:
         address = ip_address(host.partition("%")[0])
     except ValueError:

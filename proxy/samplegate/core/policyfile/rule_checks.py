@@ -1,4 +1,5 @@
-"""Checks within a rule and among the rules: conditions that can hold together, an effect that suits its match, rules that no request reaches. Pure.
+"""Checks within a rule and among the rules: conditions that can hold together, an effect that suits its match, rules
+that no request reaches. Pure.
 
 The content of an ``answer`` rule is checked against its kind of request; its values are never shown, because they are
 content. A rule gets the warning "never reached" only if that is certain.
@@ -61,17 +62,33 @@ def _effect(draft: Draft, path: Path, rule: RuleBase) -> None:
         case ForwardRule():
             timeouts.check_timeout(draft, path, rule.match, rule.timeout, (*path, "timeout"))
             if rule.timeout is None and draft.says(*path, "on_timeout") and draft.sound(*path, "timeout"):
-                draft.warn((*path, "on_timeout"), "the rule gives no timeout, so this never happens; add one or remove the key", key=True)
+                draft.warn(
+                    (*path, "on_timeout"),
+                    "the rule gives no timeout, so this never happens; add one or remove the key",
+                    key=True,
+                )
         case EscalateRule():
             if rule.with_.models or draft.policy.models:
                 _with(draft, path, rule)
             elif draft.says(*path, "with") and draft.sound("models"):
-                draft.warn((*path, "with"), "the policy has no models, so nothing can be approved; add one under models or remove the key", key=True)
+                draft.warn(
+                    (*path, "with"),
+                    "the policy has no models, so nothing can be approved; add one under models or remove the key",
+                    key=True,
+                )
         case DenyRule():
             if draft.says(*path, "as") and rule.match.kind == "sampling":
-                draft.problem((*path, "as"), "the key is for elicitations, and the match says kind: sampling; remove one of the two", key=True)
+                draft.problem(
+                    (*path, "as"),
+                    "the key is for elicitations, and the match says kind: sampling; remove one of the two",
+                    key=True,
+                )
             if draft.says(*path, "otherwise"):
-                draft.warn((*path, "otherwise"), "a deny can always be carried out, so this never happens; remove the key", key=True)
+                draft.warn(
+                    (*path, "otherwise"),
+                    "a deny can always be carried out, so this never happens; remove the key",
+                    key=True,
+                )
 
 
 def _allow(draft: Draft, path: Path, rule: AllowRule) -> None:
@@ -114,7 +131,9 @@ def _match(draft: Draft, path: Path, match: Match) -> None:
             _range(draft, (*path, name), value.min, value.max)
             for end in ("min", "max"):
                 if (getattr(value, end) or 0) < 0:
-                    draft.problem((*path, name, end), f"{getattr(value, end)} is below 0, and nothing counts that low; correct it")
+                    draft.problem(
+                        (*path, name, end), f"{getattr(value, end)} is below 0, and nothing counts that low; correct it"
+                    )
     _kinds(draft, path, match)
     _call(draft, path, match)
     _fields(draft, path, match)
@@ -153,24 +172,46 @@ def _kinds(draft: Draft, path: Path, match: Match) -> None:
     if match.kind is not None:
         foreign, other = (elicitation, "elicitation") if match.kind == "sampling" else (sampling, "sampling")
         for name in foreign:
-            draft.problem((*path, name), f"only {other} has this, and the match says kind: {match.kind}; remove one of the two", key=True)
+            draft.problem(
+                (*path, name),
+                f"only {other} has this, and the match says kind: {match.kind}; remove one of the two",
+                key=True,
+            )
     elif sampling and elicitation and draft.sound(*path, "kind"):
         draft.problem(
-            path, f"only sampling has `{sampling[0]}` and only elicitation has `{elicitation[0]}`, so nothing can match; make two rules of it"
+            path,
+            f"only sampling has `{sampling[0]}` and only elicitation has `{elicitation[0]}`, so nothing can match; make"
+            " two rules of it",
         )
     modes, forms, urls = _modes(match), _given(match, FORM_ONLY), _given(match, URL_ONLY)
     foreign, mode = (forms, "form") if modes == ["url"] else (urls, "url") if modes == ["form"] else ([], "")
     for name in foreign:
-        draft.problem((*path, name), f"only mode {mode} has this, and the match says mode: {modes[0]}; remove one of the two", key=True)
+        draft.problem(
+            (*path, name),
+            f"only mode {mode} has this, and the match says mode: {modes[0]}; remove one of the two",
+            key=True,
+        )
     if forms and urls and not foreign and draft.sound(*path, "mode"):
-        draft.problem(path, f"only forms have `{forms[0]}` and only urls have `{urls[0]}`, so nothing can match; make two rules of it")
+        draft.problem(
+            path,
+            f"only forms have `{forms[0]}` and only urls have `{urls[0]}`, so nothing can match; make two rules of it",
+        )
 
 
 def _url(draft: Draft, path: Path, match: Match) -> None:
-    """A rule covers `mode: url` only if it says so (policies/README.md, "Conditions"); one that looks at a host and does not say so never matches."""
+    """A rule covers `mode: url` only if it says so (policies/README.md, "Conditions"); one that looks at a host and
+    does not say so never matches."""
     for name in _given(match, URL_ONLY):
-        if match.mode is None and match.kind != "sampling" and match.not_ is None and draft.sound(*path, "mode") and not _given(match, FORM_ONLY):
-            draft.problem((*path, name), "a rule covers urls only if it says so; add `mode: url` to the match", key=True)
+        if (
+            match.mode is None
+            and match.kind != "sampling"
+            and match.not_ is None
+            and draft.sound(*path, "mode")
+            and not _given(match, FORM_ONLY)
+        ):
+            draft.problem(
+                (*path, name), "a rule covers urls only if it says so; add `mode: url` to the match", key=True
+            )
 
 
 def _call(draft: Draft, path: Path, match: Match) -> None:
@@ -181,11 +222,22 @@ def _call(draft: Draft, path: Path, match: Match) -> None:
     test, _ = globs(match.method)
     methods = [method for method in sorted(CALLS) if test(method)]
     if not methods:
-        draft.problem((*path, "method"), f"no call that a server may ask during is named so; the calls are {', '.join(sorted(CALLS))}")
+        draft.problem(
+            (*path, "method"),
+            f"no call that a server may ask during is named so; the calls are {', '.join(sorted(CALLS))}",
+        )
     elif tools and "tools/call" not in methods:
-        draft.problem((*path, "tool"), f"only tools/call has a tool, and the match says method: {methods[0]}; remove one of the two", key=True)
+        draft.problem(
+            (*path, "tool"),
+            f"only tools/call has a tool, and the match says method: {methods[0]}; remove one of the two",
+            key=True,
+        )
     elif tools == [NO_CALL_NAME]:
-        draft.problem((*path, "tool"), "`none` is no call in flight, and such a request has no method; remove one of the two", key=True)
+        draft.problem(
+            (*path, "tool"),
+            "`none` is no call in flight, and such a request has no method; remove one of the two",
+            key=True,
+        )
 
 
 def _fields(draft: Draft, path: Path, match: Match) -> None:
@@ -193,7 +245,10 @@ def _fields(draft: Draft, path: Path, match: Match) -> None:
         return
     for index, name in enumerate(match.has):
         if name not in match.fields and draft.sound(*path, "fields") and draft.sound(*path, "has", index):
-            draft.problem((*path, "has", index), f"{quoted(name)} is not among `fields`, which are all that the form has; add it there or remove it")
+            draft.problem(
+                (*path, "has", index),
+                f"{quoted(name)} is not among `fields`, which are all that the form has; add it there or remove it",
+            )
 
 
 _ALWAYS_THERE: Final = frozenset({"server", "caller"})
@@ -218,11 +273,29 @@ class _Shape(msgspec.Struct, frozen=True):
 
 def _shape(rule: Rule) -> _Shape:
     match = rule.match
-    conditions = {name: _comparable(name, getattr(match, name)) for name in match.__struct_fields__ if getattr(match, name) is not None}
-    given = tuple((name, value) for name, value in conditions.items() if not (name in _ALWAYS_THERE and "*" in value.names))
+    conditions = {
+        name: _comparable(name, getattr(match, name))
+        for name in match.__struct_fields__
+        if getattr(match, name) is not None
+    }
+    given = tuple(
+        (name, value) for name, value in conditions.items() if not (name in _ALWAYS_THERE and "*" in value.names)
+    )
     is_deny = isinstance(rule, DenyRule)
-    web_only = not is_deny and (match.scheme is None or {name.lower() for name in listed(match.scheme)} <= {"http", "https"})
-    return _Shape(match, given, conditions, is_deny, names_call(match), _may_be_url(match), web_only, _doubts(match), _takes_all(rule))
+    web_only = not is_deny and (
+        match.scheme is None or {name.lower() for name in listed(match.scheme)} <= {"http", "https"}
+    )
+    return _Shape(
+        match,
+        given,
+        conditions,
+        is_deny,
+        names_call(match),
+        _may_be_url(match),
+        web_only,
+        _doubts(match),
+        _takes_all(rule),
+    )
 
 
 class _Names(NamedTuple):
@@ -250,7 +323,10 @@ def check_reach(draft: Draft) -> None:
         taker = next((place for place, earlier in takers if _covers(earlier, shape)), None)
         if taker is not None:
             line, name = draft.line(("rules", taker)), quoted(rules[taker].name)
-            draft.warn(("rules", index), f"no request reaches this rule: {name} in line {line} takes them all; move it up or remove it")
+            draft.warn(
+                ("rules", index),
+                f"no request reaches this rule: {name} in line {line} takes them all; move it up or remove it",
+            )
         elif shape.takes_all:
             takers.append((index, shape))
 
@@ -272,19 +348,24 @@ def _covers(first: _Shape, later: _Shape) -> bool:
         if name not in later.conditions or not _implied(name, value, later.conditions[name]):
             return False
     if (first.names_call or first.doubts) and not first.is_deny and later.is_deny:
-        return False  # of several candidate calls a deny needs one, the others need all (policies/README.md, "The call")
+        # of several candidate calls a deny needs one, the others need all (policies/README.md, "The call")
+        return False
     if first.web_only and later.may_be_url and not later.web_only and first.match.scheme is None:
         return False
     return first.match.mode is not None or first.match.kind == "sampling" or not later.may_be_url
 
 
 def _doubts(match: Match) -> bool:
-    return any(row.doubtful and getattr(match, row.name) is not None for row in TABLE.values()) or (match.not_ is not None and _doubts(match.not_))
+    return any(row.doubtful and getattr(match, row.name) is not None for row in TABLE.values()) or (
+        match.not_ is not None and _doubts(match.not_)
+    )
 
 
 def _may_be_url(match: Match) -> bool:
     """A rule covers urls only if it says so; one that speaks of modes under a `not` may."""
-    return (match.mode is not None and match.mode != "form") or (match.not_ is not None and match.not_ != Match(mode="url") and _speaks(match.not_))
+    return (match.mode is not None and match.mode != "form") or (
+        match.not_ is not None and match.not_ != Match(mode="url") and _speaks(match.not_)
+    )
 
 
 def _speaks(match: Match) -> bool:
@@ -323,7 +404,9 @@ def check_answer(draft: Draft, path: Path, rule: AnswerRule) -> None:
         _cases(draft, path, rule)
         return
     if kind is None and draft.sound(*path, "match", "kind"):
-        draft.problem((*path, "match"), "an answer is for one kind; add `kind: sampling` or `kind: elicitation` to the match")
+        draft.problem(
+            (*path, "match"), "an answer is for one kind; add `kind: sampling` or `kind: elicitation` to the match"
+        )
     if rule.content is None and draft.says(*content):
         draft.problem(content, "nothing stands here; give a value or remove the key")
     elif rule.content is None and not rule.defaults and draft.sound(*content) and draft.sound(*path, "defaults"):
@@ -373,11 +456,18 @@ def texts(value: Any, path: Path) -> Iterator[tuple[Path, str]]:
 def _sampling(draft: Draft, path: Path, rule: AnswerRule) -> None:
     content: Path = (*path, "content")
     if draft.says(*path, "defaults"):
-        draft.problem((*path, "defaults"), "the key is for elicitations, and the match says kind: sampling; remove one of the two", key=True)
+        draft.problem(
+            (*path, "defaults"),
+            "the key is for elicitations, and the match says kind: sampling; remove one of the two",
+            key=True,
+        )
     if rule.content is None or isinstance(rule.content, str) or not draft.sound(*content):
         return
     if not isinstance(rule.content, list) or not rule.content:
-        draft.problem(content, "an answer to sampling is text or a list of content blocks; quote a number, and put one block into a list")
+        draft.problem(
+            content,
+            "an answer to sampling is text or a list of content blocks; quote a number, and put one block into a list",
+        )
         return
     for index, block in enumerate(rule.content):
         if (why := bad_block(block)) is not None:
@@ -392,7 +482,9 @@ def _elicitation(draft: Draft, path: Path, rule: AnswerRule) -> None:
     if rule.content is None or not draft.sound(*content):
         return
     if not isinstance(rule.content, dict):
-        draft.problem(content, "an answer to an elicitation is a mapping from field names to values; write {field: value}")
+        draft.problem(
+            content, "an answer to an elicitation is a mapping from field names to values; write {field: value}"
+        )
         return
     fields = rule.match.fields if draft.sound(*path, "match", "fields") else None
     for name, value in rule.content.items():
@@ -404,6 +496,12 @@ def _field(draft: Draft, path: Path, value: Any, fields: list[str] | None) -> No
     if (why := bad_value(value)) is not None:
         draft.problem(path, why)
     if looks_secret(name) and not isinstance(value, bool):
-        draft.warn(path, "the field looks like a secret, and the gate answers no such form; use forward or deny", key=True)
+        draft.warn(
+            path, "the field looks like a secret, and the gate answers no such form; use forward or deny", key=True
+        )
     if fields is not None and name not in fields:
-        draft.warn(path, "the field is not among `fields` of the match, so it is never sent; add it there or remove it", key=True)
+        draft.warn(
+            path,
+            "the field is not among `fields` of the match, so it is never sent; add it there or remove it",
+            key=True,
+        )

@@ -1,4 +1,5 @@
-"""The policy's JSON Schema, for editors. What a schema cannot say (names that must exist, expressions, time) only the loader checks."""
+"""The policy's JSON Schema, for editors. What a schema cannot say (names that must exist, expressions, time) only the
+loader checks."""
 
 from __future__ import annotations
 
@@ -20,7 +21,8 @@ _DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
 
 
 def json_schema() -> dict[str, Any]:
-    """The schema of a policy file, draft 2020-12: that of the structs, and as much of the checks as a schema can say."""
+    """The schema of a policy file, draft 2020-12: that of the structs, and as much of the checks as a schema can
+    say."""
     schema = without_null(msgspec.json.schema(Policy))
     structs = schema["$defs"]
     _names(structs)
@@ -82,7 +84,9 @@ def _numbers(structs: dict[str, Any]) -> None:
 
 
 def _match(match: dict[str, Any]) -> None:
-    match["properties"] = {name: value if name in MAY_BE_EMPTY else _filled(value) for name, value in match["properties"].items()}
+    match["properties"] = {
+        name: value if name in MAY_BE_EMPTY else _filled(value) for name, value in match["properties"].items()
+    }
     match["properties"]["not"] = {"allOf": [match["properties"]["not"]], "minProperties": 1}
     match["allOf"] = [
         _if({"kind": {"const": "sampling"}}, _without(ELICITATION_ONLY)),
@@ -109,10 +113,16 @@ def _rules(structs: dict[str, Any]) -> None:
         structs[name]["properties"]["effect"]["description"] = EFFECT
     structs["AllowRule"]["allOf"] = [{"properties": _asks("sampling"), "required": ["match"]}]
     elicitation: dict[str, Any] = {"match": {"anyOf": [_asks("elicitation")["match"], {"required": ["mode"]}]}}
-    structs["EscalateRule"]["allOf"] = [{"if": {"properties": elicitation, "required": ["match"]}, "then": _without(("with", "review_answer"))}]
+    structs["EscalateRule"]["allOf"] = [
+        {"if": {"properties": elicitation, "required": ["match"]}, "then": _without(("with", "review_answer"))}
+    ]
     structs["AllowRule"]["dependentRequired"] = {"show": ["review_answer"]}
     structs["DenyRule"]["allOf"] = [_if(_asks("sampling"), _without(("as",)))]
-    block = {"type": "object", "required": ["type"], "properties": {"type": {"enum": ["text", "image", "audio", "tool_use"]}}}
+    block = {
+        "type": "object",
+        "required": ["type"],
+        "properties": {"type": {"enum": ["text", "image", "audio", "tool_use"]}},
+    }
     text_or_blocks = {"anyOf": [{"type": "string"}, {"type": "array", "minItems": 1, "items": block}]}
     value = {"anyOf": [{"type": ["string", "number", "boolean"]}, {"type": "array", "items": {"type": "string"}}]}
     form = {"type": "object", "additionalProperties": value}
@@ -121,10 +131,15 @@ def _rules(structs: dict[str, Any]) -> None:
     literal = [
         {"properties": {"match": {"required": ["kind"]}}, "required": ["match"]},
         _if(_asks("sampling"), {"properties": {"content": text_or_blocks, "defaults": False}, "required": ["content"]}),
-        _if(_asks("elicitation"), {"properties": {"content": form, "match": form_only}, "anyOf": [{"required": ["content"]}, defaults]}),
+        _if(
+            _asks("elicitation"),
+            {"properties": {"content": form, "match": form_only}, "anyOf": [{"required": ["content"]}, defaults]},
+        ),
     ]
     structs["AnswerRule"]["properties"]["cases"]["minLength"] = 1
-    structs["AnswerRule"]["allOf"] = [{**_if({"cases": {}}, _without(("content", "defaults"))), "else": {"allOf": literal}}]
+    structs["AnswerRule"]["allOf"] = [
+        {**_if({"cases": {}}, _without(("content", "defaults"))), "else": {"allOf": literal}}
+    ]
 
 
 def _models(model: dict[str, Any]) -> None:
@@ -133,7 +148,10 @@ def _models(model: dict[str, Any]) -> None:
     model["properties"]["cases"]["minLength"] = 1
     here = {"model": {"const": SCRIPTED}}
     model["allOf"] = [
-        {**_if(here, {"required": ["cases"], **_without(("api_base", "api_key_env", "api_key_file", "warm"))}), "else": _without(("cases",))},
+        {
+            **_if(here, {"required": ["cases"], **_without(("api_base", "api_key_env", "api_key_file", "warm"))}),
+            "else": _without(("cases",)),
+        },
         {"not": {"required": ["api_key_env", "api_key_file"]}},
     ]
 

@@ -28,15 +28,26 @@ def check_timeout(draft: Draft, rule: Path, match: Match, timeout: str | None, p
         return
     before = len(draft.problems)
     check_span(draft, path, timeout)
-    if len(draft.problems) > before or not draft.sound("client") or not draft.sound("servers") or not draft.sound(*rule, "match"):
+    if (
+        len(draft.problems) > before
+        or not draft.sound("client")
+        or not draft.sound("servers")
+        or not draft.sound(*rule, "match")
+    ):
         return
     wanted = seconds(timeout)
     client, server = left(draft.policy.client), _most_patient(draft, match)
     if wanted > client:
-        draft.warn(path, f"{timeout} cannot be reached: the client's peer_timeout leaves {_said(client)}; shorten it or raise client.peer_timeout")
+        draft.warn(
+            path,
+            f"{timeout} cannot be reached: the client's peer_timeout leaves {_said(client)}; shorten it or raise"
+            " client.peer_timeout",
+        )
     elif wanted > server and match.era != "modern":
         draft.warn(
-            path, f"{timeout} cannot be reached in the legacy eras: the server's peer_timeout leaves {_said(server)}; shorten it or raise that"
+            path,
+            f"{timeout} cannot be reached in the legacy eras: the server's peer_timeout leaves {_said(server)}; shorten"
+            " it or raise that",
         )
 
 
@@ -52,7 +63,9 @@ def _said(span: float) -> str:
 def check_span(draft: Draft, path: Path, duration: str) -> None:
     """That a duration is one that can pass: more than nothing, and no typing error."""
     if not 0 < seconds(duration) <= LONGEST:
-        draft.problem(path, f"{quoted(duration)} is not a time that can be waited for; give more than 0s and at most 8784h")
+        draft.problem(
+            path, f"{quoted(duration)} is not a time that can be waited for; give more than 0s and at most 8784h"
+        )
 
 
 class Wait(msgspec.Struct, frozen=True):
@@ -65,9 +78,11 @@ class Wait(msgspec.Struct, frozen=True):
     timeout: float
     """How long the review waits for a verdict, whatever its round does."""
     late: float | None
-    """How long a verdict answers the next same request. 0: never; None: no verdict can be late, for its peers wait as long as the review does."""
+    """How long a verdict answers the next same request. 0: never; None: no verdict can be late, for its peers wait as
+    long as the review does."""
     legacy: tuple[float, float] | None
-    """The least and the most that a request waits for it, by server, where that speaks 2025-11-25 or older; None where the rule takes none."""
+    """The least and the most that a request waits for it, by server, where that speaks 2025-11-25 or older; None where
+    the rule takes none."""
     modern: float | None
     """The same where client and server both speak 2026-07-28: the wait is put off and the client comes back."""
     bridged: float | None
@@ -76,10 +91,17 @@ class Wait(msgspec.Struct, frozen=True):
     def __str__(self) -> str:
         once = [*(self.legacy or ()), *([] if self.bridged is None else [self.bridged])]
         more = self.modern is not None and self.modern != max(once)
-        modern = f", or {said(self.modern)} where client and server both speak 2026-07-28" if self.modern is not None and more else ""
+        modern = (
+            f", or {said(self.modern)} where client and server both speak 2026-07-28"
+            if self.modern is not None and more
+            else ""
+        )
         task = "check the answer, less the time the model took" if self.stage == "answer" else "decide"
         time = f"{_span((min(once), max(once)))} to {task}{modern}"
-        return f"rule {self.rule!r}: reviewer {self.reviewer} has {time} (the review itself expires after {said(self.timeout)}){_later(self.late)}"
+        return (
+            f"rule {self.rule!r}: reviewer {self.reviewer} has {time} (the review itself expires after"
+            f" {said(self.timeout)}){_later(self.late)}"
+        )
 
 
 def waits(policy: Policy) -> Iterator[Wait]:
@@ -93,7 +115,11 @@ def waits(policy: Policy) -> Iterator[Wait]:
 
 def _wait(policy: Policy, rule: Rule, name: str, stage: Stage, timeout: str | None) -> Wait:
     reviewer, era = policy.reviewers[name], rule.match.era
-    whole, quick, slow, back = seconds(timeout or reviewer.timeout), *legacy_patience(policy, rule.match), modern_patience(policy)
+    whole, quick, slow, back = (
+        seconds(timeout or reviewer.timeout),
+        *legacy_patience(policy, rule.match),
+        modern_patience(policy),
+    )
     legacy = None if era == "modern" else (min(whole, quick), min(whole, slow))
     one = left(policy.client)
     modern, bridged = (None, None) if era == "legacy" else (min(whole, back), min(whole, one))
@@ -110,7 +136,8 @@ def here(policy: Policy, origin: Origin, timeout: float) -> float:
 
 
 def can_be_late(stage: Stage, timeout: float, patience: float) -> bool:
-    """Whether a review of ``timeout`` seconds may outlive its request. A model takes its time from the peers' patience too, however little."""
+    """Whether a review of ``timeout`` seconds may outlive its request. A model takes its time from the peers' patience
+    too, however little."""
     return patience < timeout or (stage == "answer" and patience < math.inf)
 
 
@@ -148,7 +175,11 @@ def peers(policy: Policy, match: Match) -> list[Peer]:
 def _later(late: float | None) -> str:
     if late is None:
         return ""
-    return f"; a later verdict answers the next same request for {said(late)}" if late else "; a later verdict answers nothing"
+    return (
+        f"; a later verdict answers the next same request for {said(late)}"
+        if late
+        else "; a later verdict answers nothing"
+    )
 
 
 def _span(span: tuple[float, float]) -> str:

@@ -1,8 +1,8 @@
 """A YAML file as a tree of values with their places, or every problem of its text at once. Pure.
 
-It is read as YAML 1.2's core and nothing more, from the parser's events, so that depth and number are bounded while it reads. Whatever two YAML
-readers could take for two things is a fault: duplicate keys, anchors, tags, merge keys, and the plain words and numbers that YAML 1.1 and 1.2 read
-differently. ``validate.py`` checks the values.
+It is read as YAML 1.2's core and nothing more, from the parser's events, so that depth and number are bounded while it
+reads. Whatever two YAML readers could take for two things is a fault: duplicate keys, anchors, tags, merge keys, and
+the plain words and numbers that YAML 1.1 and 1.2 read differently. ``validate.py`` checks the values.
 """
 
 from __future__ import annotations
@@ -85,7 +85,8 @@ class Unreadable(Exception):
 
 
 class Problem(msgspec.Struct, frozen=True):
-    """Something wrong with a file, at ``line`` and ``column`` (from 1), at ``place`` of its tree (empty for the whole of it)."""
+    """Something wrong with a file, at ``line`` and ``column`` (from 1), at ``place`` of its tree (empty for the whole
+    of it)."""
 
     file: str
     line: int
@@ -150,7 +151,9 @@ def fault_at(root: Node, path: Path, what: str) -> Fault:
 
 def dotted(path: Path) -> str:
     """A path as it stands in messages: ``rules.2.match.not.kind``; a key that is no plain word is quoted."""
-    return ".".join(str(step) if isinstance(step, int) or re.fullmatch(r"[\w-]{1,60}", step) else quoted(step) for step in path)
+    return ".".join(
+        str(step) if isinstance(step, int) or re.fullmatch(r"[\w-]{1,60}", step) else quoted(step) for step in path
+    )
 
 
 def quoted(text: str) -> str:
@@ -159,7 +162,8 @@ def quoted(text: str) -> str:
 
 
 def is_secret(path: Path) -> bool:
-    """Whether what stands at ``path`` may be a secret and is not to be shown: its key, or one above it, is called like one."""
+    """Whether what stands at ``path`` may be a secret and is not to be shown: its key, or one above it, is called like
+    one."""
     return any(isinstance(step, str) and looks_secret(step) for step in path)
 
 
@@ -174,7 +178,9 @@ CORE: Final = "tag:yaml.org,2002:"
 _INT: Final = re.compile(r"[-+]?(?:0|[1-9][0-9]*)\Z")
 _HEX: Final = re.compile(r"0x[0-9a-fA-F]+\Z")
 _FLOAT: Final = re.compile(r"[-+]?(?:\.[0-9]+|(?:0|[1-9][0-9]*)(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?\Z")
-_WORDS: Final[dict[str, Plain]] = {w: v for n, v in (("null", None), ("true", True), ("false", False)) for w in (n, n.title(), n.upper())}
+_WORDS: Final[dict[str, Plain]] = {
+    w: v for n, v in (("null", None), ("true", True), ("false", False)) for w in (n, n.title(), n.upper())
+}
 _NOTHING: Final = frozenset({"", "~"})
 _TWO_READINGS: Final = re.compile(
     r"(?:y|n|yes|no|on|off)\Z"
@@ -189,20 +195,25 @@ LARGEST: Final = 2**63 - 1
 
 
 def resolve(event: Any) -> Plain:
-    """The value of a scalar by YAML 1.2's core schema. Raises ValueError for a tag or spelling that is not read here."""
+    """The value of a scalar by YAML 1.2's core schema. Raises ValueError for a tag or spelling that is not read
+    here."""
     text: str = event.value
     if re.search("[\ud800-\udfff]", text):
-        raise ValueError("half a character is escaped here; write the whole one")  # libyaml says so itself, PyYAML's own reader does not
+        # libyaml says so itself, PyYAML's own reader does not
+        raise ValueError("half a character is escaped here; write the whole one")
     if event.tag == CORE + "str" or event.tag == "!" or event.implicit[1]:
         return text
     if event.tag is not None and event.tag not in {CORE + name for name in ("null", "bool", "int", "float")}:
         raise ValueError(f"tag {quoted(str(event.tag))} is not read here; remove it")
     if _TWO_READINGS.match(text):
         raise ValueError(
-            f"{quoted(text)} means different things to different YAML readers; quote it for text, or write true, false or a plain number"
+            f"{quoted(text)} means different things to different YAML readers; quote it for text, or write true, false"
+            " or a plain number"
         )
     value = _number(text)
-    if event.tag is not None and {"null": type(None), "bool": bool, "int": int, "float": float}[event.tag.removeprefix(CORE)] is not type(value):
+    if event.tag is not None and {"null": type(None), "bool": bool, "int": int, "float": float}[
+        event.tag.removeprefix(CORE)
+    ] is not type(value):
         raise ValueError(f"{quoted(text)} is not what tag {quoted(event.tag)} says; remove the tag")
     return value
 
@@ -236,14 +247,19 @@ MAX_DEPTH: Final = 32  # the schema needs 8; `not` nests
 MAX_NODES: Final = 50_000
 MAX_FAULTS: Final = 500  # nobody reads more, and a file of 50,000 unknown keys must not take minutes
 
-_LOADER: Final[Any] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # the C one is missing where PyYAML was built without libyaml
+# the C one is missing where PyYAML was built without libyaml
+_LOADER: Final[Any] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _FLAT: Final = {CORE + "map": "mapping", CORE + "seq": "list"}
-# What reorders, hides or breaks lines: a reader of the file would see another text than the gate. In double quotes "\u202e" still says it.
-_UNSEEN: Final = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]|(?<!^)\ufeff")
+# What reorders, hides or breaks lines: a reader of the file would see another text than the gate. In double quotes
+# "\u202e" still says it.
+_UNSEEN: Final = re.compile(
+    "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]|(?<!^)\ufeff"
+)
 
 
 class _Open(msgspec.Struct, eq=False):
-    """A container being filled; ``key`` is the key whose value comes next, ``dropped`` if that value is to be thrown away."""
+    """A container being filled; ``key`` is the key whose value comes next, ``dropped`` if that value is to be thrown
+    away."""
 
     node: Sequence | Mapping
     path: Path
@@ -252,14 +268,17 @@ class _Open(msgspec.Struct, eq=False):
 
 
 def compose(text: str, *, most_bytes: int = MAX_BYTES, most_values: int = MAX_NODES) -> tuple[Node, list[Fault]]:
-    """The tree of the one document in ``text``, with every fault in it. Raises Unreadable where it is not YAML or out of bounds."""
+    """The tree of the one document in ``text``, with every fault in it. Raises Unreadable where it is not YAML or out
+    of bounds."""
     _check_text(text, most_bytes)
     builder = _Builder(most_values)
     try:
         for event in _events(text):
             builder.take(event)
     except yaml.MarkedYAMLError as problem:
-        raise Unreadable(Fault(_mark(problem.problem_mark or problem.context_mark), (), _syntax(problem, text))) from None
+        raise Unreadable(
+            Fault(_mark(problem.problem_mark or problem.context_mark), (), _syntax(problem, text))
+        ) from None
     except (yaml.YAMLError, ValueError, OverflowError):
         raise Unreadable(Fault(Mark(1, 1), (), "it is not YAML; save it as UTF-8 text")) from None
     if builder.root is None:
@@ -279,7 +298,9 @@ def _check_text(text: str, most: int) -> None:
         before = re.split(r"\r\n|\r|\n", text[: unseen.start()])
         code = f"U+{ord(unseen[0]):04X}"
         where = Mark(len(before), len(before[-1]) + 1)
-        raise Unreadable(Fault(where, (), f"character {code} cannot be seen; remove it, or write it as an escape in double quotes"))
+        raise Unreadable(
+            Fault(where, (), f"character {code} cannot be seen; remove it, or write it as an escape in double quotes")
+        )
 
 
 def _mark(mark: Any) -> Mark:
@@ -350,7 +371,9 @@ class _Builder:
     def _anchor(self, event: Any, mark: Mark) -> None:
         self._count_one(mark)
         if event.anchor is not None:
-            self._fault(mark, f"anchor {quoted('&' + str(event.anchor))} is not read here; remove it and write the value out")
+            self._fault(
+                mark, f"anchor {quoted('&' + str(event.anchor))} is not read here; remove it and write the value out"
+            )
 
     def _count_one(self, mark: Mark) -> None:
         self._count += 1
@@ -358,7 +381,12 @@ class _Builder:
             raise Unreadable(Fault(mark, (), f"the file has more than {self._most} values; split it"))
 
     def _expects_key(self) -> bool:
-        return bool(self._stack) and isinstance(self._stack[-1].node, Mapping) and self._stack[-1].key is None and not self._stack[-1].dropped
+        return (
+            bool(self._stack)
+            and isinstance(self._stack[-1].node, Mapping)
+            and self._stack[-1].key is None
+            and not self._stack[-1].dropped
+        )
 
     def _scalar(self, event: Any, mark: Mark) -> None:
         if self._expects_key():

@@ -85,7 +85,9 @@ class Walk:
             return self._struct(node, structs[0], path)
         for member in kinds:
             if isinstance(member, inspect.DictType):
-                return {key: self.value(entry.node, member.value_type, (*path, key)) for key, entry in node.entries.items()}
+                return {
+                    key: self.value(entry.node, member.value_type, (*path, key)) for key, entry in node.entries.items()
+                }
             if isinstance(member, inspect.AnyType):
                 return plain(node)
         return self._misfit(node.mark, "a mapping", kinds, path)
@@ -136,15 +138,22 @@ class Walk:
         """A mapping whose tag is broken: its keys are still held against all that any of the structs has."""
         known = {f.encode_name: f for struct in reversed(structs) for f in struct.fields}
         shared = set.intersection(*({f.encode_name for f in struct.fields if f.required} for struct in structs))
-        known = {name: field if name in shared else msgspec.structs.replace(field, required=False) for name, field in known.items()}
+        known = {
+            name: field if name in shared else msgspec.structs.replace(field, required=False)
+            for name, field in known.items()
+        }
         stand_in = structs[-1]
         out = self._fields(node, _Keys(known, str(stand_in.tag_field)), path)
         kept = {f.encode_name for f in stand_in.fields}
         return {str(stand_in.tag_field): stand_in.tag, **{key: value for key, value in out.items() if key in kept}}
 
-    def _struct(self, node: Mapping, struct: inspect.StructType, path: Path, siblings: Iterable[inspect.StructType] = ()) -> dict[str, Any]:
+    def _struct(
+        self, node: Mapping, struct: inspect.StructType, path: Path, siblings: Iterable[inspect.StructType] = ()
+    ) -> dict[str, Any]:
         fields = {f.encode_name: f for f in struct.fields}
-        others = {str(sibling.tag): {f.encode_name for f in sibling.fields} for sibling in siblings if sibling is not struct}
+        others = {
+            str(sibling.tag): {f.encode_name for f in sibling.fields} for sibling in siblings if sibling is not struct
+        }
         out = self._fields(node, _Keys(fields, struct.tag_field, str(struct.tag), others), path)
         return out if struct.tag_field is None else {struct.tag_field: struct.tag, **out}
 
@@ -168,7 +177,8 @@ class Walk:
 
 
 class _Keys(msgspec.Struct, frozen=True):
-    """What a mapping may say: its fields, the key of its tag with the tag met, and what the mappings of another tag may say."""
+    """What a mapping may say: its fields, the key of its tag with the tag met, and what the mappings of another tag may
+    say."""
 
     fields: Mapping_[str, inspect.Field]
     tag_field: str | None = None
@@ -179,7 +189,10 @@ class _Keys(msgspec.Struct, frozen=True):
         """What to say about a key that is not here: its likely home, its likely spelling, or what there is."""
         owners = [tag for tag, names in self.others.items() if key in names]
         if owners:
-            return f"the key belongs to {' and '.join(owners)}, and this rule's effect is {self.tag}; remove the key or change the effect"
+            return (
+                f"the key belongs to {' and '.join(owners)}, and this rule's effect is {self.tag}; remove the key or"
+                " change the effect"
+            )
         for name, known in self.fields.items():
             inner = [m for m in members(known.type) if isinstance(m, inspect.StructType)]
             if any(f.encode_name == key for struct in inner for f in struct.fields):
@@ -195,8 +208,11 @@ def _remedy(node: Scalar, kinds: list[Type]) -> str:
     return "; remove the quotes" if any(fits(unquoted, kind) for kind in kinds) else nearest(node, kinds)
 
 
-def read(text: str, struct: type[S], *, file: str, most_bytes: int = MAX_BYTES, most_values: int = MAX_NODES) -> tuple[S, Node]:
-    """The struct that a file's text says, with the tree of the text; ``file`` is its name in messages. Raises PolicyError with every problem."""
+def read(
+    text: str, struct: type[S], *, file: str, most_bytes: int = MAX_BYTES, most_values: int = MAX_NODES
+) -> tuple[S, Node]:
+    """The struct that a file's text says, with the tree of the text; ``file`` is its name in messages. Raises
+    PolicyError with every problem."""
     try:
         root, faults = compose(text, most_bytes=most_bytes, most_values=most_values)
     except Unreadable as broken:
@@ -222,13 +238,16 @@ Type: TypeAlias = inspect.Type
 _WORDS: Final = {  # what a pattern of the schema means to a reader
     r"^[0-9]+(\.[0-9]+)?(ms|s|m|h)$": "a duration such as 500ms, 50s, 15m or 1h",
     r"^([0-9]+(\.[0-9]+)?(ms|s|m|h)|none)$": "a duration such as 60s or 15m, or none",
-    r"^([0-9]+(\.[0-9]+)?(ms|s|m|h)|day|month|call|process)$": "a duration such as 1m or 24h, or day, month, call or process",
+    r"^([0-9]+(\.[0-9]+)?(ms|s|m|h)|day|month|call|process)$": (
+        "a duration such as 1m or 24h, or day, month, call or process"
+    ),
 }
 _PLURAL: Final = {"text": "texts", "a mapping": "mappings"}
 
 
 def members(type: Type) -> list[Type]:
-    """What a value may be; ``null`` is never one of them: a key that says nothing would mean 'anything' without a word."""
+    """What a value may be; ``null`` is never one of them: a key that says nothing would mean 'anything' without a
+    word."""
     if isinstance(type, inspect.UnionType):
         return [member for member in type.types if not isinstance(member, inspect.NoneType)]
     return members(type.type) if isinstance(type, inspect.Metadata) and not is_regex(type) else [type]
@@ -248,7 +267,11 @@ def fits(value: Any, type: Type) -> bool:
     """Whether a scalar is of the type and within its bounds; a mapping or a list never is."""
     match bare(type):
         case inspect.StrType() as text:
-            return isinstance(value, str) and _within(len(value), text.min_length, text.max_length) and _matches(value, text.pattern)
+            return (
+                isinstance(value, str)
+                and _within(len(value), text.min_length, text.max_length)
+                and _matches(value, text.pattern)
+            )
         case inspect.CustomType():  # a path, for one: made of text behind the walk
             return isinstance(value, str)
         case inspect.BoolType():
@@ -270,7 +293,12 @@ def _within(size: float, least: float | None, most: float | None) -> bool:
 
 
 def _bounded(value: float, type: inspect.IntType | inspect.FloatType) -> bool:
-    return math.isfinite(value) and _within(value, type.ge, type.le) and (type.gt is None or value > type.gt) and (type.lt is None or value < type.lt)
+    return (
+        math.isfinite(value)
+        and _within(value, type.ge, type.le)
+        and (type.gt is None or value > type.gt)
+        and (type.lt is None or value < type.lt)
+    )
 
 
 def _matches(value: str, pattern: str | None) -> bool:
@@ -284,7 +312,11 @@ def bad_pattern(value: object) -> str | None:
     if len(value) > MAX_PATTERN:
         return f"the expression is longer than {MAX_PATTERN} characters; shorten it"
     found = searcher(value)
-    return f"{quoted(value)} is not an RE2 expression: {found}; see policies/README.md for what RE2 leaves out" if isinstance(found, str) else None
+    return (
+        f"{quoted(value)} is not an RE2 expression: {found}; see policies/README.md for what RE2 leaves out"
+        if isinstance(found, str)
+        else None
+    )
 
 
 def described(members: list[Type]) -> str:
@@ -325,7 +357,9 @@ def asked(key: str, type: Type) -> str:
 
 def _bounds(number: inspect.IntType | inspect.FloatType) -> str:
     parts = [
-        f"{word} {bound:g}" for word, bound in (("of at least", number.ge), ("above", number.gt), ("of at most", number.le)) if bound is not None
+        f"{word} {bound:g}"
+        for word, bound in (("of at least", number.ge), ("above", number.gt), ("of at most", number.le))
+        if bound is not None
     ]
     return " " + " and ".join(parts) if parts else ""
 

@@ -1,4 +1,5 @@
-"""``${VAR}`` in a text of the policy: which names it holds and what it says with their values. Does not look at the environment itself."""
+"""``${VAR}`` in a text of the policy: which names it holds and what it says with their values. Does not look at the
+environment itself."""
 
 from __future__ import annotations
 

@@ -45,7 +45,11 @@ def _unsent(book: Rulebook, rule: ModelRule, allowed: Allowed | None, request: R
         size = len(param) + len(json.dumps(params[param]))
         value: Any = params[param] if size <= left else f"[{size} bytes: too large to show]"
         left -= size if size <= left else 0
-        yield Unsent(param[:200], value, "not used: no model can be asked" if allowed is None else _effect_of(book, rule, allowed, request, param))
+        yield Unsent(
+            param[:200],
+            value,
+            "not used: no model can be asked" if allowed is None else _effect_of(book, rule, allowed, request, param),
+        )
     if len(unknown) > MOST_UNKNOWN:
         yield Unsent(f"{len(unknown) - MOST_UNKNOWN} more", None, "not sent to the model")
 
@@ -53,7 +57,10 @@ def _unsent(book: Rulebook, rule: ModelRule, allowed: Allowed | None, request: R
 def _effect_of(book: Rulebook, rule: ModelRule, allowed: Allowed, request: Request, param: str) -> str:
     match param:
         case "modelPreferences":
-            return f"not sent to the model; the gate chose {allowed.models[0]}: {model_choice.choose(book, rule, Facts(request)).why}"
+            return (
+                f"not sent to the model; the gate chose {allowed.models[0]}:"
+                f" {model_choice.choose(book, rule, Facts(request)).why}"
+            )
         case "includeContext" if request.params[param] != "none":  # R18
             return "not followed: the gate has no context to include"
         case _:
@@ -73,10 +80,11 @@ def digest(
     models: Sequence[str] = (),
     answer: Mapping[str, Any] | None = None,
 ) -> str:
-    """``sha256:`` and the hex of SHA-256 over canonical JSON (sorted keys, no blanks, ASCII). ``_meta`` and ``task`` differ from try to try.
+    """``sha256:`` and the hex of SHA-256 over canonical JSON (sorted keys, no blanks, ASCII). ``_meta`` and ``task``
+    differ from try to try.
 
-    ``realm`` tells apart servers of one name (``ports.Ports``). ``during``: what the client's call was made with (``call_digest``): "Really delete?"
-    is another question for another thing that is deleted.
+    ``realm`` tells apart servers of one name (``ports.Ports``). ``during``: what the client's call was made with
+    (``call_digest``): "Really delete?" is another question for another thing that is deleted.
     """
     bound = {
         "server": server,
@@ -129,7 +137,8 @@ def of_request(at: Context, escalated: Escalated) -> Review:
     params = at.request.params if allowed is None else allowed.params
     bound = _digest(at, escalated.reviewer, params, () if allowed is None else allowed.models)
     return _review(
-        at, reviewer=escalated.reviewer, timeout=escalated.timeout, late=escalated.late, unsent=unsent(at.book, rule, allowed, at.request),
+        at, reviewer=escalated.reviewer, timeout=escalated.timeout, late=escalated.late, unsent=unsent(at.book, rule,
+        allowed, at.request),
         stage="request", digest=bound, lookup=bound, params=params, show=rule.show, why=escalated.why,
         bounds=None if allowed is None else _bounds(at.book, rule, allowed, at.request.params),
         changed=() if allowed is None else allowed.changed,
@@ -153,7 +162,8 @@ def of_answer(at: Context, allowed: Allowed, result: bytes) -> Review:
         at, reviewer=reviewer, timeout=timeout_of(at.book, reviewer),
         late=seconds(at.book.policy.reviewers[reviewer].late_verdict), stage="answer", digest=bound,
         lookup=lookup_of_answer(at, allowed), unsent=unsent(at.book, rule, allowed, at.request),
-        params=allowed.params, show=rule.show, why="", bounds=None, changed=allowed.changed, worst_usd=None, answer=answer,
+        params=allowed.params, show=rule.show, why="", bounds=None, changed=allowed.changed, worst_usd=None,
+        answer=answer,
     )  # fmt: skip
 
 
@@ -163,14 +173,21 @@ def timeout_of(book: Rulebook, reviewer: str) -> float:
 
 
 def gone(policy: Policy, review: Review) -> str | None:
-    """Why this policy cannot ask for a review that was opened under another, as far as the review alone says it; None if it may."""
+    """Why this policy cannot ask for a review that was opened under another, as far as the review alone says it; None
+    if it may."""
     rule = next((rule for rule in policy.rules if rule.name == review.rule), None)
     if review.reviewer not in policy.reviewers or rule is None:
         what = f"rule {review.rule!r}" if rule is None else f"reviewer {review.reviewer!r}"
         return f"the policy was reloaded and has no {what} any more"
-    asks = rule.reviewer if isinstance(rule, EscalateRule) and review.stage == "request" else getattr(rule, "review_answer", None)
+    asks = (
+        rule.reviewer
+        if isinstance(rule, EscalateRule) and review.stage == "request"
+        else getattr(rule, "review_answer", None)
+    )
     return (
-        None if asks == review.reviewer else f"the policy was reloaded, and rule {review.rule!r} does not ask reviewer {review.reviewer!r} any more"
+        None
+        if asks == review.reviewer
+        else f"the policy was reloaded, and rule {review.rule!r} does not ask reviewer {review.reviewer!r} any more"
     )
 
 
@@ -195,11 +212,18 @@ def _review(at: Context, *, timeout: float, **values: Any) -> Review:
     )
 
 
-def _digest(at: Context, reviewer: str, params: Mapping[str, Any], models: tuple[str, ...], answer: Mapping[str, Any] | None = None) -> str:
+def _digest(
+    at: Context,
+    reviewer: str,
+    params: Mapping[str, Any],
+    models: tuple[str, ...],
+    answer: Mapping[str, Any] | None = None,
+) -> str:
     method = "sampling/createMessage" if at.request.kind == "sampling" else "elicitation/create"
     origin = at.round.origin
     return digest(
-        server=origin.server, caller=origin.caller, realm=at.realm, method=method, calls=origin.calls, during=call_digest(at.round.arguments),
+        server=origin.server, caller=origin.caller, realm=at.realm, method=method, calls=origin.calls,
+        during=call_digest(at.round.arguments),
         reviewer=reviewer, params=params, models=models, answer=answer,
     )  # fmt: skip
 

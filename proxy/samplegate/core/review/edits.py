@@ -1,7 +1,8 @@
-"""A person's edits of a sampling request: read, held against the policy's bounds, applied, and told apart from what was asked. Pure.
+"""A person's edits of a sampling request: read, held against the policy's bounds, applied, and told apart from what was
+asked. Pure.
 
-An edit beyond a bound is a problem at its field and is never clamped: the person must know what will be asked. This is the form's check;
-what is asked in the end is decided once more by the policy.
+An edit beyond a bound is a problem at its field and is never clamped: the person must know what will be asked. This is
+the form's check; what is asked in the end is decided once more by the policy.
 """
 
 from __future__ import annotations
@@ -25,10 +26,14 @@ from samplegate.core.requests import Request, SamplingRequest, check_messages
 from samplegate.core.review.review import Bounds, Edits, Problem, Review, below, unknown
 
 
-def decided_again(book: Rulebook, request: Request, situation: Situation, decision: Decision, edits: Edits) -> Allowed | str:
-    """What is asked of which model after the edits: exactly that, and no other model stands in. A sentence where the policy does not take it.
+def decided_again(
+    book: Rulebook, request: Request, situation: Situation, decision: Decision, edits: Edits
+) -> Allowed | str:
+    """What is asked of which model after the edits: exactly that, and no other model stands in. A sentence where the
+    policy does not take it.
 
-    The server's request as edited is put to all the rules again: one that denies it, or that is another person's, is not got round by an edit.
+    The server's request as edited is put to all the rules again: one that denies it, or that is another person's, is
+    not got round by an edit.
     """
     allowed = decision.allowed
     rule = book.policy.rules[decision.index]
@@ -46,7 +51,9 @@ def decided_again(book: Rulebook, request: Request, situation: Situation, decisi
     asked = question(book, _as_it_is(rule), model, params)
     if isinstance(asked, str):
         return asked
-    over = [*asked.changed] or [name for name in params if asked.params.get(name) != params[name] and name not in ("metadata", "tools")]
+    over = [*asked.changed] or [
+        name for name in params if asked.params.get(name) != params[name] and name not in ("metadata", "tools")
+    ]
     if params["maxTokens"] > request.params["maxTokens"]:  # R3
         over.append("maxTokens")
     if over:
@@ -55,16 +62,20 @@ def decided_again(book: Rulebook, request: Request, situation: Situation, decisi
 
 
 def _taken(book: Rulebook, request: Request, situation: Situation, decision: Decision, edits: Edits) -> str | None:
-    """Why the policy does not leave the edited request to this rule, None if it does, or would let it pass by itself."""
+    """Why the policy does not leave the edited request to this rule, None if it does, or would let it pass by
+    itself."""
     found = decide(book, _sized(request, apply(request.params, edits)), situation)
-    first = decide(book, request, situation)  # where it is another, that one had no room or no time: it was passed before any edit
+    # where it is another, that one had no room or no time: it was passed before any edit
+    first = decide(book, request, situation)
     if found.index in (decision.index, first.index) or found.effect == "allow":
         return None
     return f"no rule takes it then ({found.detail})" if found.rule is None else f"it is rule {found.rule}'s then"
 
 
 def _sized(request: Request, params: Mapping[str, Any]) -> SamplingRequest:
-    return SamplingRequest(request.origin, params, len(json.dumps(params, ensure_ascii=False).encode("utf-8", "surrogatepass")))
+    return SamplingRequest(
+        request.origin, params, len(json.dumps(params, ensure_ascii=False).encode("utf-8", "surrogatepass"))
+    )
 
 
 def _as_it_is(rule: ModelRule) -> ModelRule:
@@ -123,15 +134,23 @@ def _whole(value: Any) -> Any:
 
 
 def problems(review: Review, edits: Edits) -> list[Problem]:
-    """All that is wrong with edits of this review: beyond ``Review.bounds``, or no request that a server could have sent."""
+    """All that is wrong with edits of this review: beyond ``Review.bounds``, or no request that a server could have
+    sent."""
     bounds = review.bounds
     if bounds is None or review.stage != "request":
         return [Problem("edits", "nothing can be edited here: only a sampling request that may be approved can")]
-    return [*_messages(review, edits), *_prompt(bounds, edits), *_model(bounds, edits), *_tokens(review, bounds, edits), *_temperature(bounds, edits)]
+    return [
+        *_messages(review, edits),
+        *_prompt(bounds, edits),
+        *_model(bounds, edits),
+        *_tokens(review, bounds, edits),
+        *_temperature(bounds, edits),
+    ]
 
 
 def _messages(review: Review, edits: Edits) -> list[Problem]:
-    """The shapes of the server's own revision, tool uses with their results (R6, R10 to R13), and no content that no model was chosen for."""
+    """The shapes of the server's own revision, tool uses with their results (R6, R10 to R13), and no content that no
+    model was chosen for."""
     if edits.messages is None:
         return []
     if not edits.messages:
@@ -141,7 +160,11 @@ def _messages(review: Review, edits: Edits) -> list[Problem]:
     except Fault as fault:
         return [below(_AT, fault)]
     if more := _kinds(edits.messages) - _kinds(review.params.get("messages", ())) - {"text"}:
-        return [Problem("edits.messages", f"may not bring content that the request does not have ({', '.join(sorted(more))})")]
+        return [
+            Problem(
+                "edits.messages", f"may not bring content that the request does not have ({', '.join(sorted(more))})"
+            )
+        ]
     return []
 
 
@@ -172,7 +195,11 @@ def _tokens(review: Review, bounds: Bounds, edits: Edits) -> list[Problem]:
     model = edits.model if edits.model in bounds.models else next(iter(bounds.models), "")
     most = min(bounds.max_tokens.get(model or "", MOST_TOKENS), MOST_TOKENS)
     if edits.max_tokens is not None:
-        return [] if 1 <= edits.max_tokens <= most else [Problem("edits.maxTokens", f"must be 1 to {most}, the bound of {told(model or '')}")]
+        return (
+            []
+            if 1 <= edits.max_tokens <= most
+            else [Problem("edits.maxTokens", f"must be 1 to {most}, the bound of {told(model or '')}")]
+        )
     asked = review.params.get("maxTokens", 1)
     if edits.model is None or asked <= most:
         return []
@@ -221,7 +248,8 @@ def apply(params: Mapping[str, Any], edits: Edits) -> dict[str, Any]:
 
 
 def changes(review: Review, edits: Edits | None) -> list[Change]:
-    """What the edits change, for a diff: param by param, and message by message between those that stayed at either end."""
+    """What the edits change, for a diff: param by param, and message by message between those that stayed at either
+    end."""
     if edits is None:
         return []
     before, after = review.params, apply(review.params, edits)
@@ -230,7 +258,9 @@ def changes(review: Review, edits: Edits | None) -> list[Change]:
     if edits.model is not None and edits.model != first:
         found.append(Change("model", first, edits.model))
     names = ("systemPrompt", "maxTokens", "temperature")
-    return found + [Change(name, before.get(name), after.get(name)) for name in names if before.get(name) != after.get(name)]
+    return found + [
+        Change(name, before.get(name), after.get(name)) for name in names if before.get(name) != after.get(name)
+    ]
 
 
 def _changed_messages(before: Sequence[Any], after: Sequence[Any]) -> list[Change]:
@@ -238,5 +268,8 @@ def _changed_messages(before: Sequence[Any], after: Sequence[Any]) -> list[Chang
     first = next((at for at in range(shorter) if before[at] != after[at]), shorter)
     last = next((at for at in range(shorter - first) if before[-1 - at] != after[-1 - at]), shorter - first)
     old, new = before[first : len(before) - last], after[first : len(after) - last]
-    pairs = [(old[at] if at < len(old) else None, new[at] if at < len(new) else None) for at in range(max(len(old), len(new)))]
+    pairs = [
+        (old[at] if at < len(old) else None, new[at] if at < len(new) else None)
+        for at in range(max(len(old), len(new)))
+    ]
     return [Change(f"messages.{first + at}", *pair) for at, pair in enumerate(pairs) if pair[0] != pair[1]]

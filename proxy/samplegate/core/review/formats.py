@@ -1,8 +1,9 @@
 """Messages to reviewers as bytes: Standard Webhooks' body and signature, Slack's blocks, and the tokens of callbacks.
 Pure; sends nothing.
 
-Signatures are symmetric (``v1`` of standardwebhooks.com); a receiver recognizes a repeated message by its id. A callback's token is derived from the
-store's key, so that none is stored, and is good for one review and exactly what was asked (its digest) until it expires (T13).
+Signatures are symmetric (``v1`` of standardwebhooks.com); a receiver recognizes a repeated message by its id. A
+callback's token is derived from the store's key, so that none is stored, and is good for one review and exactly what
+was asked (its digest) until it expires (T13).
 
 In a Slack message a server's text is escaped, plain or preformatted: never a link, a mention, markup or hidden (T29).
 Its only URL is ours. Chats fetch the URLs that they show, so a URL elicitation appears by its host only (T12).
@@ -29,7 +30,9 @@ from samplegate.core.review.views import MOST_BYTES, Clean, asks, moment, told
 FENCE: Final = "```"
 LEAST: Final = 200  # characters: in less nothing is said that helps
 _entities: Final = {"&": "&amp;", "<": "&lt;", ">": "&gt;"}
-_address: Final = re.compile(r"(?i)\b([a-z][a-z0-9+.-]{0,30}):(?=//)|\b(mailto|tel|data|javascript|slack):(?=\S)|\b(www)\.(?=\S)")
+_address: Final = re.compile(
+    r"(?i)\b([a-z][a-z0-9+.-]{0,30}):(?=//)|\b(mailto|tel|data|javascript|slack):(?=\S)|\b(www)\.(?=\S)"
+)
 _GAP: Final = "\u200b"
 """Between what a chat would take for a link or a fence: nobody sees it, and it is neither any more."""
 
@@ -40,7 +43,8 @@ def line(text: str, most: int) -> str:
 
 
 def preformatted(name: str, text: str, most: int) -> str | None:
-    """A name of ours and the text between fences, at most ``most`` characters in all, entities and fences too; None if there is no room for it."""
+    """A name of ours and the text between fences, at most ``most`` characters in all, entities and fences too; None if
+    there is no room for it."""
     head = f"*{name}*\n{FENCE}\n"
     room = most - len(head) - len(FENCE) - 1
     if room < LEAST:
@@ -51,7 +55,9 @@ def preformatted(name: str, text: str, most: int) -> str | None:
 
 def _seen(text: str, keep: str) -> str:
     """Without what is not seen or turns the direction; addresses so that no chat makes links of them."""
-    seen = "".join(c if c in keep or not _hidden(c) else " " if c in "\n\r\t" else "\ufffd" for c in text.replace("\r\n", "\n"))
+    seen = "".join(
+        c if c in keep or not _hidden(c) else " " if c in "\n\r\t" else "\ufffd" for c in text.replace("\r\n", "\n")
+    )
     return _address.sub(lambda found: f"{found[0]}{_GAP}", seen)
 
 
@@ -79,7 +85,8 @@ Format: TypeAlias = Literal["standard", "slack"]
 
 
 class View(msgspec.Struct, frozen=True):
-    """How a review is told: as of ``now``, with links below ``url`` (None: there is no page), and ``key`` for callbacks (the store's)."""
+    """How a review is told: as of ``now``, with links below ``url`` (None: there is no page), and ``key`` for callbacks
+    (the store's)."""
 
     now: float
     url: str | None
@@ -88,19 +95,29 @@ class View(msgspec.Struct, frozen=True):
 
 
 def data(review: Review, view: View, *, callback: bool) -> dict[str, Any]:
-    """The review as whoever is told sees it: as its rule says by ``show``. ``callback``: with how a verdict is given later, if it still waits."""
+    """The review as whoever is told sees it: as its rule says by ``show``. ``callback``: with how a verdict is given
+    later, if it still waits."""
     found = told(review, show=review.show, now=view.now, url=view.url, clean=view.clean, most=MOST_BYTES)
     if not callback or review.state != "pending" or view.url is None:
         return found
     token = make(view.key, review.id, review.digest, review.expires)
-    where = {"url": f"{view.url}/v1/reviews/{review.id}/verdict", "token": token, "expires": moment(int(review.expires))}
+    where = {
+        "url": f"{view.url}/v1/reviews/{review.id}/verdict",
+        "token": token,
+        "expires": moment(int(review.expires)),
+    }
     return found | {"callback": where}
 
 
 def standard(delivery: Delivery, review: Review, view: View) -> bytes:
-    """``{"type", "timestamp", "data"}``: the event, when it was, the review as it is now. The callback only where a verdict is asked for."""
+    """``{"type", "timestamp", "data"}``: the event, when it was, the review as it is now. The callback only where a
+    verdict is asked for."""
     event = delivery.event
-    body = {"type": event, "timestamp": moment(delivery.created), "data": data(review, view, callback=event == "review.opened")}
+    body = {
+        "type": event,
+        "timestamp": moment(delivery.created),
+        "data": data(review, view, callback=event == "review.opened"),
+    }
     return encoded(body)
 
 
@@ -115,7 +132,8 @@ def encoded(body: Mapping[str, Any]) -> bytes:
 
 
 def key_of(secret: str) -> bytes | None:
-    """The key in a secret: base64, behind ``whsec_`` or without it, as the reference libraries read it. None: there is none in it."""
+    """The key in a secret: base64, behind ``whsec_`` or without it, as the reference libraries read it. None: there is
+    none in it."""
     coded = secret.strip().removeprefix("whsec_").rstrip("=")
     try:
         return base64.b64decode(coded + "=" * (-len(coded) % 4), validate=True) or None
@@ -124,10 +142,13 @@ def key_of(secret: str) -> bytes | None:
 
 
 def headers(keys: Sequence[bytes], *, id: str, at: float, body: bytes) -> dict[str, str]:
-    """The three headers of a message. ``keys``: the newest first, one signature each, so that a receiver may know either. ``at``: unix seconds."""
+    """The three headers of a message. ``keys``: the newest first, one signature each, so that a receiver may know
+    either. ``at``: unix seconds."""
     seconds = str(int(at))
     signed = f"{id}.{seconds}.".encode() + body
-    signatures = " ".join(f"v1,{base64.b64encode(hmac.new(key, signed, hashlib.sha256).digest()).decode()}" for key in keys)
+    signatures = " ".join(
+        f"v1,{base64.b64encode(hmac.new(key, signed, hashlib.sha256).digest()).decode()}" for key in keys
+    )
     return {"webhook-id": id, "webhook-timestamp": seconds, "webhook-signature": signatures}
 
 
@@ -170,7 +191,11 @@ LINK: Final = 3_000
 ALTOGETHER: Final = 12_000
 """Characters of what is asked: our bound, for a message that somebody still reads. The page has the whole."""
 _SHORT: Final = 100  # of a name, so that the title's end is seen too
-_TITLES: Final = {"sampling": "asks a model", "form": "asks for a form to be filled in", "url": "asks for an address to be opened"}
+_TITLES: Final = {
+    "sampling": "asks a model",
+    "form": "asks for a form to be filled in",
+    "url": "asks for an address to be opened",
+}
 
 
 def message(event: str, told: Mapping[str, Any]) -> dict[str, Any]:
@@ -186,7 +211,10 @@ def _opened(told: Mapping[str, Any]) -> tuple[str, list[dict[str, Any]]]:
         {"type": "section", "fields": [_plain(f"{name}: {value}", FIELD) for name, value in _facts(told)]},
         *_asked(told),
         *({"type": "section", "text": _plain(note, TEXT)} for note in told["notes"]),
-        {"type": "context", "elements": [{"type": "mrkdwn", "text": _until(told), "verbatim": True}, _plain(told["id"], _SHORT)]},
+        {
+            "type": "context",
+            "elements": [{"type": "mrkdwn", "text": _until(told), "verbatim": True}, _plain(told["id"], _SHORT)],
+        },
         *_button(told),
     ]
     return line(title, TEXT), blocks

@@ -1,4 +1,5 @@
-"""One review: what was asked of whom, what a verdict on it is bound to, and what became of it. Values only; ``states.py`` says what may follow."""
+"""One review: what was asked of whom, what a verdict on it is bound to, and what became of it. Values only;
+``states.py`` says what may follow."""
 
 from __future__ import annotations
 
@@ -16,19 +17,22 @@ from samplegate.core.requests import Call
 
 State: TypeAlias = Literal["pending", "approved", "rejected", "answered", "expired", "withdrawn"]
 Stage: TypeAlias = Literal["request", "answer"]
-"""What is reviewed: the server's request before anything is done about it, or a model's answer before the server sees it."""
+"""What is reviewed: the server's request before anything is done about it, or a model's answer before the server sees
+it."""
 Door: TypeAlias = Literal["gate", "webhook", "callback", "command", "api", "page", "cli"]
 """By what way something was said of a review; ``gate`` is the gate itself (time, and what peers took back)."""
 
 DECIDED: Final[frozenset[State]] = frozenset({"approved", "rejected", "answered"})
 ENDED: Final[frozenset[State]] = frozenset(get_args(State)) - {"pending"}
-MOST_REVIEWED: Final = 8 * 1024 * 1024  # bytes of a request or an answer that is put before a person: some pictures; each is kept for days
+# bytes of a request or an answer that is put before a person: some pictures; each is kept for days
+MOST_REVIEWED: Final = 8 * 1024 * 1024
 PROGRAMS: Final[frozenset[Door]] = frozenset({"webhook", "command"})
 """Doors at which a program answers at once: no person stands behind what it says, as far as anybody can know."""
 
 
 class Bounds(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What edits of a sampling request must keep to: the policy's hard limits, as far as they can be told at a form's field."""
+    """What edits of a sampling request must keep to: the policy's hard limits, as far as they can be told at a form's
+    field."""
 
     models: tuple[str, ...] = ()
     """Our names of the models that may be asked; the first is the choice of the policy."""
@@ -54,12 +58,14 @@ class Edits(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, renam
 
 
 class Verdict(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What a person said. ``approve``: go on (sampling, with or without edits; a model's answer as it is); ``answer``: this is the answer."""
+    """What a person said. ``approve``: go on (sampling, with or without edits; a model's answer as it is); ``answer``:
+    this is the answer."""
 
     word: Literal["approve", "reject", "answer"]
     edits: Edits | None = None
     result: Mapping[str, Any] | None = None
-    """``answer``: the whole result in the newest shape (an elicitation's action and content; sampling's role, content, model, stopReason)."""
+    """``answer``: the whole result in the newest shape (an elicitation's action and content; sampling's role, content,
+    model, stopReason)."""
     reason: str = ""
     tell_server: bool = False
     """Whether the server sees the reason."""
@@ -75,7 +81,8 @@ class Unsent(msgspec.Struct, frozen=True):
 
 
 class Review(msgspec.Struct, frozen=True, kw_only=True):
-    """A request, or a model's answer to one, that waits for a person, and its history's last line. Times in unix seconds."""
+    """A request, or a model's answer to one, that waits for a person, and its history's last line. Times in unix
+    seconds."""
 
     id: str
     """``rv_`` and 24 random letters and digits: known to nobody who was not told."""
@@ -97,13 +104,16 @@ class Review(msgspec.Struct, frozen=True, kw_only=True):
     mode: Mode | None
     calls: tuple[Call, ...]
     arguments: Any
-    """The params of the client's call it was asked in, decoded, without ``_meta``; None where that is not known, or too large to show."""
+    """The params of the client's call it was asked in, decoded, without ``_meta``; None where that is not known, or too
+    large to show."""
     params: Mapping[str, Any]
-    """Exactly what will be acted on: what a model is asked (within the rule's bounds), or what the form or the URL says."""
+    """Exactly what will be acted on: what a model is asked (within the rule's bounds), or what the form or the URL
+    says."""
     changed: tuple[str, ...] = ()
     """The params that the rule's bounds changed."""
     unsent: tuple[Unsent, ...] = ()
-    """Of a sampling request: model preferences, includeContext, metadata and the like. No verdict is bound to them, because no model gets them."""
+    """Of a sampling request: model preferences, includeContext, metadata and the like. No verdict is bound to them,
+    because no model gets them."""
     bounds: Bounds | None = None
     """Sampling that may be approved; None: a person can only answer it or refuse it."""
     why: str = ""
@@ -111,7 +121,8 @@ class Review(msgspec.Struct, frozen=True, kw_only=True):
     answer: Mapping[str, Any] | None = None
     """Stage ``answer``: the result that would be released."""
     worst_usd: int | None = None
-    """What its sampling may cost at worst, in units of ``ledger.SCALE["usd"]``; None: unknown, or nothing is asked of a model."""
+    """What its sampling may cost at worst, in units of ``ledger.SCALE["usd"]``; None: unknown, or nothing is asked of a
+    model."""
     show: Show = "redacted"
     created: float
     expires: float
@@ -119,7 +130,8 @@ class Review(msgspec.Struct, frozen=True, kw_only=True):
     late: float
     """Seconds that a verdict may be used after it was given."""
     answers_until: float | None = None
-    """When its request's peers will have given up; later verdicts answer the next same request. None: as long as it waits."""
+    """When its request's peers will have given up; later verdicts answer the next same request. None: as long as it
+    waits."""
     state: State = "pending"
     verdict: Verdict | None = None
     decided: float | None = None
@@ -147,7 +159,19 @@ class Event(msgspec.Struct, frozen=True, kw_only=True):
     number: int
     review: str
     at: float
-    what: Literal["opened", "joined", "approved", "rejected", "answered", "expired", "withdrawn", "used", "given back", "told", "untold"]
+    what: Literal[
+        "opened",
+        "joined",
+        "approved",
+        "rejected",
+        "answered",
+        "expired",
+        "withdrawn",
+        "used",
+        "given back",
+        "told",
+        "untold",
+    ]
     """``told`` and ``untold`` are of its deliveries: by webhook or command, or that it could not be."""
     who: str = ""
     door: Door = "gate"
@@ -156,7 +180,8 @@ class Event(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Filter(msgspec.Struct, frozen=True, kw_only=True):
-    """Which reviews are listed, newest first. ``before`` is the id of the last one of the page before; ``oldest_first`` turns the order round."""
+    """Which reviews are listed, newest first. ``before`` is the id of the last one of the page before; ``oldest_first``
+    turns the order round."""
 
     states: tuple[State, ...] = ()
     """Empty: all."""
@@ -189,7 +214,8 @@ class Delivery(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Problem(msgspec.Struct, frozen=True):
-    """``path``: the field, such as ``content.port`` or ``edits.maxTokens``; "" for the whole. ``what`` follows its name, and holds no content."""
+    """``path``: the field, such as ``content.port`` or ``edits.maxTokens``; "" for the whole. ``what`` follows its
+    name, and holds no content."""
 
     path: str
     what: str
@@ -199,18 +225,22 @@ class Problem(msgspec.Struct, frozen=True):
 
 
 def below(path: str, fault: Fault) -> Problem:
-    """A parser's fault, whose own place is before its first colon, as a problem below ``path``; ``path`` ends with a dot."""
+    """A parser's fault, whose own place is before its first colon, as a problem below ``path``; ``path`` ends with a
+    dot."""
     place, colon, what = str(fault).partition(": ")
     return Problem(f"{path}{place}", what) if colon else Problem(path[:-1], place)
 
 
 def unknown(given: dict[str, object], known: frozenset[str], path: str = "") -> list[Problem]:
     """A problem for each member that nothing knows: most likely a known one misspelt, so it is not passed over."""
-    return [Problem(f"{path}{told(name)}", f"is none of {', '.join(sorted(known))}") for name in given if name not in known]
+    return [
+        Problem(f"{path}{told(name)}", f"is none of {', '.join(sorted(known))}") for name in given if name not in known
+    ]
 
 
 def cleared(review: Review) -> Review:
-    """The review without the values that a person gave for secret-looking fields of a form (R39). That a field was filled in stays."""
+    """The review without the values that a person gave for secret-looking fields of a form (R39). That a field was
+    filled in stays."""
     verdict = review.verdict
     content = None if verdict is None or verdict.result is None else verdict.result.get("content")
     if verdict is None or verdict.result is None or review.kind != "elicitation" or not isinstance(content, dict):

@@ -1,7 +1,9 @@
-"""A verdict as JSON, read to a Verdict or all its problems, each at its field. One form for webhooks, callbacks, the API, commands, the page. Pure.
+"""A verdict as JSON, read to a Verdict or all its problems, each at its field. One form for webhooks, callbacks, the
+API, commands, the page. Pure.
 
-``{"verdict": "approve" | "reject" | "answer", "digest", "edits", "action", "content", "reason", "tell_server"}``. What is not understood is refused:
-an error is never an approval (T13). Whether a verdict is in time and the first: ``states.py``.
+``{"verdict": "approve" | "reject" | "answer", "digest", "edits", "action", "content", "reason", "tell_server"}``. What
+is not understood is refused: an error is never an approval (T13). Whether a verdict is in time and the first:
+``states.py``.
 
 A person's answer (text or blocks for sampling, a filled-in form, accept or decline for a URL) becomes the whole result
 in the newest shape, without guesses or defaults. ``answers.fits`` checks it like a rule's fixed answer.
@@ -79,17 +81,29 @@ def _sampled(given: Mapping[str, Any], review: Review) -> Mapping[str, Any] | li
     if not 0 < len(listed) <= MOST_BLOCKS:
         return [Problem("content", f"must be a text or 1 to {MOST_BLOCKS} content blocks")]
     at = [f"content.{index}" if isinstance(blocks, list) else "content" for index in range(len(listed))]
-    found = [problem for place, block in zip(at, listed, strict=True) for problem in _block_problems(block, place, review)]
+    found = [
+        problem for place, block in zip(at, listed, strict=True) for problem in _block_problems(block, place, review)
+    ]
     return found or _fitting(blocks, listed, review)
 
 
 def _fitting(blocks: Any, listed: list[dict[str, Any]], review: Review) -> Mapping[str, Any] | list[Problem]:
     """The result if the server's revision has a form for it (R6) and it uses tools as they were offered (R9)."""
     uses = any(block["type"] == "tool_use" for block in listed)
-    result = {"role": "assistant", "content": blocks, "model": f"human/{review.reviewer}", "stopReason": "toolUse" if uses else "endTurn"}
+    result = {
+        "role": "assistant",
+        "content": blocks,
+        "model": f"human/{review.reviewer}",
+        "stopReason": "toolUse" if uses else "endTurn",
+    }
     shaped = shapes.sampling_result(result, review.revision)
     if shaped is None:
-        return [Problem("content", f"has no form in revision {told(review.revision)}, which takes one block of text, image or audio")]
+        return [
+            Problem(
+                "content",
+                f"has no form in revision {told(review.revision)}, which takes one block of text, image or audio",
+            )
+        ]
     origin = Origin(review.server, review.caller, review.era, review.revision, review.calls)
     why = answers.fits(SamplingRequest(origin, review.params, 0), shaped)
     return result if why is None else [Problem("content", f"is no answer to this: {why}")]
@@ -101,7 +115,11 @@ def _block_problems(block: Any, at: str, review: Review) -> list[Problem]:
     found = unknown(block, _MEMBERS[type_], f"{at}.")
     if type_ == "text":
         good = isinstance(block.get("text"), str) and block["text"] != ""
-        return found if good else [*found, Problem(f"{at}.text" if at != "content" else at, "must be a text that is not empty")]
+        return (
+            found
+            if good
+            else [*found, Problem(f"{at}.text" if at != "content" else at, "must be a text that is not empty")]
+        )
     return found + (_use_problems(block, at, review) if type_ == "tool_use" else _media_problems(block, type_, at))
 
 
@@ -109,7 +127,11 @@ def _media_problems(block: Mapping[str, Any], type_: str, at: str) -> list[Probl
     found = [] if _is_base64(block.get("data")) else [Problem(f"{at}.data", "must be base64")]
     mime = block.get("mimeType")
     if not isinstance(mime, str) or not _mime.match(mime) or not mime.startswith(f"{type_}/"):
-        found.append(Problem(f"{at}.mimeType", f"must be a media type such as {'image/png' if type_ == 'image' else 'audio/wav'}"))
+        found.append(
+            Problem(
+                f"{at}.mimeType", f"must be a media type such as {'image/png' if type_ == 'image' else 'audio/wav'}"
+            )
+        )
     return found
 
 
@@ -123,8 +145,16 @@ def _is_base64(data: Any) -> bool:
 def _use_problems(block: Mapping[str, Any], at: str, review: Review) -> list[Problem]:
     """A person may edit or drop the uses of tools in a model's answer, and make up none: ids are the model's."""
     content = (review.answer or {}).get("content")
-    own = [each for each in (content if isinstance(content, list) else [content]) if isinstance(each, dict) and each.get("type") == "tool_use"]
-    if not any((each.get("id"), each.get("name"), each.get("_meta")) == (block.get("id"), block.get("name"), block.get("_meta")) for each in own):
+    own = [
+        each
+        for each in (content if isinstance(content, list) else [content])
+        if isinstance(each, dict) and each.get("type") == "tool_use"
+    ]
+    if not any(
+        (each.get("id"), each.get("name"), each.get("_meta"))
+        == (block.get("id"), block.get("name"), block.get("_meta"))
+        for each in own
+    ):
         return [Problem(at, "uses a tool that the model's answer does not use")]
     return [] if isinstance(block.get("input"), dict) else [Problem(f"{at}.input", "must be an object")]
 
@@ -135,16 +165,24 @@ MOST_REASON: Final = 1_000  # characters
 MOST_PROBLEMS: Final = 100
 
 MEMBERS: Final = frozenset({"verdict", "digest", "edits", "action", "content", "reason", "tell_server"})
-_BELONG: Final = {"approve": frozenset({"edits"}), "reject": frozenset[str](), "answer": frozenset({"action", "content"})}
+_BELONG: Final = {
+    "approve": frozenset({"edits"}),
+    "reject": frozenset[str](),
+    "answer": frozenset({"action", "content"}),
+}
 """What each word goes with, beside digest, reason and tell_server."""
 _control: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
 
 
-def read(raw: bytes | Mapping[str, Any], review: Review, *, digest: Literal["needed", "optional"]) -> Verdict | tuple[Problem, ...]:
-    """The verdict in ``raw`` if it is one on ``review``. Never raises, and never empty: at least one Problem where there is no verdict.
+def read(
+    raw: bytes | Mapping[str, Any], review: Review, *, digest: Literal["needed", "optional"]
+) -> Verdict | tuple[Problem, ...]:
+    """The verdict in ``raw`` if it is one on ``review``. Never raises, and never empty: at least one Problem where
+    there is no verdict.
 
-    Bytes are at most 1 MiB. A Mapping is what a door of ours made of fields, and may be larger by what the request itself is, so that messages
-    with pictures can be edited. A member that is null is taken as absent, not so within ``edits`` and ``content``.
+    Bytes are at most 1 MiB. A Mapping is what a door of ours made of fields, and may be larger by what the request
+    itself is, so that messages with pictures can be edited. A member that is null is taken as absent, not so within
+    ``edits`` and ``content``.
     """
     try:
         given = _decoded(raw, review)
@@ -163,7 +201,11 @@ def _decoded(raw: bytes | Mapping[str, Any], review: Review) -> Any:
         return decode(raw, max_bytes=MOST_BYTES, max_depth=MAX_DEPTH)
     try:
         # what a person typed may hold half a character; replaced, as strictjson does
-        text = json.dumps(dict(raw), ensure_ascii=False, allow_nan=False).encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+        text = (
+            json.dumps(dict(raw), ensure_ascii=False, allow_nan=False)
+            .encode("utf-16-le", "surrogatepass")
+            .decode("utf-16-le", "replace")
+        )
         size = len(json.dumps(review.params, ensure_ascii=False)) * 4 if review.kind == "sampling" else 0
     except (TypeError, ValueError, RecursionError):
         raise Fault("it is not JSON") from None
@@ -186,7 +228,13 @@ def _read(given: dict[str, Any], review: Review, digest: Literal["needed", "opti
         result, found = (None, [*found, *made]) if isinstance(made, list) else (made, found)
     if found:
         return found
-    return Verdict(word=word, edits=edits, result=result, reason=given.get("reason", "").strip(), tell_server=given.get("tell_server", False))  # type: ignore[arg-type]
+    return Verdict(
+        word=word,  # type: ignore[arg-type]
+        edits=edits,
+        result=result,
+        reason=given.get("reason", "").strip(),
+        tell_server=given.get("tell_server", False),
+    )
 
 
 def found_at(found: list[Problem], *paths: str) -> bool:
@@ -198,7 +246,11 @@ def _digest_problems(given: Mapping[str, Any], review: Review, digest: Literal["
     """T13: it names what the person saw."""
     if "digest" not in given:
         return [] if digest == "optional" else [Problem("digest", "is missing: it names exactly what was shown")]
-    return [] if given["digest"] == review.digest else [Problem("digest", "is not that of this review: something else was shown")]
+    return (
+        []
+        if given["digest"] == review.digest
+        else [Problem("digest", "is not that of this review: something else was shown")]
+    )
 
 
 def _reason_problems(given: Mapping[str, Any], review: Review) -> list[Problem]:
@@ -218,13 +270,23 @@ def _reason_problems(given: Mapping[str, Any], review: Review) -> list[Problem]:
 
 def _word_problems(word: str, given: Mapping[str, Any], review: Review) -> list[Problem]:
     """Whether the review can be answered with this word, and what was said goes with it."""
-    found = [Problem(name, f"does not belong to {word!r}") for name in ("edits", "action", "content") if name in given.keys() - _BELONG[word]]
+    found = [
+        Problem(name, f"does not belong to {word!r}")
+        for name in ("edits", "action", "content")
+        if name in given.keys() - _BELONG[word]
+    ]
     if word == "approve" and review.kind == "elicitation":
         found.append(Problem("verdict", "must be answer or reject: to approve a form or an address is to answer it"))
     elif word == "approve" and review.stage == "request" and review.bounds is None:
-        found.append(Problem("verdict", f"must be answer or reject: no model can be asked{f' ({review.why})' if review.why else ''}"))
+        found.append(
+            Problem(
+                "verdict", f"must be answer or reject: no model can be asked{f' ({review.why})' if review.why else ''}"
+            )
+        )
     if word == "approve" and review.stage == "answer" and "edits" in given:
-        found.append(Problem("edits", "do not belong to a model's answer: give the edited one as `answer` with its content"))
+        found.append(
+            Problem("edits", "do not belong to a model's answer: give the edited one as `answer` with its content")
+        )
     if word == "answer" and review.kind == "sampling" and "action" in given:
         found.append(Problem("action", "belongs to elicitations only"))
     return found

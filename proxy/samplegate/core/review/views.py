@@ -2,12 +2,13 @@
 Pure; JSON-able copies.
 
 ``id, digest, state, stage, reviewer, rule, server, caller, era, kind, mode, method, during`` (list of {method, tool}),
-``created, expires, answers_until, decided, used`` (RFC 3339, UTC, null where there is none), ``seconds_left`` (0 unless pending),
-``late_seconds, link, worst_usd`` (dollars), ``who, door, verdict`` (null or what was said), ``notes`` (sentences), ``show, truncated``;
-and unless ``show`` is "none" also ``arguments`` (of the call), ``request`` (sampling: MCP's params as a model would be asked; elicitation: message
-and requestedSchema, or message and url), ``address`` (url mode: host, host_unicode, port, warnings), ``bounds`` (of edits; null: it cannot be
-approved, and ``why``), ``changed`` (params the rule changed), ``unsent`` (list of {param, value, effect}: what no model is sent of a sampling
-request), ``answer`` (stage answer).
+``created, expires, answers_until, decided, used`` (RFC 3339, UTC, null where there is none), ``seconds_left`` (0 unless
+pending), ``late_seconds, link, worst_usd`` (dollars), ``who, door, verdict`` (null or what was said), ``notes``
+(sentences), ``show, truncated``; and unless ``show`` is "none" also ``arguments`` (of the call), ``request`` (sampling:
+MCP's params as a model would be asked; elicitation: message and requestedSchema, or message and url), ``address`` (url
+mode: host, host_unicode, port, warnings), ``bounds`` (of edits; null: it cannot be approved, and ``why``), ``changed``
+(params the rule changed), ``unsent`` (list of {param, value, effect}: what no model is sent of a sampling request),
+``answer`` (stage answer).
 
 Content that leaves has no secrets, names pictures by type and size, and is cut to a number of bytes. Schemas may be any
 JSON. It escapes nothing: each way of showing it does.
@@ -86,7 +87,11 @@ def choices(schema: Mapping[str, Any]) -> list[tuple[str, str]]:
         return []
     for name in ("oneOf", "anyOf"):
         if isinstance(listed.get(name), list):
-            return [(str(one.get("const", "")), str(one.get("title", ""))) for one in listed[name] if isinstance(one, Mapping)]
+            return [
+                (str(one.get("const", "")), str(one.get("title", "")))
+                for one in listed[name]
+                if isinstance(one, Mapping)
+            ]
     values, titles = listed.get("enum"), listed.get("enumNames")
     values, titles = (each if isinstance(each, list) else [] for each in (values, titles))
     return [(str(value), str(titles[at]) if at < len(titles) else "") for at, value in enumerate(values)]
@@ -106,11 +111,13 @@ MAX_DEPTH: Final = 70  # params nest 64 deep at most
 TOO_DEEP: Final = "[nested too deep]"
 
 _STEPS: Final = ((16_384, 2_000), (4_096, 500), (1_024, 100), (256, 50), (128, 20), (64, 8))
-"""Characters that texts, and items that lists and objects, are cut to, step by step, until the whole is small enough."""
+"""Characters that texts, and items that lists and objects, are cut to, step by step, until the whole is small enough.
+"""
 
 
 def cleaned(value: Any, clean: Clean | None, depth: int = 0) -> Any:
-    """Every text, names of members too, through ``clean``; pictures, sounds and other binary data as their type and size."""
+    """Every text, names of members too, through ``clean``; pictures, sounds and other binary data as their type and
+    size."""
     if depth > MAX_DEPTH:
         return TOO_DEEP
     match value:
@@ -140,7 +147,10 @@ def without_media(block: Mapping[str, Any]) -> Mapping[str, Any]:
     data = block.get(name)
     if not isinstance(data, str):
         return block
-    return {**{key: each for key, each in block.items() if key != name}, "bytes": len(data) * 3 // 4 - data[-2:].count("=")}
+    return {
+        **{key: each for key, each in block.items() if key != name},
+        "bytes": len(data) * 3 // 4 - data[-2:].count("="),
+    }
 
 
 def all_without_media(value: Any) -> Any:
@@ -155,7 +165,10 @@ def without_secret_defaults(schema: Any) -> Any:
         return schema
     values = frozenset({"default", "examples", "const", "enum"})
     fields = schema["properties"].items()
-    return {**schema, "properties": {name: _without(field, values) if name in secret else field for name, field in fields}}
+    return {
+        **schema,
+        "properties": {name: _without(field, values) if name in secret else field for name, field in fields},
+    }
 
 
 def _without(field: Any, names: frozenset[str]) -> Any:
@@ -168,7 +181,8 @@ def size(value: Any) -> int:
 
 
 def cut(value: dict[str, Any], most: int) -> dict[str, Any] | None:
-    """``value`` with its texts and lists cut until it is at most ``most`` bytes of ASCII JSON; None where that does not help."""
+    """``value`` with its texts and lists cut until it is at most ``most`` bytes of ASCII JSON; None where that does not
+    help."""
     value = all_without_media(value)
     for characters, items in _STEPS:
         if size(value) <= most:
@@ -191,12 +205,14 @@ def _cut(value: Any, characters: int, items: int) -> Any:
 
 MOST_MESSAGES: Final = 10
 MOST_FIELDS: Final = 30
-FITS: Final = 2_500  # characters of a form with all that its fields may be: a chat's block holds 3000 with what is escaped in it
+# characters of a form with all that its fields may be: a chat's block holds 3000 with what is escaped in it
+FITS: Final = 2_500
 _address_of: Final = re.compile(r"(?i)\b[a-z][a-z0-9+.-]{0,30}://\S+")
 
 
 def asks(told: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Names of ours and texts of the server's, the most important first. ``told``: of ``told``, whose ``show`` is not "none"."""
+    """Names of ours and texts of the server's, the most important first. ``told``: of ``told``, whose ``show`` is not
+    "none"."""
     if "request" not in told:  # too large to be told
         return
     request = told["request"]
@@ -233,7 +249,9 @@ def _without_addresses(text: str) -> str:
 def _sampling(request: Mapping[str, Any], bounds: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     models = bounds.get("models") or ()
     settings = [f"model {models[0]}"] if models else []
-    settings += [f"{name} {request[name]}" for name in ("maxTokens", "temperature") if isinstance(request.get(name), int | float)]
+    settings += [
+        f"{name} {request[name]}" for name in ("maxTokens", "temperature") if isinstance(request.get(name), int | float)
+    ]
     if settings:
         yield "Settings", ", ".join(settings)
     if isinstance(request.get("systemPrompt"), str):
@@ -244,7 +262,10 @@ def _sampling(request: Mapping[str, Any], bounds: Mapping[str, Any]) -> Iterator
         yield "Messages", f"{len(messages)} of them; the last {MOST_MESSAGES} follow"
     for message in messages[-MOST_MESSAGES:]:
         found = message if isinstance(message, Mapping) else {}
-        yield f"Message of the {'assistant' if found.get('role') == 'assistant' else 'user'}", _content_of_answer(found.get("content"))
+        yield (
+            f"Message of the {'assistant' if found.get('role') == 'assistant' else 'user'}",
+            _content_of_answer(found.get("content")),
+        )
 
 
 def _content_of_answer(content: Any) -> str:
@@ -269,7 +290,9 @@ def _fields(schema: Any) -> str:
         return "nothing but a yes"
     required = schema.get("required")
     needed, secret = required if isinstance(required, list) else [], secret_fields(schema)
-    fields = [(name, field if isinstance(field, Mapping) else {}) for name, field in list(properties.items())[:MOST_FIELDS]]
+    fields = [
+        (name, field if isinstance(field, Mapping) else {}) for name, field in list(properties.items())[:MOST_FIELDS]
+    ]
     more = [f"and {len(properties) - MOST_FIELDS} more"] if len(properties) > MOST_FIELDS else []
     heads = [_head(name, field, name in needed) for name, field in fields]
     rest = [[f"    {line}" for line in lines(field, secret=name in secret)] for name, field in fields]
@@ -288,17 +311,33 @@ def _json(value: Any) -> str:
 
 MOST_BYTES: Final = 256 * 1024
 """A good ``most`` for webhooks and commands."""
-_PLAIN: Final = ("id", "digest", "state", "stage", "reviewer", "rule", "server", "caller", "era", "kind", "mode", "method")
+_PLAIN: Final = (
+    "id",
+    "digest",
+    "state",
+    "stage",
+    "reviewer",
+    "rule",
+    "server",
+    "caller",
+    "era",
+    "kind",
+    "mode",
+    "method",
+)
 _MOMENTS: Final = ("created", "expires", "answers_until", "decided", "used")
 _FORM: Final = ("message", "requestedSchema")
 _URL: Final = ("message", "url")
 
 
-def told(review: Review, *, show: Show, now: float, url: str | None, clean: Clean | None = None, most: int | None = None) -> dict[str, Any]:
-    """The review as JSON values. ``clean`` takes secrets out of a text (show "redacted"); ``most`` bounds the bytes of it as JSON in ASCII.
+def told(
+    review: Review, *, show: Show, now: float, url: str | None, clean: Clean | None = None, most: int | None = None
+) -> dict[str, Any]:
+    """The review as JSON values. ``clean`` takes secrets out of a text (show "redacted"); ``most`` bounds the bytes of
+    it as JSON in ASCII.
 
-    What secret-looking fields of a form were filled in with is never told. Beyond ``most``, pictures go first, then texts and lists are cut, then
-    the content is left out altogether; ``truncated`` and a note say so.
+    What secret-looking fields of a form were filled in with is never told. Beyond ``most``, pictures go first, then
+    texts and lists are cut, then the content is left out altogether; ``truncated`` and a note say so.
     """
     review = cleared(review)
     bare = _outline(review, now, url) | {"show": show, "truncated": False}
@@ -309,8 +348,16 @@ def told(review: Review, *, show: Show, now: float, url: str | None, clean: Clea
     if most is None or size(whole) <= most:
         return whole
     shorter = cut(content, most - size(bare) - 500)
-    note = "it is cut short here: the whole is at the page" if shorter else "it is too large to be told here: it is at the page"
-    return bare | (shorter or {}) | {"truncated": True, "notes": [*bare["notes"], note], "show": show if shorter else "none"}
+    note = (
+        "it is cut short here: the whole is at the page"
+        if shorter
+        else "it is too large to be told here: it is at the page"
+    )
+    return (
+        bare
+        | (shorter or {})
+        | {"truncated": True, "notes": [*bare["notes"], note], "show": show if shorter else "none"}
+    )
 
 
 def _outline(review: Review, now: float, url: str | None) -> dict[str, Any]:
@@ -332,20 +379,31 @@ def _outline(review: Review, now: float, url: str | None) -> dict[str, Any]:
 
 def moment(seconds: float | None) -> str | None:
     """Unix seconds as RFC 3339 in UTC, to the second."""
-    return None if seconds is None else datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+    return (
+        None
+        if seconds is None
+        else datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+    )
 
 
 def notes(review: Review, now: float) -> list[str]:
     """What whoever decides should know beside the request, as sentences. Without content."""
     found = []
     if review.mode == "url" and review.state == "pending":  # R45
-        found.append("the server means its own user to open this address; whoever decides here is not that user and should not sign in there")
+        found.append(
+            "the server means its own user to open this address; whoever decides here is not that user and should not"
+            " sign in there"
+        )
     if review.state == "pending" and review.answers_until is not None and now >= review.answers_until:
         late = f"once, within {span(review.late)}" if review.late else "not at all"
         found.append(f"its request has ended: a verdict now answers the next same request, {late}")
     if review.state in DECIDED and review.used is None and review.waiter is None and review.decided is not None:
         over = now >= review.decided + review.late
-        found.append("the verdict was never used, and is over" if over else "the verdict is not used yet: the next same request gets it")
+        found.append(
+            "the verdict was never used, and is over"
+            if over
+            else "the verdict is not used yet: the next same request gets it"
+        )
     return found
 
 
@@ -383,7 +441,12 @@ def _request(review: Review) -> dict[str, Any]:
 
 
 def _address(address: ShownUrl) -> dict[str, Any]:
-    return {"host": address.host, "host_unicode": address.host_unicode, "port": address.port, "warnings": list(address.warnings)}
+    return {
+        "host": address.host,
+        "host_unicode": address.host_unicode,
+        "port": address.port,
+        "warnings": list(address.warnings),
+    }
 
 
 def said(verdict: Verdict, review: Review) -> dict[str, Any]:
@@ -406,6 +469,8 @@ def _redacted(content: Mapping[str, Any], address: ShownUrl | None, clean: Clean
     if "requestedSchema" in request:
         request["requestedSchema"] = without_secret_defaults(request["requestedSchema"])
     arguments = without_secrets(content["arguments"])
-    unsent = [{**each, "value": without_secrets({each["param"]: each["value"]})[each["param"]]} for each in content["unsent"]]
+    unsent = [
+        {**each, "value": without_secrets({each["param"]: each["value"]})[each["param"]]} for each in content["unsent"]
+    ]
     out: dict[str, Any] = cleaned({**content, "request": request, "arguments": arguments, "unsent": unsent}, clean)
     return out

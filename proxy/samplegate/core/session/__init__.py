@@ -1,1 +1,2 @@
-"""A session and its parts: frames in, effects out. Begin with ``session.py``; the doors: ``server_requests``, ``input_required``."""
+"""A session and its parts: frames in, effects out. Begin with ``session.py``; the doors: ``server_requests``,
+``input_required``."""

@@ -14,7 +14,14 @@ import msgspec
 
 from samplegate.core import jsontext, names
 from samplegate.core.capabilities import Offer
-from samplegate.core.eras import META_CAPABILITIES, META_VERSION, TASKS_EXTENSION, UI_EXTENSION, has_elicitation, has_modes
+from samplegate.core.eras import (
+    META_CAPABILITIES,
+    META_VERSION,
+    TASKS_EXTENSION,
+    UI_EXTENSION,
+    has_elicitation,
+    has_modes,
+)
 from samplegate.core.frames import Frame
 from samplegate.core.jsontext import Malformed, lookup, members, splice
 from samplegate.core.matching.match import Rulebook
@@ -22,7 +29,8 @@ from samplegate.core.requests import Call, ClientCapabilities
 from samplegate.core.session.rounds import Note
 from samplegate.core.session.state import State
 
-MAX_DECLARED: Final = 64 * 1024  # bytes of declared capabilities, which are gone through for each member; real ones are some hundred
+# bytes of declared capabilities, which are gone through for each member; real ones are some hundred
+MAX_DECLARED: Final = 64 * 1024
 
 
 _CAPABILITIES: Final = frozenset({"sampling", "elicitation", "roots", "tasks", "extensions", "experimental"})
@@ -32,7 +40,8 @@ _EXTENSIONS: Final = frozenset({TASKS_EXTENSION})
 
 
 def declared_by(raw: bytes | None) -> ClientCapabilities:
-    """What a ``capabilities`` object declares. Raises jsontext.Malformed for twins on the way, or where it is too large."""
+    """What a ``capabilities`` object declares. Raises jsontext.Malformed for twins on the way, or where it is too
+    large."""
     if raw is None or raw[:1] != b"{":
         return ClientCapabilities()
     if len(raw) > MAX_DECLARED:
@@ -54,7 +63,8 @@ def declared_by(raw: bytes | None) -> ClientCapabilities:
 
 
 def _plain(raw: bytes, known: frozenset[str]) -> Collection[str]:
-    """The names of an object. Raises jsontext.Malformed where another parser could find capabilities that are not rewritten here."""
+    """The names of an object. Raises jsontext.Malformed where another parser could find capabilities that are not
+    rewritten here."""
     found = members(raw).keys()
     if (name := names.second_reading(found, known)) is not None:
         raise Malformed(f"its capabilities have {name[:40]!r}, which could be declared_by as another member")
@@ -67,7 +77,8 @@ def _object(raw: bytes, name: str) -> bytes | None:
 
 
 def rewritten(raw: bytes | None, client: ClientCapabilities, offer: Offer, revision: str) -> bytes:
-    """The client's capabilities as the gate declares them to the server: sampling and elicitation as offered, nothing that slips past policy."""
+    """The client's capabilities as the gate declares them to the server: sampling and elicitation as offered, nothing
+    that slips past policy."""
     text = raw if raw is not None and raw[:1] == b"{" else b"{}"
     text = _sampling(text, client, offer, revision)
     text = _elicitation(text, client, offer, revision)
@@ -113,7 +124,8 @@ def without_tasks_extension(capabilities: bytes) -> bytes:
 
 
 def has_modern_extension(raw: bytes | None) -> bool:
-    """Whether a ``capabilities`` object declares the Tasks or the UI extension. Raises jsontext.Malformed as ``read`` does."""
+    """Whether a ``capabilities`` object declares the Tasks or the UI extension. Raises jsontext.Malformed as ``read``
+    does."""
     if raw is not None and len(raw) > MAX_DECLARED:
         raise Malformed(f"its capabilities are larger than {MAX_DECLARED} bytes")
     return any(lookup(raw, "extensions", name) is not None for name in (TASKS_EXTENSION, UI_EXTENSION))
@@ -133,7 +145,8 @@ def withheld_from(client: ClientCapabilities, offer: Offer, revision: str) -> li
 
 
 _META_VERSION: Final = META_VERSION.encode()
-MAX_KEPT: Final = 1024 * 1024  # bytes of what is remembered of a session; a client varies its capabilities by tool at most
+# bytes of what is remembered of a session; a client varies its capabilities by tool at most
+MAX_KEPT: Final = 1024 * 1024
 ENTRY: Final = 4096  # bytes that stand for what else one takes: names are bounded (``state.MAX_TOOL``)
 MAX_VERSION: Final = 64  # bytes
 
@@ -160,7 +173,8 @@ class Declarations(msgspec.Struct, eq=False):
     _withheld: set[str] = msgspec.field(default_factory=set)
 
     def of(self, meta: jsontext.Object, call: Call | None, caller: str) -> Declaration:
-        """The declaration of a request with this ``_meta``, for the call that it is. Raises Malformed where it is too large."""
+        """The declaration of a request with this ``_meta``, for the call that it is. Raises Malformed where it is too
+        large."""
         version, raw = meta.raw(META_VERSION) or b"", meta.raw(META_CAPABILITIES)
         if len(version) > MAX_VERSION:
             raise Malformed(f"its protocol version is longer than {MAX_VERSION} bytes")
@@ -192,7 +206,8 @@ class Declarations(msgspec.Struct, eq=False):
 
 
 def modern_meta(f: Frame) -> jsontext.Object | None:
-    """``_meta`` of a request with the modern envelope (R49, R87), None for others. Cheap for those: the key must stand in the bytes, or an escape."""
+    """``_meta`` of a request with the modern envelope (R49, R87), None for others. Cheap for those: the key must stand
+    in the bytes, or an escape."""
     if not f.may_say(_META_VERSION):
         return None
     return f.meta if META_VERSION in f.meta.members else None

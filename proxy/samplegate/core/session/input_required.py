@@ -42,7 +42,18 @@ from samplegate.core.session.rounds import (
     ToClient,
     Withdraw,
 )
-from samplegate.core.session.state import ANSWERS, DISCOVER, MAX_WAITS, Pauses, Pending, State, call_and_token, parsed, trace_of, unmapped
+from samplegate.core.session.state import (
+    ANSWERS,
+    DISCOVER,
+    MAX_WAITS,
+    Pauses,
+    Pending,
+    State,
+    call_and_token,
+    parsed,
+    trace_of,
+    unmapped,
+)
 from samplegate.core.session.witness import Witness
 
 
@@ -56,12 +67,14 @@ class Back(msgspec.Struct, frozen=True):
 
 
 def reopened(state: State, pending: Pending, text: str | None, answers: bytes | None, now: float) -> Back | None:
-    """The round behind a state, with the raw ``inputResponses`` that came along; None if it is not ours for this call. The call's counts go on."""
+    """The round behind a state, with the raw ``inputResponses`` that came along; None if it is not ours for this call.
+    The call's counts go on."""
     opened = request_state.opened(state, pending, text, now)
     if opened is None:
         return None
     pending.rounds, pending.shown, pending.key = opened.rounds, opened.shown, opened.call
-    if opened.replies is None:  # where it was only put off, this try's own time counts: the one before has had its answer
+    # where it was only put off, this try's own time counts: the one before has had its answer
+    if opened.replies is None:
         pending.started = min(now, opened.started - state.epoch)
     server_state = None if opened.state is None else opened.state.encode()
     return Back(_asked(state, pending, opened), server_state, request_state.returned(state, opened, answers, now))
@@ -71,11 +84,15 @@ def _asked(state: State, pending: Pending, opened: request_state.SealedRound) ->
     """What the server asked, read again: the policy may offer less by now."""
     origin = state.origin(pending)
     items = {
-        key: server_requests.item(sealed.method, None if sealed.params is None else sealed.params.encode(), origin, pending.offer)
+        key: server_requests.item(
+            sealed.method, None if sealed.params is None else sealed.params.encode(), origin, pending.offer
+        )
         for key, sealed in opened.keys.items()
         if sealed.method != ROOTS
     }
-    return server_requests.InputRequired(items, {key: b"" for key, sealed in opened.keys.items() if sealed.method == ROOTS}, {}, None)
+    return server_requests.InputRequired(
+        items, {key: b"" for key, sealed in opened.keys.items() if sealed.method == ROOTS}, {}, None
+    )
 
 
 class Unasked(msgspec.Struct, eq=False):
@@ -96,7 +113,10 @@ class Unasked(msgspec.Struct, eq=False):
             case "pass":
                 return self._open(pending, {key: _item(method, given[key]) for key, method in methods.items()}, f)
             case "refuse":
-                return [self._note(pending), _refused(pending, "inputResponses that nobody asked for are not taken here")]
+                return [
+                    self._note(pending),
+                    _refused(pending, "inputResponses that nobody asked for are not taken here"),
+                ]
             case "strip":
                 return [self._note(pending), *self.state.send(pending, f, bare)]
 
@@ -104,7 +124,14 @@ class Unasked(msgspec.Struct, eq=False):
         assert pending.call is not None
         state = self.state
         kinds: frozenset[Kind] = frozenset("elicitation" if method == ELICITATION else "sampling" for method in methods)
-        return unsolicited(state.book, server=state.server, caller=pending.caller, call=pending.call, client=pending.client, kinds=kinds)
+        return unsolicited(
+            state.book,
+            server=state.server,
+            caller=pending.caller,
+            call=pending.call,
+            client=pending.client,
+            kinds=kinds,
+        )
 
     def _open(self, pending: Pending, items: dict[str, Item], f: Frame) -> Effects:
         extra = 2 * len(f.raw)  # the call as it came, and the answers by themselves
@@ -112,7 +139,16 @@ class Unasked(msgspec.Struct, eq=False):
             return self.state.refusal(pending, full)
         self.state.inflight.resize(pending, extra)
         origin = self.state.origin(pending)
-        round = Round(self.state.new_round(), "unasked", origin, pending.client, items, None, pending.started, arguments=pending.arguments)
+        round = Round(
+            self.state.new_round(),
+            "unasked",
+            origin,
+            pending.client,
+            items,
+            None,
+            pending.started,
+            arguments=pending.arguments,
+        )
         pending.wire_id = self.state.new_id()  # the server has not seen it yet
         self.state.enter(pending)
         pending.round = round.id
@@ -125,7 +161,9 @@ class Unasked(msgspec.Struct, eq=False):
         pending.round = None
         self.state.inflight.remove(pending)
         self.state.inflight.resize(pending, 0)
-        refused = next((release for release in settled.releases.values() if not isinstance(release.outcome, Answered)), None)
+        refused = next(
+            (release for release in settled.releases.values() if not isinstance(release.outcome, Answered)), None
+        )
         if refused is None:
             pending.wire_id = pending.id
             return self.state.send(pending, f)
@@ -169,14 +207,17 @@ def read_unasked(answers: bytes) -> dict[str, bytes] | str:
         given = {key: bytes(raw) for key, raw in jsontext.fields(answers).items()}
         if len(given) > server_requests.MAX_KEYS:
             return f"inputResponses has more than {server_requests.MAX_KEYS} answers"
-        plain = all(isinstance(one, dict) and second_reading(one) is None for one in strictjson.decode(answers).values())
+        plain = all(
+            isinstance(one, dict) and second_reading(one) is None for one in strictjson.decode(answers).values()
+        )
         return given if plain else _NOT_PLAIN
     except (jsontext.Malformed, strictjson.Fault):
         return _NOT_PLAIN
 
 
 def brings_answers(params: jsontext.Object) -> bool:
-    """Whether a call brings answers or a state along. Raises jsontext.Malformed for a spelling that another parser may fold to them."""
+    """Whether a call brings answers or a state along. Raises jsontext.Malformed for a spelling that another parser may
+    fold to them."""
     if (name := names.resembling(params.members, ANSWERS)) is not None:
         raise jsontext.Malformed(f"its params have {name[:20]!r}, which resembles a member of the protocol")
     return not ANSWERS.isdisjoint(params.members)
@@ -185,7 +226,9 @@ def brings_answers(params: jsontext.Object) -> bool:
 def is_withdrawn(settled: Settled) -> bool:
     """Whether whoever asked or called took it back, and nothing else ended it."""
     outcomes = [release.outcome for release in settled.releases.values()]
-    return any(isinstance(one, Withdrawn) for one in outcomes) and all(isinstance(one, Withdrawn | Answered) for one in outcomes)
+    return any(isinstance(one, Withdrawn) for one in outcomes) and all(
+        isinstance(one, Withdrawn | Answered) for one in outcomes
+    )
 
 
 def responses(round: Round, settled: Settled) -> bytes | tuple[str, Release]:
@@ -206,7 +249,8 @@ def responses(round: Round, settled: Settled) -> bytes | tuple[str, Release]:
 
 
 def _blocking(round: Round, settled: Settled) -> tuple[str, Release]:
-    """The key that ends the call: the first that is neither answered nor withdrawn and has no form in ``inputResponses``."""
+    """The key that ends the call: the first that is neither answered nor withdrawn and has no form in
+    ``inputResponses``."""
     for key, item in round.items.items():
         release = settled.releases[key]
         if not isinstance(release.outcome, Withdrawn) and shapes.nested(item.kind, release) is None:
@@ -240,17 +284,39 @@ class Exchange:
         self.pauses = Pauses(state)
         self._parks = parks
 
-    # -- the client's requests -------------------------------------------------------------------------------------------------------------
+    # -- the client's requests
+    # -------------------------------------------------------------------------------------------------------------
 
     def request(self, lane: int, f: Frame, meta: jsontext.Object, now: float) -> Effects:
         """A request with the modern envelope: our capabilities in place, and no answers in it that passed no policy."""
         assert f.id is not None
         if f.method.startswith("tasks/"):  # the extension was not offered, so the method does not exist here (R108)
-            return [ToClient(lane, frames.error(f.id, shapes.METHOD_NOT_FOUND, f"method not found: {f.method[:100]} (tasks are not relayed)"), True)]
+            return [
+                ToClient(
+                    lane,
+                    frames.error(
+                        f.id, shapes.METHOD_NOT_FOUND, f"method not found: {f.method[:100]} (tasks are not relayed)"
+                    ),
+                    True,
+                )
+            ]
         call, token = call_and_token(f, modern=True)
         caller = self.state.caller_on(lane)
         declaration = self._declarations.of(meta, call, caller)
-        pending = Pending(lane, f.id, f.id, f.method, now, call, token, None, True, declaration.revision, declaration.client, declaration.offer)
+        pending = Pending(
+            lane,
+            f.id,
+            f.id,
+            f.method,
+            now,
+            call,
+            token,
+            None,
+            True,
+            declaration.revision,
+            declaration.client,
+            declaration.offer,
+        )
         pending.caller, pending.level = caller, META_LOG_LEVEL in meta.members
         pending.trace = trace_of(f) or self.state.traces.get(lane, "")
         ours: dict[str, bytes] = {} if declaration.line is None else {META_CAPABILITIES: declaration.line}
@@ -281,10 +347,13 @@ class Exchange:
         return self.unasked.arrive(pending, answers, f.changed(payload=params), bare)
 
     def _reopen(self, pending: Pending, state: bytes, answers: bytes | None, now: float) -> Effects:
-        """The client comes back with a sealed round (R68): a state that our key does not open for this very call is an error."""
+        """The client comes back with a sealed round (R68): a state that our key does not open for this very call is an
+        error."""
         back = reopened(self.state, pending, jsontext.string(state), answers, now)
         if back is None:
-            fault = frames.error(pending.id, shapes.BAD_PARAMS, "requestState is not one of ours for this call, or it is too old")
+            fault = frames.error(
+                pending.id, shapes.BAD_PARAMS, "requestState is not one of ours for this call, or it is too old"
+            )
             return [Note("state.refused", {"server": self.state.server}), ToClient(pending.lane, fault, True)]
         extra = _size(back.asked, back.state, back.returned)
         if (full := self.state.call_fault(pending.size + extra)) is not None:
@@ -294,13 +363,17 @@ class Exchange:
         self.state.inflight.resize(pending, extra)
         return self._open(pending, back.asked, back.state, back.returned)
 
-    # -- the server's answers --------------------------------------------------------------------------------------------------------------
+    # -- the server's answers
+    # --------------------------------------------------------------------------------------------------------------
 
     def answered(self, pending: Pending, f: Frame) -> Effects | None:
         """A result for a modern request that is not simply passed on; None for all others."""
         kind = server_requests.result_type(f.object)
         if kind == "task":
-            return [*self._witness.asked(pending), *self._fail(pending, "the server made a task of the call, which was not offered to it")]
+            return [
+                *self._witness.asked(pending),
+                *self._fail(pending, "the server made a task of the call, which was not offered to it"),
+            ]
         if kind != server_requests.INPUT_REQUIRED:
             return self._discovered(pending, f) if pending.method == DISCOVER else None
         return [*self._witness.asked(pending), *self._input_required(pending, f)]
@@ -315,7 +388,11 @@ class Exchange:
             if (full := self._grow(pending, len(asked.state or b""))) is not None:
                 return full
             later = self.pauses.begin(pending, asked.state)
-            return [later] if later is not None else self._fail(pending, f"the server put the call off more than {MAX_WAITS} times in a row")
+            return (
+                [later]
+                if later is not None
+                else self._fail(pending, f"the server put the call off more than {MAX_WAITS} times in a row")
+            )
         if asked.roots and not pending.client.roots:
             return self._fail(pending, "the server asked for roots, which the client did not declare")
         pending.rounds += 1
@@ -338,7 +415,9 @@ class Exchange:
         self.state.inflight.resize(pending, extra)
         return None
 
-    def _open(self, pending: Pending, asked: server_requests.InputRequired, state: bytes | None, returned: Returned | None) -> Effects:
+    def _open(
+        self, pending: Pending, asked: server_requests.InputRequired, state: bytes | None, returned: Returned | None
+    ) -> Effects:
         portable = request_state.is_portable(pending, asked, state, {} if returned is None else returned.replies)
         round = Round(
             self.state.new_round(),
@@ -397,7 +476,8 @@ class Exchange:
             ToClient(pending.lane, frames.error(pending.id, shapes.INTERNAL, f"refused: {fault}"), True),
         ]
 
-    # -- the gate's conclusions ------------------------------------------------------------------------------------------------------------
+    # -- the gate's conclusions
+    # ------------------------------------------------------------------------------------------------------------
 
     def settle(self, settled: Settled, round: str) -> Effects:
         """Every key is answered: retry. One that can only end the call ends it (R70)."""
@@ -431,8 +511,14 @@ class Exchange:
         del self.open[round]
         self.state.inflight.remove(pending)
         if state is None:
-            return self._fail(pending, "its call cannot be sealed: the params hold a number or a depth that cannot be read")
-        asks = {} if parked else {key: raw for key, raw in asked.entries.items() if key in conclusion.keys or key in asked.round.roots}
+            return self._fail(
+                pending, "its call cannot be sealed: the params hold a number or a depth that cannot be read"
+            )
+        asks = (
+            {}
+            if parked
+            else {key: raw for key, raw in asked.entries.items() if key in conclusion.keys or key in asked.round.roots}
+        )
         return [ToClient(pending.lane, shapes.input_required(pending.id, asks, state), True)]
 
     def cancelled(self, pending: Pending) -> Effects | None:
@@ -444,7 +530,8 @@ class Exchange:
         return None if self.open.pop(pending.round, None) is None else [Withdraw(pending.round)]
 
     def end(self) -> list[str]:
-        """A side has gone for good: the rounds that were open. No pause is waited for any more, and what is withheld is said anew."""
+        """A side has gone for good: the rounds that were open. No pause is waited for any more, and what is withheld is
+        said anew."""
         rounds = [*self.open, *self.unasked.end()]
         self.open.clear()
         self.pauses.waiting.clear()

@@ -36,7 +36,8 @@ class SealedKey(msgspec.Struct, frozen=True, array_like=True):
 
     method: str
     params: str | None
-    """Its params as the server wrote them: JSON as text, since not all that a server writes can be read and written again."""
+    """Its params as the server wrote them: JSON as text, since not all that a server writes can be read and written
+    again."""
     decision_id: str
     effect: str
     rule: str | None
@@ -47,7 +48,8 @@ class SealedKey(msgspec.Struct, frozen=True, array_like=True):
     late: bool = False
     """The client came back after that."""
     reviews: dict[str, str] = {}
-    """The reviews that were opened or joined for it, by stage and rule. One of an answer says that the rule's model has answered."""
+    """The reviews that were opened or joined for it, by stage and rule. One of an answer says that the rule's model has
+    answered."""
 
 
 class SealedRound(msgspec.Struct, frozen=True, array_like=True):
@@ -66,7 +68,8 @@ class SealedRound(msgspec.Struct, frozen=True, array_like=True):
     shown: int = 0
     """``input_required`` results that the client was shown in this call, this one too."""
     replies: dict[str, str] | None = None
-    """What the client has answered before, raw JSON by key, where it is asked nothing now: the round is only put off."""
+    """What the client has answered before, raw JSON by key, where it is asked nothing now: the round is only put off.
+    """
 
 
 class Binding(msgspec.Struct, frozen=True):
@@ -85,7 +88,8 @@ class Binding(msgspec.Struct, frozen=True):
 def params_digest(params: bytes | None) -> str:
     """SHA-256 of the params as canonical JSON (sorted keys, no space) without what differs from try to try.
 
-    Raises ValueError or RecursionError for what Python does not read: numbers of thousands of digits, a thousand levels.
+    Raises ValueError or RecursionError for what Python does not read: numbers of thousands of digits, a thousand
+    levels.
     """
     decoded: Any = {} if params is None else json.loads(params, object_pairs_hook=_single)
     if isinstance(decoded, dict):
@@ -118,7 +122,8 @@ def unseal(text: str, binding: Binding, *, key: bytes, now: float) -> SealedRoun
 
     try:
         data = base64.b64decode(text.removeprefix(PREFIX), altchars=b"-_", validate=True)
-        if base64.urlsafe_b64encode(data).decode() != text.removeprefix(PREFIX):  # bits that no byte takes: not the text that we wrote (R63)
+        # bits that no byte takes: not the text that we wrote (R63)
+        if base64.urlsafe_b64encode(data).decode() != text.removeprefix(PREFIX):
             return None
         opened = AESGCM(key).decrypt(data[:NONCE_BYTES], data[NONCE_BYTES:], binding.data())
         round = msgspec.json.decode(opened, type=SealedRound)
@@ -128,8 +133,9 @@ def unseal(text: str, binding: Binding, *, key: bytes, now: float) -> SealedRoun
 
 
 MAX_PARKED: Final = 512 * 1024
-"""Bytes, with their escapes, of all that a client must carry for a round that is put off. Sealed they grow by a third, and with the call's own
-arguments the retry stays under the 1 MiB that reverse proxies take by default. What is larger is not put off, but ends with its client's patience."""
+"""Bytes, with their escapes, of all that a client must carry for a round that is put off. Sealed they grow by a third,
+and with the call's own arguments the retry stays under the 1 MiB that reverse proxies take by default. What is larger
+is not put off, but ends with its client's patience."""
 
 
 def binding(state: State, pending: Pending) -> Binding | None:
@@ -142,11 +148,14 @@ def binding(state: State, pending: Pending) -> Binding | None:
 
 
 def only_put_off(round: Round, conclusion: ForwardRound) -> bool:
-    """Whether the client is asked nothing: no key is forwarded and there are no roots to ask, or it was asked all of it before."""
+    """Whether the client is asked nothing: no key is forwarded and there are no roots to ask, or it was asked all of it
+    before."""
     return round.returned is not None or not (conclusion.keys or round.roots)
 
 
-def sealed(state: State, pending: Pending, round: Round, conclusion: ForwardRound, *, server_state: bytes | None, now: float) -> str | None:
+def sealed(
+    state: State, pending: Pending, round: Round, conclusion: ForwardRound, *, server_state: bytes | None, now: float
+) -> str | None:
     """The round as the requestState that the client is shown; None if its call cannot be bound."""
     bound = binding(state, pending)
     if bound is None:
@@ -173,12 +182,16 @@ def _key(round: Round, key: str, conclusion: ForwardRound, wall: float) -> Seale
     item, before = round.items[key], None if round.returned is None else round.returned.seen.get(key)
     params = None if item.params is None else item.params.decode()
     if before is not None:  # the client was asked: that stands, and so does whether it was in time
-        return SealedKey(item.method, params, before.decision_id, before.effect, before.rule, True, before.verify, None, before.late)
+        return SealedKey(
+            item.method, params, before.decision_id, before.effect, before.rule, True, before.verify, None, before.late
+        )
     seen = conclusion.seen[key]
     forwarded = round.returned is None and key in conclusion.keys
     deadline = None if seen.timeout is None else wall + seen.timeout
     reviews = dict(seen.reviews)
-    return SealedKey(item.method, params, seen.decision_id, seen.effect, seen.rule, forwarded, seen.verify, deadline, reviews=reviews)
+    return SealedKey(
+        item.method, params, seen.decision_id, seen.effect, seen.rule, forwarded, seen.verify, deadline, reviews=reviews
+    )
 
 
 def _replies(round: Round) -> dict[str, str]:
@@ -192,7 +205,8 @@ def opened(state: State, pending: Pending, text: str | None, now: float) -> Seal
 
 
 def returned(state: State, round: SealedRound, answers: bytes | None, now: float) -> Returned:
-    """What the client has answered: now, with the raw ``inputResponses``, or before, where it was asked nothing this time."""
+    """What the client has answered: now, with the raw ``inputResponses``, or before, where it was asked nothing this
+    time."""
     seen = {key: _seen(state, sealed, now) for key, sealed in round.keys.items() if sealed.forwarded}
     if round.replies is not None:
         replies = {key: raw.encode() for key, raw in round.replies.items()}
@@ -209,7 +223,9 @@ def _seen(state: State, key: SealedKey, now: float) -> Seen:
     return Seen(key.decision_id, key.effect, key.rule, key.verify, late=late)
 
 
-def is_portable(pending: Pending, asked: server_requests.InputRequired, server_state: bytes | None, replies: Mapping[str, bytes]) -> bool:
+def is_portable(
+    pending: Pending, asked: server_requests.InputRequired, server_state: bytes | None, replies: Mapping[str, bytes]
+) -> bool:
     """Whether a client can carry the round: it is text, and not too much of it."""
     carried = [pending.params, server_state, *(item.params for item in asked.items.values()), *replies.values()]
     parts = [part for part in carried if part is not None] + [key.encode() for key in (*asked.items, *asked.roots)]

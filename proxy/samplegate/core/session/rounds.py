@@ -1,4 +1,5 @@
-"""A round: the requests that must be answered together, and what the session asks of the shell around it. Values only."""
+"""A round: the requests that must be answered together, and what the session asks of the shell around it. Values
+only."""
 
 from __future__ import annotations
 
@@ -13,11 +14,13 @@ from samplegate.core.requests import BadRequest, ClientCapabilities, Origin, Req
 
 Side: TypeAlias = Literal["client", "server"]
 Door: TypeAlias = Literal["push", "input_required", "url_error", "unasked"]
-"""``unasked``: answers that a client sends before anybody asked it; nothing to decide, but on record before they go on."""
+"""``unasked``: answers that a client sends before anybody asked it; nothing to decide, but on record before they go on.
+"""
 
 
 class Item(msgspec.Struct, frozen=True):
-    """One request of a round as it came in, and whether its kind, mode and sub-capability were declared to the server."""
+    """One request of a round as it came in, and whether its kind, mode and sub-capability were declared to the
+    server."""
 
     method: str
     params: bytes | None
@@ -82,13 +85,16 @@ class Round(msgspec.Struct, frozen=True):
     client_told: bool = False
     """The same of the client, for every call that this may belong to."""
     call_ids: tuple[str, ...] = ()
-    """Names of the client's calls that it may belong to, the same for all rounds and retries of a call (R16); with none in flight the session's."""
+    """Names of the client's calls that it may belong to, the same for all rounds and retries of a call (R16); with none
+    in flight the session's."""
     session: str = ""
     """The name of the session."""
     parks: int = 0
-    """How often it may still be put off: the client is then answered with a sealed state alone, comes back at once and waits on (T10)."""
+    """How often it may still be put off: the client is then answered with a sealed state alone, comes back at once and
+    waits on (T10)."""
     arguments: bytes | None = None
-    """The params of the client's call that it surely belongs to, raw JSON with ``_meta``; None where that is not known, or too large to keep."""
+    """The params of the client's call that it surely belongs to, raw JSON with ``_meta``; None where that is not known,
+    or too large to keep."""
 
 
 class Release(msgspec.Struct, frozen=True):
@@ -109,8 +115,8 @@ class Settled(msgspec.Struct, frozen=True):
 class ForwardRound(msgspec.Struct, frozen=True):
     """Modern: the exchange ends and these keys go to the client; ``seen`` is sealed with what is left for the return.
 
-    With no keys and no roots to ask, or where the round has returned before, nothing goes to the client: the round is only put off, which it
-    must allow (``Round.parks``).
+    With no keys and no roots to ask, or where the round has returned before, nothing goes to the client: the round is
+    only put off, which it must allow (``Round.parks``).
     """
 
     keys: frozenset[str]
@@ -131,7 +137,8 @@ class ToClient(msgspec.Struct, frozen=True, eq=False):
     last: bool = False
     """Whether it answers a request that came on this lane."""
     asks: str | int | None = None
-    """The id of the request to the client that this is. It may go on any stream that the client reads: its sender waits for an answer."""
+    """The id of the request to the client that this is. It may go on any stream that the client reads: its sender waits
+    for an answer."""
     takes_back: str | int | None = None
     """The id of the request to the client that this cancels."""
     frame: Frame | None = None
@@ -157,7 +164,8 @@ class Over(msgspec.Struct, frozen=True):
 
 
 class ToServer(msgspec.Struct, frozen=True, eq=False):
-    """Write one line to the server. ``lane`` is the number of the client's request that it is or belongs to, 0 where it belongs to none."""
+    """Write one line to the server. ``lane`` is the number of the client's request that it is or belongs to, 0 where it
+    belongs to none."""
 
     lane: int
     line: bytes

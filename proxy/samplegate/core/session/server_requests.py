@@ -120,11 +120,17 @@ def result_type(result: jsontext.Object) -> str | None:
 
 
 def has_no_type(result: bytes) -> bool:
-    """Cheap and safe: True only if no parser, however lenient, finds a member of an input round in a frame. A large frame has to be read."""
+    """Cheap and safe: True only if no parser, however lenient, finds a member of an input round in a frame. A large
+    frame has to be read."""
     if len(result) > _SMALL or result.find(b"resultType") >= 0 or not result.isascii():
         return False
     loose = result.decode().lower().replace("_", "")
-    return "\\u" not in loose and "resulttype" not in loose and "inputrequests" not in loose and "requeststate" not in loose
+    return (
+        "\\u" not in loose
+        and "resulttype" not in loose
+        and "inputrequests" not in loose
+        and "requeststate" not in loose
+    )
 
 
 def may_say(text: bytes, word: bytes) -> bool:
@@ -144,7 +150,9 @@ def input_required(result: jsontext.Object, origin: Origin, offer: Offer) -> Inp
     if state is not None and not _is_text(state):
         return "its requestState is not a string"
     if asked is None or asked == b"null":
-        return InputRequired({}, {}, {}, state) if state is not None else "it has neither inputRequests nor requestState"
+        return (
+            InputRequired({}, {}, {}, state) if state is not None else "it has neither inputRequests nor requestState"
+        )
     entries = result.inner("inputRequests")
     if entries is None:
         return "its inputRequests is not an object"
@@ -192,7 +200,8 @@ def _sorted(entries: jsontext.Object, origin: Origin, offer: Offer, state: bytes
 
 
 def url_elicitations(error: Frame, origin: Origin, offer: Offer) -> Mapping[str, Item] | None:
-    """The elicitations of a -32042 error (R44), None if the error is another one. Raises jsontext.Malformed for data of two readings."""
+    """The elicitations of a -32042 error (R44), None if the error is another one. Raises jsontext.Malformed for data of
+    two readings."""
     if error.code != URL_ELICITATION_REQUIRED:
         return None
     data = error.object.inner("data") if len(error.raw) <= MAX_URL_ERROR else None
@@ -203,7 +212,9 @@ def url_elicitations(error: Frame, origin: Origin, offer: Offer) -> Mapping[str,
         entries = [] if raw is None else msgspec.json.decode(raw, type=list[msgspec.Raw])
     except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
         entries = []
-    items = {str(number): item(ELICITATION, bytes(params), origin, offer) for number, params in enumerate(entries[:MAX_KEYS])}
+    items = {
+        str(number): item(ELICITATION, bytes(params), origin, offer) for number, params in enumerate(entries[:MAX_KEYS])
+    }
     return items if entries and len(entries) <= MAX_KEYS else {"0": item(ELICITATION, b"{}", origin, offer)}
 
 
@@ -243,7 +254,8 @@ class Pushes(msgspec.Struct, eq=False):
         return id in self._by_id
 
     def arrive(self, f: Frame, now: float, lane: int = SERVER_LANE) -> Effects:
-        """The server asks. On the stream of a call it asks during that call; elsewhere it may be any that is in flight."""
+        """The server asks. On the stream of a call it asks during that call; elsewhere it may be any that is in
+        flight."""
         assert f.id is not None
         if len(self.open) >= MAX_OPEN:
             return _refused(f, f"refused: {MAX_OPEN} requests of this server are open already")
@@ -254,7 +266,14 @@ class Pushes(msgspec.Struct, eq=False):
         on = state.inflight.numbered.get(lane) if lane else None
         calls = state.inflight.calls() if on is None or on.call is None else [on]
         distinct = dict.fromkeys(p.call for p in calls if p.call is not None)
-        origin = Origin(state.server, state.caller, "legacy", state.revision, tuple(distinct), calls[0].trace if len(calls) == 1 else "")
+        origin = Origin(
+            state.server,
+            state.caller,
+            "legacy",
+            state.revision,
+            tuple(distinct),
+            calls[0].trace if len(calls) == 1 else "",
+        )
         asked = item(f.method, f.payload, origin, state.offered)
         called = min((p.started for p in calls), default=None)
         round = Round(
@@ -294,7 +313,8 @@ class Pushes(msgspec.Struct, eq=False):
         push = self.open.get(round)
         if push is None:
             return []
-        push.sent, push.lane = self.state.new_id(), self.state.inflight.lane_of(push.calls)  # not before: its calls may be over by now
+        # not before: its calls may be over by now
+        push.sent, push.lane = self.state.new_id(), self.state.inflight.lane_of(push.calls)
         self._sent[push.sent] = push
         method = push.round.items[KEY].method
         return [ToClient(push.lane, frames.request(push.sent, method, _without_task(push.params)), asks=push.sent)]
@@ -365,7 +385,8 @@ class Pushes(msgspec.Struct, eq=False):
         return push
 
     def beat(self, round: str, tokens: int = 0) -> tuple[Push, Effects] | None:
-        """Progress for the server, if it gave a token: how many tokens have come, or one more than before. None if the round is not one of these."""
+        """Progress for the server, if it gave a token: how many tokens have come, or one more than before. None if the
+        round is not one of these."""
         push = self.open.get(round)
         if push is None:
             return None
@@ -398,7 +419,14 @@ class UrlErrors(msgspec.Struct, eq=False):
         state = self.state
         calls: tuple[Call, ...] = () if pending.call is None else (pending.call,)
         era: Era = "modern" if pending.modern else "legacy"
-        origin = Origin(state.server, pending.caller, era, pending.revision if pending.modern else state.revision, calls, pending.trace)
+        origin = Origin(
+            state.server,
+            pending.caller,
+            era,
+            pending.revision if pending.modern else state.revision,
+            calls,
+            pending.trace,
+        )
         items = url_elicitations(f, origin, pending.offer if pending.modern else state.offered)
         if items is None:
             return None
@@ -425,7 +453,8 @@ class UrlErrors(msgspec.Struct, eq=False):
         return [Open(round)]
 
     def settle(self, settled: Settled, round: str) -> Effects:
-        """Every URL was left to the client: the error goes on as it came. Else the call ends, and the URLs stay here."""
+        """Every URL was left to the client: the error goes on as it came. Else the call ends, and the URLs stay
+        here."""
         pending, line = self.open[round]
         out = self._settled(pending, line, settled, round)
         del self.open[round]  # not before: after a fault the round can still be settled otherwise
@@ -460,4 +489,6 @@ def _left_to_client(release: Release) -> bool:
 
 
 def _ended(pending: Pending, release: Release) -> bytes:
-    return shapes.ended_call(pending.id, pending.method, "modern" if pending.modern else "legacy", "elicitation", release)
+    return shapes.ended_call(
+        pending.id, pending.method, "modern" if pending.modern else "legacy", "elicitation", release
+    )

@@ -1,7 +1,9 @@
-"""The state of one server connection with its client: frames in, effects out. No clock, no await, no I/O: every interleaving is a test case.
+"""The state of one server connection with its client: frames in, effects out. No clock, no await, no I/O: every
+interleaving is a test case.
 
-Not a policy: what to do with a request is the gate's, between ``Open`` and ``round_done``. Frames that are not ours leave as they came (R109);
-where an id, a capability or a state must change only that is spliced. The doors: ``server_requests.py`` (legacy), ``input_required.py`` (modern).
+Not a policy: what to do with a request is the gate's, between ``Open`` and ``round_done``. Frames that are not ours
+leave as they came (R109); where an id, a capability or a state must change only that is spliced. The doors:
+``server_requests.py`` (legacy), ``input_required.py`` (modern).
 """
 
 from __future__ import annotations
@@ -21,7 +23,19 @@ from samplegate.core.patience import PARKS
 from samplegate.core.session import capabilities, server_requests, shapes
 from samplegate.core.session.capabilities import modern_meta
 from samplegate.core.session.input_required import Exchange
-from samplegate.core.session.rounds import Close, Conclusion, Effect, Effects, ForwardRound, Note, Over, Side, ToClient, ToServer, Withdraw
+from samplegate.core.session.rounds import (
+    Close,
+    Conclusion,
+    Effect,
+    Effects,
+    ForwardRound,
+    Note,
+    Over,
+    Side,
+    ToClient,
+    ToServer,
+    Withdraw,
+)
 from samplegate.core.session.server_requests import Pushes, UrlErrors
 from samplegate.core.session.state import (
     CANCELLED,
@@ -68,10 +82,14 @@ def is_nested_batch(element: bytes) -> bool:
     return element[:1] == b"["
 
 
-def refused_line(side: Side, line: bytes, problem: Malformed, answer: Callable[[Malformed], list[Effect]]) -> list[Effect]:
-    """Refuse a line that is no frame. In a batch, ``answer`` refuses each of the first elements that has an id, and one note counts the requests.
+def refused_line(
+    side: Side, line: bytes, problem: Malformed, answer: Callable[[Malformed], list[Effect]]
+) -> list[Effect]:
+    """Refuse a line that is no frame. In a batch, ``answer`` refuses each of the first elements that has an id, and one
+    note counts the requests.
 
-    Elements over the bound count as requests unread, and so does a batch that cannot be read, once: `--strict` must not miss a lost call.
+    Elements over the bound count as requests unread, and so does a batch that cannot be read, once: `--strict` must not
+    miss a lost call.
     """
     if not frames.is_batch(line):
         return answer(problem)
@@ -122,7 +140,8 @@ class Handshake(msgspec.Struct, eq=False):
         return [state.withheld("legacy", withheld, None), *sent] if withheld else sent
 
     def answered(self, f: Frame) -> None:
-        """The server chose a revision, if this is its answer. Raises Malformed for a word that is none: all that follows would be read by it."""
+        """The server chose a revision, if this is its answer. Raises Malformed for a word that is none: all that
+        follows would be read by it."""
         asked = self._asked.pop(f.id, None) if f.id is not None else None
         if asked is None:
             return
@@ -149,7 +168,8 @@ class Cancelling(msgspec.Struct, eq=False):
     url_errors: UrlErrors
     passed: Passed
 
-    # -- the client ------------------------------------------------------------------------------------------------------------------------
+    # -- the client
+    # ------------------------------------------------------------------------------------------------------------------
 
     def by_client(self, lane: int, f: Frame) -> Effects:
         """The client names one of its requests."""
@@ -160,15 +180,19 @@ class Cancelling(msgspec.Struct, eq=False):
         return [] if pending.method == INITIALIZE else self.call(pending, f)  # R99: initialize is never cancelled
 
     def _meant(self, lane: int, id: FrameId) -> Pending | None:
-        """The request that a client names: of its lane; where it has but one session of ids, of any (over HTTP a cancel comes by itself)."""
+        """The request that a client names: of its lane; where it has but one session of ids, of any (over HTTP a cancel
+        comes by itself)."""
         inflight = self.state.inflight
         pending = inflight.asked.get((lane, id))
         if pending is not None or self.state.maps_ids or not self.state.revision:
             return pending
-        return next((one for one in inflight.asked.values() if one.id == id and not one.modern and one.lane != INTERNAL), None)
+        return next(
+            (one for one in inflight.asked.values() if one.id == id and not one.modern and one.lane != INTERNAL), None
+        )
 
     def call(self, pending: Pending, f: Frame | None) -> Effects:
-        """The client takes a call back: its rounds are withdrawn, and the server is told under the id that it knows (R100)."""
+        """The client takes a call back: its rounds are withdrawn, and the server is told under the id that it knows
+        (R100)."""
         return [*self._taken_back(pending, f), Over(pending.lane)]
 
     def _taken_back(self, pending: Pending, f: Frame | None) -> Effects:
@@ -183,21 +207,30 @@ class Cancelling(msgspec.Struct, eq=False):
             return [*out, Close(pending.number)]
         if f is not None and pending.wire_id == pending.id:
             return [*out, ToServer(SERVER_LANE, f.raw, f)]
-        params = jsontext.splice(b"{}" if f is None or f.payload is None else f.payload, ("requestId",), jsontext.dump(pending.wire_id))
+        params = jsontext.splice(
+            b"{}" if f is None or f.payload is None else f.payload, ("requestId",), jsontext.dump(pending.wire_id)
+        )
         return [*out, ToServer(SERVER_LANE, frames.notification(CANCELLED, params))]
 
     def overdue(self, now: float, seconds: float) -> Effects:
-        """What the server has not answered in so many seconds is taken back from it, and its client has an error (R102)."""
+        """What the server has not answered in so many seconds is taken back from it, and its client has an error
+        (R102)."""
         out: Effects = []
         for pending in self.state.inflight.overdue(now, seconds, self.pushes.held()):
             tool = None if pending.call is None else pending.call.tool
             fault = f"the server did not answer within {seconds:g} s (setting call_timeout)"
-            fields = {"server": self.state.server, "method": pending.method[:100], "tool": tool and tool[:100], "seconds": seconds}
+            fields = {
+                "server": self.state.server,
+                "method": pending.method[:100],
+                "tool": tool and tool[:100],
+                "seconds": seconds,
+            }
             out += [*self._taken_back(pending, None), Note("call.timed_out", fields)]
             out.append(ToClient(pending.lane, frames.error(pending.id, shapes.INTERNAL, fault), True))
         return out
 
-    # -- the server ------------------------------------------------------------------------------------------------------------------------
+    # -- the server
+    # ------------------------------------------------------------------------------------------------------------------
 
     def by_server(self, lane: int, f: Frame) -> Effects:
         """The server takes back its own request, or ends a listen of the client's (R99)."""
@@ -209,7 +242,9 @@ class Cancelling(msgspec.Struct, eq=False):
             return out
         on = self.passed.over(id)
         if on is not None:
-            return [ToClient(on if on in self.state.inflight.lanes else self.routes.request(lane), f.raw, takes_back=id)]
+            return [
+                ToClient(on if on in self.state.inflight.lanes else self.routes.request(lane), f.raw, takes_back=id)
+            ]
         pending = self.state.inflight.wire.get(id)
         return _unmatched("server") if pending is None else self._clients_own(pending, f)
 
@@ -217,7 +252,11 @@ class Cancelling(msgspec.Struct, eq=False):
         ends = pending.method == LISTEN
         if ends:
             self.state.inflight.remove(pending)  # its end: the only request of the client's that a server takes back
-        line = f.raw if pending.id == pending.wire_id else jsontext.splice(f.raw, ("params", "requestId"), jsontext.dump(pending.id))
+        line = (
+            f.raw
+            if pending.id == pending.wire_id
+            else jsontext.splice(f.raw, ("params", "requestId"), jsontext.dump(pending.id))
+        )
         return [ToClient(pending.lane, line, ends)]
 
 
@@ -241,7 +280,14 @@ class Refusing(msgspec.Struct, eq=False):
         if problem.id is None:
             return [note]
         if problem.answers:
-            return [note, *(self.no_answer(problem.id, UNREADABLE) if side == "client" else self._servers_answer(problem.id, problem.fault))]
+            return [
+                note,
+                *(
+                    self.no_answer(problem.id, UNREADABLE)
+                    if side == "client"
+                    else self._servers_answer(problem.id, problem.fault)
+                ),
+            ]
         line = frames.error(problem.id, code, f"refused: {problem.fault}")
         return [note, ToClient(lane, line, True) if side == "client" else ToServer(SERVER_LANE, line)]
 
@@ -250,12 +296,14 @@ class Refusing(msgspec.Struct, eq=False):
         return refused_line(side, line, problem, partial(self.refused, side, lane))
 
     def lost(self, side: Side, lane: int, head: bytes, fault: str) -> Effects:
-        """A line could not be taken at all; ``head`` is its begin, which mostly tells who would wait for an answer. The shell has logged it."""
+        """A line could not be taken at all; ``head`` is its begin, which mostly tells who would wait for an answer. The
+        shell has logged it."""
         effects = self.refused(side, lane, Malformed(fault, **frames.whose(head)), shapes.INTERNAL)
         return [effect for effect in effects if not isinstance(effect, Note)]
 
     def no_answer(self, id: FrameId, why: str, *, delivered: bool = True) -> Effects:
-        """There is no answer of the client's to a request: the gate or the server, whichever waits for it, gets an error."""
+        """There is no answer of the client's to a request: the gate or the server, whichever waits for it, gets an
+        error."""
         out = self.pushes.replied(id, False, jsontext.dump({"code": shapes.INTERNAL, "message": why}), delivered)
         if out is not None or self.passed.over(id) is None:
             return out or []
@@ -266,7 +314,13 @@ class Refusing(msgspec.Struct, eq=False):
         if pending is None or pending.round is not None:  # answered already: its round is what counts
             return []
         self.state.inflight.remove(pending)
-        return [ToClient(pending.lane, frames.error(pending.id, shapes.INTERNAL, f"the server's answer was refused: {fault}"), True)]
+        return [
+            ToClient(
+                pending.lane,
+                frames.error(pending.id, shapes.INTERNAL, f"the server's answer was refused: {fault}"),
+                True,
+            )
+        ]
 
 
 def undelivered(server: str) -> Note:
@@ -302,7 +356,9 @@ class Session:
         try:
             return self._client(lane, parsed, now) if side == "client" else self._server(lane, parsed, now)
         except Malformed as problem:
-            return self._refusing.refused(side, lane, Malformed(problem.fault, parsed.id, answers=parsed.kind in ("result", "error")))
+            return self._refusing.refused(
+                side, lane, Malformed(problem.fault, parsed.id, answers=parsed.kind in ("result", "error"))
+            )
 
     def _unreadable(self, side: Side, lane: int, line: bytes, problem: Malformed, now: float) -> Effects:
         found = batch_elements(line, problem, self.handshake.revision)
@@ -311,16 +367,23 @@ class Session:
         out: Effects = []
         for element in found:
             nested = is_nested_batch(element)
-            out += self._refusing.unreadable(side, lane, element, NESTED_BATCH) if nested else self.frame(side, lane, element, now)
+            out += (
+                self._refusing.unreadable(side, lane, element, NESTED_BATCH)
+                if nested
+                else self.frame(side, lane, element, now)
+            )
         return out
 
     def lost(self, side: Side, lane: int, head: bytes, fault: str) -> Effects:
-        """A line could not be taken at all; ``head`` is its begin, which mostly tells who would wait for an answer. The shell has logged it."""
+        """A line could not be taken at all; ``head`` is its begin, which mostly tells who would wait for an answer. The
+        shell has logged it."""
         return self._refusing.lost(side, lane, head, fault)
 
     def lost_end(self, side: Side, lane: int, head: bytes, tail: bytes) -> Effects:
         """The end of a line whose begin did not tell who would wait."""
-        return [] if "id" in frames.whose(head) else self.lost(side, lane, head + tail, "it is longer than a line may be")
+        return (
+            [] if "id" in frames.whose(head) else self.lost(side, lane, head + tail, "it is longer than a line may be")
+        )
 
     def round_done(self, round: str, conclusion: Conclusion, now: float) -> Effects:
         """The gate is done with a round; one that was withdrawn meanwhile is nobody's any more."""
@@ -342,7 +405,8 @@ class Session:
         return self.pushes.unforward(round, reason)
 
     def round_progress(self, round: str, tokens: int = 0) -> Effects:
-        """A round is still being worked on, its model has written so many tokens: progress on the tokens that the peers gave (R101)."""
+        """A round is still being worked on, its model has written so many tokens: progress on the tokens that the peers
+        gave (R101)."""
         found = self.pushes.beat(round, tokens)
         if found is None:
             asked = self.exchange.open.get(round)
@@ -368,20 +432,25 @@ class Session:
         return [*self.pushes.sent(), *self.passed.open]
 
     def overdue(self, now: float, seconds: float) -> Effects:
-        """Requests that the server has not answered in so many seconds end with an error and are cancelled at the server (R102)."""
+        """Requests that the server has not answered in so many seconds end with an error and are cancelled at the
+        server (R102)."""
         return self._cancelling.overdue(now, seconds)
 
     def lane_closed(self, side: Side, lane: int) -> Effects:
         """A lane is gone: a disconnect is a cancel in the modern era and not in the legacy ones (T35)."""
         if lane not in self.state.inflight.lanes:
             return []
-        gone = [p for p in self.state.inflight.asked.values() if p.lane == lane and p.modern] if side == "client" else []
+        gone = (
+            [p for p in self.state.inflight.asked.values() if p.lane == lane and p.modern] if side == "client" else []
+        )
         return [effect for pending in gone for effect in self._cancelling.call(pending, None)]
 
     def undelivered(self, id: FrameId) -> Effects:
         """The client has no stream for a request to it, and has had none for a while: no answer to it will come."""
         why = (
-            "the client has ended its input and cannot be asked" if self.state.silent else "the client has no open stream on which it could be asked"
+            "the client has ended its input and cannot be asked"
+            if self.state.silent
+            else "the client has no open stream on which it could be asked"
         )
         out = self._refusing.no_answer(id, why, delivered=False)
         return [undelivered(self.state.server), *out] if out else []
@@ -393,13 +462,15 @@ class Session:
         return [*(Withdraw(id) for id in rounds), *([Close(SERVER_LANE)] if side == "client" else told)]
 
     def _server_ended(self) -> Effects:
-        """Whoever waits for the server is told that it is gone: a call of which nobody knows how far it came is not made again by us."""
+        """Whoever waits for the server is told that it is gone: a call of which nobody knows how far it came is not
+        made again by us."""
         waiting = list(self.state.inflight.asked.values())
         for pending in waiting:
             self.state.inflight.remove(pending)
         return [ToClient(p.lane, frames.error(p.id, shapes.INTERNAL, self.state.ended_because), True) for p in waiting]
 
-    # -- from the client -------------------------------------------------------------------------------------------------------------------
+    # -- from the client
+    # ------------------------------------------------------------------------------------------------------------------
 
     def _client(self, lane: int, f: Frame, now: float) -> Effects:
         if f.kind == "request":
@@ -411,7 +482,9 @@ class Session:
     def _client_request(self, lane: int, f: Frame, now: float) -> Effects:
         assert f.id is not None
         if (lane, f.id) in self.state.inflight.asked or self.state.is_ours(f.id):
-            return [ToClient(lane, frames.error(f.id, shapes.INVALID_REQUEST, "a request with this id is in flight"), True)]
+            return [
+                ToClient(lane, frames.error(f.id, shapes.INVALID_REQUEST, "a request with this id is in flight"), True)
+            ]
         if f.method == INITIALIZE:
             return self.handshake.request(lane, f, now)
         meta = modern_meta(f)
@@ -419,25 +492,35 @@ class Session:
             self._modern_seen = True
             return self.exchange.request(lane, f, meta, now)
         call, token = call_and_token(f, modern=False)
-        pending = Pending(lane, f.id, f.id, f.method, now, call, token, caller=self.state.caller_on(lane), frame=kept(f, call))
+        pending = Pending(
+            lane, f.id, f.id, f.method, now, call, token, caller=self.state.caller_on(lane), frame=kept(f, call)
+        )
         if pending.frame is not None:
             pending.size += 2 * len(f.raw)  # its params may be read out of it
         pending.trace = trace_of(f) or self.state.traces.get(lane, "")
         own_token = self.state.own_token(pending)
         if own_token is None:
             return self.state.send(pending, f)
-        return self.state.send(pending, f, f.object.changed({META: bytes(f.meta.changed({"progressToken": own_token}).text)}))
+        return self.state.send(
+            pending, f, f.object.changed({META: bytes(f.meta.changed({"progressToken": own_token}).text)})
+        )
 
     def _client_answers(self, f: Frame) -> Effects:
-        """An answer to the server's request, or to one that we forwarded. What nobody asked is no answer: it passed no policy (T3)."""
+        """An answer to the server's request, or to one that we forwarded. What nobody asked is no answer: it passed no
+        policy (T3)."""
         if f.id is None:
             return [Note("frame.unasked", {"side": "client"})]
         out = self.pushes.replied(f.id, f.kind == "result", f.payload or b"null")
         if out is not None:
             return out
-        return [ToServer(SERVER_LANE, f.raw, f)] if self.passed.over(f.id) is not None else [Note("frame.unasked", {"side": "client"})]
+        return (
+            [ToServer(SERVER_LANE, f.raw, f)]
+            if self.passed.over(f.id) is not None
+            else [Note("frame.unasked", {"side": "client"})]
+        )
 
-    # -- from the server -------------------------------------------------------------------------------------------------------------------
+    # -- from the server
+    # ------------------------------------------------------------------------------------------------------------------
 
     def _server(self, lane: int, f: Frame, now: float) -> Effects:
         if f.kind == "request":
@@ -447,7 +530,12 @@ class Session:
         if f.id is None:  # an error that names no request: for whoever reads it
             url_error = f.code == server_requests.URL_ELICITATION_REQUIRED
             if url_error or self.state.maps_ids:
-                return [Note("frame.refused", {"side": "server", "fault": "URLs for no request" if url_error else "an error for no request"})]
+                return [
+                    Note(
+                        "frame.refused",
+                        {"side": "server", "fault": "URLs for no request" if url_error else "an error for no request"},
+                    )
+                ]
             return [ToClient(0, f.raw)]
         pending = self.state.inflight.wire.get(f.id)
         if pending is None or pending.round is not None:
@@ -462,7 +550,10 @@ class Session:
             held = self.url_errors.arrive(pending, f)
         elif pending.modern:
             held = self.exchange.answered(pending, f)
-        elif not server_requests.has_no_type(f.raw) and server_requests.result_type(f.object) == server_requests.INPUT_REQUIRED:
+        elif (
+            not server_requests.has_no_type(f.raw)
+            and server_requests.result_type(f.object) == server_requests.INPUT_REQUIRED
+        ):
             raise Malformed("it asks for input in an era that has no such result")
         elif pending.method == INITIALIZE:
             self.handshake.answered(f)
@@ -475,15 +566,26 @@ class Session:
     def _server_request(self, lane: int, f: Frame, now: float) -> Effects:
         assert f.id is not None
         if f.id in self.passed.open or self.pushes.asks(f.id) or self.state.is_ours(f.id):
-            return [Note("frame.refused", {"side": "server", "fault": "a request with its id is in flight"}), _duplicate(f.id)]
+            return [
+                Note("frame.refused", {"side": "server", "fault": "a request with its id is in flight"}),
+                _duplicate(f.id),
+            ]
         if not self.state.revision and self._modern_seen:
-            refused = Note("frame.refused", {"side": "server", "fault": "a server writes no requests in the modern era"})  # R89
+            # R89
+            refused = Note(
+                "frame.refused", {"side": "server", "fault": "a server writes no requests in the modern era"}
+            )
             return [refused, *self._witness.wrote(f)]
         if f.method in server_requests.KINDS:
             return self.pushes.arrive(f, now, lane)
         if server_requests.resembles_a_kind(f.method):
             refused = Note("frame.refused", {"side": "server", "fault": "its method resembles one of the protocol"})
-            return [refused, ToServer(SERVER_LANE, frames.error(f.id, shapes.METHOD_NOT_FOUND, "the method resembles one of the protocol"))]
+            return [
+                refused,
+                ToServer(
+                    SERVER_LANE, frames.error(f.id, shapes.METHOD_NOT_FOUND, "the method resembles one of the protocol")
+                ),
+            ]
         return self.passed.arrive(f, self.routes.request(lane))
 
     def _server_notifies(self, lane: int, f: Frame) -> Effects:
@@ -492,7 +594,8 @@ class Session:
         if f.method in server_requests.KINDS:
             return [Note("frame.refused", {"side": "server", "fault": "a request without an id"})]
         tasks = f.method.startswith("notifications/tasks") and not self.state.revision
-        if tasks or f.method == "notifications/tasks":  # in the legacy eras it is notifications/tasks/status, which asks nothing
+        # in the legacy eras it is notifications/tasks/status, which asks nothing
+        if tasks or f.method == "notifications/tasks":
             return [Note("frame.refused", {"side": "server", "fault": "tasks were not offered to it"})]  # R108
         return self.routes.notification(lane, f)
 

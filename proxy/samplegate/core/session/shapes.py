@@ -1,6 +1,8 @@
-"""Outcomes as they go onto the wire: results shaped for the negotiated revision, errors, and the end of a call. The one place that words errors.
+"""Outcomes as they go onto the wire: results shaped for the negotiated revision, errors, and the end of a call. The one
+place that words errors.
 
-A server learns kind, reason class and decision id, never the rule, lest it get round it, unless the operator says so (``explain_to_server``).
+A server learns kind, reason class and decision id, never the rule, lest it get round it, unless the operator says so
+(``explain_to_server``).
 """
 
 from __future__ import annotations
@@ -73,7 +75,8 @@ def wire_answer(kind: str, era: Era, decision: Decision) -> str | None:
 
 
 def refused_answer(kind: str, era: Era, outcome: Denied | Unanswered) -> str:
-    """What the server gets for an outcome without an answer: ``decline``, ``cancel``, ``error CODE``, or ``call ends``."""
+    """What the server gets for an outcome without an answer: ``decline``, ``cancel``, ``error CODE``, or ``call
+    ends``."""
     if not is_error(kind, outcome):
         return _action(outcome)
     return "call ends" if era == "modern" else f"error {outcome.code}"
@@ -94,11 +97,16 @@ def sentence(kind: str, release: Release) -> str:
 def _refused(outcome: Denied) -> str:
     if outcome.code != REJECTED:  # a rule's `otherwise: deny` is a denial too
         return _SAID[Reason.RULE]
-    return "refused: no answer in time" if outcome.reason is Reason.TIMEOUT else _SAID[outcome.reason].replace("not answered", "refused")
+    return (
+        "refused: no answer in time"
+        if outcome.reason is Reason.TIMEOUT
+        else _SAID[outcome.reason].replace("not answered", "refused")
+    )
 
 
 def sampling_result(result: Mapping[str, Any], revision: str) -> dict[str, Any] | None:
-    """A createMessage result for a revision: before 2025-11-25 exactly one block that is text, image or audio (R6); None if it cannot be."""
+    """A createMessage result for a revision: before 2025-11-25 exactly one block that is text, image or audio (R6);
+    None if it cannot be."""
     content = result["content"]
     blocks: Sequence[Mapping[str, Any]] = content if isinstance(content, list) else [content]
     if has_modes(revision):
@@ -133,14 +141,19 @@ def pushed(id: frames.FrameId, kind: str, release: Release, params: bytes | None
         case Answered(result=result, decided_by="client"):
             return frames.result(id, result)
         case Answered(result=result, decided_by=by):
-            return frames.result(id, related(provenance(result, decided_by=by, decision_id=release.decision_id), params))
+            return frames.result(
+                id, related(provenance(result, decided_by=by, decision_id=release.decision_id), params)
+            )
         case Denied(error=bytes(error)) | Unanswered(error=bytes(error)):
             return b'{"jsonrpc":"2.0","id":' + jsontext.dump(id) + b',"error":' + error + b"}"
         case Denied() | Unanswered() if is_error(kind, outcome):
             return _error(id, outcome.code, kind, release)
         case Denied() | Unanswered():
             result = jsontext.dump({"action": _action(outcome)})
-            return frames.result(id, related(provenance(result, decided_by=_decided_by(outcome), decision_id=release.decision_id), params))
+            return frames.result(
+                id,
+                related(provenance(result, decided_by=_decided_by(outcome), decision_id=release.decision_id), params),
+            )
     raise AssertionError(f"a withdrawn request has no answer: {outcome}")
 
 
@@ -177,7 +190,8 @@ def nested(kind: str, release: Release) -> bytes | None:
 
 
 def ended_call(id: frames.FrameId, method: str, era: Era, kind: str, release: Release) -> bytes:
-    """The answer to a client's call that the gate ends: an ``isError`` result for tools/call, error -1 for the others (R70)."""
+    """The answer to a client's call that the gate ends: an ``isError`` result for tools/call, error -1 for the others
+    (R70)."""
     if method != "tools/call":
         return _error(id, REJECTED, kind, release)
     result: dict[str, Any] = {"content": [{"type": "text", "text": sentence(kind, release)}], "isError": True}
@@ -188,10 +202,13 @@ def ended_call(id: frames.FrameId, method: str, era: Era, kind: str, release: Re
 
 
 def input_required(id: frames.FrameId, requests: Mapping[str, bytes], state: str) -> bytes:
-    """The ``input_required`` result that hands keys on to the client, each as the server wrote it, under a sealed state.
+    """The ``input_required`` result that hands keys on to the client, each as the server wrote it, under a sealed
+    state.
 
     With no keys it says only "come back" (R60, R62).
     """
     inner = b",".join(msgspec.json.encode(key) + b":" + raw for key, raw in requests.items())
     asked = b',"inputRequests":{' + inner + b"}" if requests else b""
-    return frames.result(id, b'{"resultType":"input_required"' + asked + b',"requestState":' + jsontext.dump(state) + b"}")
+    return frames.result(
+        id, b'{"resultType":"input_required"' + asked + b',"requestState":' + jsontext.dump(state) + b"}"
+    )

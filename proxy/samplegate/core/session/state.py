@@ -52,7 +52,8 @@ def parsed(texts: Iterable[bytes | None]) -> int:
 
 
 class Pending(msgspec.Struct, gc=False, eq=False):
-    """A client request that the server has not answered yet. A Struct, since one is made for every frame that passes."""
+    """A client request that the server has not answered yet. A Struct, since one is made for every frame that
+    passes."""
 
     lane: int
     id: FrameId
@@ -86,7 +87,8 @@ class Pending(msgspec.Struct, gc=False, eq=False):
     trace: str = ""
     """The client's trace context (W3C), as it gave it."""
     key: str = ""
-    """The name of the call for limits that count by call, the same for all its rounds and retries (R16); given to it by its first round."""
+    """The name of the call for limits that count by call, the same for all its rounds and retries (R16); given to it by
+    its first round."""
     round: str | None = None
     state: bytes | None = None
     """The server's requestState for the next retry, raw."""
@@ -94,7 +96,8 @@ class Pending(msgspec.Struct, gc=False, eq=False):
     """Legacy calls: the frame itself, as far as it is not too large to keep."""
     progress: float | None = None
     rewound: bool = False
-    """Progress of ours or a retry stands before the server's next value: what does not increase is dropped (R101, T33)."""
+    """Progress of ours or a retry stands before the server's next value: what does not increase is dropped (R101, T33).
+    """
     since: float | None = None
     """When the current wait for the server began; None: when the request came."""
     size: int = ENTRY
@@ -102,7 +105,8 @@ class Pending(msgspec.Struct, gc=False, eq=False):
     extra: int = 0
     """Those among them of its open round, or of the server's state while it pauses."""
     renewed: bool = False
-    """The server has shown that it works on the request: the wait begins anew at the next look at the timeouts (R102)."""
+    """The server has shown that it works on the request: the wait begins anew at the next look at the timeouts (R102).
+    """
 
     @property
     def waited_from(self) -> float:
@@ -116,7 +120,8 @@ class Pending(msgspec.Struct, gc=False, eq=False):
 
 
 def token_of(params: bytes | None) -> bytes | None:
-    """The progressToken of a request's params, raw; None if it is absent, neither a string nor a whole number, or has two readings."""
+    """The progressToken of a request's params, raw; None if it is absent, neither a string nor a whole number, or has
+    two readings."""
     try:
         raw = lookup(params, "_meta", "progressToken")
     except Malformed:
@@ -125,7 +130,8 @@ def token_of(params: bytes | None) -> bytes | None:
 
 
 def is_call(method: str) -> bool:
-    """Whether the server may ask during a request (R59). Raises Malformed for a method that a lenient server takes for one of these."""
+    """Whether the server may ask during a request (R59). Raises Malformed for a method that a lenient server takes for
+    one of these."""
     if method in CALLS:
         return True
     bare = method.strip()
@@ -142,7 +148,8 @@ def call_and_token(f: Frame, *, modern: bool) -> tuple[Call | None, bytes | None
     if not is_call(f.method) and not modern:
         return None, own_token(f)
     params = f.object.members
-    if not params and f.members is None and f.payload not in (None, b"null"):  # some libraries take a list for the members in their order
+    # some libraries take a list for the members in their order
+    if not params and f.members is None and f.payload not in (None, b"null"):
         raise Malformed("its params are not an object")
     _single(params, _OF_PARAMS, "params have")
     token = None
@@ -169,7 +176,8 @@ def _single(found: Mapping[str, msgspec.Raw], known: frozenset[str], where: str)
 
 
 def _text(f: Frame, member: str) -> str | None:
-    """What names a call's target, None where nothing does. Numbers and booleans are texts to some parsers, and a NUL ends one for others."""
+    """What names a call's target, None where nothing does. Numbers and booleans are texts to some parsers, and a NUL
+    ends one for others."""
     raw = f.object.raw(member)
     if raw is None or raw == b"null":
         return None
@@ -194,7 +202,8 @@ def _token(raw: bytes | None) -> bytes | None:
 
 
 def trace_of(f: Frame) -> str:
-    """The trace context that a request names (R83), empty where it names none of the right form. Raises jsontext.Malformed for two readings."""
+    """The trace context that a request names (R83), empty where it names none of the right form. Raises
+    jsontext.Malformed for two readings."""
     if f.raw.find(b"traceparent") < 0:
         return ""
     said = string(f.meta.raw("traceparent"))
@@ -202,11 +211,13 @@ def trace_of(f: Frame) -> str:
 
 
 def kept(f: Frame, call: Call | None) -> Frame | None:
-    """A legacy client's frame, where a server may ask during it and it is not too large to keep while it is in flight."""
+    """A legacy client's frame, where a server may ask during it and it is not too large to keep while it is in
+    flight."""
     return f if call is not None and len(f.raw) <= MAX_KEPT else None
 
 
-MAX_TOOL: Final = 1024  # characters of a tool's name, which is kept while its call is in flight; real ones have at most 128
+# characters of a tool's name, which is kept while its call is in flight; real ones have at most 128
+MAX_TOOL: Final = 1024
 MAX_KEPT: Final = 1024 * 1024  # bytes; nobody reads more, and the line itself is gone once it is written
 _trace: Final = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
 ANSWERS: Final = frozenset({"requestState", "inputResponses"})
@@ -295,7 +306,8 @@ class Inflight(msgspec.Struct, eq=False):
         return [pending for pending in some if self.wire.get(pending.wire_id) is pending]
 
     def lane_of(self, calls: list[Pending]) -> int:
-        """The stream for what belongs to one of ``calls``: that of the oldest still in flight, else the standalone one."""
+        """The stream for what belongs to one of ``calls``: that of the oldest still in flight, else the standalone
+        one."""
         return next((pending.lane for pending in self.still(calls)), STANDALONE)
 
     def open_calls(self) -> list[OpenCall]:
@@ -306,12 +318,14 @@ class Inflight(msgspec.Struct, eq=False):
     def opening(self, *, answered: bool) -> float | None:
         """When the oldest request came that a server answers first. ``answered``: it has answered some request already.
 
-        A modern call is none of these, since it may rightly take long: where one comes first, the gate's own ``server/discover`` goes before it.
+        A modern call is none of these, since it may rightly take long: where one comes first, the gate's own
+        ``server/discover`` goes before it.
         """
         return min((p.started for p in self.asked.values() if _opens(p, answered)), default=None)
 
     def overdue(self, now: float, seconds: float, held: set[int]) -> list[Pending]:
-        """Those that the server has not answered in so many seconds. The time in which the gate itself works on a call does not count.
+        """Those that the server has not answered in so many seconds. The time in which the gate itself works on a call
+        does not count.
 
         ``held``: the numbers of the calls in which the server itself waits for an answer.
         """
@@ -335,14 +349,16 @@ class Inflight(msgspec.Struct, eq=False):
 
 
 def _opens(pending: Pending, answered: bool) -> bool:
-    """Whether a session waits for this answer before anything else; ``answered``: the server has answered some request."""
+    """Whether a session waits for this answer before anything else; ``answered``: the server has answered some
+    request."""
     if pending.method == INITIALIZE or (pending.method == DISCOVER and pending.lane < 0):
         return not (answered and pending.id == PROBE)
     return not (answered or (pending.modern and pending.call is not None) or pending.method == LISTEN)
 
 
 def _is_timed(pending: Pending) -> bool:
-    """Whether it has a `call_timeout`: not what the gate itself asked, a listen, or ``initialize``, which is never cancelled (R99)."""
+    """Whether it has a `call_timeout`: not what the gate itself asked, a listen, or ``initialize``, which is never
+    cancelled (R99)."""
     return pending.lane >= 0 and pending.method not in (LISTEN, INITIALIZE)
 
 
@@ -358,7 +374,14 @@ class Passed(msgspec.Struct, eq=False):
         """One goes on, on a lane of the client's."""
         assert f.id is not None
         if len(self.open) >= MAX_PASSED:
-            return [ToServer(SERVER_LANE, frames.error(f.id, shapes.INVALID_REQUEST, f"refused: {MAX_PASSED} requests wait for the client already"))]
+            return [
+                ToServer(
+                    SERVER_LANE,
+                    frames.error(
+                        f.id, shapes.INVALID_REQUEST, f"refused: {MAX_PASSED} requests wait for the client already"
+                    ),
+                )
+            ]
         self.open[f.id] = lane
         return [ToClient(lane, f.raw, asks=f.id)]
 
@@ -463,7 +486,8 @@ class Routes(msgspec.Struct, eq=False):
     progress: Progress
 
     def request(self, lane: int) -> int:
-        """The client's lane for a request of the server's own: that of the call it came on, else of the oldest call, else the standalone one."""
+        """The client's lane for a request of the server's own: that of the call it came on, else of the oldest call,
+        else the standalone one."""
         pending = self.state.inflight.numbered.get(lane) if lane else None
         return self.state.inflight.lane_of(self.state.inflight.calls() if pending is None else [pending])
 
@@ -505,10 +529,15 @@ class Routes(msgspec.Struct, eq=False):
         pending = None if id is None else self.state.inflight.wire.get(id)
         if pending is None:
             return None if raw is None else self._unattributed(f)
-        return [ToClient(pending.lane, jsontext.splice(f.raw, ("params", META, META_SUBSCRIPTION), jsontext.dump(pending.id)))]
+        return [
+            ToClient(
+                pending.lane, jsontext.splice(f.raw, ("params", META, META_SUBSCRIPTION), jsontext.dump(pending.id))
+            )
+        ]
 
     def _message(self, f: Frame) -> Effects:
-        """A log message that names no request: of the oldest that can have caused it, where one client alone has any in flight (R79)."""
+        """A log message that names no request: of the oldest that can have caused it, where one client alone has any in
+        flight (R79)."""
         inflight = self.state.inflight
         if not self.state.maps_ids:
             pending = next(iter(inflight.calls()), None)
@@ -541,7 +570,8 @@ def _alone() -> int:
 
 
 class State(msgspec.Struct, eq=False):
-    """Shared by ``session.py`` and its parts. ``token`` is random; ``key`` seals forwarded rounds; ``epoch`` + now is wall time."""
+    """Shared by ``session.py`` and its parts. ``token`` is random; ``key`` seals forwarded rounds; ``epoch`` + now is
+    wall time."""
 
     book: Rulebook
     server: str
@@ -550,9 +580,11 @@ class State(msgspec.Struct, eq=False):
     epoch: float = 0.0
     caller: str = "local"
     maps_ids: bool = False
-    """Whether several clients, or several streams of one, choose ids and tokens for themselves: the server is then shown ours (R111)."""
+    """Whether several clients, or several streams of one, choose ids and tokens for themselves: the server is then
+    shown ours (R111)."""
     streams: bool = False
-    """Whether the server answers each request on a stream of its own (HTTP): in the modern era its end is how a call is taken back (R99)."""
+    """Whether the server answers each request on a stream of its own (HTTP): in the modern era its end is how a call is
+    taken back (R99)."""
     outlived: bool = False
     """Whether the client's lanes outlive the server's side: then whoever waits for it is told that it has ended."""
     callers: dict[int, str] = msgspec.field(default_factory=dict)
@@ -578,7 +610,8 @@ class State(msgspec.Struct, eq=False):
 
     @property
     def extends_on_progress(self) -> bool:
-        """Whether the server's progress on a request begins the wait for its answer anew, by the policy's word (R102)."""
+        """Whether the server's progress on a request begins the wait for its answer anew, by the policy's word
+        (R102)."""
         peer = self.book.policy.servers.get(self.server)
         return peer is not None and peer.extends_on_progress
 
@@ -611,15 +644,20 @@ class State(msgspec.Struct, eq=False):
         """Who speaks on a client's lane."""
         return self.callers.get(lane, self.caller) if self.callers else self.caller
 
-    def offer(self, era: Era, revision: str, client: ClientCapabilities, call: Call | None, caller: str | None = None) -> Offer:
+    def offer(
+        self, era: Era, revision: str, client: ClientCapabilities, call: Call | None, caller: str | None = None
+    ) -> Offer:
         """What is declared to the server (R113)."""
         who = self.caller if caller is None else caller
         return offer(self.book, server=self.server, caller=who, era=era, revision=revision, client=client, call=call)
 
     def withheld(self, era: Era, names: list[str], call: Call | None, caller: str | None = None) -> Note:
-        """The warning that the client declared what the server is not offered, with the rules that would change that."""
+        """The warning that the client declared what the server is not offered, with the rules that would change
+        that."""
         who = Asker(self.server, self.caller if caller is None else caller, era, call)
-        return Note("capability.withheld", {"server": self.server, "capabilities": names, **remedies(self.book, who, names)})
+        return Note(
+            "capability.withheld", {"server": self.server, "capabilities": names, **remedies(self.book, who, names)}
+        )
 
     @property
     def held(self) -> int:
@@ -646,7 +684,10 @@ class State(msgspec.Struct, eq=False):
     def refusal(self, pending: Pending, fault: str) -> list[Effect]:
         """A client's request for which there is no room ends with an error."""
         fields = {"server": self.server, "method": pending.method[:100], "fault": fault}
-        return [Note("call.failed", fields), ToClient(pending.lane, frames.error(pending.id, shapes.INTERNAL, fault), True)]
+        return [
+            Note("call.failed", fields),
+            ToClient(pending.lane, frames.error(pending.id, shapes.INTERNAL, fault), True),
+        ]
 
     def enter(self, pending: Pending) -> None:
         """Put a request in flight that the server has not seen."""
@@ -655,8 +696,8 @@ class State(msgspec.Struct, eq=False):
         self.inflight.add(pending)
 
     def send(self, pending: Pending, f: Frame, payload: jsontext.Object | None = None) -> list[Effect]:
-        """Put a client's request in flight, with ``payload`` where that is another now; under another id where ids are mapped, or where two
-        requests have the same (R111). One for which there is no room is refused."""
+        """Put a client's request in flight, with ``payload`` where that is another now; under another id where ids are
+        mapped, or where two requests have the same (R111). One for which there is no room is refused."""
         if self.streams:  # the link keeps the frame until it is answered
             pending.size += len(f.raw)
         if self.inflight.size + pending.size > SMALL and (fault := self.call_fault(pending.size)) is not None:

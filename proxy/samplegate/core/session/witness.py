@@ -1,9 +1,10 @@
-"""Evidence of how a server asks its client: a modern call that fails because the server tried to push, an input round, a task. No frame changes.
+"""Evidence of how a server asks its client: a modern call that fails because the server tried to push, an input round,
+a task. No frame changes.
 
 Signs of a push in the modern era, as real SDKs give them: an error that names the request (Python: -32600, "Cannot send
-'sampling/createMessage': this transport context has no back-channel"), a result with ``isError`` whose text names it (TypeScript), or the
-request itself on the wire (a server that writes frames by itself; R89). A request that was not declared to the server is no sign: the
-handshake would not have declared it either.
+'sampling/createMessage': this transport context has no back-channel"), a result with ``isError`` whose text names it
+(TypeScript), or the request itself on the wire (a server that writes frames by itself; R89). A request that was not
+declared to the server is no sign: the handshake would not have declared it either.
 """
 
 from __future__ import annotations
@@ -32,7 +33,8 @@ class Evidence(msgspec.Struct, frozen=True):
     """What was seen of one server, in any of its connections."""
 
     pushed: bool = False
-    """A modern call failed because the server tried to send a request to the client, which only the legacy eras have (R89)."""
+    """A modern call failed because the server tried to send a request to the client, which only the legacy eras have
+    (R89)."""
     asked: bool = False
     """It returned ``input_required`` or a task: it knows how to ask, and needs no older version."""
     refused: bool = False
@@ -66,7 +68,12 @@ class Witness(msgspec.Struct, eq=False):
             if pending.modern:
                 method = None if PUSHED in self._noted else _failed_push(pending, f)
                 return [] if method is None else self._note(PUSHED, method)
-            created = ASKED not in self._noted and f.raw.find(_CREATED) >= 0 and f.kind == "result" and f.lookup("task", "taskId")
+            created = (
+                ASKED not in self._noted
+                and f.raw.find(_CREATED) >= 0
+                and f.kind == "result"
+                and f.lookup("task", "taskId")
+            )
             return self._note(ASKED, pending.method) if created else []
         except jsontext.Malformed:
             return []
@@ -76,10 +83,15 @@ class Witness(msgspec.Struct, eq=False):
         return self._note(ASKED, pending.method)
 
     def wrote(self, f: Frame) -> list[Effect]:
-        """The server wrote a request in the modern era, where it is dropped: the call that it belongs to waits for nothing (R89)."""
+        """The server wrote a request in the modern era, where it is dropped: the call that it belongs to waits for
+        nothing (R89)."""
         if PUSHED in self._noted or f.method not in _METHODS:
             return []
-        calls = (pending for pending in islice(self.state.inflight.wire.values(), MAX_CALLS) if pending.call is not None and pending.modern)
+        calls = (
+            pending
+            for pending in islice(self.state.inflight.wire.values(), MAX_CALLS)
+            if pending.call is not None and pending.modern
+        )
         return self._note(PUSHED, f.method) if any(_is_declared(pending, f.method) for pending in calls) else []
 
     def _note(self, event: str, method: str) -> list[Effect]:
@@ -90,7 +102,8 @@ class Witness(msgspec.Struct, eq=False):
 
 
 def _failed_push(pending: Pending, f: Frame) -> str | None:
-    """The request that the server tried to send, where that is what made a modern call fail. Raises jsontext.Malformed."""
+    """The request that the server tried to send, where that is what made a modern call fail. Raises
+    jsontext.Malformed."""
     raw = f.raw
     if raw.find(b"createMessage") < 0 and raw.find(b"elicitation") < 0 and raw.find(b"roots") < 0:
         return None
@@ -111,7 +124,9 @@ def _said(f: Frame) -> str:
         blocks = msgspec.json.decode(content, type=list[msgspec.Raw])
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return ""
-    return "\n".join(jsontext.string(jsontext.lookup(bytes(block), "text")) or "" for block in blocks if bytes(block)[:1] == b"{")
+    return "\n".join(
+        jsontext.string(jsontext.lookup(bytes(block), "text")) or "" for block in blocks if bytes(block)[:1] == b"{"
+    )
 
 
 def _is_declared(pending: Pending, method: str) -> bool:

@@ -1,4 +1,5 @@
-"""How a request is answered: as JSON if the first thing that comes is its answer, else as a stream of events. The same in both eras.
+"""How a request is answered: as JSON if the first thing that comes is its answer, else as a stream of events. The same
+in both eras.
 
 Not what is answered, and not who may come back for it.
 """
@@ -16,7 +17,8 @@ from samplegate.links.front.visit import Visit
 from samplegate.links.lines import one_line
 
 GRACE: Final = 0.05
-"""Seconds in which most answers come: the client's disconnect is watched for only after them, and before twice as many; that takes a task."""
+"""Seconds in which most answers come: the client's disconnect is watched for only after them, and before twice as many;
+that takes a task."""
 SSE: Final[Headers] = (
     (b"content-type", b"text/event-stream"),
     (b"cache-control", b"no-cache, no-transform"),
@@ -40,7 +42,8 @@ def named(stream: int) -> Form:
 
 
 async def first(visit: Visit, reader: Reader, bounds: Bounds, ticks: Ticks) -> None:
-    """Wait for the first thing that comes, for the time to begin a stream without one, or for the client to go. ``ticks`` are of GRACE."""
+    """Wait for the first thing that comes, for the time to begin a stream without one, or for the client to go.
+    ``ticks`` are of GRACE."""
     clock = asyncio.get_running_loop().time
     until = clock() + bounds.commit
     if not await (reader.soon(ticks) if bounds.commit > 2 * GRACE else reader.more(min(GRACE, bounds.commit))):
@@ -55,9 +58,17 @@ def whole(reader: Reader) -> bytes | None:
 
 
 async def stream(
-    visit: Visit, reader: Reader, bounds: Bounds, form: Form, *, prime: bytes = b"", farewell: bytes = b"", headers: Headers = ()
+    visit: Visit,
+    reader: Reader,
+    bounds: Bounds,
+    form: Form,
+    *,
+    prime: bytes = b"",
+    farewell: bytes = b"",
+    headers: Headers = (),
 ) -> None:
-    """Write events until the stream ends or the reader is stopped; ``visit.end`` says which. ``prime`` goes out first, ``farewell`` if we end it."""
+    """Write events until the stream ends or the reader is stopped; ``visit.end`` says which. ``prime`` goes out first,
+    ``farewell`` if we end it."""
     visit.form, visit.status = "sse", 200
     visit.watch(reader)
     try:

@@ -1,5 +1,5 @@
-"""Bounds on the connections of an HTTP listener, around uvicorn's own protocol: how many are open, how long and large a request's head may be,
-and timeouts for clients that send or read nothing.
+"""Bounds on the connections of an HTTP listener, around uvicorn's own protocol: how many are open, how long and large a
+request's head may be, and timeouts for clients that send or read nothing.
 
 Each connection has a parser of its own, which reads everything before uvicorn does. uvicorn never sees a request to
 change the protocol: it would lose the body and parse it as the next request. So a head is held until it is complete,
@@ -30,18 +30,28 @@ _upgrade: Final = re.compile(rb"(?i)\nupgrade(?=:)")
 
 
 def _plain(status: bytes, text: bytes, more: bytes = b"") -> bytes:
-    return b"HTTP/1.1 %s\r\ncontent-type: text/plain\r\n%sconnection: close\r\ncontent-length: %d\r\n\r\n%s" % (status, more, len(text), text)
+    return b"HTTP/1.1 %s\r\ncontent-type: text/plain\r\n%sconnection: close\r\ncontent-length: %d\r\n\r\n%s" % (
+        status,
+        more,
+        len(text),
+        text,
+    )
 
 
 _BAD: Final = _plain(b"400 Bad Request", b"Invalid HTTP request received.")
 _LARGE: Final = _plain(b"431 Request Header Fields Too Large", b"the request's head is too large")
-_BUSY: Final = _plain(b"503 Service Unavailable", b"as many connections are open as may be; come back later", b"retry-after: 5\r\n")
+_BUSY: Final = _plain(
+    b"503 Service Unavailable", b"as many connections are open as may be; come back later", b"retry-after: 5\r\n"
+)
 
 
 class Connections:
-    """The open connections of one listener. ``protocol`` and ``app`` are for ``uvicorn.Config``; ``refused`` is called for each one too many."""
+    """The open connections of one listener. ``protocol`` and ``app`` are for ``uvicorn.Config``; ``refused`` is called
+    for each one too many."""
 
-    def __init__(self, app: Callable[[Scope, Receive, Send], Any], bounds: Bounds, *, refused: Callable[[], object] = bool) -> None:
+    def __init__(
+        self, app: Callable[[Scope, Receive, Send], Any], bounds: Bounds, *, refused: Callable[[], object] = bool
+    ) -> None:
         self._app = app
         self.bounds = bounds
         self._refused = refused
@@ -95,7 +105,9 @@ class Connections:
     def _check_later(self) -> None:
         if self._timer is None and self.open:
             bounds = self.bounds
-            self._timer = asyncio.get_running_loop().call_later(min(bounds.head_time, bounds.body_time, bounds.stalled) / 4, self._check)
+            self._timer = asyncio.get_running_loop().call_later(
+                min(bounds.head_time, bounds.body_time, bounds.stalled) / 4, self._check
+            )
 
     def _check(self) -> None:
         self._timer = None
@@ -161,9 +173,11 @@ class Connection(asyncio.Protocol):
         self._held = bytearray()
         """The head that is being read, which is not passed on yet."""
         self._follows = False
-        """Whether anything came before it in the same piece: then it is passed on, for what came before must not wait for it."""
+        """Whether anything came before it in the same piece: then it is passed on, for what came before must not wait
+        for it."""
         self._size = 0
-        """Bytes of the head that is being read, or of what else came since the last byte of a body: trailers, and what frames chunks."""
+        """Bytes of the head that is being read, or of what else came since the last byte of a body: trailers, and what
+        frames chunks."""
         self._url = b""
         self._headers: list[tuple[bytes, bytes]] = []
         self._upgrade = False
@@ -335,8 +349,8 @@ class Connection(asyncio.Protocol):
 
 
 def _is_plain(url: bytes, headers: list[tuple[bytes, bytes]]) -> bool:
-    """Whether a request's target is spelled as our paths are, and names no other host than its header: a proxy before us that goes by paths or
-    hosts must have read the same. No path of ours needs an escape.
+    """Whether a request's target is spelled as our paths are, and names no other host than its header: a proxy before
+    us that goes by paths or hosts must have read the same. No path of ours needs an escape.
     """
     if not url.startswith(b"/"):
         scheme, _, rest = url.partition(b"://")

@@ -18,7 +18,19 @@ from samplegate.core.jsontext import Malformed
 from samplegate.core.session.rounds import Note
 from samplegate.links.front import heading, legacy, modern
 from samplegate.links.front.heading import Found
-from samplegate.links.front.http import INTERNAL, PARSE_ERROR, Access, Receive, Reply, Scope, Send, Served, method_label, not_allowed, refusal
+from samplegate.links.front.http import (
+    INTERNAL,
+    PARSE_ERROR,
+    Access,
+    Receive,
+    Reply,
+    Scope,
+    Send,
+    Served,
+    method_label,
+    not_allowed,
+    refusal,
+)
 from samplegate.links.front.modern import Mirrored
 from samplegate.links.front.sessions import Sessions
 from samplegate.links.front.visit import Visit
@@ -28,8 +40,11 @@ _CLOSE: Final = ((b"connection", b"close"),)
 """What is still to come of such a request is not read."""
 
 
-async def read_body(receive: Receive, found: Found, most: int, seconds: float, *, there: bool = False) -> bytes | Reply | None:
-    """The body as one line, the refusal, or None where the client went away before it was complete. ``there``: it need not be waited for."""
+async def read_body(
+    receive: Receive, found: Found, most: int, seconds: float, *, there: bool = False
+) -> bytes | Reply | None:
+    """The body as one line, the refusal, or None where the client went away before it was complete. ``there``: it need
+    not be waited for."""
     announced = found.get(b"content-length", b"0")
     if not announced.isdigit() or len(announced) > 18 or int(announced) > most:
         return _too_large(most)
@@ -40,7 +55,9 @@ async def read_body(receive: Receive, found: Found, most: int, seconds: float, *
             async with asyncio.timeout(seconds):
                 whole = await _whole(receive, most)
         except TimeoutError:
-            return refusal(408, "body_time", f"the body was not complete after {seconds:g} seconds", code=INTERNAL, extra=_CLOSE)
+            return refusal(
+                408, "body_time", f"the body was not complete after {seconds:g} seconds", code=INTERNAL, extra=_CLOSE
+            )
     return one_line(whole) if isinstance(whole, bytes) else whole
 
 
@@ -76,9 +93,11 @@ _TRACE: Final = b"traceparent"
 
 
 def endpoint(served: Served, sessions: Sessions, *, tell: Callable[[Access], None] = lambda _: None) -> App:
-    """The application for one server. ``sessions`` is shared by all of a process; ``tell`` is called once for each HTTP request, at its end.
+    """The application for one server. ``sessions`` is shared by all of a process; ``tell`` is called once for each HTTP
+    request, at its end.
 
-    Of the scope it reads ``samplegate.caller`` (a name; absent: ``local``) and ``samplegate.connection`` (``connection.Connection``).
+    Of the scope it reads ``samplegate.caller`` (a name; absent: ``local``) and ``samplegate.connection``
+    (``connection.Connection``).
     """
 
     mirrored = Mirrored()
@@ -105,7 +124,9 @@ async def _served(visit: Visit, served: Served, sessions: Sessions, mirrored: Mi
     try:
         return await _routed(visit, served, sessions, mirrored)
     except Exception:
-        sessions.note(Note("http.failed", {"server": visit.server, "era": visit.era, "method": visit.method, "exc_info": True}))
+        sessions.note(
+            Note("http.failed", {"server": visit.server, "era": visit.era, "method": visit.method, "exc_info": True})
+        )
         if visit.status:  # a stream has begun: all that can be told is its end
             await visit.cut()
             return None

@@ -1,4 +1,5 @@
-"""A request's headers, gathered once: what it sends, what it takes, which session and revision it names. Nothing of 2026-07-28's mirrors (core)."""
+"""A request's headers, gathered once: what it sends, what it takes, which session and revision it names. Nothing of
+2026-07-28's mirrors (core)."""
 
 from __future__ import annotations
 
@@ -18,11 +19,14 @@ NAME: Final = b"mcp-name"
 LAST_EVENT: Final = b"last-event-id"
 _SINGLE: Final = frozenset({SESSION, LAST_EVENT, b"content-type", b"content-length"})
 """Two of these, and another reader would see another request."""
-_trace: Final = re.compile(r"(?!ff)[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}(?:-[ -~]{0,200})?")
+_trace: Final = re.compile(
+    r"(?!ff)[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}(?:-[ -~]{0,200})?"
+)
 
 
 def gathered(headers: Sequence[tuple[bytes, bytes]]) -> tuple[Found, frozenset[bytes]]:
-    """Headers by name (ASGI gives names in lower case), and the names that stand more than once; of those the last value counts."""
+    """Headers by name (ASGI gives names in lower case), and the names that stand more than once; of those the last
+    value counts."""
     found = dict(headers)
     if len(found) == len(headers):
         return found, frozenset()
@@ -42,14 +46,20 @@ def accepted(accept: bytes) -> tuple[bool, bool]:
         if not any(re.fullmatch(rb"q=0(?:\.0*)?", parameter) for parameter in parameters):
             types.add(kind)
     every = b"*/*" in types
-    return every or bool(types & {b"application/json", b"application/*"}), every or bool(types & {b"text/event-stream", b"text/*"})
+    return every or bool(types & {b"application/json", b"application/*"}), every or bool(
+        types & {b"text/event-stream", b"text/*"}
+    )
 
 
 @lru_cache(maxsize=256)
 def is_json(content_type: bytes) -> bool:
     """Whether a Content-Type is JSON, in UTF-8 if it says in what."""
     kind, *parameters = (part.strip() for part in content_type.lower().split(b";"))
-    charsets = [value.strip(b'"') for name, _, value in (parameter.partition(b"=") for parameter in parameters) if name.strip() == b"charset"]
+    charsets = [
+        value.strip(b'"')
+        for name, _, value in (parameter.partition(b"=") for parameter in parameters)
+        if name.strip() == b"charset"
+    ]
     return kind == b"application/json" and all(charset in (b"utf-8", b"utf8", b"us-ascii") for charset in charsets)
 
 

@@ -33,10 +33,11 @@ class Bounds(msgspec.Struct, frozen=True, kw_only=True):
     body_time: float = 30.0
     """From a request's headers to the end of its body."""
     connection_idle: float = 90.0
-    """From a connection's last answer to its next request. uvicorn ends it sooner, unless a body ended after its answer."""
+    """From a connection's last answer to its next request. uvicorn ends it sooner, unless a body ended after its
+    answer."""
     commit: float = 5.0
-    """A call that takes longer is answered by a stream: the first byte is out before an intermediary gives up (some after 10), a client of
-    2025-11-25 can resume, and hardly an error that needs a status of its own comes later."""
+    """A call that takes longer is answered by a stream: the first byte is out before an intermediary gives up (some
+    after 10), a client of 2025-11-25 can resume, and hardly an error that needs a status of its own comes later."""
     keep_alive: float = 15.0
     """Between two comments on a silent stream (R102): the least patient intermediaries close after 30."""
     stalled: float = 30.0
@@ -58,8 +59,8 @@ class Bounds(msgspec.Struct, frozen=True, kw_only=True):
     events: int = 1000
     """Kept of one stream for whoever comes back."""
     event_bytes: int = 4 * MIB
-    """The same; one event larger than this is still kept. Also how much may wait behind the event that a client is about to read, or more as
-    long as the client has taken something while so much came."""
+    """The same; one event larger than this is still kept. Also how much may wait behind the event that a client is
+    about to read, or more as long as the client has taken something while so much came."""
     held_bytes: int = 256 * MIB
     """Of all streams' events, waiting and kept: over it the largest gives way."""
     finished: int = 32
@@ -67,13 +68,15 @@ class Bounds(msgspec.Struct, frozen=True, kw_only=True):
     resume: float = 300.0
     """For so long after their end."""
     unread: float = 60.0
-    """For a request to a client that reads no stream at all: as long as most peers wait for an answer. Then the request gets an error."""
+    """For a request to a client that reads no stream at all: as long as most peers wait for an answer. Then the request
+    gets an error."""
     retry: int = 1000
     """Milliseconds that a client is told to wait before it comes back (R95)."""
 
 
 class Refused(Exception):
-    """A conversation cannot be begun or gone on with; what the client is told. ``status`` is the HTTP status, ``message`` for people."""
+    """A conversation cannot be begun or gone on with; what the client is told. ``status`` is the HTTP status,
+    ``message`` for people."""
 
     def __init__(self, status: int, message: str, retry_after: int | None = None) -> None:
         super().__init__(message)
@@ -83,32 +86,39 @@ class Refused(Exception):
 
 
 class Lane(Protocol):
-    """One ordered stream of frames to the client: the response of one POST, or a session's standalone stream. Made by the front."""
+    """One ordered stream of frames to the client: the response of one POST, or a session's standalone stream. Made by
+    the front."""
 
     def send(self, line: bytes, last: bool) -> None:
-        """Take one frame, without a line end. Returns at once, never raises. ``last`` marks the answer to a request that came on this lane."""
+        """Take one frame, without a line end. Returns at once, never raises. ``last`` marks the answer to a request
+        that came on this lane."""
 
     def ask(self, id: FrameId, line: bytes) -> None:
-        """Take a request to the client, which waits for an answer: it goes on this lane while the client reads it, else on another one of its
-        session. Returns at once, never raises."""
+        """Take a request to the client, which waits for an answer: it goes on this lane while the client reads it, else
+        on another one of its session. Returns at once, never raises."""
 
     def take_back(self, id: FrameId, line: bytes) -> None:
         """Take the cancellation of such a request. Returns at once, never raises."""
 
     def over(self) -> None:
-        """A request that came on this lane is over without an answer: it was cancelled. Counts as ``last`` does. Returns at once."""
+        """A request that came on this lane is over without an answer: it was cancelled. Counts as ``last`` does.
+        Returns at once."""
 
     def close(self) -> None:
-        """Nothing more comes: the conversation is over. Returns at once; whoever still waits for an answer has had an error on ``send`` before."""
+        """Nothing more comes: the conversation is over. Returns at once; whoever still waits for an answer has had an
+        error on ``send`` before."""
 
 
 class Conversation(Protocol):
-    """One client's way to one server: a legacy session, or what the modern requests of one caller share. Made by the gate."""
+    """One client's way to one server: a legacy session, or what the modern requests of one caller share. Made by the
+    gate."""
 
     def open_lane(self, lane: Lane, *, standalone: bool = False, trace: str = "") -> int:
-        """Enter a lane; its number. ``standalone``: frames that belong to no request go here (number 0; a second one replaces the first).
+        """Enter a lane; its number. ``standalone``: frames that belong to no request go here (number 0; a second one
+        replaces the first).
 
-        ``trace``: the HTTP request's traceparent, right in its form or empty; what is recorded of the lane's requests bears it.
+        ``trace``: the HTTP request's traceparent, right in its form or empty; what is recorded of the lane's requests
+        bears it.
         """
         ...
 
@@ -116,14 +126,17 @@ class Conversation(Protocol):
         """One frame of the client's came on a lane. Never raises."""
 
     def close_lane(self, lane: int) -> None:
-        """The client's end of a lane is gone: in the modern era its requests are cancelled, in the legacy eras they go on (T35).
+        """The client's end of a lane is gone: in the modern era its requests are cancelled, in the legacy eras they go
+        on (T35).
 
-        Called at most once for a lane, and never while this object sends on it: when its last answer is there and nobody reads it any more, or
-        its modern client went before. Not for lanes that live as long as their session, and for none after ``on_end``, which ends them all.
+        Called at most once for a lane, and never while this object sends on it: when its last answer is there and
+        nobody reads it any more, or its modern client went before. Not for lanes that live as long as their session,
+        and for none after ``on_end``, which ends them all.
         """
 
     def undelivered(self, id: FrameId) -> None:
-        """The client has not read any lane for too long for a request that it was to be sent. Never called while this object sends."""
+        """The client has not read any lane for too long for a request that it was to be sent. Never called while this
+        object sends."""
 
     def on_end(self, call: Callable[[], None]) -> None:
         """Have ``call`` called once when the conversation is over, whoever ended it."""
@@ -143,20 +156,22 @@ class Served(Protocol):
         ...
 
     async def modern(self, caller: str, frame: Frame) -> Conversation:
-        """The conversation that this caller's modern frames share, as long as it lives. ``frame`` is for it. Raises Refused."""
+        """The conversation that this caller's modern frames share, as long as it lives. ``frame`` is for it. Raises
+        Refused."""
         ...
 
 
 METHODS: Final = frozenset(
-    "completion/complete initialize logging/setLevel notifications/cancelled notifications/initialized notifications/progress "
-    "notifications/roots/list_changed ping prompts/get prompts/list resources/list resources/read resources/subscribe "
-    "resources/templates/list resources/unsubscribe server/discover subscriptions/listen tasks/cancel tasks/get tasks/list tasks/result "
-    "tasks/update tools/call tools/list".split()
+    "completion/complete initialize logging/setLevel notifications/cancelled notifications/initialized"
+    " notifications/progress notifications/roots/list_changed ping prompts/get prompts/list resources/list"
+    " resources/read resources/subscribe resources/templates/list resources/unsubscribe server/discover"
+    " subscriptions/listen tasks/cancel tasks/get tasks/list tasks/result tasks/update tools/call tools/list".split()
 )
 """Others are told as ``other``: a label's values are ours, not the client's."""
 
 Reason: TypeAlias = Literal[
-    "accept", "batch", "body_size", "body_time", "busy", "content_type", "draining", "event", "failed", "header", "meta", "method", "mismatch",
+    "accept", "batch", "body_size", "body_time", "busy", "content_type", "draining", "event", "failed", "header",
+    "meta", "method", "mismatch",
     "opening", "parse", "protocol", "refused", "session", "session_full", "version", "",
 ]  # fmt: skip
 """Why the front refuses a request itself, or empty."""
@@ -206,7 +221,15 @@ METHOD_NOT_FOUND: Final = -32601
 BAD_PARAMS: Final = -32602
 INTERNAL: Final = -32603
 UNSUPPORTED_VERSION: Final = -32022
-STATUSES: Final = {PARSE_ERROR: 400, INVALID_REQUEST: 400, BAD_PARAMS: 400, -32020: 400, -32021: 400, UNSUPPORTED_VERSION: 400, METHOD_NOT_FOUND: 404}
+STATUSES: Final = {
+    PARSE_ERROR: 400,
+    INVALID_REQUEST: 400,
+    BAD_PARAMS: 400,
+    -32020: 400,
+    -32021: 400,
+    UNSUPPORTED_VERSION: 400,
+    METHOD_NOT_FOUND: 404,
+}
 """The HTTP status of a modern error by its code (R76); every other error is an answer like a result: 200."""
 JSON: Final = (b"content-type", b"application/json")
 _ALLOW: Final = (b"allow", b"POST, GET, DELETE")
@@ -275,13 +298,16 @@ def status_of(line: bytes) -> int:
 
 async def deliver(send: Send, reply: Reply) -> None:
     """Give it to any ASGI server: one send for the head, one for the body."""
-    headers = [*reply.headers, (b"content-length", b"%d" % len(reply.body))] if reply.status != 204 else [*reply.headers]
+    headers = (
+        [*reply.headers, (b"content-length", b"%d" % len(reply.body))] if reply.status != 204 else [*reply.headers]
+    )
     await send({"type": "http.response.start", "status": reply.status, "headers": headers})
     await send({"type": "http.response.body", "body": reply.body})
 
 
 class Ticks:
-    """Ends each wait after one to two ticks of so many seconds; runs only while there is one. Of one event loop at a time."""
+    """Ends each wait after one to two ticks of so many seconds; runs only while there is one. Of one event loop at a
+    time."""
 
     def __init__(self, seconds: float) -> None:
         self.seconds = seconds

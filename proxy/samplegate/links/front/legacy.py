@@ -1,6 +1,8 @@
-"""A legacy session over HTTP, 2025-03-26 to 2025-11-25: begun by an initialize, continued by POSTs, heard by GETs, ended by a DELETE (R93 to R95).
+"""A legacy session over HTTP, 2025-03-26 to 2025-11-25: begun by an initialize, continued by POSTs, heard by GETs,
+ended by a DELETE (R93 to R95).
 
-A disconnect is no cancel (T35): what comes later is kept for a GET with Last-Event-ID. ``sessions`` bounds the sessions.
+A disconnect is no cancel (T35): what comes later is kept for a GET with Last-Event-ID. ``sessions`` bounds the
+sessions.
 """
 
 from __future__ import annotations
@@ -14,7 +16,18 @@ from samplegate.core.frames import Frame, FrameId
 from samplegate.core.jsontext import Malformed
 from samplegate.links import sse
 from samplegate.links.front import answering, heading
-from samplegate.links.front.http import INTERNAL, JSON, Headers, Refused, Reply, Served, busy, not_allowed, refusal, refused
+from samplegate.links.front.http import (
+    INTERNAL,
+    JSON,
+    Headers,
+    Refused,
+    Reply,
+    Served,
+    busy,
+    not_allowed,
+    refusal,
+    refused,
+)
 from samplegate.links.front.sessions import AGAIN, STANDALONE, Session, Sessions, ending
 from samplegate.links.front.stream import CLOSING, DISPLACED, GONE, Reader, Stream
 from samplegate.links.front.visit import Visit
@@ -49,7 +62,9 @@ async def begin(visit: Visit, served: Served, sessions: Sessions, id: FrameId | 
             sessions.end(session)
 
 
-async def _opened(visit: Visit, sessions: Sessions, session: Session, id: FrameId | None, reader: Reader) -> Reply | None:
+async def _opened(
+    visit: Visit, sessions: Sessions, session: Session, id: FrameId | None, reader: Reader
+) -> Reply | None:
     """The server's answer decides whether there is a session: its id goes out with a result only."""
     bounds, stream = sessions.bounds, reader.stream
     session.conversation.received(stream.lane, visit.handed_over())
@@ -59,7 +74,9 @@ async def _opened(visit: Visit, sessions: Sessions, session: Session, id: FrameI
         left = deadline - asyncio.get_running_loop().time()
         reader.given = stream.seq  # what comes before the answer is kept for it
         if left <= 0 or not await reader.more(left):
-            return refusal(504, "opening", f"the server has not answered after {bounds.opening:g} seconds", id, code=INTERNAL)
+            return refusal(
+                504, "opening", f"the server has not answered after {bounds.opening:g} seconds", id, code=INTERNAL
+            )
     reader.given = 0
     if reader.stopped:
         visit.end = reader.stopped
@@ -89,7 +106,8 @@ def _revision(stream: Stream) -> str | None:
 
 INITIALIZE: Final = "initialize"
 REQUEST_CANCELLED: Final = -32800
-"""Ends a stream whose request was cancelled: one that ends without an answer is asked for again, and again, by clients of 2025-11-25."""
+"""Ends a stream whose request was cancelled: one that ends without an answer is asked for again, and again, by clients
+of 2025-11-25."""
 MAX_BATCH: Final = 100  # elements: real clients send a handful
 
 
@@ -192,7 +210,9 @@ def _session(visit: Visit, sessions: Sessions, id: FrameId | None) -> Session | 
     name = visit.found.get(heading.SESSION)
     if name is None:
         return refusal(400, "session", "the Mcp-Session-Id header is missing: a session begins with initialize", id)
-    session = None if heading.SESSION in visit.twice else sessions.find(name.decode("latin-1"), visit.server, visit.caller)
+    session = (
+        None if heading.SESSION in visit.twice else sessions.find(name.decode("latin-1"), visit.server, visit.caller)
+    )
     if session is None and sessions.draining():
         return ending(id)
     if session is None:
@@ -200,18 +220,28 @@ def _session(visit: Visit, sessions: Sessions, id: FrameId | None) -> Session | 
     visit.session = session.tag
     version = heading.text(visit.found.get(heading.VERSION))
     if version is not None and version != session.revision and version not in LEGACY:
-        return refusal(400, "protocol", f"the MCP-Protocol-Version {version[:40]!r} is not supported; this session's is {session.revision}", id)
+        return refusal(
+            400,
+            "protocol",
+            f"the MCP-Protocol-Version {version[:40]!r} is not supported; this session's is {session.revision}",
+            id,
+        )
     return session
 
 
 def _full(sessions: Sessions, id: FrameId | None) -> Reply:
-    return busy(429, "session_full", f"the session has {sessions.bounds.streams} requests and streams open already", id, AGAIN)
+    return busy(
+        429, "session_full", f"the session has {sessions.bounds.streams} requests and streams open already", id, AGAIN
+    )
 
 
-# -- requests ------------------------------------------------------------------------------------------------------------------------------
+# -- requests
+# ----------------------------------------------------------------------------------------------------------------------
 
 
-async def _visited(visit: Visit, sessions: Sessions, session: Session, ids: list[FrameId | None], *, method: str = "") -> Reply | None:
+async def _visited(
+    visit: Visit, sessions: Sessions, session: Session, ids: list[FrameId | None], *, method: str = ""
+) -> Reply | None:
     if sessions.draining(method):
         return ending(ids[0])
     with _Visiting(session, sessions):
@@ -230,7 +260,9 @@ async def _visited(visit: Visit, sessions: Sessions, session: Session, ids: list
             session.left(stream, sessions.clock())
 
 
-async def _answered(visit: Visit, sessions: Sessions, session: Session, reader: Reader, ids: list[FrameId | None]) -> Reply | None:
+async def _answered(
+    visit: Visit, sessions: Sessions, session: Session, reader: Reader, ids: list[FrameId | None]
+) -> Reply | None:
     if reader.stopped == CLOSING:
         return ending(ids[0])
     if reader.stopped == GONE or visit.gone():

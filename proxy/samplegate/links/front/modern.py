@@ -1,4 +1,5 @@
-"""Requests of 2026-07-28 over HTTP: what is wrong with one by its envelope and headers (R49, R54, R71 to R76), and how it is answered.
+"""Requests of 2026-07-28 over HTTP: what is wrong with one by its envelope and headers (R49, R54, R71 to R76), and how
+it is answered.
 
 Nothing is decided by a header's value (R75).
 """
@@ -81,7 +82,9 @@ class Mirrored:
         """Whether any tool of a caller's has annotations: most have none."""
         return caller in self._of
 
-    def fault(self, caller: str, tool: str | None, headers: Iterable[tuple[bytes, bytes]], arguments: bytes | None) -> str | None:
+    def fault(
+        self, caller: str, tool: str | None, headers: Iterable[tuple[bytes, bytes]], arguments: bytes | None
+    ) -> str | None:
         """Why a call's headers do not mirror its arguments, None if they do or nothing is known of the tool."""
         wanted = self._of.get(caller, {}).get(tool or "")
         return None if wanted is None else http_headers.check_params(headers, wanted, arguments)
@@ -121,7 +124,8 @@ def _envelope(frame: Frame, meta: jsontext.Object) -> Reply | None:
 
 
 def _mismatch(visit: Visit, frame: Frame, params: jsontext.Object, meta: jsontext.Object) -> Reply | None:
-    """Headers that do not mirror the body (R73). What matches byte for byte is seen without taking every header apart."""
+    """Headers that do not mirror the body (R73). What matches byte for byte is seen without taking every header
+    apart."""
     found = visit.found
     member = http_headers.NAMED.get(frame.method)
     if (
@@ -136,7 +140,12 @@ def _mismatch(visit: Visit, frame: Frame, params: jsontext.Object, meta: jsontex
 
 def _says(raw: bytes | None, value: bytes | None) -> bool:
     """Whether a raw JSON string is a header's value, where both can be written in one way only."""
-    return value is not None and _plain.fullmatch(value) is not None and raw == b'"' + value + b'"' and not value.startswith(b"=?")
+    return (
+        value is not None
+        and _plain.fullmatch(value) is not None
+        and raw == b'"' + value + b'"'
+        and not value.startswith(b"=?")
+    )
 
 
 def _checked(visit: Visit, frame: Frame) -> Reply | None:
@@ -148,7 +157,9 @@ def _unmirrored(visit: Visit, frame: Frame, params: jsontext.Object, mirrored: M
     """Arguments of a tool that their headers do not mirror (R74)."""
     if frame.method != "tools/call" or not mirrored.knows(visit.caller):
         return None
-    problem = mirrored.fault(visit.caller, jsontext.string(params.raw("name")), visit.scope["headers"], params.raw("arguments"))
+    problem = mirrored.fault(
+        visit.caller, jsontext.string(params.raw("name")), visit.scope["headers"], params.raw("arguments")
+    )
     return None if problem is None else refusal(400, "mismatch", problem, frame.id, code=http_headers.MISMATCH)
 
 
@@ -158,7 +169,9 @@ def _unsupported(visit: Visit, frame: Frame, meta: jsontext.Object) -> Reply | N
     if requested in MODERN:
         return None
     data = jsontext.dump({"supported": MODERN, "requested": requested[:100]})
-    return refusal(400, "version", "the protocol version is not supported", frame.id, code=UNSUPPORTED_VERSION, data=data)
+    return refusal(
+        400, "version", "the protocol version is not supported", frame.id, code=UNSUPPORTED_VERSION, data=data
+    )
 
 
 def _removed(frame: Frame) -> Reply | None:
@@ -182,7 +195,8 @@ class Asked(NamedTuple):
 
 
 def is_modern(visit: Visit, frame: Frame) -> bool:
-    """Which era a POST is of (R87): its header or its body says 2026-07-28. A revision nobody knows is modern too, unless it comes with a session."""
+    """Which era a POST is of (R87): its header or its body says 2026-07-28. A revision nobody knows is modern too,
+    unless it comes with a session."""
     version = visit.found.get(heading.VERSION)
     if version in _MODERN or (version is not None and version not in _LEGACY and heading.SESSION not in visit.found):
         return True
@@ -228,7 +242,9 @@ async def _notified(visit: Visit, served: Served, frame: Frame) -> Reply:
     return Reply(202)
 
 
-async def _called(visit: Visit, conversation: Conversation, sessions: Sessions, mirrored: Mirrored, asked: Asked) -> Reply | None:
+async def _called(
+    visit: Visit, conversation: Conversation, sessions: Sessions, mirrored: Mirrored, asked: Asked
+) -> Reply | None:
     bounds = sessions.bounds
     stream = Stream(sessions.held, bounds, awaited=1, keep=False)
     visit.waits = asked.method != LISTEN
@@ -274,7 +290,9 @@ def _farewell(asked: Asked) -> bytes:
     if asked.method != LISTEN:
         return b""
     assert asked.id is not None
-    return sse.event(frames.result(asked.id, jsontext.dump({"resultType": "complete", META: {_SUBSCRIPTION: asked.id}})))
+    return sse.event(
+        frames.result(asked.id, jsontext.dump({"resultType": "complete", META: {_SUBSCRIPTION: asked.id}}))
+    )
 
 
 class _Nowhere:

@@ -27,7 +27,9 @@ CLOSED: Final = -1
 class Session:
     """One client's session with one server."""
 
-    def __init__(self, id: str, *, caller: str, server: str, conversation: Conversation, bounds: Bounds, held: Held) -> None:
+    def __init__(
+        self, id: str, *, caller: str, server: str, conversation: Conversation, bounds: Bounds, held: Held
+    ) -> None:
         self.id, self.caller, self.server, self.conversation = id, caller, server, conversation
         self.tag = hashlib.sha256(id.encode()).hexdigest()[:8]
         """Stands for the id in logs."""
@@ -56,7 +58,8 @@ class Session:
         return self.visits > self._bounds.streams or len(self.asking) >= self._bounds.streams
 
     def side_lane(self) -> int:
-        """The lane of notifications and answers, on which nothing is answered; should something come, it belongs to no request."""
+        """The lane of notifications and answers, on which nothing is answered; should something come, it belongs to no
+        request."""
         if self._side is None:
             lane = Stream(self._held, self._bounds, awaited=None, keep=False, ways=self)
             lane.elsewhere = self.standalone.send
@@ -64,7 +67,8 @@ class Session:
         return self._side
 
     def asked(self, requests: int, trace: str = "") -> Stream:
-        """The stream of a POST with so many requests. ``trace``: see ``http.Conversation``. Whoever reads it calls ``left`` at the end."""
+        """The stream of a POST with so many requests. ``trace``: see ``http.Conversation``. Whoever reads it calls
+        ``left`` at the end."""
         stream = Stream(self._held, self._bounds, awaited=requests, keep=True, ways=self)
         stream.on_end = self._answered
         self.asking[stream] = None
@@ -87,7 +91,8 @@ class Session:
         return None if stream is None or int(seq) > stream.seq else (stream, int(seq))
 
     def left(self, stream: Stream, now: float) -> None:
-        """A connection of a stream is over. Its requests go on (T35), and their answers are kept where the client can resume.
+        """A connection of a stream is over. Its requests go on (T35), and their answers are kept where the client can
+        resume.
 
         Requests of the server that were not written yet go to another stream, whether the client resumes or not.
         """
@@ -106,16 +111,23 @@ class Session:
             for line in stream.emptied():  # its answer is not among them: then it had ended
                 self.standalone.send(line, False)
 
-    # -- frames whose stream the client does not read --------------------------------------------------------------------------------------
+    # -- frames whose stream the client does not read
+    # --------------------------------------------------------------------------------------
 
     def heard(self, stream: Stream) -> None:
         """A stream is read from here on: it takes the requests that wait for any."""
-        if self.standalone.has_requests and stream.is_read and not self.standalone.is_read and stream is not self.standalone:
+        if (
+            self.standalone.has_requests
+            and stream.is_read
+            and not self.standalone.is_read
+            and stream is not self.standalone
+        ):
             for id, line in self.standalone.taken_out():
                 stream.add(line, id)
 
     def ask(self, stream: Stream, id: FrameId, line: bytes) -> None:
-        """A request to the client goes on its stream; where the client does not read that, on another; where it reads none, on the next it reads."""
+        """A request to the client goes on its stream; where the client does not read that, on another; where it reads
+        none, on the next it reads."""
         chosen = self._read(stream)
         if chosen is not None:
             chosen.add(line, id)
@@ -125,7 +137,8 @@ class Session:
             self._deadlines[id] = asyncio.get_running_loop().call_later(self._bounds.unread, self._give_up, id)
 
     def take_back(self, stream: Stream, id: FrameId, line: bytes) -> None:
-        """A request is cancelled: drop it while it waits for a stream, else send the cancellation on a stream that the client reads."""
+        """A request is cancelled: drop it while it waits for a stream, else send the cancellation on a stream that the
+        client reads."""
         self._forget_deadline(id)
         if self.standalone.taken_out(id) or self.ended:
             return
@@ -141,7 +154,8 @@ class Session:
         asyncio.get_running_loop().call_soon(self._tell_undelivered, id)
 
     def _read(self, stream: Stream) -> Stream | None:
-        """The stream itself if the client reads it, else the standalone one if it reads that, else the oldest it reads."""
+        """The stream itself if the client reads it, else the standalone one if it reads that, else the oldest it
+        reads."""
         return next((one for one in (stream, self.standalone, *self.asking) if one.is_read), None)
 
     def _forget_deadline(self, id: FrameId) -> None:
@@ -159,7 +173,8 @@ class Session:
             self.conversation.undelivered(id)
 
     def _answered(self, stream: Stream) -> None:
-        """All answers are there. Told to the gate later: it is in the midst of sending them. Whoever reads the stream does it when leaving."""
+        """All answers are there. Told to the gate later: it is in the midst of sending them. Whoever reads the stream
+        does it when leaving."""
         self.asking.pop(stream, None)
         if stream.reader is None:
             asyncio.get_running_loop().call_soon(self._close_lane, stream)
@@ -217,8 +232,8 @@ SWEEPS: Final = 4  # in the shortest of the times that end something
 AGAIN: Final = 5  # seconds after which a client may try again: a drain or a burst is over then
 LAST: Final = 5.0  # seconds for conversations to end and answers to go out, once a drain's time is up
 READS: Final = frozenset(
-    "completion/complete logging/setLevel ping prompts/get prompts/list resources/list resources/read resources/templates/list "
-    "server/discover tasks/cancel tasks/get tasks/list tasks/result tools/list".split()
+    "completion/complete logging/setLevel ping prompts/get prompts/list resources/list resources/read"
+    " resources/templates/list server/discover tasks/cancel tasks/get tasks/list tasks/result tools/list".split()
 )
 """Served during a drain: clients send them right after the answer to a call, some before they accept that answer."""
 
@@ -231,7 +246,13 @@ def ending(id: FrameId | None) -> Reply:
 class Sessions:
     """The legacy sessions, and every HTTP request that is being served."""
 
-    def __init__(self, bounds: Bounds, *, note: Callable[[Note], None] = lambda _: None, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        bounds: Bounds,
+        *,
+        note: Callable[[Note], None] = lambda _: None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self.bounds, self.note, self.clock = bounds, note, clock
         self.held = Held(bounds.held_bytes)
         self.ticks = Ticks(GRACE)
@@ -251,18 +272,22 @@ class Sessions:
         """When the last call was answered, by ``clock``; reads do not count."""
         self._sweeper: asyncio.TimerHandle | None = None
 
-    # -- who may come in -------------------------------------------------------------------------------------------------------------------
+    # -- who may come in
+    # ------------------------------------------------------------------------------------------------------------------
 
     def draining(self, method: str = "") -> bool:
         """Whether no more requests of this method are accepted."""
         return self._draining and method not in READS
 
     def reserve(self, caller: str, id: FrameId | None) -> Reply | None:
-        """A place for one more session of a caller, or why there is none. Given back by ``release`` or with the session."""
+        """A place for one more session of a caller, or why there is none. Given back by ``release`` or with the
+        session."""
         if self._count >= self.bounds.sessions:
             return busy(503, "busy", f"{self.bounds.sessions} sessions are open already", id, AGAIN)
         if self._of[caller] >= self.bounds.sessions_per_caller:
-            return busy(429, "busy", f"this caller has {self.bounds.sessions_per_caller} sessions open already", id, AGAIN)
+            return busy(
+                429, "busy", f"this caller has {self.bounds.sessions_per_caller} sessions open already", id, AGAIN
+            )
         self._count += 1
         self._of[caller] += 1
         return None
@@ -277,7 +302,9 @@ class Sessions:
     def ask(self, caller: str, id: FrameId | None) -> Reply | None:
         """The same for one modern request, until ``answered``."""
         if self._asking[caller] >= self.bounds.requests_per_caller:
-            return busy(429, "busy", f"this caller has {self.bounds.requests_per_caller} requests in flight already", id, AGAIN)
+            return busy(
+                429, "busy", f"this caller has {self.bounds.requests_per_caller} requests in flight already", id, AGAIN
+            )
         self._asking[caller] += 1
         return None
 
@@ -287,7 +314,8 @@ class Sessions:
         if not self._asking[caller]:
             del self._asking[caller]
 
-    # -- sessions --------------------------------------------------------------------------------------------------------------------------
+    # -- sessions
+    # ------------------------------------------------------------------------------------------------------------------
 
     @property
     def open(self) -> int:
@@ -297,7 +325,9 @@ class Sessions:
     def made(self, caller: str, server: str, conversation: Conversation) -> Session:
         """A session in a reserved place; not to be found before ``enter``."""
         id = secrets.token_urlsafe(24)
-        session = Session(id, caller=caller, server=server, conversation=conversation, bounds=self.bounds, held=self.held)
+        session = Session(
+            id, caller=caller, server=server, conversation=conversation, bounds=self.bounds, held=self.held
+        )
         session.since = self.clock()
         conversation.on_end(lambda: self._over(session))
         return session
@@ -341,7 +371,13 @@ class Sessions:
         now = self.clock()
         for session in list(self._by_id.values()):
             if session.tidy(now):
-                self.note(Note("session.idle", {"server": session.server, "caller": session.caller, "session": session.tag}, warn=False))
+                self.note(
+                    Note(
+                        "session.idle",
+                        {"server": session.server, "caller": session.caller, "session": session.tag},
+                        warn=False,
+                    )
+                )
                 self.end(session)
 
     def _sweep_later(self) -> None:
@@ -354,7 +390,8 @@ class Sessions:
         self.sweep()
         self._sweep_later()
 
-    # -- the requests in hand, and the end -------------------------------------------------------------------------------------------------
+    # -- the requests in hand, and the end
+    # -------------------------------------------------------------------------------------------------
 
     def leave(self, visit: Visit) -> None:
         """An HTTP request is over."""
@@ -365,10 +402,12 @@ class Sessions:
             left.set()
 
     async def drain(self, seconds: float, *, linger: float = 0.0, since: float | None = None) -> bool:
-        """Accept reads only, let calls in flight be answered for so long, then end all that is left; False if something had to be cut off.
+        """Accept reads only, let calls in flight be answered for so long, then end all that is left; False if something
+        had to be cut off.
 
-        Clients' answers and cancellations still pass. ``linger``: sessions and connections stay for so many seconds after the last call that was
-        answered since ``since`` (by ``clock``; by default, now), but never past ``seconds``.
+        Clients' answers and cancellations still pass. ``linger``: sessions and connections stay for so many seconds
+        after the last call that was answered since ``since`` (by ``clock``; by default, now), but never past
+        ``seconds``.
         """
         since = self.clock() if since is None else since
         self._draining = True
@@ -390,7 +429,8 @@ class Sessions:
                 visit.reader.stop(CLOSING)
 
     async def _quiet(self, seconds: float, linger: float, since: float) -> bool:
-        """Wait for the calls in flight and for what their clients ask next; False if a call takes longer than ``seconds``."""
+        """Wait for the calls in flight and for what their clients ask next; False if a call takes longer than
+        ``seconds``."""
         until = self.clock() + seconds
         while await self._gone(until - self.clock(), lambda visit: visit.waits):
             rest = min(self._answered + linger, until) - self.clock() if self._answered >= since else 0.0

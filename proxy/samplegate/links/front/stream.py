@@ -1,4 +1,5 @@
-"""One stream of frames to a client, and who reads it: events wait here until a connection takes them, and stay a while for one that comes back.
+"""One stream of frames to a client, and who reads it: events wait here until a connection takes them, and stay a while
+for one that comes back.
 
 Bounded in bytes: a reader that falls too far behind is stopped. Not HTTP, and no wire form of an event.
 """
@@ -33,7 +34,11 @@ class Held:
     def relieve(self) -> None:
         """Make room."""
         while self.total > self.most:
-            largest = max((stream for stream in self.streams if len(stream.events) > 1), key=lambda stream: stream.size, default=None)
+            largest = max(
+                (stream for stream in self.streams if len(stream.events) > 1),
+                key=lambda stream: stream.size,
+                default=None,
+            )
             if largest is None:
                 return  # every stream is down to its newest event
             largest.shrink(0, even_reading=True)
@@ -59,11 +64,14 @@ class Stream:
     """A lane to the client (``http.Lane``), which one connection at a time reads."""
 
     __slots__ = (
-        "_asks", "_bounds", "_held", "_ways", "awaited", "dropped", "elsewhere", "ended", "events", "given", "keep", "lane", "number", "on_end",
+        "_asks", "_bounds", "_held", "_ways", "awaited", "dropped", "elsewhere", "ended", "events", "given", "keep",
+        "lane", "number", "on_end",
         "reader", "seq", "size", "unanswered", "until",
     )  # fmt: skip
 
-    def __init__(self, held: Held, bounds: Bounds, *, awaited: int | None, keep: bool, ways: Ways | None = None) -> None:
+    def __init__(
+        self, held: Held, bounds: Bounds, *, awaited: int | None, keep: bool, ways: Ways | None = None
+    ) -> None:
         """``ways``: of its session; a stream without one is sent no requests."""
         self._held, self._bounds, self._ways = held, bounds, ways
         self._asks: dict[int, FrameId] = {}
@@ -171,13 +179,20 @@ class Stream:
             self._held.relieve()
 
     def shrink(self, most: int, *, even_reading: bool = False) -> None:
-        """Let the oldest go, all but the newest: first what was handed over; of the rest only what waits behind the current event counts.
+        """Let the oldest go, all but the newest: first what was handed over; of the rest only what waits behind the
+        current event counts.
 
-        A reader that takes something while so much comes is not stalled: it loses nothing, unless ``even_reading``. Any other is too slow.
+        A reader that takes something while so much comes is not stalled: it loses nothing, unless ``even_reading``. Any
+        other is too slow.
         """
         reader = self.reader
-        given = self.given if reader is None else min(self.given, reader.given)  # one that came back reads again what was handed over
-        while len(self.events) > 1 and self.events[0][0] <= given and (self.size > most or len(self.events) > self._bounds.events):
+        # one that came back reads again what was handed over
+        given = self.given if reader is None else min(self.given, reader.given)
+        while (
+            len(self.events) > 1
+            and self.events[0][0] <= given
+            and (self.size > most or len(self.events) > self._bounds.events)
+        ):
             self._pop()
         if len(self.events) < 2 or self.events[0][0] <= given or self._behind() <= most:
             return
@@ -226,7 +241,8 @@ class Stream:
         return out
 
     def taken_out(self, id: FrameId | None = None) -> list[tuple[FrameId, bytes]]:
-        """Remove the unwritten requests, or the one of this id. Later events get new numbers, because no client has seen the old ones."""
+        """Remove the unwritten requests, or the one of this id. Later events get new numbers, because no client has
+        seen the old ones."""
         chosen = {seq: asks for seq, asks in self._asks.items() if id is None or asks == id}
         if not chosen:
             return []
@@ -261,12 +277,16 @@ class Stream:
 
 
 class Reader:
-    """One connection's place in a stream. A new one takes the stream over: each message goes to one connection (R93)."""
+    """One connection's place in a stream. A new one takes the stream over: each message goes to one connection
+    (R93)."""
 
     __slots__ = ("_handed", "_may_wait", "_taken", "_waiter", "given", "gone", "sending", "stopped", "stream", "unsent")
 
-    def __init__(self, stream: Stream, given: int = 0, *, gone: Callable[[], bool] = bool, unsent: Callable[[], int] = int) -> None:
-        """``gone``: whether the client has closed the connection; ``unsent``: bytes that were written to it and wait for the client."""
+    def __init__(
+        self, stream: Stream, given: int = 0, *, gone: Callable[[], bool] = bool, unsent: Callable[[], int] = int
+    ) -> None:
+        """``gone``: whether the client has closed the connection; ``unsent``: bytes that were written to it and wait
+        for the client."""
         if stream.reader is not None:
             stream.reader.stop(DISPLACED)
         stream.reader = self
@@ -335,7 +355,8 @@ class Reader:
         return out
 
     def keeps_up(self, behind: int, most: int) -> bool:
-        """Whether the client takes what it is sent: some bytes of it at least while ``most`` come. ``behind``: bytes that wait."""
+        """Whether the client takes what it is sent: some bytes of it at least while ``most`` come. ``behind``: bytes
+        that wait."""
         self._may_wait = min(max(self._may_wait, most), behind + most)
         if behind > self._may_wait:
             before, self._taken = self._taken, self._handed - self.unsent()

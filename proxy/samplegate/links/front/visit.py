@@ -1,4 +1,5 @@
-"""One HTTP request in hand: how it reached us, what is known of it so far, and the way back to its connection. Decides nothing."""
+"""One HTTP request in hand: how it reached us, what is known of it so far, and the way back to its connection. Decides
+nothing."""
 
 from __future__ import annotations
 
@@ -21,7 +22,8 @@ class Visit:
     """One HTTP request, from its headers to the end of its answer."""
 
     __slots__ = (
-        "_watch", "caller", "end", "era", "form", "found", "http", "method", "posted", "reader", "reason", "receive", "scope", "send",
+        "_watch", "caller", "end", "era", "form", "found", "http", "method", "posted", "reader", "reason", "receive",
+        "scope", "send",
         "server", "session", "started", "status", "trace", "twice", "waits",
     )  # fmt: skip
 
@@ -37,7 +39,8 @@ class Visit:
         self.status = 0
         self.reader: Reader | None = None
         self.posted: bytes | Frame | None = None
-        """What was posted, until the conversation has it: a large one must not be kept for as long as its answer takes."""
+        """What was posted, until the conversation has it: a large one must not be kept for as long as its answer takes.
+        """
         self.waits = False
         """Whether it is a call whose answer a drain waits for."""
         self._watch: asyncio.Task[None] | None = None
@@ -46,8 +49,8 @@ class Visit:
         """What is told of it."""
         http = self.http if self.http in ("POST", "GET", "DELETE") else "other"
         return Access(
-            self.server, self.caller, http, self.era, self.method, self.status, self.form, self.reason, self.end, now - self.started, self.session,
-            self.trace,
+            self.server, self.caller, http, self.era, self.method, self.status, self.form, self.reason,
+            self.end, now - self.started, self.session, self.trace,
         )  # fmt: skip
 
     def handed_over(self) -> bytes | Frame:
@@ -57,7 +60,8 @@ class Visit:
         return posted
 
     def watch(self, reader: Reader) -> None:
-        """From here on the client's disconnect stops the reader. A task of its own, so not for what is answered at once."""
+        """From here on the client's disconnect stops the reader. A task of its own, so not for what is answered at
+        once."""
         if self._watch is None:
             self._watch = asyncio.ensure_future(self._until_gone(reader))
 
@@ -78,7 +82,8 @@ class Visit:
         await deliver(self.send, reply)
 
     async def put(self, body: bytes, reader: Reader, *, more: bool = True) -> None:
-        """Send a piece of a stream. Stopping the reader ends it too, except before anything has gone out: what ends the stream needs a beginning."""
+        """Send a piece of a stream. Stopping the reader ends it too, except before anything has gone out: what ends the
+        stream needs a beginning."""
         await self.piece({"type": "http.response.body", "body": body, "more_body": more}, reader)
 
     async def piece(self, message: Message, reader: Reader) -> None:
@@ -120,4 +125,5 @@ class Visit:
             return
         connection.cut()
         if self._watch is not None:
-            await asyncio.wait([self._watch], timeout=CUT)  # the server logs an answer that is left open, unless the client is gone
+            # the server logs an answer that is left open, unless the client is gone
+            await asyncio.wait([self._watch], timeout=CUT)

@@ -1,4 +1,5 @@
-"""One request of the client's on its way to a remote server, and the stream that answers it: exactly one answer comes of it, or it was taken back.
+"""One request of the client's on its way to a remote server, and the stream that answers it: exactly one answer comes
+of it, or it was taken back.
 
 A legacy call waits for the messages before it, and its stream is resumed where it broke off. A modern call is
 independent, its headers mirror it, and a broken stream ends it (R71, R95). ``connection`` keeps the order of requests
@@ -84,7 +85,8 @@ class Call(ABC):
         """Post it, and take what comes until its end. Raises as ``run`` catches."""
 
     async def _post(self, headers: dict[str, str]) -> Frame | None:
-        """Post it and take what comes; an HTTP error that is an error of JSON-RPC is returned, not handed on. Raises as ``run`` catches."""
+        """Post it and take what comes; an HTTP error that is an error of JSON-RPC is returned, not handed on. Raises as
+        ``run`` catches."""
         response = await self.shared.wire.post(headers, self.frame.raw, self.was_written)
         try:
             kind = wire.kind_of(response)
@@ -112,7 +114,8 @@ class Call(ABC):
         return of_status(status) if status >= 300 else Fault(f"HTTP {status}: it gave no answer", httpStatus=status)
 
     async def _refused(self, response: aiohttp.ClientResponse, kind: str) -> Frame:
-        """The JSON-RPC error that an HTTP error carries, under the request's own id: some servers write another. Raises Fault."""
+        """The JSON-RPC error that an HTTP error carries, under the request's own id: some servers write another. Raises
+        Fault."""
         fault = of_status(response.status)
         if kind != wire.JSON or response.status in _OURS_TO_SAY:
             raise fault
@@ -156,7 +159,8 @@ class Call(ABC):
             self._take(event.data)
 
     def _oversized(self, event: Oversized) -> None:
-        """What is not the answer is the session's to judge; what may be it ends the call, since the answer will not come again."""
+        """What is not the answer is the session's to judge; what may be it ends the call, since the answer will not
+        come again."""
         if b'"method"' not in event.head[:256] and not self.answered:
             raise Fault(f"its answer has more than {self.shared.max_frame} bytes", transport="oversized")
         self.shared.oversized(self.lane, event.size, event.head)
@@ -185,7 +189,8 @@ class Call(ABC):
         self._note("frame.refused", fault=problem.fault)
 
     def _other_answer(self, found: Frame) -> None:
-        """A stream brings the answer to its own request only: another's would be taken from a stream that still waits for it."""
+        """A stream brings the answer to its own request only: another's would be taken from a stream that still waits
+        for it."""
         self._note("frame.refused", fault="an answer to another request")
 
     def _answer(self, found: Frame) -> None:
@@ -213,7 +218,12 @@ class Call(ABC):
             self.shared.received(self.lane, line)
 
     def _note(self, event: str, **fields: object) -> None:
-        self.shared.note(Note(event, {"side": "server", "origin": self.shared.wire.origin, "method": self.frame.method[:100], **fields}))
+        self.shared.note(
+            Note(
+                event,
+                {"side": "server", "origin": self.shared.wire.origin, "method": self.frame.method[:100], **fields},
+            )
+        )
 
 
 class LegacyCall(Call):

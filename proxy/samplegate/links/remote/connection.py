@@ -1,8 +1,9 @@
-"""The link to one remote server: frames go in, each finds its era, its order and its stream; what comes back is handed on with the stream's number.
+"""The link to one remote server: frames go in, each finds its era, its order and its stream; what comes back is handed
+on with the stream's number.
 
-Whatever comes of a failure is one JSON-RPC error for the request it concerns. Notifications and answers go one after the other, because HTTP keeps
-no order; requests wait for them. All remote servers of a process share one pool of connections, without cookies, proxies from the environment
-or redirects.
+Whatever comes of a failure is one JSON-RPC error for the request it concerns. Notifications and answers go one after
+the other, because HTTP keeps no order; requests wait for them. All remote servers of a process share one pool of
+connections, without cookies, proxies from the environment or redirects.
 """
 
 from __future__ import annotations
@@ -29,7 +30,8 @@ from samplegate.links.remote.streams import Shared, Standalone
 from samplegate.links.remote.wire import Fault, Wire, of_error, of_status
 
 MAX_CONNECTIONS: Final = 2_000  # open streams hold one each; a process may mostly have 1,024 to 65,536 descriptors
-IDLE: Final = 4.0  # seconds; common servers close after 5, and a call must not be sent into a connection that is being closed
+# seconds; common servers close after 5, and a call must not be sent into a connection that is being closed
+IDLE: Final = 4.0
 MAX_HEADER: Final = 16_384  # bytes of one line of a response's head
 
 
@@ -47,7 +49,8 @@ def pool() -> aiohttp.ClientSession:
 
 TIME: Final = 10.0  # seconds for one: a server says 202 at once, and what follows waits for it
 GRACE: Final = 0.25
-"""Seconds that a notification waits for requests before it: a server that answers in one piece says nothing until it has the answer."""
+"""Seconds that a notification waits for requests before it: a server that answers in one piece says nothing until it
+has the answer."""
 MAX_WAITING: Final = 1_000
 
 
@@ -62,14 +65,22 @@ class Tells:
         """What the next frame has to wait for, None if nothing is on its way."""
 
     def tell(
-        self, frame: Frame, own: Callable[[], Mapping[str, str]], *, before: Iterable[asyncio.Future[Any]], requests: Iterable[asyncio.Future[Any]]
+        self,
+        frame: Frame,
+        own: Callable[[], Mapping[str, str]],
+        *,
+        before: Iterable[asyncio.Future[Any]],
+        requests: Iterable[asyncio.Future[Any]],
     ) -> bool:
-        """Send one frame after those told before it and ``before``, and if they do not take long ``requests``. False if too many wait."""
+        """Send one frame after those told before it and ``before``, and if they do not take long ``requests``. False if
+        too many wait."""
         if len(self._waiting) >= MAX_WAITING:
             self._say(frame, Fault(f"{MAX_WAITING} others wait already"))
             return False
         after = [*before, *([] if self.last is None else [self.last])]
-        task = asyncio.get_running_loop().create_task(self._send(frame, own, after, [one for one in requests if not one.done()]))
+        task = asyncio.get_running_loop().create_task(
+            self._send(frame, own, after, [one for one in requests if not one.done()])
+        )
         self.last = task
         self._waiting.add(task)
         task.add_done_callback(self._over)
@@ -88,7 +99,11 @@ class Tells:
             self.last = None
 
     async def _send(
-        self, frame: Frame, own: Callable[[], Mapping[str, str]], after: list[asyncio.Future[Any]], requests: list[asyncio.Future[Any]]
+        self,
+        frame: Frame,
+        own: Callable[[], Mapping[str, str]],
+        after: list[asyncio.Future[Any]],
+        requests: list[asyncio.Future[Any]],
     ) -> None:
         if after:
             await asyncio.wait(after)
@@ -115,34 +130,42 @@ class Tells:
 
     def _say(self, frame: Frame, fault: Fault) -> None:
         what = frame.method[:100] or frame.kind
-        self._shared.note(Note("remote.untold", {"origin": self._shared.wire.origin, "method": what, "fault": fault.reason}))
+        self._shared.note(
+            Note("remote.untold", {"origin": self._shared.wire.origin, "method": what, "fault": fault.reason})
+        )
 
 
 MAX_CALLS: Final = 1_000  # requests in flight; each holds a connection
 MAX_UNSENT: Final = 64 * 1024 * 1024  # bytes that wait for a server that does not take them
-CANCELLED: Final = 30.0  # seconds that a legacy stream may stay open after its request was cancelled; then nothing more is expected of it
+# seconds that a legacy stream may stay open after its request was cancelled; then nothing more is expected of it
+CANCELLED: Final = 30.0
 END: Final = 0.5  # seconds for the server to take the end of its session
 _INITIALIZED: Final = "notifications/initialized"
 _CANCELLED: Final = "notifications/cancelled"
 
 
 class RemoteReceiver(Protocol):
-    """What the relay gives. Called from the event loop, synchronously, in the order of each stream, never from within ``send``."""
+    """What the relay gives. Called from the event loop, synchronously, in the order of each stream, never from within
+    ``send``."""
 
     def received(self, lane: int, line: bytes | Frame) -> None:
         """Take one frame that came on the stream of the request with this number, or on the standalone one (0)."""
 
     def oversized(self, lane: int, size: int, head: bytes) -> None:
-        """Learn that a frame over the bound, which is no answer, was thrown away: at least ``size`` bytes that begin with ``head``."""
+        """Learn that a frame over the bound, which is no answer, was thrown away: at least ``size`` bytes that begin
+        with ``head``."""
 
     def ended(self) -> None:
-        """Learn that the server has ended the session for good. Called once; requests in flight have their error, or get it."""
+        """Learn that the server has ended the session for good. Called once; requests in flight have their error, or
+        get it."""
 
 
 class Remote(Backlogged):
-    """One client's way to one remote server, or that of one caller's modern requests. All of it belongs to the event loop's thread.
+    """One client's way to one remote server, or that of one caller's modern requests. All of it belongs to the event
+    loop's thread.
 
-    ``headers`` are our own credentials for this server; those that the protocol sets are left out of them. ``max_frame`` in bytes.
+    ``headers`` are our own credentials for this server; those that the protocol sets are left out of them.
+    ``max_frame`` in bytes.
     """
 
     def __init__(
@@ -181,7 +204,8 @@ class Remote(Backlogged):
         self._shared.flow.resume()
 
     def send(self, lane: int, line: bytes | Frame) -> None:
-        """Send one frame, read or not; returns at once. What comes of a request comes on ``lane``, in the end its answer or an error."""
+        """Send one frame, read or not; returns at once. What comes of a request comes on ``lane``, in the end its
+        answer or an error."""
         if self._closed:
             return
         try:
@@ -197,15 +221,19 @@ class Remote(Backlogged):
         elif self._beginning is not None:
             self._tells.tell(frame, self._legacy.headers, before=(), requests=())
         else:  # R89: nobody asks in the modern era
-            self._note(Note("frame.refused", {"side": "client", "fault": "an answer, which the modern era does not send"}))
+            self._note(
+                Note("frame.refused", {"side": "client", "fault": "an answer, which the modern era does not send"})
+            )
 
     def close_lane(self, lane: int) -> None:
-        """End the streams of modern requests with this number, which takes them back (R99). Nothing more of them is delivered."""
+        """End the streams of modern requests with this number, which takes them back (R99). Nothing more of them is
+        delivered."""
         for call in [call for call in self._calls if call.lane == lane and call.modern]:
             self._take_back(call)
 
     async def aclose(self) -> None:
-        """End every stream and the session, within about a second. Nothing is delivered from here on. May be called again."""
+        """End every stream and the session, within about a second. Nothing is delivered from here on. May be called
+        again."""
         self._closed = True
         self._mirror.close()
         tasks = [*self._calls.values(), *([] if self._standalone is None else [self._standalone])]
@@ -219,7 +247,8 @@ class Remote(Backlogged):
         for task in self._ending:
             task.cancel()
 
-    # -- what goes out ---------------------------------------------------------------------------------------------------------------------
+    # -- what goes out
+    # ------------------------------------------------------------------------------------------------------------------
 
     def _request(self, lane: int, frame: Frame, meta: jsontext.Object | None) -> None:
         assert frame.id is not None
@@ -275,7 +304,8 @@ class Remote(Backlogged):
         self._tells.tell(frame, self._legacy.headers, before=self._before(), requests=accepted)
 
     def _modern_notification(self, frame: Frame, meta: jsontext.Object | None) -> None:
-        """No notification of the client's is defined here; one that comes all the same goes on as the headers' rules can be read for it (T31)."""
+        """No notification of the client's is defined here; one that comes all the same goes on as the headers' rules
+        can be read for it (T31)."""
         version = self._version if meta is None else jsontext.string(meta.raw(META_VERSION)) or ""
         own = http_headers.standard(frame.method, frame.object, version)
         self._tells.tell(frame, lambda: own, before=(), requests=())
@@ -301,7 +331,8 @@ class Remote(Backlogged):
         self._note(Note("remote.failed", {"origin": self._shared.wire.origin, "fault": fault.reason}))
         asyncio.get_running_loop().call_soon(self._received, lane, wire.fault_answer(id, fault))
 
-    # -- the legacy session ----------------------------------------------------------------------------------------------------------------
+    # -- the legacy session
+    # ----------------------------------------------------------------------------------------------------------------
 
     def _told(self, frame: Frame) -> None:
         """The server has accepted a notification or answer: after ``initialized`` it may speak on its own."""
@@ -331,7 +362,8 @@ class Remote(Backlogged):
             async with asyncio.timeout(END):
                 await self._shared.wire.delete(own)
 
-    # -- what comes back -------------------------------------------------------------------------------------------------------------------
+    # -- what comes back
+    # ------------------------------------------------------------------------------------------------------------------
 
     def _received(self, lane: int, line: bytes | Frame) -> None:
         if not self._closed:

@@ -1,4 +1,5 @@
-"""What a modern request's headers must mirror, and the tools' annotations that say so: learned from the lists that pass, else asked for (R71, R74).
+"""What a modern request's headers must mirror, and the tools' annotations that say so: learned from the lists that
+pass, else asked for (R71, R74).
 
 Not a cache of lists: of each tool only the annotations are kept.
 """
@@ -30,7 +31,9 @@ MAX_TOOLS: Final = 10_000
 MAX_SIZE: Final = 16 * 1024 * 1024  # bytes of what is remembered of them
 LIST_TIME: Final = 10.0  # seconds for all pages; a call waits for them
 COOL: Final = 30.0  # seconds after a list that failed, in which calls go without it
-FRESH: Final = 1.0  # seconds in which a list is as new as can be: neither odd names nor a server that refuses all have it asked for each time
+# seconds in which a list is as new as can be: neither odd names nor a server that refuses all have it asked for each
+# time
+FRESH: Final = 1.0
 _META_CLIENT: Final = "io.modelcontextprotocol/clientInfo"
 _KEPT: Final = (META_VERSION, _META_CLIENT, META_CAPABILITIES)
 
@@ -50,7 +53,8 @@ class Mirror:
         self._asked = 0
 
     async def headers(self, f: Frame, meta: jsontext.Object, *, afresh: bool = False) -> dict[str, str]:
-        """The headers of a request with this ``_meta``. ``afresh``: the server has refused those we knew. Raises Malformed."""
+        """The headers of a request with this ``_meta``. ``afresh``: the server has refused those we knew. Raises
+        Malformed."""
         version = jsontext.string(meta.raw(META_VERSION)) or ""
         out = http_headers.standard(f.method, f.object, version)
         name = jsontext.string(f.lookup("name")) if f.method == CALL else None
@@ -83,7 +87,8 @@ class Mirror:
         return listed
 
     def _remember(self, name: str, wanted: Annotations) -> None:
-        """What a tool wants mirrored. Where there is no more room all is forgotten, and asked for again when it is needed."""
+        """What a tool wants mirrored. Where there is no more room all is forgotten, and asked for again when it is
+        needed."""
         if len(name) > MAX_TOOL:  # nobody can call it
             return
         if name in self._known:

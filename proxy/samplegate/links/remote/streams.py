@@ -1,4 +1,5 @@
-"""Event streams of a legacy server: where one broke off, when it may be taken up again (R95), and the standalone one of a session.
+"""Event streams of a legacy server: where one broke off, when it may be taken up again (R95), and the standalone one of
+a session.
 
 The server's session id and the negotiated revision are here too, with the headers that repeat them (R94).
 """
@@ -50,7 +51,8 @@ class Legacy:
         return out
 
     def began(self, session: list[str], answer: Frame) -> None:
-        """``initialize`` was answered with a result, and this many session ids came with it. Raises Fault for one that no header may hold."""
+        """``initialize`` was answered with a result, and this many session ids came with it. Raises Fault for one that
+        no header may hold."""
         if len(session) > 1 or (session and not _id.fullmatch(session[0])):
             raise Fault("its session id is not one of at most 1024 visible ASCII characters")
         try:

@@ -1,4 +1,5 @@
-"""One HTTP request to one remote server: its own credentials, its bounds, and no way to another origin; its response's body, and what can go wrong.
+"""One HTTP request to one remote server: its own credentials, its bounds, and no way to another origin; its response's
+body, and what can go wrong.
 
 A body is read no faster than it is consumed and no further than its bound. An error is one sentence for the caller,
 without the URL, headers or words of the server.
@@ -42,7 +43,8 @@ _STATUS: Final = {
 
 
 class Fault(Exception):
-    """Why a remote server's answer did not come. ``data`` goes into the error for programs: ``httpStatus``, or ``transport`` and a word."""
+    """Why a remote server's answer did not come. ``data`` goes into the error for programs: ``httpStatus``, or
+    ``transport`` and a word."""
 
     def __init__(self, reason: str, **data: Any) -> None:
         super().__init__(reason)
@@ -59,7 +61,13 @@ class Gone(Fault):
 
 def of_status(status: int) -> Fault:
     """An HTTP answer that is no MCP answer."""
-    why = _STATUS.get(status) or ("it redirects" if 300 <= status < 400 else "it failed" if status >= 500 else "it is not an answer of the protocol")
+    why = _STATUS.get(status) or (
+        "it redirects"
+        if 300 <= status < 400
+        else "it failed"
+        if status >= 500
+        else "it is not an answer of the protocol"
+    )
     return Fault(f"HTTP {status}: {why}", httpStatus=status)
 
 
@@ -93,7 +101,12 @@ def _said(error: OSError) -> str:
 
 def fault_answer(id: frames.FrameId, fault: Fault) -> bytes:
     """The fault as the answer of the request it concerns."""
-    return frames.error(id, INTERNAL, f"the remote server did not answer: {fault.reason}", jsontext.dump(fault.data) if fault.data else None)
+    return frames.error(
+        id,
+        INTERNAL,
+        f"the remote server did not answer: {fault.reason}",
+        jsontext.dump(fault.data) if fault.data else None,
+    )
 
 
 MAX_ERROR: Final = 1024 * 1024  # bytes of the body of an HTTP error that is looked at
@@ -123,7 +136,8 @@ class Flow:
 
 
 def kind_of(response: aiohttp.ClientResponse) -> str:
-    """The content type, without parameters and in lower case; empty if there is none. Raises Fault for a body that is compressed."""
+    """The content type, without parameters and in lower case; empty if there is none. Raises Fault for a body that is
+    compressed."""
     if response.headers.get("Content-Encoding", "identity").strip().lower() not in ("identity", ""):
         raise Fault("its answer is compressed, which it was not asked for")
     return response.headers.get("Content-Type", "").partition(";")[0].strip().lower()
@@ -144,7 +158,9 @@ async def body(response: aiohttp.ClientResponse, most: int, flow: Flow) -> bytes
     return chunks[0] if len(chunks) == 1 else b"".join(chunks)
 
 
-async def events(response: aiohttp.ClientResponse, most: int, flow: Flow, take: Callable[[Event | Oversized], None]) -> None:
+async def events(
+    response: aiohttp.ClientResponse, most: int, flow: Flow, take: Callable[[Event | Oversized], None]
+) -> None:
     """Hand on every event until the stream ends. Raises what aiohttp raises when it breaks."""
     parser = Parser(most)
     while chunk := await response.content.readany():
@@ -154,7 +170,8 @@ async def events(response: aiohttp.ClientResponse, most: int, flow: Flow, take: 
 
 
 async def answer(response: aiohttp.ClientResponse, most: int) -> frames.Frame:
-    """The answer alone, of a request that is our own: what else comes on its stream is dropped. Raises Fault, Malformed and what aiohttp raises."""
+    """The answer alone, of a request that is our own: what else comes on its stream is dropped. Raises Fault, Malformed
+    and what aiohttp raises."""
     kind = kind_of(response)
     if response.status != 200 or kind not in (JSON, EVENTS):
         raise of_status(response.status)
@@ -169,7 +186,8 @@ async def answer(response: aiohttp.ClientResponse, most: int) -> frames.Frame:
 
 
 def one_line(text: bytes) -> bytes:
-    """JSON as one line, since frames are lines elsewhere. Raises Malformed where a line end stands in a string: it would become another text."""
+    """JSON as one line, since frames are lines elsewhere. Raises Malformed where a line end stands in a string: it
+    would become another text."""
     text = text.strip(b" \t\r\n")
     if b"\n" not in text and b"\r" not in text:
         return text
@@ -196,14 +214,15 @@ def read(text: bytes) -> frames.Frame:
 
 CONNECT: Final = 10.0  # seconds for a connection, the wait for a place in the pool included
 MAX_HOPS: Final = 3
-MAX_HEADERS: Final = 48 * 1024  # bytes of our own headers: what servers take ends at 8 to 64 KiB, and theirs is the word
+# bytes of our own headers: what servers take ends at 8 to 64 KiB, and theirs is the word
+MAX_HEADERS: Final = 48 * 1024
 _SLICE: Final = 256 * 1024
 _TIMES: Final = aiohttp.ClientTimeout(total=None, connect=CONNECT, sock_connect=CONNECT)
 _SAME: Final = frozenset({307, 308})
 """Redirects that repeat the request as it is."""
 _RESERVED: Final = frozenset(
-    "accept accept-encoding connection content-length content-type cookie host last-event-id mcp-method mcp-name mcp-protocol-version "
-    "mcp-session-id te trailer transfer-encoding upgrade".split()
+    "accept accept-encoding connection content-length content-type cookie host last-event-id mcp-method mcp-name"
+    " mcp-protocol-version mcp-session-id te trailer transfer-encoding upgrade".split()
 )
 BOTH: Final = "application/json, text/event-stream"
 STREAM: Final = "text/event-stream"
@@ -256,8 +275,11 @@ class Wire:
         """Scheme, host and port: what of the address may be said."""
         return str(self._url.origin())
 
-    async def post(self, own: Mapping[str, str], line: bytes, written: Callable[[], None] | None = None) -> aiohttp.ClientResponse:
-        """POST a frame; the response's head has come when this returns, and whoever called closes it. Raises Fault and what aiohttp raises."""
+    async def post(
+        self, own: Mapping[str, str], line: bytes, written: Callable[[], None] | None = None
+    ) -> aiohttp.ClientResponse:
+        """POST a frame; the response's head has come when this returns, and whoever called closes it. Raises Fault and
+        what aiohttp raises."""
         if sum(len(name) + len(value) for name, value in own.items()) > MAX_HEADERS:
             raise Fault(f"the request's headers would be larger than {MAX_HEADERS} bytes")
         headers = {"Accept": BOTH, "Content-Type": "application/json", **own}
@@ -271,18 +293,24 @@ class Wire:
         """DELETE a session; what the server says to that is of no use to anybody."""
         (await self._open("DELETE", own, _no_body)).close()
 
-    async def _open(self, method: str, own: Mapping[str, str], body: Callable[[], Body | None]) -> aiohttp.ClientResponse:
+    async def _open(
+        self, method: str, own: Mapping[str, str], body: Callable[[], Body | None]
+    ) -> aiohttp.ClientResponse:
         headers, url = self._base.copy(), self._url
         headers.update(own)
         hops = 0
         while True:
-            response = await self._http.request(method, url, data=body(), headers=headers, allow_redirects=False, timeout=_TIMES)
+            response = await self._http.request(
+                method, url, data=body(), headers=headers, allow_redirects=False, timeout=_TIMES
+            )
             if response.status not in _SAME:
                 return response
             response.close()
             hops += 1
             if hops > MAX_HOPS:
-                raise Fault(f"HTTP {response.status}: it redirects more than {MAX_HOPS} times", httpStatus=response.status)
+                raise Fault(
+                    f"HTTP {response.status}: it redirects more than {MAX_HOPS} times", httpStatus=response.status
+                )
             url = self._next(response, url)
 
     def _next(self, response: aiohttp.ClientResponse, url: yarl.URL) -> yarl.URL:

@@ -1,1 +1,2 @@
-"""How the tables of reviews came to be, step by step, for alembic. ``env.py`` is run by it; ``versions/`` holds one file a step, never changed."""
+"""How the tables of reviews came to be, step by step, for alembic. ``env.py`` is run by it; ``versions/`` holds one
+file a step, never changed."""

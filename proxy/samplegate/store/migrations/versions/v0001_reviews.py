@@ -29,7 +29,10 @@ def _reviews() -> None:
     op.create_table(
         "reviews",
         sa.Column("id", sa.String, primary_key=True),
-        *(sa.Column(name, sa.String, nullable=False) for name in ("lookup", "digest", "stage", "reviewer", "server", "kind")),
+        *(
+            sa.Column(name, sa.String, nullable=False)
+            for name in ("lookup", "digest", "stage", "reviewer", "server", "kind")
+        ),
         *(sa.Column(name, sa.Double, nullable=False) for name in ("created", "expires", "late")),
         sa.Column("announced", sa.Boolean, nullable=False),
         sa.Column("state", sa.String, nullable=False),
