@@ -4,6 +4,7 @@ example loads."""
 from __future__ import annotations
 
 import re
+import subprocess
 from pathlib import Path
 from typing import Any, Final
 
@@ -24,7 +25,8 @@ ROOT: Final = Path(__file__).parent.parent
 REFERENCE: Final = ROOT / "policies" / "README.md"
 README: Final = ROOT / "README.md"
 OPERATORS: Final = ROOT / "deploy" / "README.md"
-PAGES: Final = [README, REFERENCE, ROOT / "proxy" / "README.md", OPERATORS]
+DECISIONS: Final = ROOT / "docs" / "decisions.md"
+PAGES: Final = [README, REFERENCE, ROOT / "proxy" / "README.md", OPERATORS, DECISIONS]
 
 # Which table of the reference describes which struct, by the heading above it. `Rule` is what all rules have.
 TABLES: Final[dict[str, tuple[str, ...]]] = {
@@ -259,8 +261,10 @@ def test_every_link_within_the_repository_leads_somewhere() -> None:
             if not target.exists():
                 dead.append(f"{page.relative_to(ROOT)}: {link}")
             elif anchor:
-                headings = re.findall(r"^#+ (.+)$", target.read_text("utf-8"), re.MULTILINE)
-                if anchor not in [re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings]:
+                text = target.read_text("utf-8")
+                headings = re.findall(r"^#+ (.+)$", text, re.MULTILINE)
+                anchors = [re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings]
+                if anchor not in [*anchors, *re.findall(r'<a id="(\w+)"></a>', text)]:
                     dead.append(f"{page.relative_to(ROOT)}: {link}")
     assert [] == dead
 
@@ -279,7 +283,32 @@ def test_the_changelog_has_each_heading_once_in_order_and_a_line_for_each_change
         assert [] == [line for line in lines if not line.startswith("- ")], f"{heading}: a list has one change a line"
 
 
-def test_the_decisions_are_numbered_without_a_gap() -> None:
-    decided = (ROOT / "proxy" / "README.md").read_text("utf-8").partition("## Decided, and why")[2]
-    numbers = [int(number) for number in re.findall(r"^(\d+)\. \*\*", decided, re.MULTILINE)]
-    assert list(range(1, len(re.findall(r"^\d+\. ", decided, re.MULTILINE)) + 1)) == numbers
+def decisions() -> list[int]:
+    """The numbers of the entries of docs/decisions.md, in their order on the page."""
+    entries = re.findall(r'^<a id="(\d+)"></a>\*\*(\d+)\. ', DECISIONS.read_text("utf-8"), re.MULTILINE)
+    assert [] == [entry for entry in entries if entry[0] != entry[1]], "the anchor of a decision is its number"
+    return [int(number) for number, _ in entries]
+
+
+def test_the_decisions_are_numbered_without_a_gap_and_none_twice() -> None:
+    numbers = decisions()
+    assert list(range(1, len(numbers) + 1)) == sorted(numbers)
+    assert DECISIONS.read_text("utf-8").count('<a id="') == len(numbers), "an entry begins with its anchor and number"
+
+
+CITING: Final = re.compile(r"\bdecisions? \[?(\d+(?:(?:, | and |, and | to )\d+)*)", re.IGNORECASE)
+
+
+def test_every_decision_that_is_cited_exists() -> None:
+    names = ("proxy", "tests", "bench", "deploy", "policies", "docs", "Makefile", "*.md")
+    command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard", "--", *names]
+    listed = subprocess.run(command, cwd=ROOT, capture_output=True, check=True, timeout=20).stdout.decode().split("\0")
+    known, unknown, cited = set(decisions()), [], 0
+    for path in (ROOT / name for name in listed if name):
+        if path.suffix in {".py", ".md", ".mjs", ".yaml", ""} and path.is_file():
+            text = re.sub(r"\s+(?:# )?", " ", path.read_text("utf-8", "replace"))  # a citation may span two lines
+            numbers = [int(number) for found in CITING.findall(text) for number in re.findall(r"\d+", found)]
+            cited += len(numbers)
+            unknown += [f"{path.relative_to(ROOT)}: decision {number}" for number in numbers if number not in known]
+    assert [] == unknown
+    assert cited, "nothing was read"

@@ -46,8 +46,7 @@ def terms(policy: Policy) -> Mapping[str, Terms]:
 
 
 def needs_state(policy: Policy) -> bool:
-    """Whether limits must outlive the process: one in dollars, or over an hour or more (proxy/README.md, "Decided, and
-    why").
+    """Whether limits must outlive the process: one in dollars, or over an hour or more.
 
     Once one must, all that are not per call or process are shared, so that a request draws on one ledger.
     """

@@ -11,7 +11,7 @@ from samplegate.core.policy import Peer, Policy, seconds
 from samplegate.core.session.rounds import Round
 
 MARGIN: Final = 5.0  # seconds kept back so that our answer arrives before the peer's time is up
-MARGIN_SHARE: Final = 0.25  # but never more than this share of a short patience (proxy/README.md, "Decided, and why" 8)
+MARGIN_SHARE: Final = 0.25  # but never more than this share of a short patience (decision 8)
 PARKS: Final = 9
 """How often one call of a client may be answered with an ``input_required`` result where the wait could go on: clients
 give the call up after 10 of them (R66, T10), whether they carry questions or not, and one is left for what the server
