@@ -57,7 +57,7 @@ class Figures:
 
 
 class Table:
-    """The table as the README shows it, printed row by row as each is measured. ``out`` None prints nothing."""
+    """The table as bench/README.md shows it, printed row by row as each is measured. ``out`` None prints nothing."""
 
     def __init__(self, machine: str, out: TextIO | None) -> None:
         self.rows: list[Row] = []

@@ -26,7 +26,7 @@ REFERENCE: Final = ROOT / "policies" / "README.md"
 README: Final = ROOT / "README.md"
 OPERATORS: Final = ROOT / "deploy" / "README.md"
 DECISIONS: Final = ROOT / "docs" / "decisions.md"
-PAGES: Final = [README, REFERENCE, ROOT / "proxy" / "README.md", OPERATORS, DECISIONS]
+PAGES: Final = [README, REFERENCE, ROOT / "proxy" / "README.md", OPERATORS, DECISIONS, ROOT / "bench" / "README.md"]
 
 # Which table of the reference describes which struct, by the heading above it. `Rule` is what all rules have.
 TABLES: Final[dict[str, tuple[str, ...]]] = {
