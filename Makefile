@@ -11,10 +11,10 @@ LOCKED := --require-hashes --only-binary :all:
 # Tests run side by side, also on fewer cores, for most of the time they wait for programs that they started; WORKERS=0 runs them in one process.
 WORKERS ?= 4
 PYTEST := -m pytest -n $(WORKERS)
-SOURCES := proxy tests $(wildcard bench)
+SOURCES := proxy tests docs $(wildcard bench)
 ENVS := tests/real/.envs
 
-.PHONY: help install dev counterparts packages demo demo-review test unit conformance soak faults check format lint types coverage bench structure lock lock-npm build clean
+.PHONY: help install dev counterparts packages demo demo-review test unit conformance soak faults check format lint docs types coverage bench structure lock lock-npm build clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -102,6 +102,9 @@ format: dev ## write the format and what lint can mend
 lint: dev ## format and lint, nothing is written
 	@$(BIN)/ruff format --check $(SOURCES) || { echo "lint: the files above are not formatted; run 'make format'" >&2; exit 1; }
 	@$(BIN)/ruff check $(SOURCES)
+
+docs: dev ## write the tables of the documentation from the descriptions in the code
+	@$(BIN)/python -m docs.generate
 
 types: dev ## mypy --strict and pyright
 	@$(BIN)/mypy

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any, Final
 
 import jsonschema
-import msgspec
 import pytest
 
+from docs import generate
 from samplegate import cli
 from samplegate.core import policy, script
 from samplegate.core.load import json_schema, load
@@ -26,82 +26,18 @@ REFERENCE: Final = ROOT / "policies" / "README.md"
 README: Final = ROOT / "README.md"
 OPERATORS: Final = ROOT / "deploy" / "README.md"
 DECISIONS: Final = ROOT / "docs" / "decisions.md"
-PAGES: Final = [README, REFERENCE, ROOT / "proxy" / "README.md", OPERATORS, DECISIONS, ROOT / "bench" / "README.md"]
+PAGES: Final = [
+    README,
+    REFERENCE,
+    ROOT / "proxy" / "README.md",
+    OPERATORS,
+    DECISIONS,
+    ROOT / "docs" / "commands.md",
+    ROOT / "bench" / "README.md",
+]
 
-# Which table of the reference describes which struct, by the heading above it. `Rule` is what all rules have.
-TABLES: Final[dict[str, tuple[str, ...]]] = {
-    "The file": ("Policy",),
-    "A range": ("Range",),
-    "A model": ("Model",),
-    "Prices and what a model takes": ("Price",),
-    "A rule": ("Rule",),
-    "allow": ("AllowRule",),
-    "answer": ("AnswerRule",),
-    "forward": ("ForwardRule",),
-    "escalate": ("EscalateRule",),
-    "deny": ("DenyRule",),
-    "Conditions": ("Match",),
-    "With: how a model is asked": ("With",),
-    "Which model is asked": ("Weights",),
-    "Bounds": ("Temperature", "StopSequences", "Prepend"),
-    "Secrets in prompts and answers": ("Secrets",),
-    "Reviewers": ("Reviewer",),
-    "Webhooks": ("Webhook",),
-    "Limits": ("Limit",),
-    "Brakes": ("Brakes",),
-    "Client and servers": ("Peer", "Server"),
-}
-OTHER_TABLES: Final[dict[str, tuple[type[msgspec.Struct], ...]]] = {
-    "A model": (script.Case,),
-    "A test file": (suite.Suite,),
-    "A case": (suite.Case, suite.Step),
-    "What is expected": (suite.Expect,),
-    "Verdicts": (suite.Said,),
-    "Edits": (suite.Edited,),
-    "Sampling in short": (suite.Sampling,),
-    "Elicitation in short": (suite.Elicitation,),
-    "A request as written": (suite.Raw,),
-}
-ROW: Final = re.compile(r"^\| `([^`]+)` \|(?:.*\|)? ([^|]+) \|$", re.MULTILINE)
 FENCE: Final = re.compile(r"^```(\S+)(?: (\S+))?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 MODELS: Final = "version: 1\nmodels: [{name: smart, model: a/b}]\nrules:\n"
-
-
-def sections(text: str) -> dict[str, str]:
-    parts = re.split(r"^#+ (.+)$", FENCE.sub("", text), flags=re.MULTILINE)
-    return dict(zip(parts[1::2], parts[2::2], strict=True))
-
-
-def tables(text: str) -> list[str]:
-    """The tables of a section, those with four columns and those with two."""
-    return re.findall(r"(?:^\|.*\n)+", text, flags=re.MULTILINE)
-
-
-def structs() -> dict[str, type[msgspec.Struct]]:
-    found = {
-        name: value
-        for name, value in vars(policy).items()
-        if isinstance(value, type) and issubclass(value, policy.Strict)
-    }
-    return {name: struct for name, struct in found.items() if struct not in (policy.Strict, policy.RuleBase)}
-
-
-def keys(struct: type[msgspec.Struct]) -> set[str]:
-    """The keys of the file that a struct takes, as the file spells them."""
-    tag = struct.__struct_config__.tag_field
-    return {*struct.__struct_encode_fields__, *([tag] if tag else [])}
-
-
-def said(schema: Any) -> str:
-    """The sentence of a key; that of `not` is one level down."""
-    return str(schema.get("description") or schema["allOf"][0]["description"])
-
-
-def sentences(name: str) -> dict[str, str]:
-    """By key of a struct's own, what the schema says of it; ``Rule`` is what every rule has."""
-    schema = json_schema()["$defs"]["DenyRule" if name == "Rule" else name]
-    shared = keys(policy.RuleBase) if name.endswith("Rule") else keys(policy.Peer) if name == "Server" else set()
-    return {key: said(value) for key, value in schema["properties"].items() if (key in shared) == (name == "Rule")}
 
 
 def examples(path: Path) -> list[Any]:
@@ -125,45 +61,39 @@ def fits_schema(text: str) -> bool:
     return jsonschema.Draft202012Validator(json_schema()).is_valid(plain(compose(text)[0]))
 
 
-@pytest.mark.parametrize("name", structs())
-def test_every_key_of_a_struct_has_a_sentence_and_no_sentence_is_about_nothing(name: str) -> None:
-    assert keys(structs()[name]) == {
-        key for key, value in json_schema()["$defs"][name]["properties"].items() if said(value)
-    }
+def test_the_tables_of_the_pages_are_those_of_the_code() -> None:
+    stale = [
+        page.name for page in generate.PAGES if generate.written(page.read_text("utf-8")) != page.read_text("utf-8")
+    ]
+    assert [] == stale, "run `make docs`"
 
 
-@pytest.mark.parametrize(("heading", "names"), TABLES.items(), ids=list(TABLES))
-def test_the_table_of_the_reference_says_what_the_schema_says(heading: str, names: tuple[str, ...]) -> None:
-    section = sections(REFERENCE.read_text())[heading]
-    rows = [row for table in tables(section) if table.startswith("| key | value") for row in ROW.findall(table)]
-    assert sorted((key, sentence) for name in names for key, sentence in sentences(name).items()) == sorted(rows)
+def test_every_table_stands_on_one_page() -> None:
+    used = [name for page in generate.PAGES for _, name, _ in generate.TABLE.findall(page.read_text("utf-8"))]
+    assert sorted(generate.TABLES) == sorted(used)
 
 
-@pytest.mark.parametrize(("heading", "types"), OTHER_TABLES.items(), ids=list(OTHER_TABLES))
-def test_every_key_of_tests_and_scripts_is_described(heading: str, types: tuple[type[msgspec.Struct], ...]) -> None:
-    section = sections(REFERENCE.read_text())[heading]
-    rows = [key for table in tables(section) if table.startswith("| key | |") for key, _ in ROW.findall(table)]
-    assert {key for struct in types for key in keys(struct)} == set(rows)
+@pytest.mark.parametrize("name", sorted({*generate.TABLES} - {"commands", "exit codes"}))
+def test_every_row_of_a_table_has_a_meaning_and_none_comes_twice(name: str) -> None:
+    rows = re.findall(r"^\| `.*$", generate.TABLES[name](), re.MULTILINE)
+    assert rows
+    assert [] == [row for row in rows if re.search(r"\|\s*\|$", row)]
     assert len(rows) == len(set(rows))
 
 
-@pytest.mark.parametrize(
-    ("heading", "types"),
-    [(heading, types) for heading, types in OTHER_TABLES.items() if types[0].__module__ == suite.__name__],
-)
-def test_the_schema_of_the_tests_says_what_the_reference_says(
-    heading: str, types: tuple[type[msgspec.Struct], ...]
-) -> None:
-    said = {
-        key: value["description"]
-        for struct in types
-        for key, value in cases.json_schema()["$defs"][struct.__name__]["properties"].items()
-    }
-    assert dict(ROW.findall(sections(REFERENCE.read_text())[heading])) == said
+def test_every_struct_of_the_policy_and_of_its_tests_has_a_table() -> None:
+    for module, sort, parts in ((policy, "policy", {"Peer"}), (suite, "tests", {"Scene", "Asked", "Step", "Usage"})):
+        own = {name for name, value in vars(module).items() if is_own_struct(value, module.__name__)} - parts
+        assert {f"{sort} {name}" for name in own} <= set(generate.TABLES), sort
 
 
-def test_every_struct_of_the_policy_has_its_table() -> None:
-    assert {*structs(), "Rule"} == {name for names in TABLES.values() for name in names}
+def is_own_struct(value: object, module: str) -> bool:
+    return (
+        isinstance(value, type)
+        and issubclass(value, policy.Strict)
+        and value.__module__ == module
+        and value not in (policy.Strict, policy.RuleBase)
+    )
 
 
 def test_the_reference_names_every_value_that_a_key_can_take() -> None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, MutableMapping, Sequence
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
 import msgspec
 
@@ -27,6 +27,21 @@ MAX_BODY: Final = 65_536  # bytes that a request may announce; nothing here need
 MAX_LINES: Final = 200  # of one answer; a policy may have more problems than anybody reads at once
 LINE: Final = 2000  # characters
 TEXT: Final = "text/plain; charset=utf-8"
+ROUTES: Final[Mapping[str, tuple[Literal["GET", "POST"], str]]] = {
+    "/metrics": ("GET", "Metrics in the Prometheus text format, or OpenMetrics if the client accepts it."),
+    "/healthz": ("GET", "200 while the event loop runs."),
+    "/readyz": (
+        "GET",
+        "200 `ready`, or 503 with one line for each cause. JSON if the client accepts it.",
+    ),
+    "/version": ("GET", "The version, the hash of the policy in force, the start time and the servers, as JSON."),
+    "/": ("GET", "The same as `/version`."),
+    "/reload": (
+        "POST",
+        "Reads the files again: 200 with the changes, or 422 with every problem and its place; then nothing changed.",
+    ),
+}
+"""The method and the description of each path, which deploy/README.md lists."""
 JSON: Final = "application/json"
 _CHALLENGE: Final = ("www-authenticate", 'Bearer realm="samplegate admin"')
 
@@ -166,26 +181,26 @@ class AdminApp(msgspec.Struct, frozen=True, kw_only=True):
 
     async def _answer(self, asked: Asked) -> Answer:
         """Never raises: a fault is logged whole, and the operator gets a fixed sentence."""
-        table: dict[str, tuple[str, Callable[[Asked], Awaitable[Answer]]]] = {
-            "/metrics": ("GET", self._metrics),
-            "/healthz": ("GET", self._healthz),
-            "/readyz": ("GET", self._readyz),
-            "/version": ("GET", self._version),
-            "/": ("GET", self._version),
-            "/reload": ("POST", self._reload),
+        handlers: dict[str, Callable[[Asked], Awaitable[Answer]]] = {
+            "/metrics": self._metrics,
+            "/healthz": self._healthz,
+            "/readyz": self._readyz,
+            "/version": self._version,
+            "/": self._version,
+            "/reload": self._reload,
         }
         if asked.has_forged_host(self.hosts):
             return lines(403, ["host: this name is not one of the listener's; use an address, or localhost"])
         if asked.is_large:
             return lines(413, [f"body: more than {MAX_BODY} bytes; no request needs a body here"])
-        if asked.path not in table:
-            return lines(404, [f"nothing is here; there are {', '.join(sorted(table))}"])
-        method, handler = table[asked.path]
+        if asked.path not in handlers:
+            return lines(404, [f"nothing is here; there are {', '.join(sorted(handlers))}"])
+        method, _ = ROUTES[asked.path]
         if asked.method != method and (asked.method, method) != ("HEAD", "GET"):
             allowed = "GET, HEAD" if method == "GET" else method
             return lines(405, [f"{asked.path} takes {allowed}"], [("allow", allowed)])
         try:
-            return await handler(asked)
+            return await handlers[asked.path](asked)
         except Exception:
             self.log.error("admin.failed", path=asked.path, exc_info=True)  # noqa: G201
             return lines(500, [f"{asked.path}: a fault in the gate; the log has it"])

@@ -152,19 +152,82 @@ class Record:
     """The result's JSON as released; likewise."""
 
 
-_MEMBERS: Final = (
-    "decision_id time server caller era revision door round key kind mode calls effect rule reason detail tried changed"
-    " shadows model input_tokens output_tokens attempts cost_usd reserved_usd limits refused_by redacted review"
-    " reviewer reviewed_by review_door reviewed_ms revokes duration_ms outcome action decided_by fits policy_hash"
-    " traceparent"
-).split()
-"""Of a line, in their order."""
+MEMBERS: Final[Mapping[str, str]] = {
+    "decision_id": (
+        "The id of the decision in every log and message. A request that the client answers in 2026-07-28 has two lines"
+        " with one id, and a revoked decision has one line more."
+    ),
+    "time": "When the outcome was recorded, in UTC.",
+    "server": "The server that made the request.",
+    "caller": "The caller on whose behalf the server works; on stdio always `local`.",
+    "era": "The protocol's generation: `legacy` (2025-11-25 and older) or `modern` (2026-07-28).",
+    "revision": "The protocol version.",
+    "door": (
+        "How the request arrived: `push` (a request of the server), `input_required` (a result that asks for input),"
+        " `url_error` (a URL in an error) or `unasked` (a request outside any call)."
+    ),
+    "round": "The input round, the same for all its requests.",
+    "key": "The request's key in its input round, which the server chose.",
+    "kind": "`sampling` or `elicitation`.",
+    "mode": "Whether an elicitation is a `form` or a `url`.",
+    "calls": "The client's calls that the request may belong to.",
+    "effect": "The effect of the rule, or `none`.",
+    "rule": "The rule that decided.",
+    "reason": "Why the request was decided so.",
+    "detail": "More about the reason, in words.",
+    "tried": "The rules that were tried before, each with why it was left: a timeout, or a limit with no room.",
+    "changed": "The params that the rule changed or the provider does not support.",
+    "shadows": "What shadow rules would have done.",
+    "model": (
+        "The model that answered, as its provider names it; if none answered, the policy's name of the last model that"
+        " was called."
+    ),
+    "input_tokens": "The input tokens that the provider reported.",
+    "output_tokens": "The output tokens that the provider reported.",
+    "attempts": "Every call of a model, by the policy's name of it: its result, tokens and cost.",
+    "cost_usd": "The cost of all calls of models. Left out if a price is unknown.",
+    "reserved_usd": "The upper bound of the cost that was reserved.",
+    "limits": "The limits that were charged.",
+    "refused_by": "The limit that had no room.",
+    "redacted": (
+        "How many secrets of each pattern were found, never the secrets. The recorded `request` is without those found"
+        " in the prompt."
+    ),
+    "review": "The id of the review.",
+    "reviewer": "The policy's name of the reviewer.",
+    "reviewed_by": "Who decided the review, as far as the gate knows. Left out if the review was not decided.",
+    "review_door": "How the review was decided: `page`, `api`, `cli`, `webhook`, `callback` or `command`.",
+    "reviewed_ms": "How much of `duration_ms` was spent waiting for reviewers, in this try.",
+    "revokes": (
+        "`true`: the earlier line with this `decision_id` names an answer that was not released after all, because the"
+        " reviewer's decision could not be marked as used. The earlier line has the cost."
+    ),
+    "duration_ms": "The time from the decision to this line.",
+    "outcome": (
+        "`answered`, `denied`, `unanswered`, `withdrawn`, `forwarded` or `put_off` (a reviewer sees a model's answer,"
+        " and the client comes back). After `forwarded` and `put_off`, a second line with the same `decision_id`"
+        " follows once the client has come back. The first line has the cost until then."
+    ),
+    "action": "The reply to an elicitation: `accept`, `decline` or `cancel`.",
+    "decided_by": "Who answered: `policy`, `human`, `client` or `timeout`.",
+    "fits": "Whether the client's answer fits the request.",
+    "policy_hash": "The hash of the policy that decided.",
+    "traceparent": "The trace context (W3C) of the call, if the client sent one, in `_meta` or as a header.",
+}
+"""The members of a line and their descriptions, in their order."""
+CONTENTS: Final[Mapping[str, str]] = {
+    "request": "With `record_content: full`, the request's params.",
+    "result": "With `record_content: full`, the released result.",
+    "request_hash": "The keyed hash of the request's params, with `hash`, or with `full` if they are too large.",
+    "result_hash": "The keyed hash of the result, likewise.",
+}
+"""The members that depend on the content mode."""
 
 
 def to_json(record: Record, *, content: ContentMode = "none", key: bytes = b"") -> bytes:
     """One line of UTF-8 JSON without its line end. ``hash`` needs the ``key``; ``full`` is without secret-looking form
     values (R39)."""
-    line: dict[str, Any] = {name: getattr(record, name, None) for name in _MEMBERS}
+    line: dict[str, Any] = {name: getattr(record, name, None) for name in MEMBERS}
     line |= {
         name: _clipped(line[name], MAX_NAME)
         for name in ("server", "caller", "revision", "round", "key", "model", "reviewed_by")

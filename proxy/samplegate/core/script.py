@@ -281,24 +281,76 @@ _ANSWERS: Final = ("answer", "content", "fail", "action")
 class Case(Strict, frozen=True):
     """One case of the file."""
 
-    name: str | None = None
-    fingerprint: Print | None = None
-    system: Pattern | None = None
-    text: Pattern | None = None
-    system_contains: str | None = None
-    text_contains: str | None = None
-    message: Pattern | None = None
-    message_contains: str | None = None
-    answer: str | None = None
-    content: list[Any] | None = None
-    fail: Failure | None = None
-    action: Action | None = None
-    values: dict[str, Any] | None = None
-    model: str | None = None
-    stop_reason: str | None = None
-    input_tokens: Count | None = None
-    output_tokens: Count | None = None
-    delay: Duration | None = None
+    name: Annotated[str | None, msgspec.Meta(description="A name for messages.")] = None
+    fingerprint: Annotated[
+        Print | None,
+        msgspec.Meta(
+            description=(
+                "Matches exactly one request, by 16 hex digits over its content: messages, system prompt and tools, or"
+                " a form and its message. `run --record` writes fingerprints."
+            )
+        ),
+    ] = None
+    system: Annotated[Pattern | None, msgspec.Meta(description="An expression found in the system prompt.")] = None
+    text: Annotated[
+        Pattern | None, msgspec.Meta(description="An expression found in any text of any message, the newest first.")
+    ] = None
+    system_contains: Annotated[str | None, msgspec.Meta(description="Plain text found in the system prompt.")] = None
+    text_contains: Annotated[str | None, msgspec.Meta(description="Plain text found in any text of any message.")] = (
+        None
+    )
+    message: Annotated[Pattern | None, msgspec.Meta(description="An expression found in an elicitation's message.")] = (
+        None
+    )
+    message_contains: Annotated[
+        str | None, msgspec.Meta(description="Plain text found in an elicitation's message.")
+    ] = None
+    answer: Annotated[
+        str | None,
+        msgspec.Meta(
+            description=(
+                "The text of the answer. `{name}` is the match of the named group `(?P<name>...)`; `{{name}}` is a"
+                " literal `{name}`."
+            )
+        ),
+    ] = None
+    content: Annotated[
+        list[Any] | None,
+        msgspec.Meta(
+            description=(
+                "Instead of `answer`, a list of content blocks, passed on unchanged: also `tool_use`, `image` and"
+                " `audio`."
+            )
+        ),
+    ] = None
+    fail: Annotated[Failure | None, msgspec.Meta(description="Instead of an answer, the failure of a real model.")] = (
+        None
+    )
+    action: Annotated[Action | None, msgspec.Meta(description="The reply to an elicitation.")] = None
+    values: Annotated[dict[str, Any] | None, msgspec.Meta(description="With `accept`, the values by field name.")] = (
+        None
+    )
+    model: Annotated[str | None, msgspec.Meta(description="The model's name in the result. Default: `scripted`.")] = (
+        None
+    )
+    stop_reason: Annotated[
+        str | None,
+        msgspec.Meta(
+            description=(
+                "Default: `endTurn`, or `toolUse` if a tool is used. An answer that is cut to the requested tokens has"
+                " `maxTokens`."
+            )
+        ),
+    ] = None
+    input_tokens: Annotated[
+        Count | None, msgspec.Meta(description="Default: one for each word; for a failure, none.")
+    ] = None
+    output_tokens: Annotated[
+        Count | None, msgspec.Meta(description="Default: one for each word; for a failure, none.")
+    ] = None
+    delay: Annotated[
+        Duration | None, msgspec.Meta(description="How long the model waits before it answers, such as `200ms`.")
+    ] = None
 
 
 class Cases(Strict, frozen=True):

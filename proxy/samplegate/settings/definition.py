@@ -17,10 +17,13 @@ from samplegate.core.record import ContentMode
 from samplegate.settings.values import check_networks, check_page, check_store
 
 MIB: Final = 1024 * 1024
-START_TIMEOUT: Final = "Seconds that the server has to answer its first request."
+START_TIMEOUT: Final = (
+    "Seconds that the server has to answer its first request. After that the client gets an error; `run` exits with 2."
+)
 CALL_TIMEOUT: Final = (
-    "Seconds that the server has to answer a request; then the client gets an error and the server a cancellation. 0:"
-    " no limit. Time in which the server itself waits for an answer does not count."
+    "Seconds that the server has to answer a request; 0: no limit. After that the client gets an error that names the"
+    " setting, and the server a cancellation. Time in which the server itself waits for an answer does not count. With"
+    " `extends_on_progress` in the policy, progress of the server starts the time again."
 )
 
 
@@ -34,27 +37,30 @@ class ProcessSettings(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     state: Annotated[
-        Path, Meta(description="The folder for what outlives the process; the platform's own place by default.")
+        Path,
+        Meta(description="The folder for persistent state: shared limits, reviews and, by default, the decision log."),
     ] = Path()
     decision_log: Annotated[
         str | None,
         Meta(
-            description=(
-                "A path, `sqlite:PATH` for a database, `none`, or nothing for the daily file in the state folder."
-            ),
+            description="A path, `sqlite:PATH` for a database, or `none`. Default: one file a day in the state folder.",
             extra={"path": True, "but": "none", "store": "sqlite:"},
         ),
     ] = None
     decision_log_durability: Annotated[
         Literal["written", "synced"],
-        Meta(description="When a decision counts as recorded: handed to the system, or on the disk."),
+        Meta(
+            description=(
+                "When a decision counts as recorded: `written` to the operating system, or `synced` to the disk."
+            )
+        ),
     ] = "written"
     decision_log_max_bytes: Annotated[
         int,
         Meta(
             ge=0,
             le=1024 * 1024 * MIB,
-            description="The size at which a file of the decision log is put aside and a new one begun; 0: never.",
+            description="The size at which a file of the decision log is rotated; 0: never.",
         ),
     ] = 0
     decision_log_keep: Annotated[
@@ -62,41 +68,56 @@ class ProcessSettings(msgspec.Struct, frozen=True, kw_only=True):
         Meta(
             ge=0,
             le=1_000_000,
-            description="How many files of the decision log are kept besides the one being written; 0: all.",
+            description="How many rotated files of the decision log are kept besides the current one; 0: all.",
         ),
     ] = 0
     record_content: Annotated[
-        ContentMode, Meta(description="What the decision log keeps of what was asked and answered.")
+        ContentMode,
+        Meta(
+            description=(
+                "What the decision log keeps of requests and answers: `none`, a keyed `hash`, or the `full` content."
+            )
+        ),
     ] = "hash"
     metrics_file: Annotated[
         str | None,
-        Meta(description="Where Prometheus text is written; `{server}` and `{pid}` expand.", extra={"path": True}),
+        Meta(
+            description="Where metrics are written in the Prometheus text format; `{server}` and `{pid}` are replaced.",
+            extra={"path": True},
+        ),
     ] = None
     metrics_interval: Annotated[
         int,
         Meta(
             ge=0,
             le=86_400,
-            description="Seconds between two writings of the metrics file; 0 writes it at the end only.",
+            description="Seconds between two writes of the metrics file; 0 writes it only at the end.",
         ),
     ] = 15
     log_level: Annotated[
-        Literal["debug", "info", "warning", "error"], Meta(description="The least grave event that is told on stderr.")
+        Literal["debug", "info", "warning", "error"],
+        Meta(description="The lowest level of events that are logged on stderr."),
     ] = "info"
     log_format: Annotated[
-        Literal["json", "text"] | None, Meta(description="Nothing: text where stderr is a terminal, else JSON.")
+        Literal["json", "text"] | None,
+        Meta(description="The format of the log on stderr. Default: `text` on a terminal, otherwise `json`."),
     ] = None
     store: Annotated[
         str | None,
         Meta(
-            description="Where reviews are kept: `sqlite:PATH`, or nothing for `reviews.db` in the state folder.",
+            description=(
+                "The database of reviews: `sqlite:PATH`. Default: `reviews.db` in the state folder. Processes that name"
+                " the same file share its reviews."
+            ),
             extra={"path": True, "store": "sqlite:", "check": check_store},
         ),
     ] = None
     reviews_url: Annotated[
         str | None,
         Meta(
-            description="How people reach the page of `reviews_listen`, for links: `https://reviews.example.com`.",
+            description=(
+                "The public URL of the review page at `reviews_listen`, for links: `https://reviews.example.com`."
+            ),
             extra={"check": check_page},
         ),
     ] = None
@@ -104,30 +125,33 @@ class ProcessSettings(msgspec.Struct, frozen=True, kw_only=True):
         tuple[str, ...],
         Meta(
             description=(
-                "Private networks that reviewers' webhooks may be in, such as `10.1.0.0/16`; none by default, so that"
-                " nobody is led inside."
+                "Private networks that webhooks of reviewers may be in, such as `10.1.0.0/16`. Without it, webhooks"
+                " reach public addresses only."
             ),
             extra={"check": check_networks},
         ),
     ] = ()
-    keep_reviews: Annotated[int, Meta(ge=1, le=36_500, description="Days that a review is kept after it ended.")] = 30
+    keep_reviews: Annotated[int, Meta(ge=1, le=36_500, description="Days that a completed review is kept.")] = 30
     max_pending_reviews: Annotated[
         int,
-        Meta(ge=1, le=1_000_000, description="Reviews that may wait at a time; beyond it requests stay unanswered."),
+        Meta(
+            ge=1, le=1_000_000, description="The maximum number of pending reviews. Further requests are not answered."
+        ),
     ] = 10_000
     max_frame_bytes: Annotated[
         int,
         Meta(
             ge=64 * 1024,
             le=1024 * MIB,
-            description="The longest line read from either side; images and sounds make tens of MiB.",
+            description="The longest line that is read from either side; images and audio can take tens of MiB.",
         ),
     ] = 64 * MIB
     env_file: Annotated[
         Path | None,
         Meta(
             description=(
-                "Variables for the policy and the models, for clients that start the gate with a bare environment."
+                "A file of `NAME=value` lines: variables for the policy and the models, for clients that start the gate"
+                " with a bare environment."
             )
         ),
     ] = None
@@ -141,12 +165,14 @@ class ProcessSettings(msgspec.Struct, frozen=True, kw_only=True):
 class RunSettings(ProcessSettings, frozen=True, kw_only=True):
     """The settings of ``samplegate run``, which wraps one server."""
 
-    server: Annotated[str, Meta(min_length=1, description="What the rules call the wrapped server.")] = "default"
+    server: Annotated[str, Meta(min_length=1, description="The wrapped server's name in the policy's rules.")] = (
+        "default"
+    )
     protocol: Annotated[
         Protocol,
         Meta(
             description=(
-                "The protocol version for the wrapped server: `auto` finds it out, `legacy` is 2025-11-25 and older,"
+                "The protocol version for the wrapped server: `auto` detects it, `legacy` is 2025-11-25 and older,"
                 " `modern` is 2026-07-28."
             )
         ),
@@ -159,8 +185,8 @@ class RunSettings(ProcessSettings, frozen=True, kw_only=True):
             ge=0,
             le=86_400,
             description=(
-                "Seconds after the end of the client's input to wait for answers to requests in flight; 0: none. A"
-                " signal ends the wait."
+                "Seconds to wait, after the end of the client's input, for answers to requests in flight; 0 ends the"
+                " server at once. A signal ends the wait, and so does a client that no longer reads."
             ),
         ),
     ] = 60
@@ -169,9 +195,7 @@ class RunSettings(ProcessSettings, frozen=True, kw_only=True):
         Meta(
             ge=-1,
             le=65_535,
-            description=(
-                "The port of this machine's own address at which Prometheus finds the metrics; 0: any, -1: none."
-            ),
+            description="The port on 127.0.0.1 where Prometheus can scrape the metrics; 0: any free port, -1: none.",
         ),
     ] = -1
 

@@ -31,7 +31,7 @@ PERSON_NAME: Final = re.compile(r"[A-Za-z0-9._@-]{1,64}\Z")
 _digest: Final = re.compile(r"[0-9a-f]{64}\Z")
 _digest_words: Final = "is no SHA-256 of a token; write the 64 digits 0-9 a-f that `samplegate token` prints"
 _scope: Final = re.compile(r"[\x21\x23-\x5b\x5d-\x7e]{1,200}\Z")
-_DIGEST: Final = "The SHA-256 of the token in hex; the token itself is kept nowhere."
+_DIGEST: Final = "The SHA-256 of the token in hex. The token itself is stored nowhere."
 
 
 class Token(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -41,7 +41,7 @@ class Token(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         str,
         Meta(
             description=(
-                "Whose it is: what the policy's `caller` and the limits go by. A name may have several, while they are"
+                "The caller's name in rules, limits and records. A name may have several tokens, while they are"
                 " rotated."
             )
         ),
@@ -66,33 +66,25 @@ class JwtSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The issuer of JWTs. Without ``jwks_url`` and ``jwks_file`` the issuer's metadata names the address of its
     keys."""
 
-    issuer: Annotated[str, Meta(description="Who issues the tokens: the URL in their `iss`.")]
+    issuer: Annotated[str, Meta(description="The issuer of the tokens: the URL in their `iss`.")]
     audience: Annotated[
         tuple[str, ...],
-        Meta(
-            description=(
-                "What their `aud` must name one of; by default `resource`, or the URL of the server that is called."
-            )
-        ),
+        Meta(description="The accepted values of `aud`. Default: `resource`, or the URL of the called server."),
     ] = ()
     jwks_url: Annotated[
-        str | None, Meta(description="Where the issuer's keys are; by default where its metadata says.")
+        str | None, Meta(description="The URL of the issuer's keys. Default: the URL in the issuer's metadata.")
     ] = None
-    jwks_file: Annotated[Path | None, Meta(description="A file with the issuer's keys instead.")] = None
-    algorithms: Annotated[
-        tuple[Algorithm, ...], Meta(description="How they may be signed: `RS256`, `ES256` and `EdDSA` by default.")
-    ] = ALGORITHMS
+    jwks_file: Annotated[Path | None, Meta(description="A file with the issuer's keys, instead of a URL.")] = None
+    algorithms: Annotated[tuple[Algorithm, ...], Meta(description="The accepted signature algorithms.")] = ALGORITHMS
     scopes: Annotated[tuple[str, ...], Meta(description="Scopes that a token must have, all of them.")] = ()
     principal: Annotated[
         str,
         Meta(
             min_length=1,
-            description="The claim that says who calls, `sub` by default; the caller is `jwt:` and its value.",
+            description="The claim that names the caller. The caller's name is `jwt:` and the claim's value.",
         ),
     ] = "sub"
-    leeway: Annotated[int, Meta(ge=0, le=300, description="Seconds by which the clocks may differ, 30 by default.")] = (
-        30
-    )
+    leeway: Annotated[int, Meta(ge=0, le=300, description="Seconds by which the clocks may differ.")] = 30
 
 
 class CallerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -100,12 +92,10 @@ class CallerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     tokens: Annotated[tuple[Token, ...], Meta(description="Static tokens.")] = ()
     tokens_file: Annotated[
-        Path | None, Meta(description="A file with more: lines of a name, a blank and a SHA-256.")
+        Path | None, Meta(description="A file with more tokens: lines of a name, a space and a SHA-256.")
     ] = None
-    jwt: Annotated[JwtSettings | None, Meta(description="Tokens of an issuer.")] = None
-    resource: Annotated[
-        str | None, Meta(description="The URL at which clients reach the daemon, without a server's path.")
-    ] = None
+    jwt: Annotated[JwtSettings | None, Meta(description="JWTs of an issuer.")] = None
+    resource: Annotated[str | None, Meta(description="The public URL of the daemon, without a server's path.")] = None
 
     @property
     def required(self) -> bool:
@@ -127,7 +117,7 @@ class PersonToken(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         str,
         Meta(
             description=(
-                "Who it is, as histories and the decision log say it. A name may have several tokens, while they are"
+                "The person's name in histories and the decision log. A name may have several tokens, while they are"
                 " rotated."
             )
         ),
@@ -136,15 +126,15 @@ class PersonToken(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         Role,
         Meta(
             description=(
-                "A `viewer` looks, a `reviewer` decides too, both for their `reviewers`; an `admin` sees and decides"
-                " all."
+                "A `viewer` sees reviews and a `reviewer` also decides them, both for their `reviewers`; an `admin`"
+                " sees and decides all."
             )
         ),
     ]
     sha256: Annotated[str, Meta(description=_DIGEST)]
     reviewers: Annotated[
         tuple[str, ...] | None,
-        Meta(description="The policy's reviewers in whose name they look and decide; without it all."),
+        Meta(description="The policy's reviewers that the person acts for. Default: all."),
     ] = None
 
     def __post_init__(self) -> None:
@@ -176,8 +166,8 @@ class PeopleSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         Path | None,
         Meta(
             description=(
-                "A file with more: lines of a name, a role, a SHA-256 and, if need be, reviewers with commas between"
-                " them."
+                "A file with more tokens: lines of a name, a role, a SHA-256 and, optionally, reviewers with commas"
+                " between them."
             )
         ),
     ] = None

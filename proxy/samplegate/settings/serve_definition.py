@@ -21,28 +21,28 @@ _ADDRESS: Final = {"check": address}
 class ServeSettings(ProcessSettings, frozen=True, kw_only=True):
     """What the daemon is told. Sizes in bytes, times in seconds."""
 
-    policy: Annotated[Path | None, Meta(description="The rules.")] = None
+    policy: Annotated[Path | None, Meta(description="The policy file.")] = None
     listen: Annotated[
         str,
         Meta(
-            description="HOST:PORT of the clients' listener; only this machine's own unless callers need a token.",
+            description="`HOST:PORT` of the clients' listener. A host other than a loopback address needs `callers`.",
             extra=_ADDRESS,
         ),
     ] = "127.0.0.1:8080"
     servers: Annotated[
         dict[str, ServerSettings],
-        Meta(description="The servers by name, in the shape of clients' mcpServers.", extra=_SECTION),
+        Meta(description="The servers by name, in the format of clients' `mcpServers`.", extra=_SECTION),
     ] = msgspec.field(default_factory=dict)
-    servers_file: Annotated[Path | None, Meta(description="A client's JSON file whose mcpServers are added.")] = None
+    servers_file: Annotated[Path | None, Meta(description="A client's JSON file whose `mcpServers` are added.")] = None
     callers: Annotated[
-        CallerSettings, Meta(description="How callers are known: tokens, JWTs of an issuer.", extra=_SECTION)
+        CallerSettings, Meta(description="How callers authenticate: tokens, or JWTs of an issuer.", extra=_SECTION)
     ] = CallerSettings()
     allowed_hosts: Annotated[
         tuple[str, ...],
         Meta(
             description=(
-                "Host headers that are taken, `NAME:*` with any port; this machine's names by default, any where tokens"
-                " are needed."
+                "Accepted Host headers; `NAME:*` accepts any port. Default: the loopback names if `listen` is a"
+                " loopback address, otherwise any, because callers need a token there."
             ),
             extra={"check": check_hosts},
         ),
@@ -51,7 +51,8 @@ class ServeSettings(ProcessSettings, frozen=True, kw_only=True):
         tuple[str, ...],
         Meta(
             description=(
-                "Origin headers that are taken, `https://NAME:*` with any port; by default those of this machine."
+                "Accepted Origin headers of web pages: `https://NAME`, or `https://NAME:*` for any port. Default: the"
+                " loopback origins if `listen` is a loopback address, and the origin of `resource`."
             ),
             extra={"check": check_origins},
         ),
@@ -60,63 +61,82 @@ class ServeSettings(ProcessSettings, frozen=True, kw_only=True):
         16 * MIB
     )
     max_header_bytes: Annotated[
-        int, Meta(ge=4096, le=MIB, description="The longest request line and headers together.")
+        int, Meta(ge=4096, le=MIB, description="The maximum size of the request line and headers together.")
     ] = 32 * 1024
-    max_connections: Annotated[int, Meta(ge=1, le=100_000, description="Connections of clients at a time.")] = 2_000
-    max_sessions: Annotated[
-        int, Meta(ge=1, le=100_000, description="Sessions of clients of the legacy eras at a time.")
+    max_connections: Annotated[
+        int,
+        Meta(
+            ge=1,
+            le=100_000,
+            description=(
+                "The maximum number of open client connections, idle ones included. Further connections get 503."
+            ),
+        ),
     ] = 2_000
-    max_sessions_per_caller: Annotated[int, Meta(ge=1, le=100_000, description="The same for one caller.")] = 256
+    max_sessions: Annotated[
+        int, Meta(ge=1, le=100_000, description="The maximum number of sessions of clients with 2025-11-25 and older.")
+    ] = 2_000
+    max_sessions_per_caller: Annotated[
+        int, Meta(ge=1, le=100_000, description="The maximum number of such sessions for one caller.")
+    ] = 256
     session_idle: Annotated[
-        int, Meta(ge=1, le=604_800, description="Seconds after which a session without a word is ended.")
+        int, Meta(ge=1, le=604_800, description="Seconds of inactivity after which a session ends.")
     ] = 1_800
     body_timeout: Annotated[int, Meta(ge=1, le=3_600, description="Seconds that a client has to send its request.")] = (
         30
     )
-    max_children: Annotated[int, Meta(ge=1, le=100_000, description="Processes of servers at a time.")] = 256
+    max_children: Annotated[
+        int,
+        Meta(
+            ge=1,
+            le=100_000,
+            description=(
+                "The maximum number of server processes. If there are several callers, one caller gets at most three"
+                " quarters of them."
+            ),
+        ),
+    ] = 256
     admin_listen: Annotated[
         str | None,
         Meta(
-            description="HOST:PORT of the operators' listener, for metrics, health and reload; none by default.",
+            description="`HOST:PORT` of the operators' listener, for metrics, health and reload.",
             extra=_ADDRESS,
         ),
     ] = None
     admin_token_file: Annotated[
-        Path | None, Meta(description="The file with the token that a reload over HTTP needs.")
+        Path | None, Meta(description="The file with the token that `POST /reload` requires.")
     ] = None
     reviews_listen: Annotated[
         str | None,
         Meta(
-            description=(
-                "HOST:PORT of the reviewers' listener, for the page and the API; none by default. It needs `people`."
-            ),
+            description="`HOST:PORT` of the reviewers' listener, for the page and the API. It needs `people`.",
             extra=_ADDRESS,
         ),
     ] = None
     people: Annotated[
         PeopleSettings,
-        Meta(description="Who may look at reviews and decide them: tokens, and what they are for.", extra=_SECTION),
+        Meta(description="Who may see and decide reviews: tokens and their roles.", extra=_SECTION),
     ] = PeopleSettings()
     seal_key_file: Annotated[
         Path | None,
         Meta(
             description=(
-                "A file of 32 bytes or more that seals what modern clients take along, so that it holds at other gates"
-                " and after a restart."
+                "A file of at least 32 bytes with the key of the state that modern clients return, so that it is valid"
+                " at other gates and after a restart. By default each process has its own key."
             )
         ),
     ] = None
-    watch: Annotated[bool, Meta(description="Whether a change of the files is a reload.")] = True
+    watch: Annotated[bool, Meta(description="Whether a change of the files triggers a reload.")] = True
     drain_delay: Annotated[
         int,
         Meta(
             ge=0,
             le=3_600,
-            description="Seconds at a shutdown during which the gate is not ready but still accepts traffic.",
+            description="Seconds at shutdown during which the gate is not ready but still accepts traffic.",
         ),
     ] = 5
     drain_timeout: Annotated[
-        int, Meta(ge=0, le=3_600, description="Seconds that what is under way has to end at a shutdown.")
+        int, Meta(ge=0, le=3_600, description="Seconds at shutdown to complete requests under way.")
     ] = 30
 
     @property

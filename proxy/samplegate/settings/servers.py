@@ -43,24 +43,24 @@ class ServerEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         Literal["stdio", "http", "streamable-http"] | None,
         Meta(
             description=(
-                "`stdio`, `http` or `streamable-http`, as clients write it; it may be left out. "
-                "A server of type `sse` is left out with a warning."
+                "`stdio`, `http` or `streamable-http`, as in clients' files; optional. A server of type `sse` is"
+                " skipped with a warning."
             )
         ),
     ] = None
     command: Annotated[
-        str | None, Meta(description="The program of a server that speaks over its stdin and stdout.")
+        str | None, Meta(description="The program of a server that communicates over its stdin and stdout.")
     ] = None
-    args: Annotated[tuple[str, ...], Meta(description="Its arguments.")] = ()
-    env: Annotated[dict[str, Any], Meta(description="Its variables.")] = {}
-    cwd: Annotated[Path | None, Meta(description="Its working folder.")] = None
-    url: Annotated[str | None, Meta(description="The endpoint of a server that speaks Streamable HTTP.")] = None
-    headers: Annotated[dict[str, Any], Meta(description="Headers of every request to it.")] = {}
+    args: Annotated[tuple[str, ...], Meta(description="The program's arguments.")] = ()
+    env: Annotated[dict[str, Any], Meta(description="The program's environment variables.")] = {}
+    cwd: Annotated[Path | None, Meta(description="The program's working directory.")] = None
+    url: Annotated[str | None, Meta(description="The endpoint of a server with Streamable HTTP.")] = None
+    headers: Annotated[dict[str, Any], Meta(description="Headers of every request to the server.")] = {}
     headers_from: Annotated[
         dict[str, Path],
         Meta(
             description=(
-                "The same, by files that hold the values; each conversation reads them, so a rotated secret needs no"
+                "Headers whose values are in files. Each conversation reads the files, so a rotated secret needs no"
                 " restart."
             )
         ),
@@ -68,20 +68,18 @@ class ServerEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     share: Annotated[
         Literal["caller", "all"],
         Meta(
-            description=(
-                "Whose requests share one process or session in the modern era: those of one `caller`, or of `all`."
-            )
+            description="Which requests in 2026-07-28 share a process or session: those of one `caller`, or of `all`."
         ),
     ] = "caller"
     callers: Annotated[
         tuple[str, ...] | None,
-        Meta(description="Names or globs of the callers that may use it; without it all who are known."),
+        Meta(description="Names or globs of the callers that may use the server. Default: all authenticated callers."),
     ] = None
     protocol: Annotated[
         Protocol,
         Meta(
             description=(
-                "The protocol version for it: `auto` finds it out, `legacy` is 2025-11-25 and older, `modern` is"
+                "The protocol version for the server: `auto` detects it, `legacy` is 2025-11-25 and older, `modern` is"
                 " 2026-07-28."
             )
         ),
@@ -92,12 +90,12 @@ class ServerEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         Annotated[int, Meta(ge=0, le=86_400)] | None,
         Meta(
             description=(
-                "Seconds at a shutdown to wait for answers to calls in flight, at most and by default `drain_timeout`;"
-                " 0: none. Then the clients get an error."
+                "Seconds at shutdown to wait for answers to calls in flight, at most and by default `drain_timeout`; 0:"
+                " none. After that the clients get an error."
             ),
         ),
     ] = None
-    disabled: Annotated[bool, Meta(description="It is left out.")] = False
+    disabled: Annotated[bool, Meta(description="Skip this server.")] = False
 
 
 class ServerSettings(ServerEntry, frozen=True, kw_only=True):

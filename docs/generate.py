@@ -1,0 +1,386 @@
+"""`make docs`: write the tables of the Markdown pages from the descriptions in the code.
+
+A table is between two comments, ``<!-- table: NAME -->`` and ``<!-- end -->``; everything between them is replaced. To
+change a sentence of a table, change the description in the code and run ``make docs``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import io
+import os
+import re
+import sys
+import textwrap
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, Final, get_args
+
+import msgspec
+
+from samplegate import __version__, cli
+from samplegate.admin.app import ROUTES
+from samplegate.core import policy, script
+from samplegate.core.record import CONTENTS, MEMBERS
+from samplegate.policytest import suite
+from samplegate.records.definitions import METRICS
+from samplegate.settings import ProcessSettings, RunSettings
+from samplegate.settings.definition import settings_of
+from samplegate.settings.identities import CallerSettings, JwtSettings, PeopleSettings, PersonToken, Token
+from samplegate.settings.serve_definition import ServeSettings
+from samplegate.settings.servers import ServerEntry
+from samplegate.web.api import openapi_document
+
+ROOT: Final = Path(__file__).resolve().parents[1]
+PAGES: Final = tuple(ROOT / name for name in ("policies/README.md", "deploy/README.md", "docs/commands.md"))
+TABLE: Final = re.compile(r"(<!-- table: ([\w ]+) -->\n).*?(<!-- end -->)", re.DOTALL)
+
+NAMES: Final = {"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}]}
+LINKS: Final = {
+    "Asked": "request",
+    "Brakes": "[brakes](#brakes)",
+    "Case": "[cases](#a-case)",
+    "Edited": "[edits](#edits)",
+    "Elicitation": "[mapping](#elicitation-in-short)",
+    "Expect": "[mapping](#what-is-expected)",
+    "JwtSettings": "[mapping](#callers)",
+    "Limit": "[limits](#limits)",
+    "Match": "[conditions](#conditions)",
+    "Model": "[models](#a-model)",
+    "Peer": "[peer](#client-and-servers)",
+    "PersonToken": "[tokens](#people)",
+    "Prepend": "`{prepend: TEXT}`",
+    "Price": "[price](#prices-and-what-a-model-takes)",
+    "Range": "range",
+    "Raw": "[mapping](#a-request-as-written)",
+    "Reviewer": "[reviewers](#reviewers)",
+    "Rule": "[rules](#a-rule)",
+    "Said": "mapping",
+    "Sampling": "[mapping](#sampling-in-short)",
+    "Scene": "mapping",
+    "Secrets": "[mapping](#secrets-in-prompts-and-answers)",
+    "Server": "[servers](#client-and-servers)",
+    "Step": "[steps](#steps)",
+    "StopSequences": "[bounds](#bounds)",
+    "Temperature": "[bounds](#bounds)",
+    "Token": "[tokens](#callers)",
+    "Usage": "mapping",
+    "Webhook": "[webhook](#webhooks)",
+    "Weights": "[weights](#which-model-is-asked)",
+    "With": "[bounds](#with-how-a-model-is-asked)",
+}
+"""Structs, as a table names them: most have a table of their own."""
+VALUES: Final = {
+    ("AllowRule", "limits"): "list of names of [limits](#limits)",
+    ("AllowRule", "review_answer"): "name of a [reviewer](#reviewers)",
+    ("AnswerRule", "content"): "see below",
+    ("AnswerRule", "limits"): "list of names of [limits](#limits)",
+    ("EscalateRule", "limits"): "list of names of [limits](#limits)",
+    ("EscalateRule", "review_answer"): "name of a [reviewer](#reviewers)",
+    ("EscalateRule", "reviewer"): "name of a [reviewer](#reviewers)",
+    ("Expect", "content"): "as in the result",
+    ("ForwardRule", "limits"): "list of names of [limits](#limits)",
+    ("Limit", "per"): "duration, `day`, `month`, `call`, `process`",
+    ("Limit", "tz"): "time zone",
+    ("Match", "system_prompt"): "true, false, or expression",
+    ("Model", "api_base"): "http(s) URL",
+    ("Policy", "hints"): "mapping, see [hints](#hints)",
+    ("Policy", "rules"): "list of [rules](#a-rule), at most 1000",
+    (
+        "Policy",
+        "secrets",
+    ): "mapping of names to expressions, at most 100; see [secrets](#secrets-in-prompts-and-answers)",
+    ("Range", "max"): "number from 0",
+    ("Range", "min"): "number from 0",
+    ("Raw", "id"): "any",
+    ("Raw", "jsonrpc"): "any",
+    ("Sampling", "maxTokens"): "number",
+    ("Said", "answer"): "text, content blocks or values",
+    ("Server", "peer_timeout"): "duration, or `none`",
+    ("Webhook", "url"): "http(s) URL",
+    ("With", "models"): "list of names",
+    ("With", "secrets"): "[what becomes of them](#secrets-in-prompts-and-answers)",
+}
+"""Where the type alone does not tell a reader which values a key takes."""
+DEFAULTS: Final = {
+    ("AllowRule", "with"): "no bounds",
+    ("EscalateRule", "with"): "no bounds",
+    ("EscalateRule", "timeout"): "the reviewer's",
+    ("Policy", "client"): "the defaults below",
+    ("ProcessSettings", "state"): "the platform's [folder](#the-state-folder)",
+    ("RuleBase", "match"): "no condition",
+    ("JwtSettings", "audience"): "–",
+    ("ServeSettings", "allowed_hosts"): "–",
+    ("ServeSettings", "allowed_origins"): "–",
+}
+"""Where the default value alone does not tell a reader what happens without the key."""
+
+
+def table(headings: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
+    """A Markdown table."""
+    titles = list(headings)
+    lines = [titles, *([cell.replace("|", "\\|") for cell in row] for row in rows)]
+    written = [f"| {' | '.join(line)} |\n" for line in lines]
+    return "".join([written[0], "|" + "---|" * len(titles) + "\n", *written[1:]])
+
+
+def keys(*structs: type[msgspec.Struct], without: type[msgspec.Struct] | None = None) -> str:
+    """The table of the keys that structs have, but for those of ``without``."""
+    rows: dict[str, tuple[str, str, str, str]] = {}
+    left_out = () if without is None else without.__struct_encode_fields__
+    for struct in structs:
+        name = struct.__name__
+        definition = _definition(struct)
+        for key, schema in definition["properties"].items():
+            if key not in left_out and key != struct.__struct_config__.tag_field and key not in rows:
+                usual = "required" if key in definition.get("required", ()) else default(key, schema.get("default"))
+                usual = DEFAULTS.get((name, key)) or usual
+                rows[key] = (f"`{key}`", VALUES.get((name, key)) or value(schema), usual, said(schema))
+    return table(("key", "value", "default", "meaning"), rows.values())
+
+
+def _definition(struct: type[msgspec.Struct]) -> dict[str, Any]:
+    _, definitions = msgspec.json.schema_components([struct], schema_hook=lambda _: {"type": "string"})
+    found: dict[str, Any] = definitions[struct.__name__]
+    return found
+
+
+def rule() -> str:
+    """The table of the keys that every rule has."""
+    effects = ", ".join(f"`{each.__struct_config__.tag}`" for each in get_args(policy.Rule))
+    what = "What happens to a request that the rule matches."
+    return keys(policy.RuleBase).replace(
+        "|---|---|---|---|\n", f"|---|---|---|---|\n| `effect` | {effects} | required | {what} |\n"
+    )
+
+
+def said(schema: Mapping[str, Any]) -> str:
+    """The description of a key; that of a key whose name is a keyword is one level down."""
+    return str(schema.get("description") or schema["allOf"][0]["description"])
+
+
+def value(schema: Mapping[str, Any]) -> str:
+    """The values that a key takes, for a reader."""
+    kinds = [each for each in schema.get("anyOf") or schema.get("allOf") or [schema] if each != {"type": "null"}]
+    if kinds == NAMES["anyOf"]:
+        return "names"
+    return ", or ".join(dict.fromkeys(map(_kind, kinds)))
+
+
+def _kind(schema: Mapping[str, Any]) -> str:
+    if "anyOf" in schema or "allOf" in schema:
+        return value(schema)
+    if "$ref" in schema:
+        return LINKS[schema["$ref"].rpartition("/")[2]]
+    if "enum" in schema:
+        return ", ".join(f"`{word}`" for word in schema["enum"])
+    if "(ms|s|m|h)" in schema.get("pattern", ""):
+        return "duration"
+    match schema.get("type"):
+        case "boolean":
+            return "true, false"
+        case "integer" | "number":
+            return _number(schema)
+        case "array":
+            items = _kind(schema.get("items", {}))
+            return "list of " + {"text": "texts", "mapping": "mappings"}.get(items, items)
+        case "object":
+            named = schema.get("additionalProperties")
+            return f"mapping of names to {value(named)}" if isinstance(named, dict) and named else "mapping"
+        case "string":
+            return "expression" if schema.get("format") == "regex" else "text"
+        case _:
+            return "any"
+
+
+def _number(schema: Mapping[str, Any]) -> str:
+    least, most = schema.get("minimum"), schema.get("maximum")
+    if "exclusiveMinimum" in schema:
+        return f"number above {schema['exclusiveMinimum']}" + ("" if most is None else f", at most {most}")
+    if least is None:
+        return "number"
+    return f"number from {least}" + ("" if most is None else f" to {most}")
+
+
+def default(key: str, given: object) -> str:
+    """The default of a key, for a reader."""
+    match given:
+        case None:
+            return "–"
+        case bool():
+            return str(given).lower()
+        case int() if key.endswith("_bytes") and given >= 1024:
+            return f"{given} ({given >> 20} MiB)" if given >= 1 << 20 else f"{given} ({given >> 10} KiB)"
+        case int() | float():
+            return f"{given:g}" if isinstance(given, float) else str(given)
+        case str():
+            return f"`{given}`"
+        case [*_] if given:
+            return ", ".join(f"`{each}`" for each in given)
+        case _:
+            return "none"
+
+
+def settings(struct: type[ProcessSettings], *, without: type[ProcessSettings] | None = None) -> str:
+    """The table of the settings of a command, but for those of ``without``."""
+    rows = []
+    left_out = () if without is None else without.__struct_fields__
+    given = {field.name: field for field in msgspec.structs.fields(struct)}
+    for name, setting in settings_of(struct).items():
+        if name in left_out:
+            continue
+        shown = "[mapping](#a-server)" if name == "servers" else f"[mapping](#{name})" if setting.section else None
+        shown = shown or ("path" if setting.path and not setting.store and not setting.but else None)
+        shown = shown or value(msgspec.json.schema(setting.type, schema_hook=lambda _: {"type": "string"}))
+        field = given[name]
+        usual = "none" if field.default is msgspec.NODEFAULT or setting.section else default(name, field.default)
+        usual = DEFAULTS.get((struct.__name__, name)) or usual
+        rows.append((f"`{name}`", shown, usual, setting.meta.description or ""))
+    return table(("setting", "value", "default", "meaning"), rows)
+
+
+def metrics() -> str:
+    """The table of all metrics."""
+    rows = ((f"`{each.name}`", ", ".join(each.labels) or "none", each.help) for each in METRICS)
+    return table(("metric", "labels", "meaning"), rows)
+
+
+def record() -> str:
+    """The table of the members of a line of the decision log."""
+    return table(("field", "meaning"), ((f"`{name}`", text) for name, text in {**MEMBERS, **CONTENTS}.items()))
+
+
+def admin_routes() -> str:
+    """The table of the routes of the operators' listener."""
+    return table(("request", "answer"), ((f"`{method} {path}`", text) for path, (method, text) in ROUTES.items()))
+
+
+def review_routes() -> str:
+    """The table of the routes of the reviewers' API."""
+    return table(
+        ("request", "answer"),
+        (
+            (f"`{method.upper()} {path}`", operation["summary"])
+            for path, operations in openapi_document(__version__)["paths"].items()
+            for method, operation in operations.items()
+            if method in ("get", "post")
+        ),
+    )
+
+
+def commands() -> str:
+    """A section for each command: its usage, and its arguments as its help describes them."""
+    sections = []
+    for name in cli.COMMANDS:
+        text = _help([name])
+        nested = re.findall(r"^    (\w+) {2,}\S", text, re.MULTILINE) if "WHAT" in text else []
+        sections += [
+            _section(f"samplegate {' '.join(words)}", _help(words))
+            for words in [[name], *([name, each] for each in nested)]
+        ]
+    return "\n".join(sections)
+
+
+def _help(command: Sequence[str]) -> str:
+    before = os.environ.get("COLUMNS")
+    os.environ["COLUMNS"] = "100000"  # each description on one line
+    try:
+        with contextlib.redirect_stdout(io.StringIO()) as out, contextlib.suppress(SystemExit):
+            cli.main([*command, "--help"])
+    finally:
+        del os.environ["COLUMNS"]
+        os.environ.update({} if before is None else {"COLUMNS": before})
+    return out.getvalue()
+
+
+def _section(title: str, text: str) -> str:
+    usage, description, *_ = text.removeprefix("usage: ").split("\n\n")
+    options = text.partition("\nexit codes:")[0]
+    found = re.findall(r"^ {2,4}(\S.*?)(?:(?: {2,}|\n {10,})(\S.*))?$", options, re.MULTILINE)
+    rows = [(f"`{name}`", meaning) for name, meaning in found if name not in ("-h, --help", "WHAT")]
+    usage = textwrap.fill(" ".join(usage.split()), 110, subsequent_indent="    ", break_on_hyphens=False)
+    return f"## {title}\n\n{description}\n\n```text\n{usage}\n```\n\n{table(('argument', 'meaning'), rows)}"
+
+
+def exit_codes() -> str:
+    """The exit codes of all commands, as their help has them."""
+    return f"```text\n{cli.EXIT_CODES.partition(chr(10))[2]}```\n"
+
+
+TABLES: Final[Mapping[str, Callable[[], str]]] = {
+    **{
+        f"policy {struct.__name__}": partial(keys, struct)
+        for struct in (
+            policy.Policy,
+            policy.Range,
+            policy.Model,
+            policy.Price,
+            policy.Weights,
+            policy.Match,
+            policy.With,
+            policy.Temperature,
+            policy.StopSequences,
+            policy.Prepend,
+            policy.Secrets,
+            policy.Reviewer,
+            policy.Webhook,
+            policy.Limit,
+            policy.Brakes,
+            policy.Server,
+        )
+    },
+    "policy Rule": rule,
+    **{f"policy {struct.__name__}": partial(keys, struct, without=policy.RuleBase) for struct in get_args(policy.Rule)},
+    "script Case": partial(keys, script.Case),
+    **{
+        f"tests {struct.__name__}": partial(keys, struct)
+        for struct in (
+            suite.Suite,
+            suite.Expect,
+            suite.Said,
+            suite.Edited,
+            suite.Sampling,
+            suite.Elicitation,
+            suite.Raw,
+        )
+    },
+    "tests Case": partial(keys, suite.Case, suite.Step),
+    "settings": partial(settings, ProcessSettings),
+    "settings run": partial(settings, RunSettings, without=ProcessSettings),
+    "settings serve": partial(settings, ServeSettings, without=ProcessSettings),
+    **{
+        f"settings {struct.__name__}": partial(keys, struct)
+        for struct in (ServerEntry, CallerSettings, Token, JwtSettings, PeopleSettings, PersonToken)
+    },
+    "metrics": metrics,
+    "record": record,
+    "admin routes": admin_routes,
+    "review routes": review_routes,
+    "commands": commands,
+    "exit codes": exit_codes,
+}
+"""All tables by the names in the comments of the pages."""
+
+
+def written(text: str) -> str:
+    """A page with its tables as the code describes them."""
+    return TABLE.sub(lambda found: f"{found[1]}\n{TABLES[found[2]]()}\n{found[3]}", text)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Write the pages that differ and print their names. ``--check`` writes nothing and returns 1 if any differs."""
+    parser = argparse.ArgumentParser(description="Write the tables of the documentation from the code.")
+    parser.add_argument("--check", action="store_true", help="write nothing; exit with 1 if a page would change")
+    args = parser.parse_args(argv)
+    changed = [(page, new) for page in PAGES if (new := written(old := page.read_text("utf-8"))) != old]
+    for page, new in changed:
+        print(page.relative_to(ROOT))
+        if not args.check:
+            page.write_text(new, "utf-8")
+    return 1 if args.check and changed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
