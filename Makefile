@@ -13,8 +13,10 @@ WORKERS ?= 4
 PYTEST := -m pytest -n $(WORKERS)
 SOURCES := proxy tests docs $(wildcard bench)
 ENVS := tests/real/.envs
+# each program that a test starts would compile the gate's modules first
+unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help install dev counterparts packages demo demo-review test unit conformance soak faults check format lint docs types coverage bench structure lock lock-npm build clean
+.PHONY: help install dev counterparts packages demo demo-review test unit nightly conformance soak faults check format lint docs types coverage bench structure lock lock-npm build clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -83,6 +85,9 @@ test: dev counterparts packages ## every test, the real counterparts too
 
 unit: dev ## the tests without the real counterparts
 	@$(BIN)/python $(PYTEST) -m 'not real and not soak' $(ARGS)
+
+nightly: dev ## the property tests with 2,000 examples each instead of 25 (`ci`: 100; tests/profiles.py)
+	@$(BIN)/python $(PYTEST) -m 'hypothesis and not real and not soak' --hypothesis-profile nightly -o faulthandler_timeout=7200 $(ARGS)
 
 conformance: dev counterparts ## the official MCP conformance suites, with the gate in front of a server and as the client
 	@$(BIN)/python $(PYTEST) tests/conformance $(ARGS)

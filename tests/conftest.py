@@ -1,5 +1,5 @@
-"""What every test has: asyncio as the only event loop, and a bound on its time. Not fixtures of any part: those stand
-with their tests."""
+"""What every test has: asyncio as the only event loop, a profile of hypothesis, and a bound on its time. Fixtures of a
+part are with its tests."""
 
 from __future__ import annotations
 
@@ -10,13 +10,12 @@ from types import FrameType
 from typing import Final
 
 import pytest
-from hypothesis import HealthCheck, settings
+
+from tests import profiles
 
 DEFAULT_SECONDS: Final = 60.0  # a unit test takes milliseconds; this is for a machine that does nine other things
 
-# no example fails because a busy machine took longer over it: a test that hangs is ended below
-settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.load_profile("any machine")
+profiles.load()
 
 # started in the background of a script: programs would not hear of Ctrl-C either
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -36,7 +35,7 @@ def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
     if not hasattr(signal, "SIGALRM") or threading.current_thread() is not threading.main_thread():
         return (yield)
     marker = item.get_closest_marker("timeout")
-    seconds = float(marker.args[0]) if marker else DEFAULT_SECONDS
+    seconds = (float(marker.args[0]) if marker else DEFAULT_SECONDS) * profiles.slowdown()
 
     def ring(_number: int, _frame: FrameType | None) -> None:
         signal.setitimer(signal.ITIMER_REAL, 5.0)  # again, should something swallow this one

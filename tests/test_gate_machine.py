@@ -17,7 +17,7 @@ from typing import Any, Final, Literal
 
 import anyio
 import hypothesis.strategies as st
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 
 from samplegate.core import costs
 from samplegate.core.ledger import SCALE
@@ -245,13 +245,11 @@ def check(store: Store, random: Random) -> None:
         asyncio.run(whole(Path(folder)))
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.randoms(use_true_random=False))
 def test_no_interleaving_passes_a_limit_or_leaves_anything_held_in_memory(random: Random) -> None:
     check("memory", random)
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.randoms(use_true_random=False))
 def test_nor_in_a_file(random: Random) -> None:
     check("file", random)

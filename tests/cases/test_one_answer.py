@@ -34,6 +34,7 @@ from samplegate.core.session.session import Session
 from samplegate.core.session.state import State
 from tests.core.dialogue import KEY, Dialogue, error, modern, one, request, result, to_client
 from tests.daemon.gate import Gate, admin, asking, client, serving
+from tests.profiles import share
 from tests.world import World
 
 NEWEST: Final = ("2025-11-25", "2026-07-28")
@@ -295,7 +296,7 @@ def names_a_call(match: Mapping[str, Any]) -> bool:
 
 
 @pytest.mark.timeout(240)
-@settings(max_examples=100, deadline=None, phases=set(Phase) - {Phase.explain})
+@settings(phases=set(Phase) - {Phase.explain})
 @given(data=st.data(), scene=SCENE, plain=st.booleans())
 def test_a_policy_and_a_request_come_to_one_answer(data: st.DataObject, scene: dict[str, Any], plain: bool) -> None:
     text = policy(data.draw(rules_for(scene["what"])), plain=plain)
@@ -438,7 +439,7 @@ def said_of_each(text: str, scene: Mapping[str, Any], kinds: Mapping[str, str]) 
 
 
 @pytest.mark.timeout(240)
-@settings(max_examples=60, deadline=None, phases=set(Phase) - {Phase.explain})
+@settings(phases=set(Phase) - {Phase.explain})
 @given(
     data=st.data(),
     scene=SCENE,
@@ -479,7 +480,7 @@ def test_each_key_of_a_round_comes_to_what_it_comes_to_alone(
 
 
 @pytest.mark.timeout(240)
-@settings(max_examples=30, deadline=None, phases=set(Phase) - {Phase.explain})
+@settings(phases=set(Phase) - {Phase.explain})
 @given(data=st.data(), scene=SCENE, urls=st.integers(1, 3), is_modern=st.booleans())
 def test_the_urls_of_an_error_come_to_what_each_of_them_comes_to_alone(
     data: st.DataObject, scene: dict[str, Any], urls: int, is_modern: bool
@@ -570,7 +571,7 @@ def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
 
 
 @pytest.mark.timeout(240)
-@settings(max_examples=30, deadline=None, phases=set(Phase) - {Phase.explain})
+@settings(max_examples=share(0.3), phases=set(Phase) - {Phase.explain})  # an example asks a real daemon
 @given(data=st.data())
 def test_a_daemon_gives_the_answer_that_test_and_explain_say(daemon: Daemon, data: st.DataObject) -> None:
     """Without rules that ask a model or a reviewer: what those say is not the policy's."""

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from samplegate.core.capabilities import Offer, can_forward, describe_offer, offer, unsolicited
@@ -277,7 +277,6 @@ def test_check_can_say_what_is_declared_and_what_no_rule_takes() -> None:
 CLIENTS = st.builds(ClientCapabilities, *[st.booleans()] * 5)
 
 
-@settings(max_examples=300)
 @given(RULES, REQUESTS, CLIENTS, st.booleans(), st.booleans())
 def test_whatever_is_answered_was_declared(
     rules: list[Rule], request: Request, client: ClientCapabilities, told: bool, able: bool

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from samplegate.core.catalogue import ModelFacts, Rates, Tier, known
@@ -198,7 +198,6 @@ JSON: Final = st.recursive(
 )
 
 
-@settings(max_examples=200)
 @given(st.dictionaries(KEYS, JSON))
 def test_whatever_stands_in_the_table_is_a_price_or_unknown(entry: dict[str, Any]) -> None:
     found = facts(entry)

@@ -6,7 +6,7 @@ import itertools
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from samplegate.core.decide import decide, explain
@@ -369,7 +369,6 @@ RULES = st.lists(
 ).map(lambda found: [build(index, *rule) for index, rule in enumerate(found)])
 
 
-@settings(max_examples=200)
 @given(RULES, REQUESTS, st.booleans())
 def test_explain_and_decide_agree_on_any_policy(rules: list[Rule], request: Request, able: bool) -> None:
     rulebook = book(*rules)
@@ -379,7 +378,6 @@ def test_explain_and_decide_agree_on_any_policy(rules: list[Rule], request: Requ
     assert [] == [step for step in steps if step.taken and step.rule != decision.rule]
 
 
-@settings(max_examples=200)
 @given(RULES, REQUESTS, st.booleans())
 def test_nothing_is_granted_without_a_rule_that_matches_and_is_enforced(
     rules: list[Rule], request: Request, able: bool
@@ -392,14 +390,12 @@ def test_nothing_is_granted_without_a_rule_that_matches_and_is_enforced(
         assert request.kind == "sampling" or isinstance(decision.act, Forwarded)
 
 
-@settings(max_examples=100)
 @given(RULES, REQUESTS)
 def test_a_rule_that_denies_everything_first_leaves_nothing_granted(rules: list[Rule], request: Request) -> None:
     stop = [DenyRule(name="stop"), DenyRule(name="stop urls", match=Match(mode="url"))]
     assert DenyAs("cancel") == decide(book(*stop, *rules), request, ABLE).act
 
 
-@settings(max_examples=100)
 @given(RULES, REQUESTS, REQUESTS)
 def test_what_a_rulebook_remembers_changes_no_decision(rules: list[Rule], one: Request, other: Request) -> None:
     used = book(*rules)

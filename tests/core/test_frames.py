@@ -7,7 +7,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from samplegate.core import frames, jsontext
@@ -221,7 +221,6 @@ class TestRead:
 
 class TestFields:
     @given(OBJECTS)
-    @settings(max_examples=120, deadline=None)
     def test_members_are_those_of_a_strict_parser_or_there_are_twins(self, text: str) -> None:
         raw = text.encode()
         pairs = strictly(text)
@@ -239,7 +238,6 @@ class TestFields:
             ]
 
     @given(OBJECTS)
-    @settings(max_examples=80, deadline=None)
     def test_offsets_slice_to_the_values(self, text: str) -> None:
         raw = text.encode()
         if outcome(raw) is None:
@@ -335,7 +333,6 @@ class TestSplice:
         assert b"} " == after[-2:]
 
     @given(OBJECTS, PATHS, st.one_of(st.none(), VALUES))
-    @settings(max_examples=120, deadline=None)
     def test_a_strict_parser_reads_what_was_meant_and_the_rest_stays_byte_for_byte(
         self, text: str, path: tuple[str, ...], value: str | None
     ) -> None:
@@ -360,7 +357,6 @@ class TestSplice:
             )
 
     @given(OBJECTS, PATHS)
-    @settings(max_examples=50, deadline=None)
     def test_a_removal_of_nothing_changes_nothing(self, text: str, path: tuple[str, ...]) -> None:
         raw = text.encode()
         try:

@@ -7,7 +7,7 @@ import time
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from samplegate.core.costs import MOST, grown
@@ -70,7 +70,6 @@ NODES = st.recursive(
 )
 
 
-@settings(max_examples=300)
 @given(NODES, st.dictionaries(st.sampled_from("abcd"), NODES, max_size=4))
 def test_it_is_no_less_than_what_the_sampler_finds_before_it_sends(node: dict[str, Any], defs: dict[str, Any]) -> None:
     schema = {"properties": {"p": node}, "$defs": defs}

@@ -13,7 +13,7 @@ from typing import Any, Final
 from zoneinfo import ZoneInfo
 
 import msgspec
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from samplegate.core.claims import Claimant, claim
@@ -129,7 +129,6 @@ class Entry(msgspec.Struct):
     overrun: int = 0
 
 
-@settings(max_examples=500, deadline=None)
 @given(st.one_of(ONE_BUCKET, ONE_BUCKET, steps("abc", SKEWED)))
 def test_over_any_span_a_bucket_admits_no_more_than_itself_and_what_drains_in_the_span(history: list[Step]) -> None:
     """At every moment: open ones at their worst, settled ones at their truth. Times are out of order by some seconds,
@@ -148,7 +147,6 @@ def test_over_any_span_a_bucket_admits_no_more_than_itself_and_what_drains_in_th
                 assert total <= limit.most + span * limit.most / Fraction(limit.period)
 
 
-@settings(max_examples=200, deadline=None)
 @given(steps("abc", SKEWED))
 def test_a_bucket_never_runs_ahead_of_the_clock(history: list[Step]) -> None:
     run = History(BUCKETS)
@@ -156,7 +154,6 @@ def test_a_bucket_never_runs_ahead_of_the_clock(history: list[Step]) -> None:
         assert all(account.stamp <= run.latest and account.level >= 0 for account in run.book.kept.values())
 
 
-@settings(max_examples=300, deadline=None)
 @given(steps("dm", DAYS))
 def test_a_day_or_month_holds_its_open_draws_at_worst_its_settled_ones_in_truth_and_no_more_than_its_limit(
     history: list[Step],
@@ -207,7 +204,6 @@ class Calendar:
         self._sums[window] = self._sums.get(window, 0) + amount
 
 
-@settings(max_examples=200, deadline=None)
 @given(steps("xy", st.floats(-20_000, 2000)))
 def test_a_call_or_process_holds_all_it_ever_drew_whatever_the_clock_says(history: list[Step]) -> None:
     run = History(COUNTS)
@@ -219,7 +215,6 @@ def test_a_call_or_process_holds_all_it_ever_drew_whatever_the_clock_says(histor
                 assert kept.level <= run.book.terms[account[0]].most
 
 
-@settings(max_examples=300, deadline=None)
 @given(steps("abcdm", FORWARD), st.floats(0, 40_000_000), st.sampled_from("abcdm"))
 def test_a_clock_set_back_frees_nothing_and_is_got_over(history: list[Step], back: float, name: str) -> None:
     run = History(BUCKETS + WINDOWS)
@@ -233,7 +228,6 @@ def test_a_clock_set_back_frees_nothing_and_is_got_over(history: list[Step], bac
     assert isinstance(run.book.reserve(over, Draw(name, "[]", limit.most)), Reserved)
 
 
-@settings(max_examples=100, deadline=None)
 @given(
     st.lists(
         st.tuples(st.lists(st.sampled_from("pqr"), min_size=1, max_size=3, unique=True), st.booleans()), max_size=40

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import jsonschema
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from samplegate.core.load import Loaded, PolicyError, Problem, json_schema, load
@@ -184,13 +184,11 @@ def outcome(text: str) -> Loaded | tuple[Problem, ...]:
         return error.problems
 
 
-@settings(max_examples=150, deadline=2000)
 @given(st.text(max_size=200))
 def test_any_text_is_loaded_or_refused(text: str) -> None:
     load_or_problems(text)
 
 
-@settings(max_examples=150, deadline=2000)
 @given(
     st.lists(
         st.sampled_from(
@@ -247,7 +245,6 @@ def flow(value: Any) -> str:
             return str(value)
 
 
-@settings(max_examples=100, deadline=2000)
 @given(TREES)
 def test_any_tree_is_loaded_or_refused(tree: Any) -> None:
     load_or_problems(flow(tree))
@@ -268,7 +265,6 @@ RULES: Final = st.lists(
 )
 
 
-@settings(max_examples=100, deadline=2000)
 @given(RULES)
 def test_any_rules_are_loaded_or_refused_and_what_is_loaded_fits_the_schema(rules: list[Any]) -> None:
     tree = {"version": 1, "models": [{"name": "max", "model": "a/b"}], "rules": rules}

@@ -7,7 +7,7 @@ from typing import Final
 from zoneinfo import ZoneInfo
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from samplegate.core.ledger import Window, window_end, window_start, zone
@@ -53,7 +53,6 @@ def test_a_day_begins_with_its_first_second_whatever_that_is_called(
     assert hours * 3600 == window_end("day", tz, here) - window_start("day", tz, here)
 
 
-@settings(max_examples=500)
 @given(st.sampled_from(ZONES), st.sampled_from(["day", "month"]), st.floats(1_000_000_000, 2_500_000_000))
 def test_every_moment_is_in_one_window_and_windows_follow_one_another(tz: str, window: Window, now: float) -> None:
     begin, end = window_start(window, tz, now), window_end(window, tz, now)

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import anyio
 import msgspec
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from samplegate.core.ledger import Draw, Reserved, Terms, window_start
@@ -202,20 +202,17 @@ async def played(history: list[Any], folder: Path, *, remembers: bool) -> None:
         await model.desk.admission.aclose()
 
 
-@settings(max_examples=300, deadline=None)
 @given(histories([False]))
 def test_no_history_admits_more_than_the_amount_in_force_in_memory(history: list[Any]) -> None:
     anyio.run(partial(played, history, Path("/nonexistent/state"), remembers=True))
 
 
-@settings(max_examples=150, deadline=None)
 @given(histories([False, True]))
 def test_no_history_admits_more_than_the_amount_in_force_in_memory_and_the_state(history: list[Any]) -> None:
     with tempfile.TemporaryDirectory() as folder:
         anyio.run(partial(played, history, Path(folder), remembers=False))
 
 
-@settings(max_examples=100, deadline=None)
 @given(histories([True]))
 def test_the_state_forgets_nothing_of_what_it_shares(history: list[Any]) -> None:
     shared = [

@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import pairwise
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from samplegate.links.lines import Lines
@@ -41,7 +41,6 @@ def test_chunks_become_lines(chunks: list[bytes], expected: list[bytes]) -> None
     assert expected == fed(*chunks).lines
 
 
-@settings(max_examples=150, deadline=None)
 @given(
     st.binary(max_size=60).map(lambda b: b.replace(b"x", b"\n").replace(b"y", b"\r\n")),
     st.lists(st.integers(0, 60), max_size=8),

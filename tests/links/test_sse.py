@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import pairwise
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from samplegate.links import sse
@@ -56,14 +56,12 @@ WORDS = "data|data: |data:|:| |x|longlonglong|\n|\n|\r|\r\n|\n\n|id: 1|retry: 2|
 PIECES = st.sampled_from([word.encode() for word in WORDS])
 
 
-@settings(max_examples=400, deadline=None)
 @given(st.lists(PIECES, max_size=40).map(b"".join), st.lists(st.integers(0, 200), max_size=10))
 def test_the_events_do_not_depend_on_the_chunks(text: bytes, cuts: list[int]) -> None:
     edges = [0, *sorted(cut for cut in cuts if cut < len(text)), len(text)]
     assert parsed(text) == parsed(*(text[a:b] for a, b in pairwise(edges)))
 
 
-@settings(max_examples=200, deadline=None)
 @given(
     st.binary(max_size=200).map(lambda b: b.replace(b"\r", b"")),
     st.one_of(st.none(), st.text(alphabet=st.characters(codec="utf-8", exclude_characters="\r\n\0"), max_size=20)),

@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from samplegate.core.load import load
@@ -228,7 +228,6 @@ ASKED = st.one_of(
 )
 
 
-@settings(max_examples=150, deadline=None)
 @given(ASKED, st.sampled_from(["default", "db"]), JSON)
 def test_whatever_a_case_asks_it_comes_to_an_end(asked: dict[str, Any], server: str, content: Any) -> None:
     case = {"name": "one", "server": server, "expect": {"effect": "none", "content": content}, **asked}

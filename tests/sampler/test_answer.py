@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from samplegate.core.prompt import Sampled
@@ -190,7 +190,6 @@ CALLS = st.builds(
 )
 
 
-@settings(max_examples=300, deadline=None)
 @given(
     texts=st.lists(st.text(st.characters(exclude_categories=()), max_size=5), max_size=3),
     calls=st.lists(CALLS, max_size=4),

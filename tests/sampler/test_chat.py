@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from samplegate.sampler.request import MOST_TOKENS, Unfit, call
@@ -59,7 +59,6 @@ def test_stop_sequences_are_texts_and_none_is_empty() -> None:
     assert "stop" not in call({**HI, "stopSequences": [""]}, None)
 
 
-@settings(max_examples=100, deadline=None)
 @given(
     params=st.fixed_dictionaries(
         {}, optional=dict.fromkeys(("maxTokens", "temperature", "systemPrompt", "metadata", "model"), ANY_JSON)

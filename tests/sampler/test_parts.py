@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from samplegate.sampler.request import Unfit, part, result_parts, whole
@@ -136,7 +136,6 @@ def test_what_a_result_cannot_carry_is_refused(block: dict[str, Any], what: str)
     assert what in str(refused.value)
 
 
-@settings(max_examples=200, deadline=None)
 @given(block=BLOCKS)
 def test_a_hostile_block_becomes_one_part_or_is_refused_and_is_never_left_out(block: dict[str, Any]) -> None:
     try:

@@ -15,6 +15,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from samplegate.core.review.review import Filter, State, Verdict
 from samplegate.ports import ReviewTransactions
 from samplegate.store.reviews import Reviews
+from tests.profiles import share
 from tests.review_store import MemoryReviews
 from tests.store.samples import NO, NOW, YES, filled, review
 
@@ -136,4 +137,5 @@ class Twins(RuleBasedStateMachine):
 
 
 TestTwins = Twins.TestCase
-TestTwins.settings = settings(max_examples=25, stateful_step_count=30, deadline=None)
+# an example makes a database and migrates it
+TestTwins.settings = settings(max_examples=share(0.25), stateful_step_count=30)

@@ -8,7 +8,7 @@ from html import unescape
 from html.parser import HTMLParser
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from samplegate.web.content import MAX_CHARACTERS, html_of
@@ -145,7 +145,6 @@ MARKS = st.sampled_from(
 
 
 @given(st.lists(st.one_of(WORDS, MARKS), max_size=60))
-@settings(max_examples=300, deadline=None)
 def test_every_word_that_is_written_is_shown(parts: list[str]) -> None:
     text = "".join(parts)
     words = re.findall("[a-z]{3,}", re.sub("[^a-z]", " ", text))
@@ -154,7 +153,6 @@ def test_every_word_that_is_written_is_shown(parts: list[str]) -> None:
 
 
 @given(st.text(max_size=300))
-@settings(max_examples=200, deadline=None)
 def test_any_text_is_rendered_or_left_as_it_is(text: str) -> None:
     html = html_of(text)
     assert html is None or {tag for tag, _ in Tags(html).found} <= set(

@@ -23,6 +23,7 @@ def json_schema() -> dict[str, Any]:
         schema_hook=lambda _: {"type": "string"},
     )
     for definition in definitions.values():
+        definition["description"] = " ".join(definition["description"].split())  # a docstring, with its line breaks
         definition["properties"] = {key: _bare(schema) for key, schema in definition["properties"].items()}
     names = {"pattern": "^" + NAME.pattern.replace(r"\Z", "$")}
     sections = {

@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from samplegate.core.jsontext import Malformed, cut, inserted
@@ -19,7 +19,6 @@ STYLES: Any = st.sampled_from(
 
 
 @given(OBJECTS, st.sets(st.sampled_from(NAMES)), STYLES)
-@settings(max_examples=200, deadline=None)
 def test_what_is_cut_is_gone_and_nothing_else(found: dict[str, Any], names: set[str], style: Any) -> None:
     text = json.dumps(found, **style).encode()
     left = cut(text, names)
@@ -28,7 +27,6 @@ def test_what_is_cut_is_gone_and_nothing_else(found: dict[str, Any], names: set[
 
 
 @given(OBJECTS, STYLES)
-@settings(max_examples=50, deadline=None)
 def test_what_is_put_in_stands_behind_the_rest(found: dict[str, Any], style: Any) -> None:
     assert {**found, "new": 1} == json.loads(inserted(json.dumps(found, **style).encode(), b'"new":1'))
 

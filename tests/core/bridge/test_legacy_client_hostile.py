@@ -6,7 +6,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from samplegate.core import frames
@@ -60,7 +60,6 @@ MODERN_WORDS = (
     b'"requestState"',
     b"io.modelcontextprotocol",
 )
-FEW = settings(max_examples=200, deadline=None)
 
 
 class Play:
@@ -245,7 +244,6 @@ STEPS = [
     st.sampled_from(["2025-11-25", "2025-06-18", "2024-11-05"]),
     st.lists(st.tuples(st.sampled_from(STEPS), st.integers(0, 1000)), max_size=60),
 )
-@FEW
 def test_every_request_of_the_client_is_answered_once_or_taken_back_or_in_flight(
     revision: str, script: list[tuple[str, int]]
 ) -> None:
@@ -273,7 +271,6 @@ def test_every_request_of_the_client_is_answered_once_or_taken_back_or_in_flight
         max_size=14,
     ),
 )
-@FEW
 def test_a_bridge_never_raises_whatever_is_written(revision: str, script: list[tuple[str, bytes, int]]) -> None:
     """The relay around it has nothing to catch: an exception here would end the gate, or leave somebody waiting."""
     play = Play(revision)

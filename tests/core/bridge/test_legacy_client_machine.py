@@ -633,8 +633,6 @@ class OneClient(RuleBasedStateMachine):
 
 TestOneClient = OneClient.TestCase
 TestOneClient.settings = settings(
-    max_examples=60,
     stateful_step_count=40,
-    deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.data_too_large],
 )

@@ -7,7 +7,7 @@ import json
 from collections import Counter
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from samplegate.core import frames
@@ -175,7 +175,6 @@ class Counted(Lanes):
 
 
 @given(KNOWN, st.lists(STEPS, max_size=20))
-@settings(max_examples=400, deadline=None)
 def test_nothing_raises_and_nobody_is_answered_twice(known: Eras | None, script: list[tuple[str, int, Any]]) -> None:
     d = Counted(known)
     for kind, number, line in script:
@@ -186,7 +185,6 @@ def test_nothing_raises_and_nobody_is_answered_twice(known: Eras | None, script:
 
 
 @given(KNOWN, st.lists(STEPS.filter(lambda step: step[0] not in ("close", "lost")), max_size=20))
-@settings(max_examples=400, deadline=None)
 def test_whatever_was_asked_is_answered_once_when_the_server_is_gone(
     known: Eras | None, script: list[tuple[str, int, Any]]
 ) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from samplegate.core.matching.elicitation_schema import MAX_PATTERNS, Form, NotFlat, check, read_form
@@ -239,7 +239,6 @@ WORDS = st.sampled_from(
 TYPES = st.sampled_from(["string", "number", "integer", "boolean", "array", "object"])
 
 
-@settings(max_examples=150)
 @given(st.dictionaries(WORDS, JSON | TYPES, max_size=4), TYPES, JSON)
 def test_no_schema_and_no_value_raises(field: dict[str, Any], type_: str, value: Any) -> None:
     form = read_form(one({"type": type_} | field), NEW)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Literal
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from samplegate.core.matching.conditions import TABLE, absent
@@ -279,7 +279,6 @@ def matches(depth: int = 2) -> st.SearchStrategy[Match]:
     return st.fixed_dictionaries({}, optional=parts).map(lambda found: Match(**found))
 
 
-@settings(max_examples=300)
 @given(
     matches(),
     REQUESTS,
@@ -295,7 +294,6 @@ def test_knowing_less_never_says_the_opposite(match: Match, request: Request, ev
     assert said is None or said is real
 
 
-@settings(max_examples=200)
 @given(matches(), REQUESTS)
 def test_a_deny_takes_wherever_a_grant_would(match: Match, request: Request) -> None:
     matcher = compile_match(match)
@@ -303,7 +301,6 @@ def test_a_deny_takes_wherever_a_grant_would(match: Match, request: Request) -> 
         assert matcher.holds(Facts(request), False) is True
 
 
-@settings(max_examples=200)
 @given(matches(), REQUESTS)
 def test_the_complaint_is_empty_exactly_where_a_grant_matches(match: Match, request: Request) -> None:
     matcher = compile_match(match)

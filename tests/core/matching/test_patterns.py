@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from samplegate.core.matching.regex import any_of, peer_searcher, searcher, utf8
@@ -43,7 +43,6 @@ class TestAnyOf:
     @given(
         st.lists(st.sampled_from(PATTERNS), min_size=2, max_size=6), st.text("aAbcdx IGNOREignorekt|)(\né", max_size=30)
     )
-    @settings(max_examples=300, deadline=None)
     def test_it_finds_something_where_one_of_them_does(self, patterns: list[str], text: str) -> None:
         combined = any_of(patterns)
         assert combined is not None

@@ -8,7 +8,7 @@ from itertools import pairwise
 
 import pytest
 import re2
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from samplegate.core.matching.regex import STRETCH, Allowance, compiled, finder, merged, places
@@ -26,7 +26,6 @@ def names(patterns: dict[str, str], text: bytes) -> list[str]:
     st.sampled_from(["a", "a+", "ab|b", r"\bab\b", "a(?s:.*?)b", "^a", "b$", "(?i)AB", "a*", "[^a]{2,3}"]),
     st.text("ab c\n", max_size=40),
 )
-@settings(max_examples=300, deadline=None)
 def test_the_places_are_those_that_a_search_for_each_finds(pattern: str, text: str) -> None:
     expected = [
         match.span() for match in re.compile(pattern.replace("$", r"\Z")).finditer(text) if match.end() > match.start()

@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from samplegate.core import eras
@@ -308,7 +308,6 @@ def test_any_bytes_are_a_request_or_malformed(method: str, raw: bytes, revision:
     assert isinstance(parse(method, raw, origin(revision)), SamplingRequest | ElicitationRequest | BadRequest)
 
 
-@settings(max_examples=200)
 @given(METHODS, NODES, st.sampled_from([ASK, FORM, URL, *BALANCED]), st.sampled_from(NAMES), st.sampled_from(REVISIONS))
 def test_any_json_in_any_place_is_a_request_or_malformed(
     method: str, node: Any, whole: Any, name: str, revision: str

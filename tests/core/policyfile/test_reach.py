@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from samplegate.core.decide import compile_policy, decide
@@ -132,7 +132,6 @@ REQUESTS: Final[st.SearchStrategy[Request]] = st.one_of(
 )
 
 
-@settings(max_examples=150, deadline=None)
 @given(st.lists(RULES, min_size=2, max_size=4), st.lists(REQUESTS, min_size=3, max_size=8), st.booleans())
 def test_an_unreachable_rule_never_takes_a_request(
     rules: list[Rule], requests: list[Request], can_forward: bool

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import pytest
 import yaml
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from samplegate.core.policyfile import tree, variables
@@ -130,7 +130,6 @@ def outcome(text: str) -> str | list[str]:
         return broken.fault.what
 
 
-@settings(max_examples=100, deadline=2000)
 @given(
     st.recursive(st.text(st.characters(exclude_categories=["Cs"])), st.lists, max_leaves=10).map(lambda value: [value])
 )
@@ -155,7 +154,6 @@ def test_a_brace_that_begins_no_variable_is_a_fault(text: str) -> None:
     assert variables.fault(text) is not None
 
 
-@settings(max_examples=100)
 @given(st.text("$${}AB 1"))
 def test_filling_never_fails_once_every_variable_is_set(text: str) -> None:
     filled = variables.fill(text, dict.fromkeys(variables.names(text), ""))

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
@@ -211,7 +211,6 @@ _anything: Final = st.text(max_size=40) | st.sampled_from(
 )
 
 
-@settings(max_examples=60, deadline=None)
 @given(_anything, _anything, st.lists(_anything, max_size=60), _anything)
 def test_whatever_a_server_writes_keeps_to_slack_s_limits(
     server: str, tool: str, messages: list[str], system: str
@@ -227,7 +226,6 @@ def test_whatever_a_server_writes_keeps_to_slack_s_limits(
     assert all("://" not in one["text"] for one in texts(found))
 
 
-@settings(max_examples=40, deadline=None)
 @given(
     st.recursive(
         st.none() | st.booleans() | st.integers() | _anything,

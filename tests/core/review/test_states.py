@@ -161,4 +161,4 @@ class Races(RuleBasedStateMachine):
 
 
 TestRaces = Races.TestCase
-TestRaces.settings = settings(max_examples=60, stateful_step_count=25, deadline=None)
+TestRaces.settings = settings(stateful_step_count=25)

@@ -7,7 +7,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from samplegate.core.capabilities import Offer
@@ -149,7 +149,6 @@ class TestRewrite:
         st.tuples(st.booleans(), st.booleans(), st.booleans(), st.booleans(), st.booleans()),
         st.sampled_from([*LEGACY, *MODERN, "", "2999-01-01"]),
     )
-    @settings(max_examples=100, deadline=None)
     def test_the_server_never_sees_more_than_is_offered(
         self, value: dict[str, Any], flags: tuple[bool, ...], revision: str
     ) -> None:

@@ -6,7 +6,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from samplegate.core import frames
@@ -75,7 +75,6 @@ PIECES = [
     "\u017f".encode(),
     b"notifications/cancelled",
 ]
-FEW = settings(max_examples=150, deadline=None)
 
 
 @st.composite
@@ -105,7 +104,6 @@ def dialogue(kind: str) -> Dialogue:
 
 
 @given(ANYTHING)
-@FEW
 def test_any_bytes_are_a_frame_or_malformed(line: bytes) -> None:
     try:
         f = frames.read(line)
@@ -117,7 +115,6 @@ def test_any_bytes_are_a_frame_or_malformed(line: bytes) -> None:
 
 
 @given(ANYTHING)
-@FEW
 def test_what_is_a_frame_is_json_of_one_reading(line: bytes) -> None:
     try:
         f = frames.read(line)
@@ -143,7 +140,6 @@ def test_what_is_a_frame_is_json_of_one_reading(line: bytes) -> None:
         st.tuples(st.sampled_from(["client", "server", "settle", "forward", "beat", "due"]), ANYTHING), max_size=12
     ),
 )
-@FEW
 def test_a_session_never_raises_whatever_is_written(kind: str, script: list[tuple[str, bytes]]) -> None:
     """The relay around it has nothing to catch: an exception here would end the gate, or leave somebody waiting."""
     d = dialogue(kind)
@@ -196,7 +192,6 @@ def kept(d: Dialogue) -> int:
 
 
 @given(st.lists(ANYTHING, min_size=1, max_size=6), st.sampled_from(["client", "server"]))
-@settings(max_examples=50, deadline=None)
 def test_nothing_is_kept_of_what_is_refused_or_passed(lines: list[bytes], side: str) -> None:
     """The same lines ten times over grow no table beyond what is asked and unanswered."""
     d = dialogue("legacy")

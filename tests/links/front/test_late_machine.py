@@ -201,8 +201,6 @@ class Streams(RuleBasedStateMachine):
 
 TestStreams = Streams.TestCase
 TestStreams.settings = settings(
-    max_examples=100,
     stateful_step_count=40,
-    deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
 )
