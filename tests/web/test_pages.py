@@ -539,6 +539,66 @@ async def test_no_text_of_a_peer_becomes_markup(number: int, house: House) -> No
         assert "\u202e" not in re.sub(r"<textarea.*?</textarea>|<input[^>]*>", "", answer.text, flags=re.DOTALL)
 
 
+CANARY = "window.ran = true"
+TRIED = (
+    f"<script>{CANARY}</script>",
+    f"<img src=x onerror='{CANARY}'>",
+    f"</textarea><svg onload='{CANARY}'>",
+    f"\"><iframe srcdoc='<script>parent.{CANARY}</script>'></iframe>",
+    f"[x](javascript:{CANARY})",
+    "![x](https://evil.example/leak.png) <https://evil.example/> <link rel=stylesheet href=https://evil.example/a.css>",
+    "<base href=https://evil.example/><meta http-equiv=refresh content='0;url=https://evil.example/'>",
+    "<form action=https://evil.example/><button>Approve</button></form>",
+    "<style>@import 'https://evil.example/a.css'; body { display: none }</style>",
+)
+
+
+def everywhere(payload: str) -> list[Review]:
+    """Reviews with the payload in every field that a peer writes."""
+    block = [text(payload), {"type": "tool_use", "id": payload, "name": payload, "input": {payload: payload}}]
+    fields = {
+        payload: {"type": "string", "title": payload, "description": payload, "default": payload},
+        "pick": {
+            "type": "string",
+            "title": payload,
+            "oneOf": [{"const": f"{payload}{n}", "title": payload} for n in range(9)],
+        },
+    }
+    params = {
+        "messages": [{"role": "user", "content": block}],
+        "systemPrompt": payload,
+        "maxTokens": 5,
+        "tools": [{"name": payload, "inputSchema": {}}],
+    }
+    names: dict[str, Any] = {"server": payload, "caller": payload, "rule": payload, "arguments": {payload: payload}}
+    schema = {"type": "object", "properties": fields}
+    return [
+        shown.sampling(**names, params=params),
+        shown.form(fields, (payload,), **names, params={"message": payload, "requestedSchema": schema}),
+        shown.url(f"https://login.example.com/?{payload}", **names),
+        shown.answer(**names, params=params, answer={"role": "assistant", "content": block, "model": payload}),
+    ]
+
+
+@pytest.mark.parametrize("payload", [*TRIED, "\n\n".join(TRIED)])
+async def test_no_payload_is_markup_on_a_page_of_any_kind_of_review(payload: str, house: House) -> None:
+    drawn = {shown.sampling().id: "textarea", shown.answer().id: "textarea", shown.form().id: "select"}
+    reviews = everywhere(payload)
+    for each in reviews:
+        await house.open(each)
+    ask = await signed_in(house)
+    for path in ("/reviews", "/reviews/history", *(f"/reviews/{each.id}" for each in reviews)):
+        page = Read((await ask.get(path)).text)
+        assert [True] == [attrs["src"].startswith("/reviews/static/page.js") for attrs in page.all("script")]
+        for tag in ("iframe", "base", "style", "svg", "object", "embed", "img"):
+            assert [] == page.all(tag)
+        assert [] == [attrs for attrs in page.all("meta") if "http-equiv" in attrs]
+        assert not [attrs for _, attrs in page.tags if any(name.startswith("on") for name in attrs)]
+        assert {"/reviews"} == {attrs["action"][:8] for attrs in page.all("form")}
+        assert not [attrs for _, attrs in page.tags if not re.match(r"/reviews|#|\Z", attrs.get("href", ""))]
+        assert page.all(drawn.get(path.removeprefix("/reviews/"), "h1"))
+
+
 async def test_an_address_to_open_is_never_a_link(house: House) -> None:
     url = "https://login.xn--pypal-4ve.com/consent"
     assert read_host(url) is not None

@@ -1,10 +1,11 @@
-"""Chromium in front of the reviewers' listener: one listener for all tests, a browser for each module, a new store for
-each test."""
+"""Chromium in front of the reviewers' listener: one listener for all tests, a browser for each module, a new store and
+a new context for each test. Whatever a page says on its console, or asks of somebody else, fails the test."""
 
 from __future__ import annotations
 
 import asyncio
 import os
+import re
 import threading
 from collections.abc import Callable, Coroutine, Iterator
 from typing import Any, Final
@@ -16,7 +17,7 @@ from playwright.sync_api import Browser, BrowserContext, Dialog, Page, sync_play
 from samplegate.core.review.review import Review
 from samplegate.web.app import reviews_app
 from tests.deploy.programs import program
-from tests.web.listener import ADMIN, OPS, House
+from tests.web.listener import OPS, House
 
 ARGUMENTS: Final = ("--disable-dev-shm-usage", "--disable-gpu", "--font-render-hinting=none")
 SECONDS: Final = 10.0
@@ -109,58 +110,77 @@ def browser() -> Iterator[Browser]:
         found.close()
 
 
+MAIL: Final = "http://mail.example.net/"
+"""A page of another site, which tests fill themselves."""
+VIOLATIONS: Final = (
+    "addEventListener('securitypolicyviolation', (e) => console.error(`policy: ${e.violatedDirective}"
+    " ${e.blockedURI}`))"
+)
+REFUSED: Final = re.compile(r"Failed to load resource: .* status of (403|409|422) ")
+
+
 class Watched:
-    """What a browser did beside what it was asked for."""
+    """What a browser did beside what it was asked for: requests to others than the listener, and what its console, its
+    Content-Security-Policy and its dialogs said. A page that refuses a form is an error in the console."""
 
     def __init__(self, context: BrowserContext, url: str) -> None:
-        self.requests: list[str] = []
+        self.elsewhere: list[str] = []
         self.said: list[str] = []
-        context.on("request", lambda request: self.requests.append(request.url))
-        context.on(
-            "console", lambda message: self.said.append(message.text) if message.type in ("error", "warning") else None
-        )
+        context.add_init_script(VIOLATIONS)
+        context.on("request", lambda request: self._requested(request.url))
+        context.on("console", lambda message: self._told(message.type, message.text))
         context.on("weberror", lambda error: self.said.append(str(error.error)))
         context.on("dialog", self._asked)
-        self._url = url
+        self._ours = (f"{url}/", "data:", "about:", MAIL)
+
+    def _requested(self, url: str) -> None:
+        if not url.startswith(self._ours):
+            self.elsewhere.append(url)
+
+    def _told(self, kind: str, text: str) -> None:
+        if kind in ("error", "warning") and not REFUSED.match(text):
+            self.said.append(text)
 
     def _asked(self, dialog: Dialog) -> None:
         self.said.append(f"a dialog: {dialog.message}")
         dialog.dismiss()
 
-    @property
-    def elsewhere(self) -> list[str]:
-        """Requests to anybody but the listener."""
-        return [url for url in self.requests if not url.startswith((f"{self._url}/", "data:", "about:"))]
+
+@pytest.fixture
+def watched() -> list[Watched]:
+    """Of each context of the test."""
+    return []
 
 
 @pytest.fixture
-def context_of(browser: Browser, site: Site) -> Iterator[Callable[..., BrowserContext]]:
-    """A new browser context: nobody is signed in."""
+def context_of(browser: Browser, site: Site, watched: list[Watched]) -> Iterator[Callable[..., BrowserContext]]:
+    """A new browser context: nobody is signed in. At its end it has said nothing and asked nobody else."""
     made: list[BrowserContext] = []
 
     def make(**more: Any) -> BrowserContext:
         context = browser.new_context(base_url=site.url, **more)
         context.set_default_timeout(SECONDS * 1000)
         made.append(context)
+        watched.append(Watched(context, site.url))
         return context
 
     yield make
     for context in made:
         context.close()
+    assert [([], [])] * len(made) == [(each.elsewhere, each.said) for each in watched]
 
 
 @pytest.fixture
 def page_of(context_of: Callable[..., BrowserContext], site: Site) -> Callable[..., Page]:
-    """A page of somebody who is signed in."""
+    """An empty page of somebody who is signed in."""
 
     def make(token: str = OPS, **more: Any) -> Page:
         context = context_of(**more)
-        page = context.new_page()
-        page.goto("/reviews/sign-in")
-        page.get_by_label("Token").fill(token)
-        page.get_by_role("button", name="Sign in").click()
-        page.wait_for_url("**/reviews")
-        return page
+        found = context.request.post(
+            "/reviews/sign-in", form={"token": token}, headers={"origin": site.url}, max_redirects=0
+        )
+        assert 303 == found.status
+        return context.new_page()
 
     return make
 
@@ -168,8 +188,3 @@ def page_of(context_of: Callable[..., BrowserContext], site: Site) -> Callable[.
 @pytest.fixture
 def page(page_of: Callable[..., Page]) -> Page:
     return page_of()
-
-
-@pytest.fixture
-def admin(page_of: Callable[..., Page]) -> Page:
-    return page_of(ADMIN)
