@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -115,29 +116,37 @@ def running(
             process.kill()
 
 
+@dataclass
+class Daemon:
+    """A `samplegate serve`: its folder, and the URLs of its clients' and its operators' listeners."""
+
+    folder: Path
+    url: str
+    admin: str
+
+
 @contextmanager
-def serving(folder: Path, *, command: tuple[str, ...] = SLOW) -> Iterator[str]:
-    """A server over HTTP: the URL at which `samplegate serve` has the stdio server."""
-    (folder / "serve").mkdir()
-    (folder / "serve" / "policy.yaml").write_text("version: 1\nrules: [{name: all, effect: forward}]\n")
-    given = {"PYTHONPATH": str(ROOT / "proxy"), "PATH": os.environ["PATH"], "HOME": str(folder / "serve")}
-    words = [
-        sys.executable,
-        "-m",
-        "samplegate",
-        "serve",
-        "--policy",
-        "policy.yaml",
-        "--listen",
-        "127.0.0.1:0",
-        "--",
-        *command,
-    ]
-    with subprocess.Popen(words, stderr=subprocess.PIPE, cwd=folder / "serve", env=given, text=True) as process:
+def serving(folder: Path, **servers: Mapping[str, Any]) -> Iterator[Daemon]:
+    """`samplegate serve` before stdio servers, by their names in its paths; it forwards all that they ask."""
+    (folder / "policy.yaml").write_text("version: 1\nrules: [{name: all, effect: forward}]\n")
+    (folder / "serve.yaml").write_text(json.dumps({"policy": "policy.yaml", "servers": servers}))
+    given = {
+        "PYTHONPATH": str(ROOT / "proxy"),
+        "PATH": os.environ["PATH"],
+        "HOME": str(folder),
+        "SAMPLEGATE_DRAIN_DELAY": "0",
+    }
+    words = [sys.executable, "-m", "samplegate", "serve", "--settings", "serve.yaml"]
+    words += ["--listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0"]
+    with subprocess.Popen(words, stderr=subprocess.PIPE, cwd=folder, env=given, text=True) as process:
         try:
             assert process.stderr is not None
-            said = next(line for line in process.stderr if "listening on http" in line)
-            yield re.findall(r"http://[^\s\"]+", said)[0]
+            found: dict[str, str] = {}
+            for line in process.stderr:
+                found |= re.findall(r"(listening|admin) on (http://[^/\"\s]+)", line)
+                if len(found) == 2:
+                    break
+            yield Daemon(folder, found["listening"], found["admin"])
         finally:
             process.terminate()
             process.communicate(timeout=BOUND)
