@@ -296,7 +296,7 @@ def names_a_call(match: Mapping[str, Any]) -> bool:
 
 
 @pytest.mark.timeout(240)
-@settings(phases=set(Phase) - {Phase.explain})
+@settings(max_examples=share(0.5), phases=set(Phase) - {Phase.explain})  # an example runs three commands
 @given(data=st.data(), scene=SCENE, plain=st.booleans())
 def test_a_policy_and_a_request_come_to_one_answer(data: st.DataObject, scene: dict[str, Any], plain: bool) -> None:
     text = policy(data.draw(rules_for(scene["what"])), plain=plain)
@@ -439,7 +439,7 @@ def said_of_each(text: str, scene: Mapping[str, Any], kinds: Mapping[str, str]) 
 
 
 @pytest.mark.timeout(240)
-@settings(phases=set(Phase) - {Phase.explain})
+@settings(max_examples=share(0.3), phases=set(Phase) - {Phase.explain})  # and these some for each key
 @given(
     data=st.data(),
     scene=SCENE,
@@ -480,7 +480,7 @@ def test_each_key_of_a_round_comes_to_what_it_comes_to_alone(
 
 
 @pytest.mark.timeout(240)
-@settings(phases=set(Phase) - {Phase.explain})
+@settings(max_examples=share(0.2), phases=set(Phase) - {Phase.explain})
 @given(data=st.data(), scene=SCENE, urls=st.integers(1, 3), is_modern=st.booleans())
 def test_the_urls_of_an_error_come_to_what_each_of_them_comes_to_alone(
     data: st.DataObject, scene: dict[str, Any], urls: int, is_modern: bool
@@ -571,7 +571,7 @@ def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
 
 
 @pytest.mark.timeout(240)
-@settings(max_examples=share(0.3), phases=set(Phase) - {Phase.explain})  # an example asks a real daemon
+@settings(max_examples=share(0.2), phases=set(Phase) - {Phase.explain})  # an example asks a real daemon
 @given(data=st.data())
 def test_a_daemon_gives_the_answer_that_test_and_explain_say(daemon: Daemon, data: st.DataObject) -> None:
     """Without rules that ask a model or a reviewer: what those say is not the policy's."""

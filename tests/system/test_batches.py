@@ -29,7 +29,7 @@ def pipe(gate: Running, *lines: Any) -> None:
     gate.process.stdin.flush()
 
 
-@pytest.mark.parametrize("options", [(), ("--protocol", "legacy"), ("--protocol", "modern")])
+@pytest.mark.parametrize("options", [(), ("--protocol", "modern")])
 def test_a_batch_piped_right_after_initialize_is_answered(tmp_path: Path, options: tuple[str, ...]) -> None:
     server = (*SLOW, "modern") if "modern" in options else SLOW
     first, second = hello("2025-03-26")
@@ -46,10 +46,9 @@ def test_a_batch_before_the_answer_of_a_server_that_turns_out_modern_is_answered
     assert (0, [0, 1, 2], []) == (code, sorted(answers), [id for id in answers if "error" in answers[id]]), said
 
 
-@pytest.mark.parametrize("waits", [False, True])
-@pytest.mark.parametrize("server", ["legacy", "modern"])
+@pytest.mark.parametrize(("server", "waits"), [("legacy", False), ("modern", True)])
 def test_each_call_of_a_batch_that_the_revision_does_not_have_gets_an_error_and_fails_strict(
-    tmp_path: Path, waits: bool, server: str
+    tmp_path: Path, server: str, waits: bool
 ) -> None:
     with running(tmp_path, "--strict", command=(*SLOW, server)) as gate:
         gate.write(hello("2025-11-25")[0])
@@ -61,17 +60,15 @@ def test_each_call_of_a_batch_that_the_revision_does_not_have_gets_an_error_and_
     assert "no requests; 2 calls refused" in said
 
 
-@pytest.mark.parametrize("server", ["legacy", "modern"])
-def test_each_call_of_a_batch_with_initialize_in_it_gets_an_error_and_fails_strict(tmp_path: Path, server: str) -> None:
-    with running(tmp_path, "--strict", command=(*SLOW, server)) as gate:
+def test_each_call_of_a_batch_with_initialize_in_it_gets_an_error_and_fails_strict(tmp_path: Path) -> None:
+    with running(tmp_path, "--strict", command=(*SLOW, "modern")) as gate:
         pipe(gate, [hello("2025-03-26")[0], call(1)])
         code, answers, said = gate.end()
     assert (3, [REFUSED, REFUSED]) == (code, [answers[id]["error"]["message"] for id in (0, 1)]), said
 
 
-@pytest.mark.parametrize("server", ["legacy", "modern"])
-def test_each_call_of_a_modern_clients_batch_gets_an_error_and_fails_strict(tmp_path: Path, server: str) -> None:
-    with running(tmp_path, "--strict", command=(*SLOW, server)) as gate:
+def test_each_call_of_a_modern_clients_batch_gets_an_error_and_fails_strict(tmp_path: Path) -> None:
+    with running(tmp_path, "--strict") as gate:
         gate.write(modern(request(0, "tools/list")))
         assert 0 == gate.read()["id"]
         pipe(gate, [call(1, era="modern"), call(2, era="modern")])
@@ -79,9 +76,8 @@ def test_each_call_of_a_modern_clients_batch_gets_an_error_and_fails_strict(tmp_
     assert (3, [REFUSED, REFUSED]) == (code, [answers[id]["error"]["message"] for id in (1, 2)]), said
 
 
-@pytest.mark.parametrize("waits", [False, True])
-@pytest.mark.parametrize("server", ["legacy", "modern"])
-def test_a_batch_in_a_batch_is_refused_and_its_calls_get_errors(tmp_path: Path, waits: bool, server: str) -> None:
+@pytest.mark.parametrize(("server", "waits"), [("legacy", True), ("modern", False)])
+def test_a_batch_in_a_batch_is_refused_and_its_calls_get_errors(tmp_path: Path, server: str, waits: bool) -> None:
     with running(tmp_path, "--strict", command=(*SLOW, server)) as gate:
         gate.write(hello("2025-03-26")[0])
         if waits:
