@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import signal
 import threading
+import traceback
 from collections.abc import Iterator
 from types import FrameType
 from typing import Final
@@ -14,6 +15,7 @@ import pytest
 from tests import profiles
 
 DEFAULT_SECONDS: Final = 60.0  # a unit test takes milliseconds; this is for a machine that does nine other things
+LAST_FRAMES: Final = 12
 
 profiles.load()
 
@@ -37,9 +39,14 @@ def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
     marker = item.get_closest_marker("timeout")
     seconds = (float(marker.args[0]) if marker else DEFAULT_SECONDS) * profiles.slowdown()
 
-    def ring(_number: int, _frame: FrameType | None) -> None:
+    def ring(_number: int, frame: FrameType | None) -> None:
         signal.setitimer(signal.ITIMER_REAL, 5.0)  # again, should something swallow this one
-        pytest.fail(f"{item.name}: ran longer than {seconds:g} s; bound its waits, or mark it timeout(seconds)")
+        where = "".join(traceback.format_stack(frame, LAST_FRAMES))
+        # pytest's own traceback fails, and ends the whole run, where the interrupted instruction has no line
+        pytest.fail(
+            f"{item.name}: ran longer than {seconds:g} s; bound its waits, or mark it timeout(seconds)\n{where}",
+            pytrace=False,
+        )
 
     before = signal.signal(signal.SIGALRM, ring)
     signal.setitimer(signal.ITIMER_REAL, seconds)
