@@ -164,7 +164,7 @@ MEMBERS: Final[Mapping[str, str]] = {
     "revision": "The protocol version.",
     "door": (
         "How the request arrived: `push` (a request of the server), `input_required` (a result that asks for input),"
-        " `url_error` (a URL in an error) or `unasked` (a request outside any call)."
+        " `url_error` (a URL in an error) or `unasked` (answers that a client sent before it was asked)."
     ),
     "round": "The input round, the same for all its requests.",
     "key": "The request's key in its input round, which the server chose.",
