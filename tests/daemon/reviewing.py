@@ -28,9 +28,9 @@ ANSWERS: Final = "cases:\n  - {text_contains: edited, answer: to the edited}\n  
 
 
 def settings(
-    folder: Path, *, timeout: str = "15m", patience: str = "60s", policy: str = POLICY, url: str | None = None
+    folder: Path, *, timeout: str = "15m", patience: str = "60s", policy: str = POLICY, **also: Any
 ) -> list[str]:
-    """The arguments of a daemon with a page, whose files are written to ``folder``."""
+    """The arguments of a daemon with a page, whose files are written to ``folder``. ``also``: more settings."""
     (folder / "policy.yaml").write_text(policy.replace("TIMEOUT", timeout).replace("PATIENCE", patience))
     (folder / "answers.yaml").write_text(ANSWERS)
     (folder / "seal.key").write_bytes(bytes(range(32)))
@@ -40,6 +40,7 @@ def settings(
         "people": {"tokens": [person]},
         "seal_key_file": "seal.key",
         "policy": "policy.yaml",
+        **also,
     }
     (folder / "settings.yaml").write_text(json.dumps(told))
     return ["--settings", "settings.yaml"]

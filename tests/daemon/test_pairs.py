@@ -1,109 +1,203 @@
-"""The four pairs of eras over HTTP in front, with a process or a URL behind: sampling and forms answered, forwarded and
-denied by policy."""
+"""The pairs of protocol versions over HTTP in front, with a process or a URL behind: what servers ask is answered,
+forwarded and denied by policy, and decided by people. One daemon has a server of each kind for each policy."""
 
 from __future__ import annotations
 
+import asyncio
+import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import pytest
 
-from tests.daemon.gate import ASK_FORM, ASK_SAMPLE, Client, asking, client, serving
+from tests.daemon.gate import FORM, SAMPLE, Client, Gate, asking, client, serving
+from tests.daemon.reviewing import People, people, settings
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(120)]
-ABLE: dict[str, Any] = {"sampling": {}, "elicitation": {"form": {}}}
-PASS = "version: 1\nrules:\n  - {name: all, effect: forward, match: {not: {mode: url}}}\n"
-SCRIPT = """
-version: 1
-models: [{name: m, model: scripted, cases: answers.yaml}]
-rules:
-  - {name: models, match: {kind: sampling}, effect: allow, with: {models: [m]}}
-  - {name: forms, match: {kind: elicitation, mode: form}, effect: answer, content: {confirm: true}}
-"""
-ANSWERS = "cases:\n  - {answer: from a model}\n"
-DENY = "version: 1\nrules:\n  - {name: never, effect: deny, match: {not: {mode: url}}}\n"
-PAIRS = [(front, back, "stdio") for front in ("legacy", "modern") for back in ("legacy", "modern")]
-PAIRS += [(front, back, "http") for front, back in (("legacy", "legacy"), ("legacy", "modern"), ("modern", "modern"))]
-"""Behind HTTP a gate stands here, which speaks both eras itself: a legacy-only server over HTTP is among the real
+ABLE: Final[dict[str, Any]] = {"sampling": {}, "elicitation": {"form": {}}}
+ACCEPTED: Final = {"action": "accept", "content": {"confirm": True}}
+FORWARD: Final = {"name": "all", "effect": "forward", "match": {"not": {"mode": "url"}}}
+RULES: Final[dict[str, list[dict[str, Any]]]] = {
+    "answers": [
+        {"name": "models", "match": {"kind": "sampling"}, "effect": "allow", "with": {"models": ["m"]}},
+        {
+            "name": "forms",
+            "match": {"kind": "elicitation", "mode": "form"},
+            "effect": "answer",
+            "content": {"confirm": True},
+        },
+    ],
+    "denies": [{"name": "never", "match": {}, "effect": "deny"}],
+    "forwards": [{"name": "all", "match": {}, "effect": "forward"}],
+    "people": [{"name": "people", "match": {}, "effect": "escalate", "reviewer": "ops"}],
+    "silence": [{"name": "silence", "match": {}, "effect": "escalate", "reviewer": "ops", "timeout": "100ms"}],
+}
+"""The rules of the servers whose names begin with the key."""
+POLICY: Final = {
+    "version": 1,
+    "models": [{"name": "m", "model": "scripted", "cases": "answers.yaml"}],
+    "reviewers": {"ops": {"timeout": "15m"}},
+    "rules": [
+        {**rule, "name": f"{key}: {rule['name']}", "match": {**rule["match"], "server": f"{key}-*"}}
+        for key, rules in RULES.items()
+        for rule in rules
+    ],
+}
+PAIRS: Final = [(front, back, "stdio") for front in ("legacy", "modern") for back in ("legacy", "modern")] + [
+    (front, back, "http") for front, back in (("legacy", "legacy"), ("legacy", "modern"), ("modern", "modern"))
+]
+"""Behind HTTP a gate stands here, which speaks both versions itself: a legacy-only server over HTTP is among the real
 counterparts."""
+WITHHELD: Final = ("legacy", "modern", "http")
+"""The gate behind has its own words for an error of its client."""
+
+
+@pytest.fixture(scope="module")
+def anyio_backend() -> str:
+    """One loop for the module, whose daemon outlives each test."""
+    return "asyncio"
+
+
+@pytest.fixture(scope="module")
+async def gate(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Gate]:
+    """The daemon with all servers. Those at URLs are of a second daemon, which forwards everything."""
+    folder, behind = tmp_path_factory.mktemp("pairs"), tmp_path_factory.mktemp("behind")
+    commands = {
+        eras: {"command": command, "args": more} for eras in ("legacy", "modern") for command, *more in [asking(eras)]
+    }
+    (behind / "policy.yaml").write_text(json.dumps({"version": 1, "rules": [FORWARD]}))
+    (behind / "serve.yaml").write_text(json.dumps({"policy": "policy.yaml", "servers": commands}))
+    async with serving(behind, "--settings", "serve.yaml") as inner:
+        servers: dict[str, Any] = {}
+        for key in RULES:
+            for eras, command in commands.items():
+                servers[f"{key}-{eras}-stdio"] = command
+                servers[f"{key}-{eras}-http"] = {"url": f"{inner.url}/servers/{eras}/mcp"}
+        arguments = settings(folder, policy=json.dumps(POLICY), servers=servers)
+        async with serving(folder, *arguments) as outer:
+            await outer.said("reviews on")
+            yield outer
+
+
+@pytest.fixture(scope="module")
+async def person(gate: Gate) -> AsyncIterator[People]:
+    """Who may decide."""
+    async with people(gate) as found:
+        yield found
 
 
 @asynccontextmanager
-async def between(
-    folder: Path, policy: str, behind: str, eras: str, capabilities: dict[str, Any]
-) -> AsyncIterator[Client]:
-    """A client of a gate under a policy, before a server of these eras: a process, or a second gate that passes
-    everything."""
-    (folder / "policy.yaml").write_text(policy)
-    (folder / "pass.yaml").write_text(PASS)
-    (folder / "answers.yaml").write_text(ANSWERS)
-    if behind == "stdio":
-        async with (
-            serving(folder, "--policy", "policy.yaml", "--", *asking(eras)) as gate,
-            client(gate, capabilities=capabilities) as c,
-        ):
-            yield c
-        return
-    async with serving(folder, "--policy", "pass.yaml", "--", *asking(eras)) as inner:
-        url = f"{inner.url}/mcp"
-        async with (
-            serving(folder, "--policy", "policy.yaml", "--url", url) as gate,
-            client(gate, capabilities=capabilities) as c,
-        ):
-            yield c
-
-
-@pytest.mark.parametrize(("front", "back", "behind"), PAIRS)
-async def test_policy_answers_in_every_pair_of_eras(tmp_path: Path, front: str, back: str, behind: str) -> None:
-    async with between(tmp_path, SCRIPT, behind, back, {}) as c:
+async def connected(gate: Gate, rules: str, pair: tuple[str, str, str], **capabilities: Any) -> AsyncIterator[Client]:
+    """A client of the pair's front before a server under these rules."""
+    front, back, behind = pair
+    async with client(gate, f"/servers/{rules}-{back}-{behind}/mcp", capabilities=capabilities) as c:
         if front == "legacy":
             await c.begin()
-        form = (await c.call(front, 1, **ASK_FORM))["result"]
-        assert {"action": "accept", "content": {"confirm": True}}.items() <= form["structuredContent"]["result"].items()
-        sampled = (await c.call(front, 2, **ASK_SAMPLE))["result"]["structuredContent"]["result"]
-        assert "from a model" == sampled["content"]["text"]
+        yield c
 
 
-@pytest.mark.parametrize(("front", "back", "behind"), PAIRS)
-async def test_policy_denies_in_every_pair_of_eras(tmp_path: Path, front: str, back: str, behind: str) -> None:
-    async with between(tmp_path, DENY, behind, back, ABLE) as c:
-        if front == "legacy":
-            await c.begin()
-        answer = await c.call(front, 1, **ASK_SAMPLE)
+def form(text: str) -> dict[str, Any]:
+    """The arguments of a call during which the server asks for a form, which is the like of no other test's."""
+    return {"ask": {"method": "elicitation/create", "params": {**FORM, "message": text}}}
+
+
+def sample(text: str) -> dict[str, Any]:
+    """The same for a sample."""
+    messages = [{"role": "user", "content": {"type": "text", "text": text}}]
+    return {"ask": {"method": "sampling/createMessage", "params": {**SAMPLE, "messages": messages}}}
+
+
+def told(answer: dict[str, Any]) -> Any:
+    """What the server was answered."""
+    return answer["result"]["structuredContent"]["result"]
+
+
+@pytest.mark.parametrize("pair", PAIRS, ids="-".join)
+async def test_policy_answers_in_every_pair(gate: Gate, pair: tuple[str, str, str]) -> None:
+    async with connected(gate, "answers", pair) as c:
+        assert ACCEPTED.items() <= told(await c.call(pair[0], 1, **form("sure?"))).items()
+        assert "from a model" == told(await c.call(pair[0], 2, **sample("hello")))["content"]["text"]
+
+
+@pytest.mark.parametrize("pair", PAIRS, ids="-".join)
+async def test_policy_denies_in_every_pair(gate: Gate, pair: tuple[str, str, str]) -> None:
+    async with connected(gate, "denies", pair, **ABLE) as c:
+        answer = await c.call(pair[0], 1, **sample("hello"))
         assert "from a" not in str(answer)
         assert [] == [frame for frame in c.heard if "id" in frame]
 
 
-@pytest.mark.parametrize("behind", ["stdio", "http"])
-@pytest.mark.parametrize("back", ["legacy", "modern"])
-async def test_a_legacy_client_is_asked_what_policy_forwards(tmp_path: Path, back: str, behind: str) -> None:
-    async with between(tmp_path, PASS, behind, back, ABLE) as c:
-        await c.begin()
-        form = (await c.call("legacy", 1, **ASK_FORM))["result"]["structuredContent"]["result"]
-        assert "accept" == form["action"]
-        sampled = (await c.call("legacy", 2, **ASK_SAMPLE))["result"]["structuredContent"]["result"]
-        assert "a person" == sampled["content"]["text"]
+@pytest.mark.parametrize("pair", [pair for pair in PAIRS if pair[0] == "legacy"], ids="-".join)
+async def test_a_legacy_client_is_asked_what_policy_forwards(gate: Gate, pair: tuple[str, str, str]) -> None:
+    async with connected(gate, "forwards", pair, **ABLE) as c:
+        assert "accept" == told(await c.call("legacy", 1, **form("sure?")))["action"]
+        assert "a person" == told(await c.call("legacy", 2, **sample("hello")))["content"]["text"]
         assert ["elicitation/create", "sampling/createMessage"] == [
             frame["method"] for frame in c.heard if "id" in frame
         ]
 
 
-@pytest.mark.parametrize("behind", ["stdio", "http"])
-async def test_a_modern_client_is_asked_what_policy_forwards_by_a_modern_server(tmp_path: Path, behind: str) -> None:
-    async with between(tmp_path, PASS, behind, "modern", ABLE) as c:
-        asked = (await c.call("modern", 1, **ASK_FORM))["result"]
+@pytest.mark.parametrize("pair", [pair for pair in PAIRS if pair[:2] == ("modern", "modern")], ids="-".join)
+async def test_a_modern_client_is_asked_what_policy_forwards_by_a_modern_server(
+    gate: Gate, pair: tuple[str, str, str]
+) -> None:
+    async with connected(gate, "forwards", pair, **ABLE) as c:
+        asked = (await c.call("modern", 1, **form("sure?")))["result"]
         assert "input_required" == asked["resultType"]
         assert "elicitation/create" == asked["inputRequests"]["k"]["method"]
-        answers = {"k": {"action": "accept", "content": {"confirm": True}}}
+        answers = {"k": ACCEPTED}
+        state = asked["requestState"]
         done = await c.modern(
-            "tools/call", 2, name="do", arguments=ASK_FORM, inputResponses=answers, requestState=asked["requestState"]
+            "tools/call", 2, name="do", arguments=form("sure?"), inputResponses=answers, requestState=state
         )
-        assert answers["k"] == done["result"]["structuredContent"]["result"]
+        assert ACCEPTED == told(done)
 
 
-async def test_what_policy_forwards_is_refused_between_a_modern_client_and_a_legacy_server(tmp_path: Path) -> None:
-    async with between(tmp_path, PASS, "stdio", "legacy", ABLE) as c:
-        answer = (await c.call("modern", 1, **ASK_SAMPLE))["result"]["structuredContent"]
+async def test_what_policy_forwards_is_refused_between_a_modern_client_and_a_legacy_server(gate: Gate) -> None:
+    async with connected(gate, "forwards", ("modern", "legacy", "stdio"), **ABLE) as c:
+        answer = (await c.call("modern", 1, **sample("hello")))["result"]["structuredContent"]
         assert {"error"} == answer.keys()
+
+
+@pytest.mark.parametrize("pair", PAIRS, ids="-".join)
+async def test_what_a_person_decides_reaches_the_server_in_every_pair(
+    gate: Gate, person: People, pair: tuple[str, str, str]
+) -> None:
+    async with connected(gate, "people", pair) as c:
+        call, _ = await asyncio.gather(
+            c.call(pair[0], 1, **form(f"yes, {pair}?")), person.decide(verdict="answer", **ACCEPTED)
+        )
+        assert ACCEPTED.items() <= told(call).items()
+        call, _ = await asyncio.gather(c.call(pair[0], 2, **sample(f"{pair}")), person.decide(verdict="approve"))
+        assert "from a model" == told(call)["content"]["text"]
+        edits = {"messages": [{"role": "user", "content": {"type": "text", "text": "edited"}}]}
+        call, _ = await asyncio.gather(
+            c.call(pair[0], 3, **sample(f"{pair} again")), person.decide(verdict="approve", edits=edits)
+        )
+        assert "to the edited" == told(call)["content"]["text"]
+
+
+@pytest.mark.parametrize("pair", PAIRS, ids="-".join)
+async def test_a_persons_no_is_a_decline_of_a_form_and_an_error_of_a_sample(
+    gate: Gate, person: People, pair: tuple[str, str, str]
+) -> None:
+    async with connected(gate, "people", pair) as c:
+        call, _ = await asyncio.gather(c.call(pair[0], 1, **form(f"no, {pair}?")), person.decide(verdict="reject"))
+        assert "decline" == told(call)["action"]
+        call, _ = await asyncio.gather(
+            c.call(pair[0], 2, **sample(f"no, {pair}")),
+            person.decide(verdict="reject", reason="not this", tell_server=True),
+        )
+        for said in ("not answered by the client",) if pair == WITHHELD else ("refused by a reviewer", "not this"):
+            assert said in str(call)
+
+
+@pytest.mark.parametrize("pair", PAIRS, ids="-".join)
+async def test_a_reviewer_who_says_nothing_leaves_the_request_unanswered(
+    gate: Gate, pair: tuple[str, str, str]
+) -> None:
+    async with connected(gate, "silence", pair) as c:
+        assert "cancel" == told(await c.call(pair[0], 1, **form(f"nothing, {pair}?")))["action"]
+        said = "not answered by the client" if pair == WITHHELD else "not answered in time"
+        assert said in str(await c.call(pair[0], 2, **sample(f"nothing, {pair}")))
