@@ -11,12 +11,11 @@ from typing import Any, Final
 
 import pytest
 
-from tests.daemon.gate import FORM, SAMPLE, Client, Gate, asking, client, serving
-from tests.daemon.reviewing import People, people, settings
+from tests.daemon.gate import Client, Gate, asking, client, serving
+from tests.daemon.reviewing import ACCEPTED, People, form, people, said, sample, settings
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(120)]
 ABLE: Final[dict[str, Any]] = {"sampling": {}, "elicitation": {"form": {}}}
-ACCEPTED: Final = {"action": "accept", "content": {"confirm": True}}
 FORWARD: Final = {"name": "all", "effect": "forward", "match": {"not": {"mode": "url"}}}
 RULES: Final[dict[str, list[dict[str, Any]]]] = {
     "answers": [
@@ -97,27 +96,11 @@ async def connected(gate: Gate, rules: str, pair: tuple[str, str, str], **capabi
         yield c
 
 
-def form(text: str) -> dict[str, Any]:
-    """The arguments of a call during which the server asks for a form, which is the like of no other test's."""
-    return {"ask": {"method": "elicitation/create", "params": {**FORM, "message": text}}}
-
-
-def sample(text: str) -> dict[str, Any]:
-    """The same for a sample."""
-    messages = [{"role": "user", "content": {"type": "text", "text": text}}]
-    return {"ask": {"method": "sampling/createMessage", "params": {**SAMPLE, "messages": messages}}}
-
-
-def told(answer: dict[str, Any]) -> Any:
-    """What the server was answered."""
-    return answer["result"]["structuredContent"]["result"]
-
-
 @pytest.mark.parametrize("pair", PAIRS, ids="-".join)
 async def test_policy_answers_in_every_pair(gate: Gate, pair: tuple[str, str, str]) -> None:
     async with connected(gate, "answers", pair) as c:
-        assert ACCEPTED.items() <= told(await c.call(pair[0], 1, **form("sure?"))).items()
-        assert "from a model" == told(await c.call(pair[0], 2, **sample("hello")))["content"]["text"]
+        assert ACCEPTED.items() <= said(await c.call(pair[0], 1, **form("sure?"))).items()
+        assert "from a model" == said(await c.call(pair[0], 2, **sample("hello")))["content"]["text"]
 
 
 @pytest.mark.parametrize("pair", PAIRS, ids="-".join)
@@ -131,8 +114,8 @@ async def test_policy_denies_in_every_pair(gate: Gate, pair: tuple[str, str, str
 @pytest.mark.parametrize("pair", [pair for pair in PAIRS if pair[0] == "legacy"], ids="-".join)
 async def test_a_legacy_client_is_asked_what_policy_forwards(gate: Gate, pair: tuple[str, str, str]) -> None:
     async with connected(gate, "forwards", pair, **ABLE) as c:
-        assert "accept" == told(await c.call("legacy", 1, **form("sure?")))["action"]
-        assert "a person" == told(await c.call("legacy", 2, **sample("hello")))["content"]["text"]
+        assert "accept" == said(await c.call("legacy", 1, **form("sure?")))["action"]
+        assert "a person" == said(await c.call("legacy", 2, **sample("hello")))["content"]["text"]
         assert ["elicitation/create", "sampling/createMessage"] == [
             frame["method"] for frame in c.heard if "id" in frame
         ]
@@ -151,7 +134,7 @@ async def test_a_modern_client_is_asked_what_policy_forwards_by_a_modern_server(
         done = await c.modern(
             "tools/call", 2, name="do", arguments=form("sure?"), inputResponses=answers, requestState=state
         )
-        assert ACCEPTED == told(done)
+        assert ACCEPTED == said(done)
 
 
 async def test_what_policy_forwards_is_refused_between_a_modern_client_and_a_legacy_server(gate: Gate) -> None:
@@ -168,14 +151,14 @@ async def test_what_a_person_decides_reaches_the_server_in_every_pair(
         call, _ = await asyncio.gather(
             c.call(pair[0], 1, **form(f"yes, {pair}?")), person.decide(verdict="answer", **ACCEPTED)
         )
-        assert ACCEPTED.items() <= told(call).items()
+        assert ACCEPTED.items() <= said(call).items()
         call, _ = await asyncio.gather(c.call(pair[0], 2, **sample(f"{pair}")), person.decide(verdict="approve"))
-        assert "from a model" == told(call)["content"]["text"]
+        assert "from a model" == said(call)["content"]["text"]
         edits = {"messages": [{"role": "user", "content": {"type": "text", "text": "edited"}}]}
         call, _ = await asyncio.gather(
             c.call(pair[0], 3, **sample(f"{pair} again")), person.decide(verdict="approve", edits=edits)
         )
-        assert "to the edited" == told(call)["content"]["text"]
+        assert "to the edited" == said(call)["content"]["text"]
 
 
 @pytest.mark.parametrize("pair", PAIRS, ids="-".join)
@@ -184,13 +167,13 @@ async def test_a_persons_no_is_a_decline_of_a_form_and_an_error_of_a_sample(
 ) -> None:
     async with connected(gate, "people", pair) as c:
         call, _ = await asyncio.gather(c.call(pair[0], 1, **form(f"no, {pair}?")), person.decide(verdict="reject"))
-        assert "decline" == told(call)["action"]
+        assert "decline" == said(call)["action"]
         call, _ = await asyncio.gather(
             c.call(pair[0], 2, **sample(f"no, {pair}")),
             person.decide(verdict="reject", reason="not this", tell_server=True),
         )
-        for said in ("not answered by the client",) if pair == WITHHELD else ("refused by a reviewer", "not this"):
-            assert said in str(call)
+        for words in ("not answered by the client",) if pair == WITHHELD else ("refused by a reviewer", "not this"):
+            assert words in str(call)
 
 
 @pytest.mark.parametrize("pair", PAIRS, ids="-".join)
@@ -198,6 +181,6 @@ async def test_a_reviewer_who_says_nothing_leaves_the_request_unanswered(
     gate: Gate, pair: tuple[str, str, str]
 ) -> None:
     async with connected(gate, "silence", pair) as c:
-        assert "cancel" == told(await c.call(pair[0], 1, **form(f"nothing, {pair}?")))["action"]
-        said = "not answered by the client" if pair == WITHHELD else "not answered in time"
-        assert said in str(await c.call(pair[0], 2, **sample(f"nothing, {pair}")))
+        assert "cancel" == said(await c.call(pair[0], 1, **form(f"nothing, {pair}?")))["action"]
+        words = "not answered by the client" if pair == WITHHELD else "not answered in time"
+        assert words in str(await c.call(pair[0], 2, **sample(f"nothing, {pair}")))
