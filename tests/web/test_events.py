@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from typing import Any
 
@@ -149,6 +150,28 @@ async def test_a_number_of_a_store_that_was_there_before_is_as_now() -> None:
     house.store.decide(ID, REJECT, who="ann", door="page", now=NOW)
     assert ["rejected"] == [each["what"] for each in data(await stream.parts_until("data:"))]
     await stream.leave()
+
+
+async def test_listeners_hear_of_another_store_that_takes_the_place_of_the_one_they_knew() -> None:
+    house = House()
+    await house.open()
+    await house.open(id="rv_" + "c" * 24)
+    app = house.app(poll=0.005)
+    mine, theirs = Streamed(app, PATH, as_(OPS)), Streamed(app, PATH, as_(OTHER))
+    for stream in (mine, theirs):
+        await stream.begun()
+        await stream.parts_until("retry")
+    house.store.decide(ID, REJECT, who="ann", door="page", now=NOW)
+    house.store.decide("rv_" + "c" * 24, REJECT, who="ann", door="page", now=NOW)
+    await mine.parts_until("id: 4\n")
+    house.store.reviews.clear()
+    house.store.events.clear()
+    house.store._numbers, house.store._last = itertools.count(3), 0
+    await house.open(id=OTHER_ID, reviewer="legal")  # its event has the number of one that was told
+    (event,) = data(await theirs.parts_until("data:"))
+    assert (3, OTHER_ID) == (event["number"], event["review"])
+    await mine.leave()
+    await theirs.leave()
 
 
 async def test_events_of_forgotten_reviews_are_passed_over_once() -> None:

@@ -72,13 +72,16 @@ class Feed:
         self.ended.set()
         self._nudge()
 
-    async def newest(self) -> int:
-        """The number of the newest event, as of a look that is at most ``poll`` seconds old. Raises Unavailable."""
+    async def newest(self, *, fresh: bool = False) -> int:
+        """The number of the newest event, as of a look that is at most ``poll`` seconds old, or of now. It goes back
+        only where another store has taken this one's place. Raises Unavailable."""
         async with self._lock:
             now = asyncio.get_running_loop().time()
-            if now - self._looked >= self._poll:
+            if fresh or now - self._looked >= self._poll:
                 self._looked = now
-                self._newest = await self.web.store.read(lambda store: store.last_change())
+                before, self._newest = self._newest, await self.web.store.read(lambda store: store.last_change())
+                if self._newest < before:
+                    self._outlines.clear()
             return self._newest
 
     async def outline(self, event: Event) -> Review | None:
@@ -128,7 +131,7 @@ class Stream(Response):
             return
         try:
             # a number beyond it is of a store that was there before
-            newest = await self._feed.web.store.read(lambda store: store.last_change())
+            newest = await self._feed.newest(fresh=True)
             after = newest if self._after is None else min(self._after, newest)
             await send(
                 {
@@ -163,6 +166,8 @@ class Stream(Response):
         await send(_part(b"retry: 2000\n\n"))
         while not self._feed.ended.is_set():
             newest = await self._feed.newest()
+            if newest < after:  # another store, whose numbers begin again: its last event is told
+                after = newest - 1
             if newest > after:
                 events = await self._changes(after)
                 for text in await self._texts(events):
