@@ -92,8 +92,8 @@ nightly: dev ## the property tests with 2,000 examples each instead of 25 (`ci`:
 conformance: dev counterparts ## the official MCP conformance suites, with the gate in front of a server and as the client
 	@$(BIN)/python $(PYTEST) tests/conformance $(ARGS)
 
-soak: dev counterparts ## real clients of four SDKs at one gate for minutes (SOAK_SECONDS=120; LONG=1 adds 2,000 rounds on each event loop)
-	@LONG="$(LONG)" $(BIN)/python -m pytest -m soak tests/soak $(ARGS)
+soak: dev counterparts ## real clients of four SDKs at one gate for minutes, and a crowd that waits for people (SOAK_SECONDS=120; LONG=1 adds 2,000 rounds on each event loop)
+	@LONG="$(LONG)" $(BIN)/python -m pytest -m soak tests/soak tests/daemon $(ARGS)
 
 faults: dev ## check that the tests notice each seeded fault (tests/faults/README.md; ARGS='NUMBERS --tests PATHS -j JOBS')
 	@$(BIN)/python -m tests.faults.run $(ARGS)

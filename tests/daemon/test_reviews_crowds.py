@@ -1,5 +1,5 @@
-"""A crowd at a real daemon: a thousand requests that wait for people at once, and ten thousand reviews that wait in the
-store."""
+"""A crowd at a real daemon: many requests that wait for people at once (a thousand in `make soak`), and ten thousand
+reviews that wait in the store. What they cost is counted in CPU time, which a busy machine does not change."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import sys
 import time
 from collections.abc import Awaitable
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, TypeVar
 
 import pytest
 from sqlalchemy import insert
@@ -17,9 +17,20 @@ from sqlalchemy import insert
 from bench.overhttp import usage
 from samplegate.store import schema
 from samplegate.store.schema import REVIEWS
-from tests.daemon.gate import ASK_FORM, Client, Gate, admin, client
-from tests.daemon.test_reviews import ACCEPTED
-from tests.daemon.test_reviews_faults import Person, answer_all, crowd_of, daemon, file_of, form, people, said, store
+from tests.daemon.gate import Client, Gate, admin, client
+from tests.daemon.reviewing import (
+    ACCEPTED,
+    HANGS,
+    People,
+    answer_all,
+    crowd_of,
+    daemon,
+    file_of,
+    form,
+    people,
+    said,
+    store,
+)
 from tests.store.samples import review as plain
 
 pytestmark = [
@@ -27,8 +38,6 @@ pytestmark = [
     pytest.mark.timeout(900),
     pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc"),
 ]
-HANGS: Final = 400.0
-"""Seconds for what must not hang. How long it takes is counted in CPU time, which a busy machine does not change."""
 T = TypeVar("T")
 
 
@@ -45,8 +54,11 @@ def cpu(gate: Gate) -> float:
     return used / 1e6
 
 
-async def test_a_thousand_that_wait_in_one_daemon_are_all_answered_and_nobody_else_waits_for_them(
-    tmp_path: Path,
+@pytest.mark.parametrize(
+    "number", [pytest.param(160, id="some"), pytest.param(1000, id="a thousand", marks=pytest.mark.soak)]
+)
+async def test_all_of_a_crowd_that_waits_in_one_daemon_are_answered_and_nobody_else_waits_for_them(
+    tmp_path: Path, number: int
 ) -> None:
     async with (
         daemon(tmp_path, patience="10m") as gate,
@@ -56,14 +68,17 @@ async def test_a_thousand_that_wait_in_one_daemon_are_all_answered_and_nobody_el
     ):
         await other.begin()
         took, memory, passed = list[float](), list[float](), list[int]()
-        for first, number in ((0, 100), (100, 900)):
+        for first, size in ((0, number // 10), (number // 10, number - number // 10)):
             began, before = cpu(gate), resident(gate)
-            async with person.told("opened", number):
-                calls = [asyncio.ensure_future(c.call("modern", n, **form(n))) for n in range(first, first + number)]
-            memory.append((resident(gate) - before) / number)
-            took.append((cpu(gate) - began) / number)
+            async with person.told("opened", size):
+                calls = [
+                    asyncio.ensure_future(c.call("modern", n, **form(f"sure of {n}?")))
+                    for n in range(first, first + size)
+                ]
+            memory.append((resident(gate) - before) / size)
+            took.append((cpu(gate) - began) / size)
             passed.append(await called(other, 1000 * (first + 1), 20))
-            assert number == await asyncio.to_thread(answer_all, tmp_path)
+            assert size == await asyncio.to_thread(answer_all, tmp_path)
             answers = await asyncio.wait_for(asyncio.gather(*calls), HANGS)
             assert {"accept"} == {said(answer)["action"] for answer in answers}
         assert took[1] < 5 * took[0] + 0.05  # each of many costs no more than each of few
@@ -78,42 +93,39 @@ async def called(c: Client, first: int, number: int) -> int:
 
 
 def fill(folder: Path, number: int) -> None:
-    """As many reviews that wait, all of one reviewer."""
+    """So many more reviews that wait, all of one reviewer."""
     now = time.time()
     one = schema.row(plain(created=now, expires=now + 3000), announced=False)
-    file_of(folder).parent.mkdir(mode=0o700)
+    file_of(folder).parent.mkdir(mode=0o700, exist_ok=True)
     with store(folder) as opened, opened.database.writing() as db:
         db.execute(
             insert(REVIEWS),
-            [{**one, "id": f"rv_{n:024}", "lookup": f"l{n}", "created": now - n / 1000} for n in range(number)],
+            [
+                {**one, "id": f"rv_{number:08}{n:016}", "lookup": f"{number} {n}", "created": now - n / 1000}
+                for n in range(number)
+            ],
         )
 
 
 async def test_ten_thousand_that_wait_in_the_store_slow_nothing_down(tmp_path: Path) -> None:
     measured = []
-    for number in (10, 10_000):
-        folder = tmp_path / str(number)
-        folder.mkdir()
-        fill(folder, number)
-        async with (
-            daemon(folder, set_also={"max_pending_reviews": 20_000}) as gate,
-            client(gate) as c,
-            people(gate) as person,
-        ):
-            measured.append(await looked_at(gate, c, person))
-            await pending_by_metric(gate, number)
+    async with daemon(tmp_path, max_pending_reviews=20_000) as gate, client(gate) as c, people(gate) as person:
+        await person.sign_in()
+        for number, waiting in ((10, 10), (9_990, 10_000)):
+            await asyncio.to_thread(fill, tmp_path, number)
+            measured.append(await looked_at(gate, c, person, form(f"among {waiting}?")))
+            await pending_by_metric(gate, waiting)
     for few, many in zip(*measured, strict=True):
         assert many < 10 * few + 1.0
 
 
-async def looked_at(gate: Gate, c: Client, person: Person) -> list[float]:
+async def looked_at(gate: Gate, c: Client, person: People, wanted: dict[str, Any]) -> list[float]:
     """Seconds of CPU time for a list, the page's list, the metrics, a new review and its first event, and its
     verdict."""
-    await person.sign_in()
     listing = min([(await spent(gate, person.get("/reviews?state=pending")))[0] for _ in range(3)])
     page = min([(await spent(gate, person.page("/reviews")))[0] for _ in range(3)])
     metrics = min([(await spent(gate, admin(gate, "/metrics")))[0] for _ in range(3)])
-    asking_took, call = await spent(gate, opened_by(c, person))
+    asking_took, call = await spent(gate, opened_by(c, person, wanted))
     verdict, answer = await spent(gate, answered_by(call, person))
     assert ACCEPTED == said(answer)
     return [listing, page, metrics, asking_took, verdict]
@@ -126,15 +138,15 @@ async def spent(gate: Gate, what: Awaitable[T]) -> tuple[float, T]:
     return cpu(gate) - before, found
 
 
-async def opened_by(c: Client, person: Person) -> asyncio.Future[dict[str, Any]]:
+async def opened_by(c: Client, person: People, wanted: dict[str, Any]) -> asyncio.Future[dict[str, Any]]:
     async with person.events() as next_event:
-        call = asyncio.ensure_future(c.call("modern", 1, **ASK_FORM))
+        call = asyncio.ensure_future(c.call("modern", 1, **wanted))
         while "opened" not in await next_event():
             pass
         return call
 
 
-async def answered_by(call: asyncio.Future[dict[str, Any]], person: Person) -> dict[str, Any]:
+async def answered_by(call: asyncio.Future[dict[str, Any]], person: People) -> dict[str, Any]:
     await person.decide(verdict="answer", **ACCEPTED)
     return await call
 
