@@ -71,7 +71,8 @@ async def reload(gate: Gate, folder: Path, policy: str) -> None:
     before = len(gate.lines)
     (folder / "policy.yaml").write_text(policy)
     gate.process.send_signal(signal.SIGHUP)
-    await gate.said("reload.taken", before)
+    said = await gate.said('"reload.', before)
+    assert "reload.taken" in said, said
 
 
 class People:
