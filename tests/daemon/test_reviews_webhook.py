@@ -27,7 +27,7 @@ KEY: Final = "whsec_" + base64.b64encode(bytes(range(32))).decode()
 BOUND: Final = 60.0
 CONTENT: Final = {"confirm": True}
 ACCEPT: Final[dict[str, Any]] = {"verdict": "answer", "action": "accept", "content": CONTENT}
-ALLOWED: Final = {"webhook_networks": ["127.0.0.1/32"]}
+ALLOWED: Final[dict[str, Any]] = {"webhook_networks": ["127.0.0.1/32"]}
 ELSEWHERE: Final = "127.0.0.2"
 """An address of this machine that is not allowed."""
 
@@ -320,7 +320,7 @@ async def second(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[tupl
     (folder / "hook.key").write_text(KEY)
     async with endpoint(answer("503 Service Unavailable")) as down, endpoint() as slow:
         slow.behave = silent
-        wanted = {"policy": policy(down=told_at(down), slow=told_at(slow)), **ALLOWED}
+        wanted: dict[str, Any] = {"policy": policy(down=told_at(down), slow=told_at(slow)), **ALLOWED}
         async with daemon(folder, **wanted) as gate, client(gate) as c:
             calls = [ask(c, "down"), ask(c, "slow")]
             await gate.said("review.delivery_failed")
